@@ -76,7 +76,7 @@ const ACTIVITIES: [Activity; 13] = [
 
 /// The pace at which the client reads and writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Manner {
+enum ClientPace {
     Full,
     /// 4 MB a second.
     Slow,
@@ -92,14 +92,14 @@ enum Manner {
     Fits,
 }
 
-const MANNERS: [Manner; 7] = [
-    Manner::Full,
-    Manner::Slow,
-    Manner::Trickle,
-    Manner::Pause,
-    Manner::SlowSpeech,
-    Manner::SlowBoth,
-    Manner::Fits,
+const MANNERS: [ClientPace; 7] = [
+    ClientPace::Full,
+    ClientPace::Slow,
+    ClientPace::Trickle,
+    ClientPace::Pause,
+    ClientPace::SlowSpeech,
+    ClientPace::SlowBoth,
+    ClientPace::Fits,
 ];
 
 fn pairs() {
@@ -115,7 +115,7 @@ fn pairs() {
             for (index, manner) in MANNERS.into_iter().enumerate() {
                 let much = matches!(one, Activity::Load | Activity::Words);
                 let usual = much && matches!(other, Activity::Read | Activity::Permission);
-                let usual = usual && matches!(manner, Manner::Slow | Manner::Pause);
+                let usual = usual && matches!(manner, ClientPace::Slow | ClientPace::Pause);
                 // Whether a wait meets another one is a matter of moments.
                 rounds.extend(std::iter::repeat_n(
                     (one, other, manner),
@@ -159,14 +159,14 @@ fn many_questions() {
         &model.base(),
         &roomy(json!({ "read": "allow", "list": "allow", "doom_loop": "ask" })),
     );
-    let mut stage = Stage::new(&project);
-    let session = stage.open();
-    stage.manner(Manner::Slow);
-    stage.prompt(&session, "Begin.");
-    if let Err(why) = stage.until_all_is_answered(Manner::Slow) {
+    let mut fixture = Fixture::new(&project);
+    let session = fixture.open();
+    fixture.manner(ClientPace::Slow);
+    fixture.prompt(&session, "Begin.");
+    if let Err(why) = fixture.until_all_is_answered(ClientPace::Slow) {
         panic!("{why}");
     }
-    let asked = stage
+    let asked = fixture
         .asked
         .get("session/request_permission")
         .copied()
@@ -181,7 +181,7 @@ fn roomy(rules: Value) -> Value {
 }
 
 /// Runs two activities at once; `Err` is the reason of a failure.
-fn round(both: [Activity; 2], manner: Manner) -> Result<(), String> {
+fn round(both: [Activity; 2], manner: ClientPace) -> Result<(), String> {
     // More than the pipe and the queue hold, several times over; a trickle takes its time. In long
     // runs the size is random, so that waits meet at other places each time.
     let much = if std::env::var_os("ADJUTANT_WAITS").is_some() {
@@ -189,7 +189,11 @@ fn round(both: [Activity; 2], manner: Manner) -> Result<(), String> {
     } else {
         6
     };
-    let scale = if manner == Manner::Trickle { 1 } else { much };
+    let scale = if manner == ClientPace::Trickle {
+        1
+    } else {
+        much
+    };
     let words = ["Begin with one.", "Begin with the other."];
     let script: String = both
         .iter()
@@ -213,17 +217,17 @@ fn round(both: [Activity; 2], manner: Manner) -> Result<(), String> {
         project.write(&format!("f{file}.txt"), "what is saved\n");
         project.write(&format!("f{file}.asked"), "what is saved\n");
     }
-    let mut stage = Stage::new(&project);
-    let sessions: Vec<String> = both.iter().map(|_| stage.open()).collect();
-    stage.manner(manner);
+    let mut fixture = Fixture::new(&project);
+    let sessions: Vec<String> = both.iter().map(|_| fixture.open()).collect();
+    fixture.manner(manner);
     for (at, activity) in both.into_iter().enumerate() {
-        stage.begin(activity, &sessions[at], words[at], &loaded(at));
+        fixture.begin(activity, &sessions[at], words[at], &loaded(at));
     }
-    stage.until_all_is_answered(manner)?;
+    fixture.until_all_is_answered(manner)?;
     // No other request waits for ever, and the next one works.
-    stage.open_later();
-    stage.until_all_is_answered(manner)?;
-    let exit = stage.editor.finish();
+    fixture.open_later();
+    fixture.until_all_is_answered(manner)?;
+    let exit = fixture.editor.finish();
     if exit.status.is_none_or(|status| !status.success()) {
         return Err(format!(
             "it did not leave: {:?} {}",
@@ -315,7 +319,7 @@ impl Activity {
 }
 
 /// A client that answers every request and lists its open requests.
-struct Stage<'a> {
+struct Fixture<'a> {
     project: &'a Project,
     editor: Editor,
     next: u64,
@@ -329,11 +333,11 @@ struct Stage<'a> {
     slow_speech: bool,
 }
 
-impl<'a> Stage<'a> {
+impl<'a> Fixture<'a> {
     fn new(project: &'a Project) -> Self {
         let (waiting, asked, to_cancel, to_close) = Default::default();
         let editor = Editor::start(project);
-        let mut stage = Self {
+        let mut fixture = Self {
             project,
             editor,
             next: 0,
@@ -345,12 +349,12 @@ impl<'a> Stage<'a> {
         };
         let can = json!({ "fs": { "readTextFile": true, "writeTextFile": true }, "elicitation": { "form": {} },
             "_meta": { "terminal_output": true } });
-        stage.request(
+        fixture.request(
             "initialize",
             &json!({ "protocolVersion": 1, "clientCapabilities": can }),
         );
-        stage.until_all_is_answered(Manner::Full).unwrap();
-        stage
+        fixture.until_all_is_answered(ClientPace::Full).unwrap();
+        fixture
     }
 
     fn open(&mut self) -> String {
@@ -369,13 +373,15 @@ impl<'a> Stage<'a> {
         self.request("session/new", &json!({ "cwd": cwd, "mcpServers": [] }))
     }
 
-    fn manner(&mut self, manner: Manner) {
-        self.slow_speech = matches!(manner, Manner::SlowSpeech | Manner::SlowBoth);
+    fn manner(&mut self, manner: ClientPace) {
+        self.slow_speech = matches!(manner, ClientPace::SlowSpeech | ClientPace::SlowBoth);
         self.editor.set_read_pace(match manner {
-            Manner::Full | Manner::SlowSpeech | Manner::Pause | Manner::Fits => ReadPace::All,
-            Manner::SlowBoth => ReadPace::Rate(1 << 20),
-            Manner::Slow => ReadPace::Rate(4 << 20),
-            Manner::Trickle => ReadPace::Rate(trickle()),
+            ClientPace::Full | ClientPace::SlowSpeech | ClientPace::Pause | ClientPace::Fits => {
+                ReadPace::All
+            }
+            ClientPace::SlowBoth => ReadPace::Rate(1 << 20),
+            ClientPace::Slow => ReadPace::Rate(4 << 20),
+            ClientPace::Trickle => ReadPace::Rate(trickle()),
         });
     }
 
@@ -453,7 +459,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Hears and answers until nothing is waited for any more.
-    fn until_all_is_answered(&mut self, manner: Manner) -> Result<(), String> {
+    fn until_all_is_answered(&mut self, manner: ClientPace) -> Result<(), String> {
         let start = Instant::now();
         let mut received = 0;
         while !self.waiting.is_empty() {
@@ -466,12 +472,12 @@ impl<'a> Stage<'a> {
             };
             received += 1;
             // Again and again: some of it is in the middle of something.
-            if manner == Manner::Pause && received % 150 == 40 && received < 1_000 {
+            if manner == ClientPace::Pause && received % 150 == 40 && received < 1_000 {
                 self.editor.set_read_pace(ReadPace::Nothing);
                 std::thread::sleep(Duration::from_millis(500)); // it does something else
                 self.editor.set_read_pace(ReadPace::All);
             }
-            if manner == Manner::Fits && received < 2_000 && fastrand::u32(..60) == 0 {
+            if manner == ClientPace::Fits && received < 2_000 && fastrand::u32(..60) == 0 {
                 self.slow_speech = fastrand::bool();
                 let rate = [
                     ReadPace::Nothing,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::mcp::{Other, Server};
+use crate::mcp::{McpPeer, Server};
 
 /// The id of a server that the client gives and does not have.
 const UNKNOWN: &str = "unknown";
@@ -33,7 +33,7 @@ struct EditorServer {
 #[derive(Default)]
 struct Notifications(Vec<Value>);
 
-impl Other for Notifications {
+impl McpPeer for Notifications {
     fn tell(&mut self, message: &Value) {
         self.0.push(message.clone());
     }

@@ -669,7 +669,7 @@ fn killed_migrations() {
         let other: Vec<_> = stored
             .damage
             .iter()
-            .filter(|said| !said.contains("not whole and are cut off"))
+            .filter(|line| !line.contains("not whole and are cut off"))
             .collect();
         assert_eq!(
             (stored.messages.len(), other),
@@ -684,13 +684,13 @@ fn killed_migrations() {
 fn vanished_editors() {
     run_in_parallel(40, |number| {
         let state = ends::STATES[number % 4];
-        let mut stage = ends::Stage::new(state);
-        let gone = stage.client.editor.finish();
+        let mut fixture = ends::Fixture::new(state);
+        let gone = fixture.client.editor.finish();
         assert_eq!(gone.problems(0), Vec::<String>::new(), "{state:?}");
         assert!(
-            stage.is_left_clean(),
+            fixture.is_left_clean(),
             "{state:?}: {:?}",
-            stage.project.leftovers()
+            fixture.project.leftovers()
         );
     });
 }

@@ -327,7 +327,7 @@ fn defaults_fetched() {
     let session = client.open();
     // The session opens without waiting for the server; a later turn has the agent, without a
     // restart.
-    let begun = Instant::now();
+    let started = Instant::now();
     let found = (2..).find(|id| {
         client.prompt(*id, &session, "hello");
         let updates = client.answer(*id).1;
@@ -338,10 +338,10 @@ fn defaults_fetched() {
         options
             .iter()
             .any(|update| update.to_string().contains("Audits for t0ken."))
-            || begun.elapsed() > RESPONSE_TIMEOUT
+            || started.elapsed() > RESPONSE_TIMEOUT
     });
     assert!(
-        begun.elapsed() <= RESPONSE_TIMEOUT,
+        started.elapsed() <= RESPONSE_TIMEOUT,
         "no agent after {found:?} turns"
     );
     let asked: Vec<_> = server
@@ -362,15 +362,15 @@ fn defaults_missing() {
     let server = Server::start(|_| (200, String::new(), "<html>log in</html>".into()));
     let mut client = Client::new(member(&server));
     let session = client.open();
-    let begun = Instant::now();
+    let started = Instant::now();
     let found = (2..).find(|id| {
         client.prompt(*id, &session, "hello");
         let words = update_text(&client.answer(*id).1);
         words.contains("could not be fetched, so what they deny is not known: the server answered with a web page")
-            || begun.elapsed() > RESPONSE_TIMEOUT
+            || started.elapsed() > RESPONSE_TIMEOUT
     });
     assert!(
-        begun.elapsed() <= RESPONSE_TIMEOUT,
+        started.elapsed() <= RESPONSE_TIMEOUT,
         "no report after {found:?} turns"
     );
     client.leave();

@@ -651,10 +651,10 @@ fn deployed() {
         project.set("PGPASSWORD", Some("secret"));
         project.write("~/.config/adjutant/adjutant.jsonc", settings);
         let checked = adjutant(&project, &["config", "check", "--json"]);
-        let said = stdout_text(&checked);
+        let stdout = stdout_text(&checked);
         assert!(
-            !said.contains("unknown") && !said.contains("wrong-type"),
-            "{said}"
+            !stdout.contains("unknown") && !stdout.contains("wrong-type"),
+            "{stdout}"
         );
         let shown = adjutant(&project, &["config"]);
         assert!(
@@ -744,21 +744,23 @@ fn database_over_tls() {
         stdout_text(&adjutant(project, &["doctor"]))
     };
     let known = url("localhost", &project);
-    let told = doctor(&mut project, &known);
+    let report = doctor(&mut project, &known);
     assert!(
-        told.contains("PostgreSQL at") && told.contains(", TLS, ") && told.contains("server 1"),
-        "{told}"
+        report.contains("PostgreSQL at")
+            && report.contains(", TLS, ")
+            && report.contains("server 1"),
+        "{report}"
     );
-    let told = doctor(&mut project, &url("localhost", &stranger));
+    let report = doctor(&mut project, &url("localhost", &stranger));
     assert!(
-        told.contains("UnknownIssuer") || told.contains("certificate"),
-        "{told}"
+        report.contains("UnknownIssuer") || report.contains("certificate"),
+        "{report}"
     );
     let plain = database.fresh(5);
-    let told = doctor(&mut project, &plain);
+    let report = doctor(&mut project, &plain);
     assert!(
-        told.contains("pg_hba.conf"),
-        "it takes none without TLS: {told}"
+        report.contains("pg_hba.conf"),
+        "it takes none without TLS: {report}"
     );
 }
 
@@ -774,10 +776,10 @@ fn standing_still() {
     let start = Instant::now();
     let listed = adjutant(&project, &["sessions", "--all"]);
     signal(&database, Signal::CONT);
-    let told = String::from_utf8_lossy(&listed.stderr).into_owned();
+    let stderr = String::from_utf8_lossy(&listed.stderr).into_owned();
     assert!(
         !listed.status.success()
-            && told.contains("the database cannot be reached (no connection for 10 s)"),
+            && stderr.contains("the database cannot be reached (no connection for 10 s)"),
         "{listed:?}"
     );
     assert!(

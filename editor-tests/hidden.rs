@@ -50,7 +50,7 @@ pub const ALL: [(&str, fn()); 9] = [
 const KEY: &str = "-----BEGIN OPENSSH PRIVATE KEY-----\nKEY-OF-SSH\n";
 
 /// Returns a project whose home holds credentials; the commands try to read them.
-fn stage(mechanism: &str, settings: &Value, commands: &[&str]) -> Option<(Project, Model)> {
+fn fixture(mechanism: &str, settings: &Value, commands: &[&str]) -> Option<(Project, Model)> {
     let calls: Vec<String> = commands
         .iter()
         .map(|command| format!("call bash {}\n---\n", json!({ "command": command })))
@@ -118,7 +118,7 @@ fn commands_see_no_credentials() {
         for socket in $XDG_RUNTIME_DIR/bus $HOME/.agent; do [ -S $socket ] && echo REACHED; done; true\n";
     let hook = json!({ "look": { "on": "prompt", "command": ["sh", "-c", "sh ~/look.sh > seen-by-hook 2>&1"] } });
     let settings = json!({ "sandbox": "auto", "hook": hook });
-    let Some((mut project, model)) = stage("bwrap", &settings, &["sh look.sh"]) else {
+    let Some((mut project, model)) = fixture("bwrap", &settings, &["sh look.sh"]) else {
         return;
     };
     project.write("look.sh", look);
@@ -154,7 +154,7 @@ fn program_that_needs_credential_sees_it() {
         "git ls-remote ssh://host/x; echo fetched",
         "python3 -c 'import subprocess; subprocess.run([\"git\", \"ls-remote\", \"ssh://host/x\"])'; false",
     ];
-    let Some((mut project, model)) = stage("bwrap", &json!({ "sandbox": "auto" }), &commands)
+    let Some((mut project, model)) = fixture("bwrap", &json!({ "sandbox": "auto" }), &commands)
     else {
         return;
     };
@@ -196,7 +196,7 @@ fn program_that_needs_credential_sees_it() {
 fn settings_hide_and_show() {
     let sandbox = json!({ "hide": ["~/.npmrc", "~/moved"], "show": ["aws", "~/.bash_history", "kubernetes"] });
     let commands = ["sh look.sh"];
-    let Some((project, model)) = stage("bwrap", &json!({ "sandbox": sandbox }), &commands) else {
+    let Some((project, model)) = fixture("bwrap", &json!({ "sandbox": sandbox }), &commands) else {
         return;
     };
     project.write(
@@ -222,7 +222,7 @@ fn settings_hide_and_show() {
 fn planner_sees_no_secrets() {
     let settings = json!({ "sandbox": { "unattended": true } });
     let commands = ["sh look.sh; false", "cat .env; echo named"];
-    let Some((project, model)) = stage("bwrap", &settings, &commands) else {
+    let Some((project, model)) = fixture("bwrap", &settings, &commands) else {
         return;
     };
     project.write("look.sh", "cat .env; cat plain\n");
@@ -246,7 +246,7 @@ fn file_that_cannot_be_hidden_is_asked_about() {
         ("sh plain.sh ~/.aws", true),
         ("sh plain.sh &", true),
     ] {
-        let Some((project, model)) = stage("landlock", &settings, &[command]) else {
+        let Some((project, model)) = fixture("landlock", &settings, &[command]) else {
             return;
         };
         project.write("plain.sh", "echo plain\n");
@@ -270,7 +270,7 @@ fn allowed_file_is_opened_for_that_call() {
     ]
     .map(|command| command.replace("OUT", &out.to_string()));
     let commands = commands.each_ref().map(String::as_str);
-    let Some((project, model)) = stage("bwrap", &json!({ "sandbox": "auto" }), &commands) else {
+    let Some((project, model)) = fixture("bwrap", &json!({ "sandbox": "auto" }), &commands) else {
         return;
     };
     project.git();
@@ -399,7 +399,8 @@ fn everyday_programs_work() {
         .filter(|(name, _)| is_here(name))
         .map(|(_, line)| *line)
         .collect();
-    let Some((mut project, _model)) = stage("bwrap", &json!({ "sandbox": "auto" }), &lines) else {
+    let Some((mut project, _model)) = fixture("bwrap", &json!({ "sandbox": "auto" }), &lines)
+    else {
         return;
     };
     // It acts as a server would, if the key is there.
@@ -438,7 +439,7 @@ fn everyday_programs_work() {
 }
 
 fn doctor_lists_hidden_files() {
-    let Some((mut project, _model)) = stage(
+    let Some((mut project, _model)) = fixture(
         "bwrap",
         &json!({ "sandbox": { "show": ["gnupg", "nothing"] } }),
         &[],

@@ -11,7 +11,7 @@ use crate::fleet::{host, until};
 use crate::loopback::Server;
 use crate::model::{self, Model};
 use crate::project::Project;
-use crate::remote::{Cut, Served, bridge};
+use crate::remote::{CuttingProxy, Served, bridge};
 
 /// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 5] = [
@@ -43,13 +43,13 @@ fn moved(url: Option<String>, leave: impl FnOnce(&mut Served, &Project)) -> Stri
             .iter()
             .filter(|message| message["role"] == "tool")
             .collect();
-        let told = messages.iter().any(|message| {
+        let is_reported = messages.iter().any(|message| {
             message["content"]
                 .to_string()
                 .contains("another one continues it")
         });
         let wait = json!({ "command": "echo begun >>log; while [ ! -e go ]; do sleep 0.05; done; echo done >>log" });
-        let script = match (results.len(), told) {
+        let script = match (results.len(), is_reported) {
             (0, false) => format!("text: First, \u{2026}\ncall bash {wait}"),
             (_, true) => "text: and last.".into(),
             (n, false) => panic!("{n} results, and nobody said that the host was lost"),
@@ -60,7 +60,7 @@ fn moved(url: Option<String>, leave: impl FnOnce(&mut Served, &Project)) -> Stri
     project.set("ADJUTANT_STORE", url.as_deref());
     let project = Arc::new(project);
     let mut first = Served::start(&project, &[]);
-    let between = Cut::before(&first.address);
+    let between = CuttingProxy::before(&first.address);
     let mut client = Client::of(project.clone(), bridge(&project, &between.address));
     let session = client.open();
     client.prompt(2, &session, "Do it.");
@@ -132,7 +132,7 @@ fn session_without_messages() {
         project.set("ADJUTANT_STORE", url.as_deref());
         let project = Arc::new(project);
         let mut first = Served::start(&project, &[]);
-        let between = Cut::before(&first.address);
+        let between = CuttingProxy::before(&first.address);
         let mut client = Client::of(project.clone(), bridge(&project, &between.address));
         let session = client.open();
         let option = json!({ "sessionId": session, "configId": "approvals", "value": "ask" });
@@ -154,8 +154,8 @@ fn session_without_messages() {
         client.prompt(5, &session, "What is it?");
         let (answer, shown) = client.answer(5);
         assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
-        let said = |update: &&Value| update["content"]["text"] == "Forty-two.";
-        assert_eq!(shown.iter().filter(said).count(), 1, "{shown:?}");
+        let is_answer = |update: &&Value| update["content"]["text"] == "Forty-two.";
+        assert_eq!(shown.iter().filter(is_answer).count(), 1, "{shown:?}");
         let asked = model.requests().pop().unwrap().to_string();
         assert!(asked.contains("You count."), "{asked}");
         let option = json!({ "sessionId": session, "configId": "steer", "value": "off" });
@@ -195,7 +195,7 @@ fn refused_endpoint() {
     project.set("ADJUTANT_STORE", None);
     let project = Arc::new(project);
     let mut first = Served::start(&project, &[]);
-    let between = Cut::before(&first.address);
+    let between = CuttingProxy::before(&first.address);
     let mut client = Client::of(project.clone(), bridge(&project, &between.address));
     let kept = client.open();
     let endpoint = json!({ "providerId": "own", "apiType": "openai", "baseUrl": gateway.base() });

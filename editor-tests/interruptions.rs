@@ -18,16 +18,16 @@ use crate::project::Project;
 /// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 3] = [
     ("turn cancelled after any line gets one answer", || {
-        anywhere(Cut::Cancel)
+        anywhere(InterruptionPoint::Cancel)
     }),
     ("session killed after any line can be loaded", || {
-        anywhere(Cut::Kill)
+        anywhere(InterruptionPoint::Kill)
     }),
     ("interrupted load gets one answer", between_a_load),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cut {
+enum InterruptionPoint {
     Cancel,
     Kill,
 }
@@ -60,7 +60,7 @@ text: Done.
 
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 
-fn anywhere(cut: Cut) {
+fn anywhere(cut: InterruptionPoint) {
     let mut line = 1;
     while cut_after(line, cut) {
         line += 1;
@@ -69,7 +69,7 @@ fn anywhere(cut: Cut) {
 }
 
 /// Cuts the turn off after so many lines. False when it had fewer.
-fn cut_after(line: usize, cut: Cut) -> bool {
+fn cut_after(line: usize, cut: InterruptionPoint) -> bool {
     let model = Model::start(model::script(SCRIPT).unwrap());
     let project = Project::new();
     project.provider(&model.base(), &json!({ "permission": { "edit": "ask" } }));
@@ -97,8 +97,8 @@ fn cut_after(line: usize, cut: Cut) -> bool {
         end = (message["id"] == 10).then(|| message["result"]["stopReason"].clone());
         if said == line {
             match cut {
-                Cut::Cancel => client.note("session/cancel"),
-                Cut::Kill => client.editor.signal(Signal::KILL),
+                InterruptionPoint::Cancel => client.note("session/cancel"),
+                InterruptionPoint::Kill => client.editor.signal(Signal::KILL),
             }
         }
     }
@@ -107,11 +107,11 @@ fn cut_after(line: usize, cut: Cut) -> bool {
     // that is gone: it gets such an answer as well.
     model.send(model::script(&["text: Here."; 3].join("\n---\n")).unwrap());
     match (cut, &end) {
-        (Cut::Cancel, Some(end)) => {
+        (InterruptionPoint::Cancel, Some(end)) => {
             assert!(end == "cancelled" || end == "end_turn", "{name}: {end}")
         }
-        (Cut::Cancel, None) => panic!("{name}: no answer"),
-        (Cut::Kill, _) => {
+        (InterruptionPoint::Cancel, None) => panic!("{name}: no answer"),
+        (InterruptionPoint::Kill, _) => {
             drop(client.editor.finish());
             project.end_leftovers();
             assert_eq!(client.invariants.problems(), Vec::<String>::new(), "{name}");

@@ -123,7 +123,7 @@ impl Server {
     fn judge(&self, uri: &str) -> Value {
         let declared = self.places(&["def"]);
         let text = self.files().remove(uri).unwrap_or_default();
-        let one = |(n, line): (usize, &str)| {
+        let diagnose = |(n, line): (usize, &str)| {
             match named(line, "use") {
             Some((at, name)) if !declared.iter().any(|(_, _, _, other)| other == name) => Some(
                 json!({"range": range(n, at, at + name.len()), "severity": 1, "message": format!("{name} is declared nowhere\n  at all"), "source": "x"}),
@@ -132,7 +132,7 @@ impl Server {
                 .then(|| json!({"range": range(n, 0, 3), "severity": 2, "message": "that is odd", "code": "W1"})),
         }
         };
-        text.lines().enumerate().filter_map(one).collect()
+        text.lines().enumerate().filter_map(diagnose).collect()
     }
 
     fn publish(&self, uri: &str) {

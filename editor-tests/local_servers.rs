@@ -171,11 +171,11 @@ fn slow_ollama_is_found() {
         assert_eq!(stdout_of(&project, &run).trim(), "Here I am.", "{delay}");
         // A variant is one of the model that the session will use.
         let output = adjutant(&project, &["run", "--variant", "high", "Hello?"], "");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{delay}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{delay}: {stderr}");
         assert!(
-            said.contains("ollama/qwen3-coder:30b has no efforts to choose from"),
-            "{delay}: {said}"
+            stderr.contains("ollama/qwen3-coder:30b has no efforts to choose from"),
+            "{delay}: {stderr}"
         );
     }
 }
@@ -276,9 +276,9 @@ fn named_and_without_tools() {
     // Without a tag, Ollama's `latest` is meant.
     let run = |words: &[&str]| {
         let output = adjutant(&project, words, "");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{words:?}: {said}");
-        said
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{words:?}: {stderr}");
+        stderr
     };
     let without_tools = "ollama/llama3.2:latest cannot call tools";
     let first = run(&["run", "-m", "ollama/llama3.2", "Hello?"]);
@@ -301,11 +301,11 @@ fn named_and_without_tools() {
     });
     let project = project_with("ollama", &server);
     let output = adjutant(&project, &["run", "Hello?"], "");
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(
-        said.contains("No model here can call tools")
-            && said.contains("`adjutant run -m ollama/gemma3:4b`"),
-        "{said}"
+        stderr.contains("No model here can call tools")
+            && stderr.contains("`adjutant run -m ollama/gemma3:4b`"),
+        "{stderr}"
     );
 }
 
@@ -383,14 +383,14 @@ fn own_window() {
     let project = project_with("ollama", &server);
     for words in [&["models"][..], &["doctor"], &["run", "Hello?"]] {
         let output = adjutant(&project, words, "");
-        let said = [output.stdout, output.stderr].concat();
-        let said = String::from_utf8_lossy(&said);
-        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        let printed = [output.stdout, output.stderr].concat();
+        let printed = String::from_utf8_lossy(&printed);
+        let printed = printed.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(
-            said.contains(
+            printed.contains(
                 "`printf 'FROM mine:7b\\nPARAMETER num_ctx 64000\\n' | ollama create mine:7b -f /dev/stdin`"
-            ) && !said.contains("OLLAMA_CONTEXT_LENGTH"),
-            "{words:?}: {said}"
+            ) && !printed.contains("OLLAMA_CONTEXT_LENGTH"),
+            "{words:?}: {printed}"
         );
     }
 }
@@ -441,9 +441,9 @@ fn missing_model() {
     ];
     for (words, code, expected) in table {
         let output = adjutant(&project, words, "");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
-        assert!(said.contains(expected), "{words:?}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {stderr}");
+        assert!(stderr.contains(expected), "{words:?}: {stderr}");
     }
     // The test of the login asks a model that can call tools.
     let asked = server.received();
@@ -505,13 +505,13 @@ fn missing_model() {
     );
     project.write("~/.config/adjutant/adjutant.json", "{}");
     let output = adjutant(&project, &["config", "set", "model", "ollama/other"], "");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
     assert!(
-        said.contains(
+        stderr.contains(
             "warning: model: the model ollama/other was not checked: Ollama does not answer"
         ),
-        "{said}"
+        "{stderr}"
     );
 }
 

@@ -36,7 +36,7 @@ pub struct Report {
     /// The requests for a step of the session itself, in their order.
     pub steps: Vec<Request>,
     /// Resources of the process during the run.
-    pub looks: Vec<Look>,
+    pub looks: Vec<ResourceSample>,
     /// CPU time it had used when the first step was done, the second …
     pub used: Vec<Duration>,
     /// Lines about compactions.
@@ -51,7 +51,7 @@ pub struct Report {
 
 /// A look at the process, after so many steps.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Look {
+pub struct ResourceSample {
     pub steps: usize,
     /// Bytes that are resident, and its share of them.
     pub resident: u64,
@@ -362,7 +362,7 @@ pub fn processor(pid: i32) -> Duration {
     Duration::from_nanos(used.sum())
 }
 
-fn look(pid: i32, steps: usize) -> Look {
+fn look(pid: i32, steps: usize) -> ResourceSample {
     let count = |what: &str| std::fs::read_dir(proc(pid, what)).map_or(0, Iterator::count);
     let bytes = |file: &str, key: &str| {
         let text = std::fs::read_to_string(proc(pid, file)).unwrap_or_default();
@@ -378,7 +378,7 @@ fn look(pid: i32, steps: usize) -> Look {
     };
     let resident = bytes("status", "VmRSS:");
     let share = bytes("smaps_rollup", "Pss:");
-    Look {
+    ResourceSample {
         steps,
         resident,
         share,

@@ -81,14 +81,17 @@ fn pages() {
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
+    let stdout = String::from_utf8_lossy(&output.stdout);
     assert!(
         output.status.success(),
-        "{said}\n{}",
+        "{stdout}\n{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let passed = said.lines().filter(|line| line.ends_with("... ok")).count();
-    assert!(passed >= 40, "only {passed} pages were tried:\n{said}");
+    let passed = stdout
+        .lines()
+        .filter(|line| line.ends_with("... ok"))
+        .count();
+    assert!(passed >= 40, "only {passed} pages were tried:\n{stdout}");
     assert_eq!(
         std::fs::read_dir(home.path()).unwrap().count(),
         0,

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 
 /// The other side of a conversation.
-pub trait Other {
+pub trait McpPeer {
     /// Sends a message.
     fn tell(&mut self, message: &Value);
     /// Asks something, and waits for the answer.
@@ -118,7 +118,7 @@ impl Server {
     }
 
     /// Answers a request; nothing for a notification, or an answer.
-    pub fn answer(&self, message: &Value, headers: &str, other: &mut dyn Other) -> Option<Value> {
+    pub fn answer(&self, message: &Value, headers: &str, other: &mut dyn McpPeer) -> Option<Value> {
         let is_request = message.get("method").is_some();
         let id = if is_request { message.get("id") } else { None };
         let Some(id) = id else {
@@ -234,10 +234,15 @@ impl Server {
         })
     }
 
-    fn call(&self, params: &Value, headers: &str, other: &mut dyn Other) -> Result<Value, String> {
+    fn call(
+        &self,
+        params: &Value,
+        headers: &str,
+        other: &mut dyn McpPeer,
+    ) -> Result<Value, String> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let text = |text: &str| json!([{"type": "text", "text": text}]);
-        let note = |other: &mut dyn Other, method: &str, params: Value| {
+        let note = |other: &mut dyn McpPeer, method: &str, params: Value| {
             other.tell(&json!({"jsonrpc": "2.0", "method": method, "params": params}));
         };
         let content = match params["name"].as_str().unwrap_or_default() {
@@ -319,7 +324,7 @@ impl Server {
 }
 
 /// Asks the client the question of a tool and returns its answer.
-fn asked(tool: &str, params: &Value, other: &mut dyn Other) -> String {
+fn asked(tool: &str, params: &Value, other: &mut dyn McpPeer) -> String {
     match tool {
         "ask" => {
             let schema = json!({"type": "object", "required": ["name"], "properties": {
@@ -369,7 +374,7 @@ pub fn serve_if_asked() {
         return;
     }
     struct Pipe;
-    impl Other for Pipe {
+    impl McpPeer for Pipe {
         fn tell(&mut self, message: &Value) {
             let mut out = std::io::stdout().lock();
             writeln!(out, "{message}").and_then(|()| out.flush()).ok();
@@ -513,7 +518,7 @@ pub fn at_an_address(
         }
         "POST" => {
             struct NoClient;
-            impl Other for NoClient {
+            impl McpPeer for NoClient {
                 fn tell(&mut self, _: &Value) {}
                 fn ask(&mut self, _: &str, _: Value) -> Value {
                     Value::Null
@@ -538,7 +543,7 @@ struct Stream {
     stream: TcpStream,
 }
 
-impl Other for Stream {
+impl McpPeer for Stream {
     fn tell(&mut self, message: &Value) {
         // In one piece: others may write to the same stream.
         self.stream

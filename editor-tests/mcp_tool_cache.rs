@@ -170,8 +170,8 @@ fn offered_at_once() {
     unheard(&model);
     // Sessions differ in their mark and directory; otherwise their prompts are equal.
     let of = |request: &Value| {
-        let said = request["messages"][0].to_string();
-        let said = said
+        let prompt_text = request["messages"][0].to_string();
+        let prompt_text = prompt_text
             .split_once("<mcp_instructions>")
             .expect("instructions of servers")
             .1
@@ -179,16 +179,16 @@ fn offered_at_once() {
             .next()
             .expect("the text before the mark")
             .to_owned();
-        (request["tools"].to_string(), said)
+        (request["tools"].to_string(), prompt_text)
     };
     let requests = requests.lock().unwrap();
-    let (tools, said) = of(&requests[0]);
+    let (tools, prompt_text) = of(&requests[0]);
     assert!(
-        tools.contains("Finds a note.") && said.contains("Notes are short."),
-        "{said} {tools}"
+        tools.contains("Finds a note.") && prompt_text.contains("Notes are short."),
+        "{prompt_text} {tools}"
     );
     for request in &requests[1..] {
-        assert_eq!((tools.clone(), said.clone()), of(request));
+        assert_eq!((tools.clone(), prompt_text.clone()), of(request));
     }
     let [list] = &lists(&project)[..] else {
         panic!("{:?}", lists(&project))
@@ -265,13 +265,13 @@ text: There it is."#,
     client.prompt(2, &session, "Go on.");
     until(&mut client, "in_progress");
     open_gate(&project, "go");
-    let told = |updates: &[Value]| {
+    let notices = |updates: &[Value]| {
         updates
             .iter()
             .filter(|update| update.to_string().contains("have changed"))
             .count()
     };
-    assert_eq!(told(&ended(&mut client, 2)), 0);
+    assert_eq!(notices(&ended(&mut client, 2)), 0);
     let updates = turn(&mut client, 3, &session);
     let notice = updates
         .iter()
@@ -282,7 +282,7 @@ text: There it is."#,
         "The tools of the MCP server notes have changed: 1 new, 1 gone."
     );
     assert_eq!(notice["description"], "New: list. Gone: find.");
-    assert_eq!(told(&updates), 1);
+    assert_eq!(notices(&updates), 1);
     client.leave();
     unheard(&model);
 }

@@ -45,7 +45,7 @@ const SUCCESSES: [&str; 4] = [
 ];
 
 /// Answers of the model, in order, that reach one goal.
-type Way = Vec<String>;
+type AnswerScript = Vec<String>;
 
 /// A task for the model.
 struct Task {
@@ -54,7 +54,7 @@ struct Task {
     files: BTreeMap<String, String>,
     wanted: BTreeMap<String, String>,
     /// Goals in this order, and the ways that are tried for each; the mistake comes first.
-    goals: Vec<Vec<Way>>,
+    goals: Vec<Vec<AnswerScript>>,
     /// The largest number of requests: as many as with an agent that rejects nothing.
     steps: usize,
 }
@@ -96,7 +96,7 @@ fn call(tool: &str, arguments: &Value) -> String {
     format!("call {tool} {arguments}")
 }
 
-fn one(tool: &str, arguments: &Value) -> Way {
+fn one(tool: &str, arguments: &Value) -> AnswerScript {
     vec![call(tool, arguments)]
 }
 
@@ -187,7 +187,7 @@ fn rename_by_patch() -> Task {
         )
     };
     let whole = patch([3, 1, 8, 2, 5, 4, 7, 6].map(section).concat());
-    let mut after_reading: Way = (1..=8)
+    let mut after_reading: AnswerScript = (1..=8)
         .map(|n| call("read", &json!({"filePath": format!("src/f{n}.rs")})))
         .collect();
     after_reading.push(whole.clone());
@@ -456,7 +456,7 @@ fn a_rebase() -> Task {
 
 /// Position of the model in its task.
 struct Responder {
-    goals: Vec<Vec<Way>>,
+    goals: Vec<Vec<AnswerScript>>,
     goal: usize,
     way: usize,
     step: usize,

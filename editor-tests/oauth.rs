@@ -109,7 +109,7 @@ fn guarded() -> Server {
                     return (405, String::new(), String::new());
                 }
                 struct NoClient;
-                impl mcp::Other for NoClient {
+                impl mcp::McpPeer for NoClient {
                     fn tell(&mut self, _: &Value) {}
                     fn ask(&mut self, _: &str, _: Value) -> Value {
                         Value::Null
@@ -152,10 +152,10 @@ const KEPT: &str = "~/.local/share/adjutant/mcp-auth.json";
 fn a_login() {
     let server = guarded();
     let project = behind(&server, &json!({}));
-    let said = list_of(&project, &["mcp"]);
+    let listed = list_of(&project, &["mcp"]);
     assert!(
-        said.contains("guard needs login it needs a login: run `adjutant mcp login guard`: "),
-        "{said}"
+        listed.contains("guard needs login it needs a login: run `adjutant mcp login guard`: "),
+        "{listed}"
     );
     let done = log_in(&project, &["mcp", "login", "guard"], |address| {
         assert_eq!(
@@ -245,27 +245,27 @@ fn no_login() {
             .contains("The MCP server guard refused the login: access_denied")
     );
     assert!(failed("code=wrong").contains("the login to guard failed"));
-    let said = failed("code=c0de&iss=https://evil.example");
+    let stderr = failed("code=c0de&iss=https://evil.example");
     assert!(
-        said.contains("the answer came from another server (https://evil.example)"),
-        "{said}"
+        stderr.contains("the answer came from another server (https://evil.example)"),
+        "{stderr}"
     );
-    let said = stderr_of(&project, &["mcp", "login", "gard"]);
+    let stderr = stderr_of(&project, &["mcp", "login", "gard"]);
     assert!(
-        said.contains("the settings have no MCP server \"gard\". Did you mean guard?"),
-        "{said}"
+        stderr.contains("the settings have no MCP server \"gard\". Did you mean guard?"),
+        "{stderr}"
     );
 
     // A port in use cannot receive the code.
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let project = behind(&server, &json!({ "callbackPort": port }));
-    let said = stderr_of(&project, &["mcp", "login", "guard"]);
+    let stderr = stderr_of(&project, &["mcp", "login", "guard"]);
     assert!(
-        said.contains(&format!(
+        stderr.contains(&format!(
             "the port {port}, to which the browser returns, is in use"
         )),
-        "{said}"
+        "{stderr}"
     );
     let project = behind(&server, &json!(false));
     assert!(
@@ -279,13 +279,13 @@ fn no_login() {
             .join(" ")
             .contains("it needs a login, and its \"oauth\" is false")
     );
-    let said = stderr_of(
+    let stderr = stderr_of(
         &project,
         &["mcp", "login", "far", "--url", "http://8.8.8.8/mcp"],
     );
     assert!(
-        said.contains("begins with http: and its host is public"),
-        "{said}"
+        stderr.contains("begins with http: and its host is public"),
+        "{stderr}"
     );
 }
 
@@ -342,12 +342,12 @@ fn too_narrow() {
         r#"{"text":"narrow"}"#,
         "--allow",
     ];
-    let said = stderr_of(&project, &call);
+    let stderr = stderr_of(&project, &call);
     assert!(
-        said.contains(
+        stderr.contains(
             "the login lacks a scope that this requires (\"write\"): run `adjutant mcp login guard`"
         ),
-        "{said}"
+        "{stderr}"
     );
     let done = log_in(&project, &["mcp", "login", "guard"], |address| {
         assert!(query(address, "scope").contains("write"), "{address}");

@@ -184,8 +184,8 @@ fn in_each_dialect() {
     for dialect in &DIALECTS {
         let server = serve(dialect);
         let project = project(&server, dialect, &json!({ "websearch": "allow" }));
-        let said = stdout_of(&project, &["run", "Which version is the newest?"]);
-        assert_eq!(said, "Nine it is.\n", "{}", dialect.provider);
+        let stdout = stdout_of(&project, &["run", "Which version is the newest?"]);
+        assert_eq!(stdout, "Nine it is.\n", "{}", dialect.provider);
         let received = server.received();
         let search: Vec<&ReceivedRequest> = received
             .iter()

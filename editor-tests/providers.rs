@@ -20,7 +20,7 @@ use login::{login_for_a_key, login_with_a_browser, login_with_a_code, logout};
 use network::{certificates, one_connection, proxies};
 
 pub use login::{browse, log_in, query};
-pub use network::vouched;
+pub use network::serve_with_own_authority;
 
 /// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 16] = [
@@ -217,12 +217,12 @@ fn refreshed_in_parallel() {
     assert!(!models(&mut client, 1).contains("acme/fresh"));
     *gate.0.lock().unwrap() = true;
     gate.1.notify_all();
-    let begun = Instant::now();
+    let started = Instant::now();
     let found = (2..).find(|id| {
-        models(&mut client, *id).contains("acme/fresh") || begun.elapsed() > RESPONSE_TIMEOUT
+        models(&mut client, *id).contains("acme/fresh") || started.elapsed() > RESPONSE_TIMEOUT
     });
     assert!(
-        begun.elapsed() <= RESPONSE_TIMEOUT,
+        started.elapsed() <= RESPONSE_TIMEOUT,
         "not there after {found:?} sessions"
     );
     assert_eq!(server.received().len(), 1);
@@ -296,8 +296,8 @@ fn keys_are_stored() {
             "Mistral has no login with a code",
         ),
     ] {
-        let said = stderr_of(&project, words);
-        assert!(said.contains(complaint), "{words:?}: {said}");
+        let stderr = stderr_of(&project, words);
+        assert!(stderr.contains(complaint), "{words:?}: {stderr}");
     }
 }
 

@@ -24,7 +24,7 @@ use crate::client::Client;
 use crate::editor::{Editor, RESPONSE_TIMEOUT};
 use crate::model::{self, Model};
 use crate::project::Project;
-pub use broken::Cut;
+pub use broken::CuttingProxy;
 use broken::{asked_again, connects_again, goes_on, taken_over};
 use entry::{not_for_pages, over_tls, roots, strangers, tokens};
 use http::{a_stream_goes_on, over_http_2, plain_http};
@@ -285,11 +285,11 @@ fn over_a_bridge() {
     client.prompt(2, &session, "Hi.");
     let (answer, updates) = client.answer(2);
     assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
-    let said: String = updates
+    let text: String = updates
         .iter()
         .filter_map(|update| update["content"]["text"].as_str())
         .collect();
-    assert!(said.contains("Hello from afar."), "{said}");
+    assert!(text.contains("Hello from afar."), "{text}");
     client.leave();
     assert!(served.number("adjutant_store_flushes_total") >= 1.0);
     // How many entries a batch has depends on when they came.

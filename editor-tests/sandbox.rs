@@ -191,7 +191,7 @@ pub fn turn(client: &mut Client, session: &str, mode: &str) -> (Vec<Value>, Vec<
 }
 
 /// Returns a project with these settings of the user, and a model that runs one command.
-fn stage(settings: &Value, command: &str) -> (Project, Model) {
+fn fixture(settings: &Value, command: &str) -> (Project, Model) {
     let call = json!({ "command": command, "description": "Run" });
     let model =
         Model::start(model::script(&format!("call bash {call}\n---\ntext: Done.")).unwrap());
@@ -262,7 +262,7 @@ impl SharedPace {
 
 fn planner_writes_nothing(mechanism: &str) {
     let (pace, port) = SharedPace::open();
-    let (mut project, model) = stage(
+    let (mut project, model) = fixture(
         &json!({ "sandbox": { "unattended": false } }),
         "sh attack.sh",
     );
@@ -278,30 +278,33 @@ fn planner_writes_nothing(mechanism: &str) {
     let victim = project.path("victim");
     fs::set_permissions(&victim, fs::Permissions::from_mode(0o640)).unwrap();
     let before = fs::metadata(&victim).unwrap().modified().unwrap();
-    let told = sandbox_report(&project, "readOnly");
-    if told["mechanism"].is_null() {
-        return why(&told, mechanism);
+    let report = sandbox_report(&project, "readOnly");
+    if report["mechanism"].is_null() {
+        return why(&report, mechanism);
     }
-    assert_eq!(told["mechanism"], mechanism);
+    assert_eq!(report["mechanism"], mechanism);
     let mut client = Client::new(project);
     let session = client.open();
     let (questions, updates) = turn(&mut client, &session, "plan");
-    let said = words(&updates);
-    assert!(said.contains("all tried"), "{said}");
-    assert_eq!(questions.len(), 1, "{said}");
+    let text = words(&updates);
+    assert!(text.contains("all tried"), "{text}");
+    assert_eq!(questions.len(), 1, "{text}");
     // Stated in the question, therefore in no notice, and in the result.
-    let told = told["told"].as_str().unwrap();
+    let report = report["told"].as_str().unwrap();
     assert!(
-        told.contains("read-only") && told.contains("no network"),
-        "{told}"
+        report.contains("read-only") && report.contains("no network"),
+        "{report}"
     );
     let question = questions[0]["toolCall"]["content"].to_string();
     assert!(
-        question.contains(&format!("Sandbox: {told}.")),
+        question.contains(&format!("Sandbox: {report}.")),
         "{question}"
     );
     assert_eq!(asides(&updates), Vec::<&str>::new());
-    assert!(said.contains(&format!("\"sandbox\":\"{told}\"")), "{said}");
+    assert!(
+        text.contains(&format!("\"sandbox\":\"{report}\"")),
+        "{text}"
+    );
     let project = client.leave();
     assert_eq!(names(&project.cwd()), ["attack.sh", "victim"]);
     assert_eq!(fs::read_to_string(&victim).unwrap(), "untouched");
@@ -373,7 +376,7 @@ fn planner_asks_only_if_needed() {
             };
             let rules = json!({ "sh asked.sh": "ask", "sh denied.sh": denied });
             let settings = json!({ "sandbox": "auto", "permission": { "bash": rules } });
-            let (mut project, model) = stage(&settings, command);
+            let (mut project, model) = fixture(&settings, command);
             project.write(
                 "free.sh",
                 "echo x > made; [ -e made ] || echo I ran, and wrote nothing\n",
@@ -412,8 +415,8 @@ fn planner_asks_only_if_needed() {
 fn sandboxed_approvals_skip_contained_questions() {
     let probe = Project::new();
     probe.settings(&json!({ "sandbox": "auto" }));
-    let told = sandbox_report(&probe, "workspaceWrite");
-    let whole = told["whole"] == json!(true);
+    let report = sandbox_report(&probe, "workspaceWrite");
+    let whole = report["whole"] == json!(true);
     let explained = stdout_of(
         &probe,
         &[
@@ -485,7 +488,7 @@ fn sandboxed_approvals_skip_contained_questions() {
         let choice = json!({ "sessionId": session, "configId": "approvals", "value": "sandboxed" });
         client.request(4, "session/set_config_option", &choice);
         let (chosen, _) = client.answer(4);
-        assert_eq!(chosen.get("error").is_none(), whole, "{told}: {chosen}");
+        assert_eq!(chosen.get("error").is_none(), whole, "{report}: {chosen}");
         let (asked, updates) = turn(&mut client, &session, mode);
         let sees = model.requests().last().unwrap().to_string();
         let questions = if whole || received == "Not allowed" {
@@ -520,7 +523,7 @@ mv made.sh OUTSIDE/moved
 echo hook > .git/hooks/pre-commit
 false
 ";
-    let (mut project, model) = stage(&json!({ "sandbox": "auto" }), "sh made.sh");
+    let (mut project, model) = fixture(&json!({ "sandbox": "auto" }), "sh made.sh");
     only(&mut project, mechanism);
     let temporary = project.path("tmp:.").display().to_string();
     project.write(
@@ -531,20 +534,20 @@ false
     );
     project.git();
     let hook = project.path(".git/hooks/pre-commit");
-    let told = sandbox_report(&project, "workspaceWrite");
-    if told["mechanism"].is_null() {
-        return why(&told, mechanism);
+    let report = sandbox_report(&project, "workspaceWrite");
+    if report["mechanism"].is_null() {
+        return why(&report, mechanism);
     }
     let mut client = Client::new(project);
     let session = client.open();
     let (questions, updates) = turn(&mut client, &session, "build");
-    let said = words(&updates);
+    let text = words(&updates);
     assert!(questions.is_empty(), "{questions:?}");
-    let told = told["told"].as_str().unwrap();
-    let open = told.contains("control files not protected");
+    let report = report["told"].as_str().unwrap();
+    let open = report.contains("control files not protected");
     let asides = asides(&updates);
     assert!(
-        is_noticed_once(&updates, &format!("Commands run in a sandbox: {told}.")),
+        is_noticed_once(&updates, &format!("Commands run in a sandbox: {report}.")),
         "{updates:#?}"
     );
     assert_eq!(asides.len(), 1 + usize::from(open), "{asides:?}");
@@ -559,13 +562,13 @@ false
         assert_eq!(names(outside.path()), Vec::<String>::new());
     }
     for path in ["made", "deep/down", "tmp:temporary", "made.sh"] {
-        assert!(project.path(path).exists(), "{path}\n{said}");
+        assert!(project.path(path).exists(), "{path}\n{text}");
     }
     // Its private directory is readable by its owner only, and is removed with the session.
-    assert!(said.contains("drwx------"), "{said}");
+    assert!(text.contains("drwx------"), "{text}");
     assert_eq!(names(&project.path("tmp:.")), ["temporary"]);
     // Either it cannot be changed, or the change is seen.
-    assert_eq!(hook.exists(), open, "{told}");
+    assert_eq!(hook.exists(), open, "{report}");
     let sees = model.requests().last().unwrap().to_string();
     assert_eq!(
         sees.contains(
@@ -587,12 +590,12 @@ fn network_is_open_if_allowed() {
     let script = format!("echo x > /dev/tcp/127.0.0.1/{port}; echo x > /dev/udp/127.0.0.1/{port}");
     let sandbox = json!({ "sandbox": { "network": true } });
     for (mode, level) in [("build", "workspaceWrite"), ("plan", "readOnly")] {
-        let (project, model) = stage(&sandbox, "bash talk.sh");
+        let (project, model) = fixture(&sandbox, "bash talk.sh");
         project.write("talk.sh", &script);
-        let told = sandbox_report(&project, level);
+        let report = sandbox_report(&project, level);
         assert!(
-            told["mechanism"].is_null() || told["told"].as_str().unwrap().contains(" open, "),
-            "{told}"
+            report["mechanism"].is_null() || report["told"].as_str().unwrap().contains(" open, "),
+            "{report}"
         );
         let mut client = Client::new(project);
         let session = client.open();
@@ -608,7 +611,7 @@ fn network_is_open_if_allowed() {
 fn absent_sandbox_makes_planner_ask() {
     let rule = json!({ "sandbox": "auto", "agent": { "plan": { "permission": { "bash": { "sh look.sh": "allow" } } } } });
     for (command, asked) in [("sh look.sh", 1), ("ls", 0)] {
-        let (mut project, model) = stage(&rule, command);
+        let (mut project, model) = fixture(&rule, command);
         project.set("ADJUTANT_SANDBOX_DISABLE", Some("bwrap,landlock,seatbelt"));
         project.write("look.sh", "echo looked\n");
         let mut client = Client::new(project);
@@ -637,7 +640,7 @@ fn absent_sandbox_makes_planner_ask() {
 }
 
 fn missing_required_sandbox_refuses_commands() {
-    let (mut project, model) = stage(&json!({ "sandbox": "required" }), "touch made");
+    let (mut project, model) = fixture(&json!({ "sandbox": "required" }), "touch made");
     project.set("ADJUTANT_SANDBOX_DISABLE", Some("bwrap,landlock,seatbelt"));
     let mut client = Client::new(project);
     let session = client.open();
@@ -664,7 +667,7 @@ fn harmless_command_cannot_change_anything() {
         ("", "cat file > copy", "workspace-write"),
     ];
     for (mechanism, command, expected) in table {
-        let (mut project, _model) = stage(&json!({ "sandbox": "auto" }), command);
+        let (mut project, _model) = fixture(&json!({ "sandbox": "auto" }), command);
         project.write("file", "seen");
         if !mechanism.is_empty() {
             only(&mut project, mechanism);
@@ -680,12 +683,12 @@ fn harmless_command_cannot_change_anything() {
         let mut client = Client::new(project);
         let session = client.open();
         let (_, updates) = turn(&mut client, &session, "build");
-        let said = updates
+        let text = updates
             .iter()
             .find_map(|update| update["rawOutput"]["sandbox"].as_str().map(str::to_owned));
         assert!(
-            said.as_deref().unwrap_or_default().contains(expected),
-            "{mechanism}, {command}: {said:?}"
+            text.as_deref().unwrap_or_default().contains(expected),
+            "{mechanism}, {command}: {text:?}"
         );
         drop(client.leave());
     }
@@ -699,7 +702,7 @@ fn command_has_own_process_session() {
     }
     let look = "read -r id name state parent group session rest < /proc/self/stat; echo own-$((id - session)); : > made";
     for (sandbox, mechanism) in [("off", ""), ("auto", "bwrap"), ("auto", "landlock")] {
-        let (mut project, _model) = stage(&json!({ "sandbox": sandbox }), look);
+        let (mut project, _model) = fixture(&json!({ "sandbox": sandbox }), look);
         only(&mut project, mechanism);
         if !mechanism.is_empty()
             && sandbox_report(&project, "workspaceWrite")["mechanism"] != mechanism
@@ -729,7 +732,7 @@ fn command_ends_with_adjutant() {
         } else {
             "echo be''gun; exec sleep 1000"
         };
-        let (mut project, _model) = stage(&json!({ "sandbox": sandbox }), command);
+        let (mut project, _model) = fixture(&json!({ "sandbox": sandbox }), command);
         only(&mut project, mechanism);
         if mechanism == "bwrap"
             && sandbox_report(&project, "workspaceWrite")["mechanism"] != "bwrap"
@@ -827,15 +830,18 @@ fn doctor_claims_no_disabled_mechanism() {
     project.settings(&json!({ "sandbox": "auto" }));
     project.set("ADJUTANT_SANDBOX_DISABLE", Some("bwrap, landlock seatbelt"));
     for level in ["readOnly", "workspaceWrite"] {
-        let told = sandbox_report(&project, level);
-        assert!(told["mechanism"].is_null(), "{told}");
-        assert_eq!(told["told"], "none: commands could do whatever you can do");
+        let report = sandbox_report(&project, level);
+        assert!(report["mechanism"].is_null(), "{report}");
+        assert_eq!(
+            report["told"],
+            "none: commands could do whatever you can do"
+        );
         assert!(
-            told["failed"][0]["why"]
+            report["failed"][0]["why"]
                 .as_str()
                 .unwrap()
                 .contains("left out by ADJUTANT_SANDBOX_DISABLE"),
-            "{told}"
+            "{report}"
         );
     }
     // A program that calls itself bwrap and confines nothing is found out.
@@ -856,13 +862,13 @@ fn doctor_claims_no_disabled_mechanism() {
     project.set("PATH", Some(&path));
     project.set("ADJUTANT_SANDBOX_DISABLE", Some("landlock"));
     for level in ["readOnly", "workspaceWrite"] {
-        let told = sandbox_report(&project, level);
-        assert!(told["mechanism"].is_null(), "{told}");
+        let report = sandbox_report(&project, level);
+        assert!(report["mechanism"].is_null(), "{report}");
         assert!(
-            told["failed"]
+            report["failed"]
                 .to_string()
                 .contains("files outside could be changed"),
-            "{told}"
+            "{report}"
         );
     }
 }

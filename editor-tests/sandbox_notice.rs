@@ -41,10 +41,10 @@ fn sandbox_notice_is_shown_once() {
     project.set("ADJUTANT_SANDBOX_DISABLE", Some("bwrap,landlock,seatbelt"));
     let knows = json!({ "session": { "notices": {} } });
     let notices = |updates: &[Value]| {
-        let told = |update: &&Value| update["sessionUpdate"] == "notice";
+        let is_notice = |update: &&Value| update["sessionUpdate"] == "notice";
         updates
             .iter()
-            .filter(told)
+            .filter(is_notice)
             .filter_map(|update| update["title"].as_str().map(str::to_owned))
             .collect::<Vec<_>>()
     };
@@ -63,13 +63,13 @@ fn sandbox_notice_is_shown_once() {
         &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }),
     );
     client.answer(1);
-    let told = loop {
+    let notice = loop {
         let update = client.receive()["params"]["update"].clone();
         if update["sessionUpdate"] == "notice" {
             break update;
         }
     };
-    assert_eq!(told["title"], wanted[0]);
+    assert_eq!(notice["title"], wanted[0]);
     client.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
 }

@@ -47,7 +47,7 @@ const BOTH: &str = "bwrap with landlock";
 
 /// Settings in which a row holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Where {
+enum ProbeSetup {
     Everywhere,
     /// For an agent that only reads.
     Plan,
@@ -65,7 +65,7 @@ enum Where {
     Root,
 }
 
-use Where::{Build, Bwrap, Everywhere, Landlock, Offline, Online, Plan, Root};
+use ProbeSetup::{Build, Bwrap, Everywhere, Landlock, Offline, Online, Plan, Root};
 
 const CAN: bool = true;
 const CANNOT: bool = false;
@@ -73,7 +73,7 @@ const CANNOT: bool = false;
 /// A name, a line for bash, the settings, and whether it succeeds. `$AGENT` is adjutant's process,
 /// `$OTHER` an unrelated one of the same user, `$OUT` a directory that is not a temporary one,
 /// `$PORT` a port of this machine with a listener.
-type Row = (&'static str, &'static str, Where, bool);
+type Row = (&'static str, &'static str, ProbeSetup, bool);
 
 const FILES: &[Row] = &[
     ("write outside", "echo x > $OUT/made", Everywhere, CANNOT),
@@ -396,7 +396,7 @@ const TRACING: [&str; 2] = ["gcc with its leak checker", "strace"];
 /// System calls by their numbers on x86-64 which a kernel never answers with "not permitted" if
 /// they are allowed, and which do nothing with these arguments. `B`: memory of 4 KiB; `V`: a vector
 /// of 8 bytes of it; `A`: adjutant's process; `O`: the other one.
-type Call = (&'static str, &'static str, Where);
+type Call = (&'static str, &'static str, ProbeSetup);
 
 const REFUSED: &[Call] = &[
     ("ptrace attach", "101 16 A 0 0", Everywhere),
@@ -508,7 +508,7 @@ struct Setting<'a> {
 }
 
 impl Setting<'_> {
-    fn holds(&self, condition: Where) -> bool {
+    fn holds(&self, condition: ProbeSetup) -> bool {
         match condition {
             Everywhere => true,
             Plan => self.mode == "plan",
@@ -574,9 +574,9 @@ fn give(path: &Path) {
 }
 
 /// Another process of the same user. Ended when dropped.
-struct Other(Child);
+struct OtherProcess(Child);
 
-impl Drop for Other {
+impl Drop for OtherProcess {
     fn drop(&mut self) {
         self.0.kill().ok();
         self.0.wait().ok();
@@ -584,19 +584,19 @@ impl Drop for Other {
 }
 
 /// The targets of the probes, and the user who attacks.
-struct Stage {
+struct Fixture {
     project: Project,
     model: Model,
     /// No temporary directory.
     outside: TempDir,
-    other: Other,
+    other: OtherProcess,
     listener: TcpListener,
     binary: PathBuf,
     /// Run by the user `nobody`.
     nobody: bool,
 }
 
-impl Stage {
+impl Fixture {
     fn new(setting: &Setting<'_>, nobody: bool) -> Option<Self> {
         let outside = elsewhere()?;
         fs::write(outside.path().join("file"), "untouched").unwrap();
@@ -663,7 +663,7 @@ impl Stage {
             .arg("600")
             .env("ANOTHERS", "variable")
             .stdin(Stdio::null());
-        let other = Other(as_user(&mut sleep, nobody).spawn().unwrap());
+        let other = OtherProcess(as_user(&mut sleep, nobody).spawn().unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         Some(Self {
             project,
@@ -761,29 +761,29 @@ fn as_user(command: &mut Command, nobody: bool) -> &mut Command {
 }
 
 fn probe(setting: &Setting<'_>, nobody: bool) {
-    let Some(stage) = Stage::new(setting, nobody) else {
+    let Some(fixture) = Fixture::new(setting, nobody) else {
         return skipped("there is no directory to write in but temporary ones");
     };
-    let told = sandbox_report(
-        &stage,
+    let report = sandbox_report(
+        &fixture,
         if setting.mode == "plan" {
             "readOnly"
         } else {
             "workspaceWrite"
         },
     );
-    if setting.mechanism == BOTH && told["mechanism"] != "bwrap" {
+    if setting.mechanism == BOTH && report["mechanism"] != "bwrap" {
         return skipped("bubblewrap is not here");
     }
-    if told["mechanism"].is_null() {
-        why(&told, setting.mechanism.split(' ').next().unwrap());
+    if report["mechanism"].is_null() {
+        why(&report, setting.mechanism.split(' ').next().unwrap());
         return skipped(&format!(
             "{} does not hold here: {}",
-            setting.mechanism, told["failed"]
+            setting.mechanism, report["failed"]
         ));
     }
-    let wanted = stage.script(setting);
-    let Stage {
+    let wanted = fixture.script(setting);
+    let Fixture {
         project,
         model,
         outside,
@@ -791,7 +791,7 @@ fn probe(setting: &Setting<'_>, nobody: bool) {
         binary,
         listener: _listener,
         ..
-    } = stage;
+    } = fixture;
     let editor = if nobody {
         let line = format!(
             "exec setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups {} acp",
@@ -837,12 +837,12 @@ fn probe(setting: &Setting<'_>, nobody: bool) {
 }
 
 /// Returns the report of `adjutant doctor` to that user on the sandbox at a level.
-fn sandbox_report(stage: &Stage, level: &str) -> Value {
-    let mut doctor = stage.project.command(&stage.binary);
+fn sandbox_report(fixture: &Fixture, level: &str) -> Value {
+    let mut doctor = fixture.project.command(&fixture.binary);
     doctor
         .args(["doctor", "--json"])
-        .current_dir(stage.project.cwd());
-    let output = as_user(&mut doctor, stage.nobody).output().unwrap();
+        .current_dir(fixture.project.cwd());
+    let output = as_user(&mut doctor, fixture.nobody).output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&output.stderr)));
     report["sandbox"][level].clone()

@@ -32,8 +32,8 @@ fn lines_of_the_table(mechanism: &str) {
         let mut probe = Project::new();
         probe.settings(&json!({ "sandbox": "auto" }));
         only(&mut probe, mechanism);
-        let told = sandbox_report(&probe, level);
-        if told["mechanism"].is_null() {
+        let report = sandbox_report(&probe, level);
+        if report["mechanism"].is_null() {
             continue;
         }
         let Some(outside) = elsewhere() else { continue };
@@ -93,8 +93,8 @@ fn lines_of_the_table(mechanism: &str) {
             let session = client.open();
             let (questions, updates) = turn(&mut client, &session, agent);
             assert_eq!(questions, Vec::<Value>::new(), "{lines:#?}");
-            let said = words(&updates);
-            assert!(!said.contains("Not allowed"), "{lines:#?}\n{said}");
+            let text = words(&updates);
+            assert!(!text.contains("Not allowed"), "{lines:#?}\n{text}");
             let project = client.leave();
             let after = fs::metadata(outside.path().join("kept")).unwrap();
             let kept = fs::read_to_string(outside.path().join("kept")).unwrap();
@@ -109,7 +109,7 @@ fn lines_of_the_table(mechanism: &str) {
                 "{lines:#?}"
             );
             assert_eq!(after.permissions(), before.permissions(), "{lines:#?}");
-            if told["whole"] == json!(true) {
+            if report["whole"] == json!(true) {
                 assert_eq!(decides.each_ref().map(state), held, "{lines:#?}");
             }
             if agent == "plan" {

@@ -173,7 +173,7 @@ fn adjutant(project: &Project, args: &[&str]) -> Command {
     command
 }
 
-fn stage(script: &str, settings: &Value) -> (Model, Project) {
+fn fixture(script: &str, settings: &Value) -> (Model, Project) {
     let model = Model::start(model::script(script).unwrap());
     let project = Project::new();
     project.provider(&model.base(), settings);
@@ -189,7 +189,7 @@ fn line<'s>(screen: &'s str, text: &str) -> &'s str {
 }
 
 fn answer() {
-    let (_model, project) = stage(
+    let (_model, project) = fixture(
         "text: Let me see.\ncall bash {\"command\":\"echo begun; echo why >&2; exit 7\"}\n---\n\
          call write {\"filePath\":\"a.txt\",\"content\":\"new line\\n\"}\n---\n\
          call todowrite {\"todos\":[{\"content\":\"look\",\"status\":\"completed\",\"priority\":\"high\"},{\"content\":\"mend\",\"status\":\"in_progress\",\"priority\":\"high\"}]}\n---\n\
@@ -259,7 +259,7 @@ fn widths() {
         Name  Size  Remark of some length\n────  ────  ────────────────────────────────────────\n\
         a       10  the first of both, and longer than forty\n\n    let a = 5;\n\nEnd.";
     for (columns, expected) in [(40, narrow), (80, wide), (120, wide)] {
-        let (_model, project) = stage(&script, &json!({}));
+        let (_model, project) = fixture(&script, &json!({}));
         let command = adjutant(&project, &["run", "Do it."]);
         let (code, screen) = Terminal::with_columns(command, columns).end();
         let lines: Vec<&str> = screen.lines().map(str::trim_end).collect();
@@ -272,7 +272,7 @@ fn widths() {
 /// A line of a paragraph is shown while the paragraph still grows, and the words of the next line
 /// above the spinner.
 fn streamed() {
-    let (_model, project) = stage("text: \"A few words \"\nhang", &json!({}));
+    let (_model, project) = fixture("text: \"A few words \"\nhang", &json!({}));
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
     terminal.wait("A few words");
     terminal.wait("answering");
@@ -280,7 +280,7 @@ fn streamed() {
     let (_, screen) = terminal.end();
     assert_eq!(screen.matches("A few words").count(), 1, "{screen}");
     // Characters of two columns.
-    let (_model, project) = stage(
+    let (_model, project) = fixture(
         "text: \"First.\\n\\n中文字符也應該正確換行。 \"\ntext: \"It is so.\"",
         &json!({}),
     );
@@ -291,7 +291,7 @@ fn streamed() {
         "{screen}"
     );
     let words = "word ".repeat(30);
-    let (_model, project) = stage(&format!("text: {}\nhang", json!(words)), &json!({}));
+    let (_model, project) = fixture(&format!("text: {}\nhang", json!(words)), &json!({}));
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
     terminal.wait(["word"; 20].join(" ").as_str());
     interrupt(&terminal, Signal::INT);
@@ -307,7 +307,7 @@ fn narrowed() {
         "call bash {}\n---\ntext: Done.",
         json!({ "command": command })
     );
-    let (_model, project) = stage(&script, &json!({}));
+    let (_model, project) = fixture(&script, &json!({}));
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
     terminal.wait(&format!("running {command}"));
     terminal.narrow(40);
@@ -323,7 +323,7 @@ fn narrowed() {
     let (code, screen) = terminal.end();
     assert_eq!(code, Some(0), "{screen}");
     assert_eq!(screen.matches("running").count(), 0, "{screen}");
-    let (_model, project) = stage(
+    let (_model, project) = fixture(
         "text: \"The words of an answer of more than forty columns. \"\nhang",
         &json!({}),
     );
@@ -355,7 +355,7 @@ fn typed() {
         (Signal::HUP, 129),
         (Signal::QUIT, 131),
     ] {
-        let (_model, project) = stage("hang", &json!({}));
+        let (_model, project) = fixture("hang", &json!({}));
         let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
         let ours = terminal.ours.try_clone().unwrap();
         terminal.wait("waiting for the model");
@@ -385,7 +385,7 @@ fn interrupted() {
         (ask, "any other text rejects"),
         (json!({}), "running sleep"),
     ] {
-        let (_model, project) = stage("call bash {\"command\":\"sleep 600\"}", &settings);
+        let (_model, project) = fixture("call bash {\"command\":\"sleep 600\"}", &settings);
         let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
         terminal.wait(shown);
         interrupt(&terminal, Signal::INT);
@@ -405,7 +405,7 @@ fn interrupted() {
 fn typed_ahead() {
     let script = "call bash {\"command\":\"until [ -e go ]; do sleep 0.1; done\"}\n---\ncall bash {\"command\":\"touch approved\"}\n---\ntext: So be it.";
     let settings = json!({ "permission": { "bash": { "*": "allow", "touch *": "ask" } } });
-    let (_model, project) = stage(script, &settings);
+    let (_model, project) = fixture(script, &settings);
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
     let ours = terminal.ours.try_clone().unwrap();
     terminal.wait("running until");
@@ -422,7 +422,7 @@ fn typed_ahead() {
 }
 
 fn timed() {
-    let (_model, project) = stage(
+    let (_model, project) = fixture(
         "call bash {\"command\":\"until [ -e go ]; do sleep 0.1; done; seq 5\"}\n---\ntext: Done.",
         &json!({}),
     );
@@ -447,7 +447,7 @@ fn timed() {
 /// session, or in a file if the result is cut. The last lines are those of the program, even if the
 /// raw output ends before them.
 fn long_output() {
-    let (_model, project) = stage(
+    let (_model, project) = fixture(
         "call bash {\"command\":\"seq 5\"}\n---\ncall bash {\"command\":\"seq 6\"}\n---\n\
          call bash {\"command\":\"seq 1000000 1001900\"}\n---\n\
          call bash {\"command\":\"seq 1000000 1009000\"}\n---\ntext: Done.",
@@ -470,7 +470,7 @@ fn long_output() {
 }
 
 fn subagent() {
-    let (_model, project) = stage(
+    let (_model, project) = fixture(
         "in: Delegate.\ncall task {\"description\":\"look\",\"prompt\":\"Look here.\",\"subagent_type\":\"general\"}\n---\n\
          in: Look here.\ntext: I look.\ncall bash {\"command\":\"echo found\"}\n---\n\
          in: Look here.\ntext: It is there.\n---\n\
@@ -487,7 +487,7 @@ fn subagent() {
 }
 
 fn plain() {
-    let (_model, project) = stage(
+    let (_model, project) = fixture(
         "call bash {\"command\":\"echo begun\"}\n---\ncall bash {\"command\":\"exit 3\"}\n---\ntext: \"- It is **all**\\n- there\"",
         &json!({}),
     );
@@ -510,7 +510,7 @@ fn plain() {
 fn question() {
     let script = "call bash {\"command\":\"touch 'a*b' && ls *\"}\n---\ntext: So be it.";
     let settings = json!({ "permission": { "bash": { "*": "ask" } } });
-    let (_model, project) = stage(script, &settings);
+    let (_model, project) = fixture(script, &settings);
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
     terminal.wait("any other text rejects");
     let screen = terminal.text();
@@ -555,7 +555,7 @@ fn question() {
         "{screen}"
     );
     // "n" is no, and so are other words, which the model gets.
-    let (_model, project) = stage(
+    let (_model, project) = fixture(
         &format!(
             "{}\n---\nsees: elsewhere\ntext: So be it.",
             script.split("\n---").next().unwrap()
@@ -573,7 +573,7 @@ fn question() {
         (Some(0), false),
         "{screen}"
     );
-    let (_model, project) = stage("call bash {\"command\":\"touch x\"}", &settings);
+    let (_model, project) = fixture("call bash {\"command\":\"touch x\"}", &settings);
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
     terminal.wait("any other text rejects");
     terminal.enter("N");
@@ -602,7 +602,7 @@ fn choices() {
         { "header": "Parts", "question": "Which parts?", "multiple": true, "options": [
             { "label": "Search", "description": "of text" }, { "label": "Export", "description": "as HTML" } ] } ] });
     let script = format!("call question {form}\n---\nsees: SQLite\nsees: Export\ntext: So be it.");
-    let (model, project) = stage(&script, &json!({}));
+    let (model, project) = fixture(&script, &json!({}));
     let mut terminal = Terminal::with_columns(adjutant(&project, &["run", "Do it."]), 40);
     terminal.wait("? explains");
     let screen = terminal.text();
@@ -633,7 +633,7 @@ fn choices() {
 /// The end of the input rejects, and leaves the question's line; notices do not come between a
 /// question and its answer.
 fn ended_input() {
-    let (_model, project) = stage(
+    let (_model, project) = fixture(
         "call bash {\"command\":\"touch x\"}",
         &json!({ "permission": { "bash": { "*": "ask" } } }),
     );
@@ -655,7 +655,7 @@ fn ended_input() {
 fn viewed() {
     let text: String = (1..=50).map(|n| format!("line {n}\n")).collect();
     let call = json!({ "filePath": "long.txt", "content": text });
-    let (_model, project) = stage(
+    let (_model, project) = fixture(
         &format!("call write {call}\n---\ntext: Written."),
         &json!({ "permission": { "edit": "ask" } }),
     );
@@ -675,7 +675,7 @@ fn viewed() {
 
 /// The spinner names the activity of the model.
 fn activities() {
-    let (_model, project) = stage("reasoning: Hm.\ntext: \"It is there. \"\nhang", &json!({}));
+    let (_model, project) = fixture("reasoning: Hm.\ntext: \"It is there. \"\nhang", &json!({}));
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
     terminal.wait("answering");
     interrupt(&terminal, Signal::INT);
@@ -686,7 +686,7 @@ fn activities() {
     assert!(answer.is_some() && answer < next, "{screen}");
 
     let busy = "status 503 retry-after 30 {\"error\":{\"message\":\"overloaded\"}}";
-    let (_model, project) = stage(busy, &json!({}));
+    let (_model, project) = fixture(busy, &json!({}));
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
     terminal.wait("retrying in ");
     terminal.wait("overloaded)");
@@ -697,7 +697,7 @@ fn activities() {
 /// Two calls of one step ask about the same. "Always" answers both, and neither was rejected.
 fn settled() {
     let script = "call bash {\"command\":\"touch a\"}\ncall bash {\"command\":\"touch b\"}\n---\ntext: So be it.";
-    let (_model, project) = stage(script, &json!({ "permission": { "bash": { "*": "ask" } } }));
+    let (_model, project) = fixture(script, &json!({ "permission": { "bash": { "*": "ask" } } }));
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
     terminal.wait("any other text rejects");
     terminal.enter("a");
@@ -717,7 +717,7 @@ fn settled() {
 
 fn colours() {
     for (variable, wanted) in [("SOMETHING", true), ("NO_COLOR", false)] {
-        let (_model, project) = stage("text: \"It is **all** in `x` there.\\n\"", &json!({}));
+        let (_model, project) = fixture("text: \"It is **all** in `x` there.\\n\"", &json!({}));
         let mut command = adjutant(&project, &["run", "Do it."]);
         command.env(variable, "1");
         let mut terminal = Terminal::start(command);
@@ -762,7 +762,7 @@ fn stderr_without_session(output: &Output) -> (String, String) {
 /// Ends a run whose answer is not read any more, although the pipe is open.
 fn stopped_reader() {
     let long = "words ".repeat(100_000);
-    let (_model, project) = stage(&format!("text: {long}"), &json!({}));
+    let (_model, project) = fixture(&format!("text: {long}"), &json!({}));
     let mut run = adjutant(&project, &["run", "-q", "Do it."])
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -776,7 +776,7 @@ fn stopped_reader() {
 
 fn piped() {
     let long = "words ".repeat(60);
-    let (_model, project) = stage(
+    let (_model, project) = fixture(
         &format!(
             "text: Let me see.\ncall bash {{\"command\":\"ls\"}}\n---\ntext: One more look.\ncall bash {{\"command\":\"ls -a\"}}\n---\ntext: \"**It** is\\u001b[1m {long}\""
         ),
@@ -794,7 +794,7 @@ fn piped() {
         (&["run", "Do it."][..], 0),
         (&["run", "--strict", "Do it."], 5),
     ] {
-        let (_model, project) = stage(refused, &json!({}));
+        let (_model, project) = fixture(refused, &json!({}));
         let output = adjutant(&project, strict).output().unwrap();
         assert_eq!(
             (output.status.code(), text(&output.stdout).as_str()),
@@ -816,7 +816,7 @@ fn piped() {
         );
     }
     // A call that a rule denies is reported.
-    let (_model, project) = stage(
+    let (_model, project) = fixture(
         "call bash {\"command\":\"rm x\"}\n---\nsees: Not allowed\ntext: I may not.",
         &json!({ "permission": { "bash": { "rm *": "deny" } } }),
     );
@@ -830,7 +830,7 @@ fn piped() {
     );
     assert!(!stderr.contains("work around"), "{stderr}");
     // A repetition ends the turn: the text before it is the answer.
-    let (_model, project) = stage(
+    let (_model, project) = fixture(
         "text: It is so.\ncall read {\"filePath\":\"/etc/hostname\"}\n---\ncall read {\"filePath\":\"/etc/hostname\"}\n---\ncall read {\"filePath\":\"/etc/hostname\"}",
         &json!({}),
     );
@@ -847,7 +847,7 @@ fn piped() {
         "{output:?}"
     );
     // A failure has no answer.
-    let (_model, project) = stage(
+    let (_model, project) = fixture(
         "text: It is so.\ncall bash {\"command\":\"ls\"}\n---\nstatus 400 {\"error\":{\"message\":\"no such thing\"}}",
         &json!({}),
     );
@@ -866,7 +866,7 @@ fn retried() {
         (&["run", "Do it."][..], ["note: ", "note: The same error. "]),
         (&["run", "-q", "Do it."], ["", ""]),
     ] {
-        let (_model, project) = stage(
+        let (_model, project) = fixture(
             &format!("{busy}\n---\n{busy}\n---\ntext: Done."),
             &json!({}),
         );
@@ -901,7 +901,7 @@ fn sessions(project: &Project) -> usize {
 }
 
 fn continued() {
-    let (model, project) = stage(
+    let (model, project) = fixture(
         "text: First.\n---\nsees: Remember 7\ntext: Second.\n---\nsees: Remember 7\ntext: Third.\n---\nsees: Remember 7\ntext: Fourth.",
         &json!({}),
     );
@@ -970,7 +970,7 @@ fn continued() {
 }
 
 fn attached() {
-    let (model, project) = stage(
+    let (model, project) = fixture(
         "sees: the lines that follow\nsees: 1 2 3\nsees: let a = 5;\nsees: src/b.rs\nhas: data:image/png;base64,iVBORw0K\ntext: Seen.\n---\nsees: all of it\ntext: Seen.",
         &json!({ "provider": { "bench": { "models": { "bench-model": {
             "modalities": { "input": ["text", "image"], "output": ["text"] }, "attachment": true } } } } }),
@@ -1043,10 +1043,10 @@ fn trust() {
             .unwrap();
         (output.status.code(), text(&output.stdout))
     };
-    let (code, said) = piped(&[]);
+    let (code, output) = piped(&[]);
     assert!(
-        code == Some(1) && said.contains("Not decided yet: these are off."),
-        "{said}"
+        code == Some(1) && output.contains("Not decided yet: these are off."),
+        "{output}"
     );
     // A no at the terminal is not stored.
     for (typed, words, later) in [
@@ -1095,7 +1095,7 @@ fn changed_script() {
 
 fn deletion() {
     let script = "text: One.\n---\ntext: Two.\n---\ntext: Three.\n---\ntext: Four.";
-    let (_model, project) = stage(script, &json!({}));
+    let (_model, project) = fixture(script, &json!({}));
     let piped = |words: &[&str]| {
         let output = adjutant(&project, words).output().unwrap();
         (output.status.code(), text(&output.stdout))

@@ -104,11 +104,11 @@ fn asks_without_end() {
     client.prompt(2, &session, "Ask it.");
     let (answer, updates) = client.answer(2);
     assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
-    let told = updates
+    let notices = updates
         .iter()
         .filter(|update| update.to_string().contains("this editor cannot show"))
         .count();
-    assert_eq!(told, 1, "{updates:?}");
+    assert_eq!(notices, 1, "{updates:?}");
     client.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
 }
@@ -116,7 +116,7 @@ fn asks_without_end() {
 /// Returns the mock server's answer to a body: empty for a notification.
 fn answer(server: &mcp::Server, body: &str) -> (u16, String) {
     struct NoClient;
-    impl mcp::Other for NoClient {
+    impl mcp::McpPeer for NoClient {
         fn tell(&mut self, _: &Value) {}
         fn ask(&mut self, _: &str, _: Value) -> Value {
             Value::Null
@@ -166,7 +166,7 @@ fn behind_a_proxy() {
 /// it the server works.
 fn vouched_for() {
     let server = mcp::Server::default();
-    let (address, stopped, authority) = providers::vouched(move |body| {
+    let (address, stopped, authority) = providers::serve_with_own_authority(move |body| {
         let (status, body) = answer(&server, body);
         (status, "application/json", body)
     });

@@ -497,10 +497,10 @@ fn away() {
     for address in [silent.local_addr().unwrap(), gone] {
         let telemetry = json!({ "enabled": true, "endpoint": format!("http://{address}") });
         let (project, _model) = project(&json!({ "telemetry": telemetry }));
-        let begun = Instant::now();
+        let started = Instant::now();
         let (project, messages) = run(project);
         // Less than the time that a batch may take.
-        assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
+        assert!(started.elapsed().as_secs() < 10, "{:?}", started.elapsed());
         let shown = messages
             .iter()
             .any(|message| message.to_string().contains("traces"));

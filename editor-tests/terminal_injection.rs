@@ -197,10 +197,10 @@ fn every_command() {
     let script = format!("call read {read}\n---\ncall write {write}\n---\ntext: {words}");
     let model = Model::start(model::script(&script).unwrap());
     let project = hostile(&model.base());
-    let said = adjutant(&project, &["run", "--allow", &format!("{HOSTILE} please")])
+    let output = adjutant(&project, &["run", "--allow", &format!("{HOSTILE} please")])
         .output()
         .unwrap();
-    assert!(said.status.success(), "{said:?}");
+    assert!(output.status.success(), "{output:?}");
     // On a terminal, the exact output of a pipe is escaped as well.
     let patch = on_terminal(adjutant(&project, &["sessions", "diff", "last"]), "");
     assert_eq!(dirty(&patch, true), None);

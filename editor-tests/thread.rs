@@ -49,7 +49,7 @@ const BOUND_OF_MIB: Duration = Duration::from_millis(150);
 type Called = (&'static str, Value);
 
 /// Makes the call of a scene at one of its sizes.
-type Calling = fn(&Scenery<'_>, usize) -> Called;
+type Calling = fn(&CallSetup<'_>, usize) -> Called;
 
 /// A name, the calling model, and its call at one of the sizes. The files are created on the way.
 struct Scene {
@@ -64,7 +64,7 @@ struct Scene {
 }
 
 /// The surroundings of a call.
-struct Scenery<'a> {
+struct CallSetup<'a> {
     project: &'a Project,
     site: &'a Server,
     /// The number of the call.
@@ -126,14 +126,14 @@ fn lines(bytes: usize) -> String {
 }
 
 /// Makes a file of lines.
-fn file(scenery: &Scenery<'_>, bytes: usize) -> String {
+fn file(scenery: &CallSetup<'_>, bytes: usize) -> String {
     let name = format!("file-{}.txt", scenery.run);
     scenery.project.write(&name, &lines(bytes));
     name
 }
 
 /// Makes files in a folder.
-fn folder(scenery: &Scenery<'_>, count: usize) -> String {
+fn folder(scenery: &CallSetup<'_>, count: usize) -> String {
     let name = format!("folder-{}", scenery.run);
     for at in 0..count {
         let path = scenery
@@ -514,7 +514,7 @@ fn measured(scene: &Scene, site: &Server) -> (Duration, Duration, usize) {
         .enumerate()
         .map(|(run, size)| {
             (scene.call)(
-                &Scenery {
+                &CallSetup {
                     project: &project,
                     site,
                     run,

@@ -299,16 +299,16 @@ fn common_problems(schema: &Value) -> Vec<String> {
     walk(schema, "", &mut |map, at| {
         let types = match map.get("type") {
             Some(Value::Array(list)) => list.iter().collect(),
-            Some(one) => vec![one],
+            Some(kind) => vec![kind],
             None => Vec::new(),
         };
         if types
             .iter()
-            .any(|one| !one.as_str().is_some_and(|name| TYPES.contains(&name)))
+            .any(|kind| !kind.as_str().is_some_and(|name| TYPES.contains(&name)))
         {
             problems.push(format!("{at}: the unknown type {}", map["type"]));
         }
-        if types.iter().any(|one| *one == "array") && !map.contains_key("items") {
+        if types.iter().any(|kind| *kind == "array") && !map.contains_key("items") {
             problems.push(format!("{at}: an array without items"));
         }
         if map

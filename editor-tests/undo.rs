@@ -74,7 +74,7 @@ const SECOND_GATE: &str = "second-gate";
 
 /// Returns a project with files of the user's, and a gate; `None` if this machine lacks the
 /// mechanism.
-fn stage(mechanism: &str, script: &str) -> Option<(Project, Model)> {
+fn fixture(mechanism: &str, script: &str) -> Option<(Project, Model)> {
     let model = Model::start(model::script(script).unwrap());
     let mut project = Project::new();
     project.provider(&model.base(), &json!({ "sandbox": "auto" }));
@@ -82,9 +82,9 @@ fn stage(mechanism: &str, script: &str) -> Option<(Project, Model)> {
         project.set("ADJUTANT_SANDBOX_DISABLE", Some("bwrap,landlock,seatbelt"));
     } else {
         only(&mut project, mechanism);
-        let told = sandbox_report(&project, "workspaceWrite");
-        if told["mechanism"].is_null() {
-            why(&told, mechanism);
+        let report = sandbox_report(&project, "workspaceWrite");
+        if report["mechanism"].is_null() {
+            why(&report, mechanism);
             return None;
         }
     }
@@ -139,7 +139,8 @@ fn holds(project: &Project, name: &str) -> Option<String> {
 fn users_concurrent_changes_are_preserved(mechanism: &str) {
     let command =
         format!("cat {GATE}; echo a > a.txt; echo more >> user.txt; mkdir d && mv a.txt d/b.txt");
-    let Some((project, model)) = stage(mechanism, &format!("{}\n---\ntext: Done.", call(&command)))
+    let Some((project, model)) =
+        fixture(mechanism, &format!("{}\n---\ntext: Done.", call(&command)))
     else {
         return;
     };
@@ -192,7 +193,7 @@ fn users_later_changes_are_preserved(mechanism: &str) {
     let command = call("echo ours > user.txt; echo ours > kept.txt");
     let waits = call(&format!("cat {GATE}"));
     let script = format!("{edit}\n{command}\n{waits}\n---\ntext: Done.");
-    let Some((project, model)) = stage(mechanism, &script) else {
+    let Some((project, model)) = fixture(mechanism, &script) else {
         return;
     };
     let mut client = Client::new(project);
@@ -236,20 +237,20 @@ fn another_sessions_changes_are_preserved(mechanism: &str) {
         "{first}\n---\n{}\n---\ntext: Done.\n---\ntext: Done.",
         call("echo two > two.txt")
     );
-    let Some((project, model)) = stage(mechanism, &script) else {
+    let Some((project, model)) = fixture(mechanism, &script) else {
         return;
     };
     let mut client = Client::new(project);
     let project = client.project.clone();
-    let one = client.open();
+    let first = client.open();
     let two = client.open();
-    client.prompt(2, &one, "Go.");
+    client.prompt(2, &first, "Go.");
     meanwhile(&project, GATE, || {
         client.prompt(3, &two, "Go.");
         ended(&mut client, 3);
     });
     ended(&mut client, 2);
-    let answer = run_built_in_command(&mut client, 4, &one, "/undo");
+    let answer = run_built_in_command(&mut client, 4, &first, "/undo");
     assert_eq!(
         (
             holds(&project, "one.txt"),
@@ -270,21 +271,21 @@ fn another_processes_changes_are_preserved(mechanism: &str) {
         "{first}\n---\n{}\n---\ntext: Done.\n---\ntext: Done.",
         call("echo two > two.txt")
     );
-    let Some((project, model)) = stage(mechanism, &script) else {
+    let Some((project, model)) = fixture(mechanism, &script) else {
         return;
     };
     let project = Arc::new(project);
     let mut here = Client::new(project.clone());
     let mut there = Client::new(project.clone());
-    let one = here.open();
+    let first = here.open();
     let two = there.open();
-    here.prompt(2, &one, "Go.");
+    here.prompt(2, &first, "Go.");
     meanwhile(&project, GATE, || {
         there.prompt(2, &two, "Go.");
         ended(&mut there, 2);
     });
     ended(&mut here, 2);
-    let answer = run_built_in_command(&mut here, 3, &one, "/undo");
+    let answer = run_built_in_command(&mut here, 3, &first, "/undo");
     assert_eq!(
         (
             holds(&project, "one.txt"),
@@ -307,7 +308,7 @@ fn background_jobs_changes_are_undone(mechanism: &str) {
         "call bash {}",
         json!({ "command": command, "description": "Run", "run_in_background": true })
     );
-    let Some((project, model)) = stage(mechanism, &format!("{call}\n---\ntext: Done.")) else {
+    let Some((project, model)) = fixture(mechanism, &format!("{call}\n---\ntext: Done.")) else {
         return;
     };
     let mut client = Client::new(project);
@@ -340,7 +341,7 @@ fn daemon_that_outlives_adjutant_can_write() {
         "echo first > first.txt; env -u ADJUTANT_CHILD setsid sh -c '{daemon}' > /dev/null 2>&1 &"
     );
     let Some((project, model)) =
-        stage("landlock", &format!("{}\n---\ntext: Done.", call(&command)))
+        fixture("landlock", &format!("{}\n---\ntext: Done.", call(&command)))
     else {
         return;
     };
@@ -380,7 +381,7 @@ fn programs_end_with_a_killed_adjutant(mechanism: &str) {
         format!("echo a > a.txt; setsid cat {GATE} > b.txt & cat {GATE} | cat"),
     ];
     for command in commands {
-        let Some((project, model)) = stage(mechanism, &call(&command)) else {
+        let Some((project, model)) = fixture(mechanism, &call(&command)) else {
             return;
         };
         let mut client = Client::new(project);
@@ -433,7 +434,7 @@ fn holder_of(adjutant: i32) -> Option<OwnedFd> {
 /// and set back only by force.
 fn changes_without_reports_are_asked_about() {
     let command = format!("cat {GATE}; echo a > a.txt");
-    let Some((project, model)) = stage("none", &format!("{}\n---\ntext: Done.", call(&command)))
+    let Some((project, model)) = fixture("none", &format!("{}\n---\ntext: Done.", call(&command)))
     else {
         return;
     };

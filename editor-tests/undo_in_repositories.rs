@@ -139,11 +139,11 @@ fn undone(made: &str, work: &str, more: &[&str]) {
     let ignored = [format!("{work}/secret.txt"), format!("{work}/z.log")];
     for (id, word) in [(3, "/undo force"), (4, "/redo"), (5, "/undo force")] {
         client.prompt(id, &session, word);
-        let (_, said) = client.answer(id);
+        let (_, updates) = client.answer(id);
         let now = tree(&project.cwd());
         match word {
-            "/undo force" => assert_eq!(differ(&before, &now), ignored, "{said:?}"),
-            _ => assert_eq!(differ(&after, &now), Vec::<String>::new(), "{said:?}"),
+            "/undo force" => assert_eq!(differ(&before, &now), ignored, "{updates:?}"),
+            _ => assert_eq!(differ(&after, &now), Vec::<String>::new(), "{updates:?}"),
         }
     }
     client.leave();

@@ -51,7 +51,7 @@ use clap::{FromArgMatches as _, Parser, Subcommand};
 use tokio_util::sync::CancellationToken;
 
 use base::environment::Environment;
-use meant::Meaning;
+use meant::CommandRemedy;
 use project_lists::ListKind;
 use terminal::{complain, say};
 
@@ -200,7 +200,7 @@ impl Command {
                 .is_some_and(config::ConfigCommand::changes),
             Self::Mcp(args) => args.acts(),
             Self::Extensions(args) => args.installs(),
-            Self::Serve(args) => args.lets_in(),
+            Self::Serve(args) => args.changes_access(),
             Self::Acp(_)
             | Self::Connect(_)
             | Self::Run(_)
@@ -248,13 +248,13 @@ pub fn main() -> ExitCode {
         // A request for help is understood, whatever words are before it.
         Err(e) if e.exit_code() == 0 => return terminal::parsed(&e),
         Err(e) => match meant::meaning_of_other_command(std::env::args_os().skip(1)) {
-            Some(Meaning::Words(words)) => {
+            Some(CommandRemedy::Words(words)) => {
                 match parse(std::iter::once("adjutant".into()).chain(words)) {
                     Ok(cli) => cli,
                     Err(e) => return terminal::parsed(&e),
                 }
             }
-            Some(Meaning::Advice(advice)) => return terminal::misused(&advice),
+            Some(CommandRemedy::Advice(advice)) => return terminal::misused(&advice),
             None => {
                 let first = std::env::args_os().nth(1);
                 if let Some(advice) = meant::run_option(&e, first.as_deref()) {

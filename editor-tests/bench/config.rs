@@ -70,7 +70,7 @@ fn session_new_200_agents_50_instructions(bencher: Bencher<'_, '_>) {
             files: FileCapabilities::default(),
             shows_subagents: false,
             attended: false,
-            addresses: false,
+            shows_urls: false,
             endpoints: EditorEndpoints::default(),
             servers: vec![],
             system: None,

@@ -74,7 +74,7 @@ fn steps() {
     println!(
         "  a step, from the model's last word to the agent's knowing its next request, to the first line of that,"
     );
-    println!("  and its processor time; medians of twenty:");
+    println!("  and its CPU time; medians of twenty:");
     for at in [10, 100, 160, 180, 500, 840, 900, 990] {
         let around = &report.steps[at - 10..at + 10];
         let gap = median(around.iter().map(|step| step.gap).collect());
@@ -126,7 +126,7 @@ fn eight() {
     for (one, eight) in runs {
         let ratio = one.as_secs_f64() / eight.as_secs_f64();
         println!(
-            "processor time of eight sessions: in one process {one:.2?}, in eight {eight:.2?}: {ratio:.2}"
+            "CPU time of eight sessions: in one process {one:.2?}, in eight {eight:.2?}: {ratio:.2}"
         );
     }
 }

@@ -32,34 +32,34 @@ fn wire(name: &str) -> &'static dyn WireFormat {
 /// Returns an answer of words, as this provider streams it: pieces of a few words each.
 fn stream(name: &str) -> String {
     let words = "the quick brown fox jumps over the lazy dog, and then again; ".repeat(2);
-    let one = |event: &str, data: serde_json::Value| match event {
+    let encode = |event: &str, data: serde_json::Value| match event {
         "" => format!("data: {data}\n\n"),
         event => format!("event: {event}\ndata: {data}\n\n"),
     };
     let piece = match name {
-        "chat" => one(
+        "chat" => encode(
             "",
             json!({"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1_700_000_000, "model": "m",
             "choices": [{"index": 0, "delta": {"content": words}, "finish_reason": null}]}),
         ),
-        "messages" => one(
+        "messages" => encode(
             "content_block_delta",
             json!({"type": "content_block_delta", "index": 0,
             "delta": {"type": "text_delta", "text": words}}),
         ),
-        "responses" => one(
+        "responses" => encode(
             "response.output_text.delta",
             json!({"type": "response.output_text.delta", "item_id": "msg_1",
             "output_index": 0, "content_index": 0, "delta": words, "sequence_number": 7}),
         ),
-        _ => one(
+        _ => encode(
             "",
             json!({"candidates": [{"content": {"parts": [{"text": words}], "role": "model"}, "index": 0}],
             "usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 2, "totalTokenCount": 7}, "modelVersion": "m"}),
         ),
     };
     let begin = match name {
-        "messages" => one(
+        "messages" => encode(
             "content_block_start",
             json!({"type": "content_block_start", "index": 0,
             "content_block": {"type": "text", "text": ""}}),

@@ -28,7 +28,7 @@ fn start_true(bencher: Bencher<'_, '_>, how: &str) {
         Level::WorkspaceWrite
     };
     let held = match how {
-        "read-only" | "workspace-write" => runtime.block_on(sandbox.held(level)),
+        "read-only" | "workspace-write" => runtime.block_on(sandbox.guarantees_of(level)),
         _ => ProvenSandbox::none(level, vec![]).into(),
     };
     let policy = SandboxPolicy {
@@ -36,7 +36,7 @@ fn start_true(bencher: Bencher<'_, '_>, how: &str) {
         network: level == Level::WorkspaceWrite,
         writable: existing(build_directories(&environment)),
         protected: vec![],
-        foreign: false,
+        has_foreign_files: false,
         hidden: vec![],
         shown: vec![],
     };

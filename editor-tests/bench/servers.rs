@@ -10,7 +10,7 @@ use base::environment::Environment;
 use config::Settings;
 use config::settings::{McpEntry, Transport};
 use events::EventSender;
-use mcp::{ForSession, McpServers};
+use mcp::{McpServers, McpSessionOptions};
 use providers::http::HttpClient;
 use serde_json::{Map, Value, json};
 
@@ -53,7 +53,8 @@ fn serve(lines: &mut BufReader<TcpStream>, mut stream: &TcpStream, tools: usize)
     let mut body = vec![0; length];
     lines.read_exact(&mut body).ok()?;
     let asked: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let said = "Does something of its own that nobody else does, and says how it went. ".repeat(5);
+    let description =
+        "Does something of its own that nobody else does, and says how it went. ".repeat(5);
     let schema = json!({"type": "object", "properties": {"text": {"type": "string"}}});
     let result = match asked["method"].as_str() {
         Some("initialize") => {
@@ -61,7 +62,7 @@ fn serve(lines: &mut BufReader<TcpStream>, mut stream: &TcpStream, tools: usize)
             "serverInfo": {"name": "bench", "version": "1"}})
         }
         Some("tools/list") => {
-            let one = |n| json!({"name": format!("tool_{n:04}"), "description": said, "inputSchema": schema});
+            let one = |n| json!({"name": format!("tool_{n:04}"), "description": description, "inputSchema": schema});
             json!({"tools": (0..tools).map(one).collect::<Vec<_>>()})
         }
         Some("tools/call") => json!({"content": [{"type": "text", "text": "done"}]}),
@@ -174,7 +175,7 @@ fn calls(address: SocketAddr) -> (Duration, Duration) {
         };
         let client = Arc::new(HttpClient::new(&environment));
         let dir = std::env::temp_dir();
-        let session = ForSession::default();
+        let session = McpSessionOptions::default();
         let servers = McpServers::new(
             (&dir, &[]),
             &environment,

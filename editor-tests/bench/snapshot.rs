@@ -30,18 +30,18 @@ fn project(root: &Path) {
     fs::write(root.join(".gitignore"), "target/\n*.log\n/node_modules\n").unwrap();
 }
 
-struct Stage {
+struct Fixture {
     _dir: tempfile::TempDir,
     root: std::path::PathBuf,
     data: std::path::PathBuf,
 }
 
-fn stage() -> Stage {
+fn fixture() -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("root");
     let data = dir.path().join("data");
     project(&root);
-    Stage {
+    Fixture {
         root,
         data,
         _dir: dir,
@@ -53,11 +53,11 @@ fn stage() -> Stage {
     clippy::disallowed_methods,
     reason = "the repository is made by git itself"
 )]
-fn cloned() -> Stage {
-    let stage = stage();
-    let from = stage.root.with_file_name("from");
-    fs::remove_dir_all(stage.root.join(".git")).unwrap();
-    fs::rename(&stage.root, &from).unwrap();
+fn cloned() -> Fixture {
+    let fixture = fixture();
+    let from = fixture.root.with_file_name("from");
+    fs::remove_dir_all(fixture.root.join(".git")).unwrap();
+    fs::rename(&fixture.root, &from).unwrap();
     let git = |dir: &Path, args: &[&str]| {
         let mut git = std::process::Command::new("git");
         git.env_clear()
@@ -95,13 +95,13 @@ fn cloned() -> Stage {
             "-q",
             "--no-local",
             ".",
-            stage.root.to_str().unwrap(),
+            fixture.root.to_str().unwrap(),
         ],
     );
     // A file as young as the index is read nevertheless.
     std::thread::sleep(std::time::Duration::from_millis(50));
-    git(&stage.root, &["update-index", "--index-version", "4"]);
-    stage
+    git(&fixture.root, &["update-index", "--index-version", "4"]);
+    fixture
 }
 
 fn step(tracker: &Arc<Tracker>) -> usize {
@@ -113,8 +113,8 @@ fn step(tracker: &Arc<Tracker>) -> usize {
 /// Before and after a step in which nothing changed.
 #[divan::bench(sample_count = 30, sample_size = 1)]
 fn nothing_changed(bencher: Bencher<'_, '_>) {
-    let stage = stage();
-    let tracker = Arc::new(Tracker::new(&stage.data, &stage.root, None));
+    let fixture = fixture();
+    let tracker = Arc::new(Tracker::new(&fixture.data, &fixture.root, None));
     step(&tracker);
     bencher.bench_local(|| step(black_box(&tracker)));
 }
@@ -122,15 +122,19 @@ fn nothing_changed(bencher: Bencher<'_, '_>) {
 /// Before and after a step in which one file changed.
 #[divan::bench(sample_count = 30, sample_size = 1)]
 fn one_file_changed(bencher: Bencher<'_, '_>) {
-    let stage = stage();
-    let tracker = Arc::new(Tracker::new(&stage.data, &stage.root, None));
+    let fixture = fixture();
+    let tracker = Arc::new(Tracker::new(&fixture.data, &fixture.root, None));
     step(&tracker);
     let mut n = 0;
     bencher.bench_local(|| {
         let go = AtomicBool::new(false);
         let mark = tracker.mark(&go).unwrap();
         n += 1;
-        fs::write(stage.root.join("area1/part1/dir1/file1.rs"), format!("{n}")).unwrap();
+        fs::write(
+            fixture.root.join("area1/part1/dir1/file1.rs"),
+            format!("{n}"),
+        )
+        .unwrap();
         assert_eq!(tracker.since(&mark, &go).unwrap().len(), 1);
     });
 }
@@ -138,33 +142,33 @@ fn one_file_changed(bencher: Bencher<'_, '_>) {
 /// The first step in a new project: everything is read and stored.
 #[divan::bench(sample_count = 3, sample_size = 1)]
 fn first_of_all(bencher: Bencher<'_, '_>) {
-    bencher.with_inputs(stage).bench_local_values(|stage| {
-        step(&Arc::new(Tracker::new(&stage.data, &stage.root, None)));
-        stage
+    bencher.with_inputs(fixture).bench_local_values(|fixture| {
+        step(&Arc::new(Tracker::new(&fixture.data, &fixture.root, None)));
+        fixture
     });
 }
 
 /// The first step in a new clone: objects that git has are only noted.
 #[divan::bench(sample_count = 3, sample_size = 1)]
 fn first_in_a_clone(bencher: Bencher<'_, '_>) {
-    bencher.with_inputs(cloned).bench_local_values(|stage| {
-        step(&Arc::new(Tracker::new(&stage.data, &stage.root, None)));
-        stage
+    bencher.with_inputs(cloned).bench_local_values(|fixture| {
+        step(&Arc::new(Tracker::new(&fixture.data, &fixture.root, None)));
+        fixture
     });
 }
 
 /// The first step of a process in a clone that another one has seen.
 #[divan::bench(sample_count = 10, sample_size = 1)]
 fn first_of_a_process_in_a_clone(bencher: Bencher<'_, '_>) {
-    let stage = cloned();
-    step(&Arc::new(Tracker::new(&stage.data, &stage.root, None)));
-    bencher.bench_local(|| step(&Arc::new(Tracker::new(&stage.data, &stage.root, None))));
+    let fixture = cloned();
+    step(&Arc::new(Tracker::new(&fixture.data, &fixture.root, None)));
+    bencher.bench_local(|| step(&Arc::new(Tracker::new(&fixture.data, &fixture.root, None))));
 }
 
 /// The first step of a process in a project that another one has seen.
 #[divan::bench(sample_count = 10, sample_size = 1)]
 fn first_of_a_process(bencher: Bencher<'_, '_>) {
-    let stage = stage();
-    step(&Arc::new(Tracker::new(&stage.data, &stage.root, None)));
-    bencher.bench_local(|| step(&Arc::new(Tracker::new(&stage.data, &stage.root, None))));
+    let fixture = fixture();
+    step(&Arc::new(Tracker::new(&fixture.data, &fixture.root, None)));
+    bencher.bench_local(|| step(&Arc::new(Tracker::new(&fixture.data, &fixture.root, None))));
 }

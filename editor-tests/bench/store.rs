@@ -247,7 +247,7 @@ fn reload(editor: &mut Editor, project: &Project, method: &str) -> usize {
 fn reload_in_a_new_process(bencher: Bencher<'_, '_>, messages: usize) {
     let project = project(messages);
     bencher
-        .with_inputs(|| Guest(agent(&project)))
+        .with_inputs(|| DepartedAgent(agent(&project)))
         .bench_local_values(|mut editor| {
             assert!(reload(&mut editor.0, &project, "session/load") >= messages);
             editor
@@ -255,9 +255,9 @@ fn reload_in_a_new_process(bencher: Bencher<'_, '_>, messages: usize) {
 }
 
 /// An agent that has left, and let go of its session, before the next one comes.
-struct Guest(Editor);
+struct DepartedAgent(Editor);
 
-impl Drop for Guest {
+impl Drop for DepartedAgent {
     fn drop(&mut self) {
         self.0.finish();
     }
@@ -397,7 +397,7 @@ fn large() {
             let start = Instant::now();
             block_on(async {
                 write(&store, &id(1), &message).await;
-                store.handed_over(&id(1)).await;
+                store.await_written(&id(1)).await;
             });
             start.elapsed()
         })

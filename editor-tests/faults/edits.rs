@@ -117,10 +117,10 @@ pub(super) fn killed_editors() {
         );
         assert_eq!(fs::read_to_string(project.path("f.txt")).unwrap(), found);
         again.prompt(3, &session, "/undo");
-        let (_, said) = again.answer(3);
+        let (_, updates) = again.answer(3);
         assert!(
             fs::read_to_string(project.path("f.txt")).unwrap() == old,
-            "{number}: {said:?}"
+            "{number}: {updates:?}"
         );
         again.leave();
     });
@@ -200,10 +200,10 @@ pub(super) fn refused_writes() {
         command
             .args(["-c", "trap '' XFSZ; exec \"$0\""])
             .arg(std::env::current_exe().unwrap());
-        let said = Writer::run(command, "write-without", case, dir.path()).rest();
+        let output = Writer::run(command, "write-without", case, dir.path()).rest();
         assert!(
-            said.starts_with("refused: ") && said.contains(why.as_str()),
-            "{case}: {said}"
+            output.starts_with("refused: ") && output.contains(why.as_str()),
+            "{case}: {output}"
         );
         assert_eq!(fs::read_to_string(&path).unwrap(), "old words\n", "{case}");
         assert_eq!(
@@ -334,7 +334,7 @@ pub(super) fn undo_preserves_users_changes() {
         let users = tree(&project.cwd(), false);
         let repository = tree(&project.path(".git"), true);
         client.prompt(3, &session, "/undo");
-        let said = client
+        let text = client
             .answer(3)
             .1
             .iter()
@@ -352,11 +352,11 @@ pub(super) fn undo_preserves_users_changes() {
             } else {
                 now
             };
-            assert_eq!(after.get(path), expected, "{case}: {path}: {said}");
+            assert_eq!(after.get(path), expected, "{case}: {path}: {text}");
             let conflict = was != agents && now != was && (by_command || now != agents);
             assert!(
-                !conflict || said.contains(&format!("`{path}`")),
-                "{case}: {path} is not named: {said}"
+                !conflict || text.contains(&format!("`{path}`")),
+                "{case}: {path} is not named: {text}"
             );
         }
         assert_eq!(

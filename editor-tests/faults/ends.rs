@@ -28,14 +28,14 @@ pub(super) enum State {
 pub(super) const STATES: [State; 4] = [State::Idle, State::InATurn, State::Asking, State::Loading];
 
 /// An agent in a state.
-pub(super) struct Stage {
+pub(super) struct Fixture {
     pub(super) client: Client,
     pub(super) project: Arc<Project>,
     pub(super) session: String,
     _model: Model,
 }
 
-impl Stage {
+impl Fixture {
     pub(super) fn new(state: State) -> Self {
         let script = match state {
             State::InATurn => "text: Once\nhang\n",
@@ -95,32 +95,32 @@ pub(super) fn signals() {
     run_in_parallel(SIGNALS.len() * STATES.len() * 5, |number| {
         let (signal, code) = SIGNALS[number % 4];
         let state = STATES[number / 4 % 4];
-        let mut stage = Stage::new(state);
-        stage.client.editor.signal(signal);
+        let mut fixture = Fixture::new(state);
+        fixture.client.editor.signal(signal);
         if signal == Signal::PIPE {
             // Ignored: a closed pipe shows in the write that fails.
-            stage.client.request(9, "session/list", &json!({}));
+            fixture.client.request(9, "session/list", &json!({}));
             assert!(
-                stage.client.answer(9).0.get("result").is_some(),
+                fixture.client.answer(9).0.get("result").is_some(),
                 "{state:?}"
             );
         } else {
             // The input stays open: it is the signal that ends it.
             assert!(
-                stage.client.editor.exits_within(EXIT_TIMEOUT),
+                fixture.client.editor.exits_within(EXIT_TIMEOUT),
                 "{signal:?}, {state:?}: it stays"
             );
         }
-        let gone = stage.client.editor.finish();
+        let gone = fixture.client.editor.finish();
         assert_eq!(
             gone.problems(code),
             Vec::<String>::new(),
             "{signal:?}, {state:?}"
         );
         assert!(
-            stage.is_left_clean(),
+            fixture.is_left_clean(),
             "{signal:?}, {state:?}: {:?}",
-            stage.project.leftovers()
+            fixture.project.leftovers()
         );
     });
 }

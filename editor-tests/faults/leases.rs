@@ -123,11 +123,11 @@ pub fn stopped_owner() {
         (before, before + 30)
     });
     writer.until(&format!("lost {}", before + 1));
-    let told = writer.kill();
+    let output = writer.kill();
     assert!(before > 20, "{before}");
     assert!(
-        acknowledged(&told).is_none_or(|last| last < before),
-        "told to be safe when it was not: {told}"
+        acknowledged(&output).is_none_or(|last| last < before),
+        "told to be safe when it was not: {output}"
     );
     let stored = block_on(async {
         let store = store(&url);
@@ -163,11 +163,11 @@ pub fn restarted() {
     database.control(&["stop", "-m", "immediate"]);
     let (ended, updates) = client.answer(2);
     assert_eq!(ended["result"]["stopReason"], "end_turn", "{ended}");
-    let told = updates
+    let notice = updates
         .iter()
         .filter(|update| update.to_string().contains("not being saved"))
         .count();
-    assert!(told <= 1, "{updates:?}");
+    assert!(notice <= 1, "{updates:?}");
     database.control(&["start"]);
     let cwd = project.cwd();
     let start = Instant::now();

@@ -70,7 +70,7 @@ enum End {
 
 /// The system resources of a process.
 #[derive(Debug, Clone, Copy)]
-struct Look {
+struct ResourceSample {
     resident: u64,
     files: usize,
     threads: usize,
@@ -79,7 +79,7 @@ struct Look {
 struct Soak {
     random: Rng,
     project: Project,
-    _model: Wild,
+    _model: UnpredictableModel,
     editor: Option<Editor>,
     invariants: Invariants,
     next: u64,
@@ -97,7 +97,7 @@ struct Soak {
 
 impl Soak {
     fn new(seed: u64) -> Self {
-        let model = Wild::start(seed);
+        let model = UnpredictableModel::start(seed);
         let project = Project::new();
         let options = json!({ "baseURL": format!("{}/v1", model.base), "apiKey": "a-key", "headerTimeout": 2_000,
             "chunkTimeout": 1_000 });
@@ -205,7 +205,7 @@ impl Soak {
         self.opened.clear();
     }
 
-    fn look(&self) -> Look {
+    fn look(&self) -> ResourceSample {
         let pid = self.editor.as_ref().map_or(0, Editor::pid);
         let entries = |what: &str| std::fs::read_dir(proc(pid, what)).map_or(0, Iterator::count);
         let status = std::fs::read_to_string(proc(pid, "status")).unwrap_or_default();
@@ -216,7 +216,7 @@ impl Soak {
                 .parse()
                 .ok()
         });
-        Look {
+        ResourceSample {
             resident: resident.unwrap_or_default(),
             files: entries("fd"),
             threads: entries("task"),
@@ -478,13 +478,13 @@ impl Soak {
 }
 
 /// A model that does anything.
-struct Wild {
+struct UnpredictableModel {
     base: String,
     listener: Arc<TcpListener>,
     stopped: Arc<AtomicBool>,
 }
 
-impl Wild {
+impl UnpredictableModel {
     fn start(seed: u64) -> Self {
         let listener = Arc::new(TcpListener::bind("127.0.0.1:0").unwrap());
         let base = format!("http://{}", listener.local_addr().unwrap());
@@ -511,7 +511,7 @@ impl Wild {
     }
 }
 
-impl Drop for Wild {
+impl Drop for UnpredictableModel {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::Relaxed);
         TcpStream::connect(self.listener.local_addr().unwrap()).ok();

@@ -34,7 +34,7 @@ struct DamagedState {
 }
 
 /// A session with two prompts.
-struct Stage {
+struct Fixture {
     project: Arc<Project>,
     session: String,
     data: PathBuf,
@@ -45,7 +45,7 @@ struct Stage {
 
 const SAID: [&str; 2] = ["The first answer.", "The second answer."];
 
-impl Stage {
+impl Fixture {
     fn new() -> Self {
         let answers = SAID.map(|text| format!("text: {text}\n")).join("---\n");
         let model = Model::unwatched(model::script(&answers).unwrap());
@@ -60,7 +60,7 @@ impl Stage {
         client.editor.signal(Signal::KILL);
         client.lost();
         let data = project.path("~/.local/share/adjutant");
-        let mut stage = Self {
+        let mut fixture = Self {
             project,
             session,
             data,
@@ -72,12 +72,12 @@ impl Stage {
             }; 2],
             _model: model,
         };
-        stage.images[0] = stage.image();
-        let mut client = Client::new(stage.project.clone());
-        stage.load(&mut client, 1);
+        fixture.images[0] = fixture.image();
+        let mut client = Client::new(fixture.project.clone());
+        fixture.load(&mut client, 1);
         client.leave();
-        stage.images[1] = stage.image();
-        stage
+        fixture.images[1] = fixture.image();
+        fixture
     }
 
     fn path(&self) -> PathBuf {
@@ -164,19 +164,19 @@ impl Stage {
             is_wrong("shown in silence", &shown);
         }
         let mut client = Client::new(self.project.clone());
-        let (answer, told) = self.load(&mut client, 1);
-        let is_told = told.contains("could not be read");
+        let (answer, updates) = self.load(&mut client, 1);
+        let is_told = updates.contains("could not be read");
         if answer["error"].is_object() {
             is_wrong("not opened", &answer.to_string());
             client.leave();
             return wrong;
         }
-        if !is_whole(&told) && !is_told {
-            is_wrong("opened in silence", &told);
+        if !is_whole(&updates) && !is_told {
+            is_wrong("opened in silence", &updates);
         }
-        all_read.fetch_add(usize::from(is_whole(&told)), Ordering::Relaxed);
+        all_read.fetch_add(usize::from(is_whole(&updates)), Ordering::Relaxed);
         // The reported copy exists.
-        for path in told
+        for path in updates
             .split(" saved as ")
             .skip(1)
             .filter_map(|rest| rest.split(['\n', ' ', ';']).next())
@@ -320,16 +320,16 @@ pub(super) fn unreadable() {
     let wrong = Mutex::new(Vec::new());
     let every = repetitions(1, 5);
     run_in_parallel(4, |lane| {
-        let stage = Stage::new();
-        let index = stage.data.join("index.kept");
-        let known = stage.data.join("index.db");
+        let fixture = Fixture::new();
+        let index = fixture.data.join("index.kept");
+        let known = fixture.data.join("index.db");
         rusqlite::Connection::open(&known)
             .unwrap()
             .execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")
             .unwrap();
         fs::copy(&known, &index).unwrap();
         let mut random = fastrand::Rng::with_seed(18_255);
-        for state in states(&stage.images, &mut random)
+        for state in states(&fixture.images, &mut random)
             .iter()
             .skip(lane)
             .step_by(4)
@@ -339,7 +339,7 @@ pub(super) fn unreadable() {
             wrong
                 .lock()
                 .unwrap()
-                .extend(stage.try_out(state, &index, &all_read));
+                .extend(fixture.try_out(state, &index, &all_read));
         }
     });
     let wrong = wrong.into_inner().unwrap();

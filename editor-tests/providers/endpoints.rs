@@ -76,15 +76,15 @@ pub(super) fn editors_endpoint_is_asked_with_its_keys_only() {
     let gateway = provider("From the gateway.");
     let mut client = Client::new(project(&format!("{}/v1", users.base())));
     let session = client.open();
-    let (_, said) = prompt(&mut client, 2, &session, "Hello");
-    assert!(said.contains("From the provider."), "{said}");
+    let (_, updates) = prompt(&mut client, 2, &session, "Hello");
+    assert!(updates.contains("From the provider."), "{updates}");
 
     // A session that is open uses it from its next request on.
     let base = format!("{}/gateway", gateway.base());
     let headers = json!({ "Authorization": format!("Bearer {EDITORS_KEY}"), "x-team": "a" });
     result(&mut client, 3, "providers/set", &set(&base, &headers));
-    let (answer, said) = prompt(&mut client, 4, &session, "Hello again");
-    assert!(said.contains("From the gateway."), "{answer} {said}");
+    let (answer, updates) = prompt(&mut client, 4, &session, "Hello again");
+    assert!(updates.contains("From the gateway."), "{answer} {updates}");
     assert_eq!(turns(&users).len(), 1);
     let asked = turns(&gateway);
     assert_eq!(asked.len(), 1);
@@ -110,8 +110,8 @@ pub(super) fn editors_endpoint_is_asked_with_its_keys_only() {
         opened.to_string().contains(&format!("At {origin}.")),
         "{opened}"
     );
-    let (_, said) = prompt(&mut client, 6, &session, "/status");
-    assert!(said.contains(&format!("own/m at {origin}")), "{said}");
+    let (_, updates) = prompt(&mut client, 6, &session, "/status");
+    assert!(updates.contains(&format!("own/m at {origin}")), "{updates}");
     let listed = result(&mut client, 7, "providers/list", &json!({})).to_string();
     assert!(
         listed.contains(&base) && !listed.contains(EDITORS_KEY),

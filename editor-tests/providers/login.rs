@@ -207,10 +207,10 @@ pub(super) fn login_with_a_browser() {
     let mut stale: Value = serde_json::from_str(&stale).unwrap();
     stale["gate"]["expires"] = json!(1);
     project.write("~/.local/share/adjutant/auth.json", &stale.to_string());
-    let said = stderr_of(&project, &["run", "Hello"]);
+    let stderr = stderr_of(&project, &["run", "Hello"]);
     assert!(
-        said.contains("That was wrong; run `adjutant auth login gate`."),
-        "{said}"
+        stderr.contains("That was wrong; run `adjutant auth login gate`."),
+        "{stderr}"
     );
     // So does a user who refuses.
     let done = log_in(&project, &["auth", "login", "gate"], |address| {

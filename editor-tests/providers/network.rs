@@ -70,7 +70,7 @@ fn guarded_by(
 
 /// Starts a TLS server with a certificate of the test's own authority; returns its port, the means
 /// to stop it, and the authority.
-pub fn vouched(
+pub fn serve_with_own_authority(
     answer: impl Fn(&str) -> (u16, &'static str, String) + Send + 'static,
 ) -> (SocketAddr, Arc<AtomicBool>, String) {
     let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
@@ -88,7 +88,7 @@ pub fn vouched(
 }
 
 pub(super) fn certificates() {
-    let (address, stopped, authority_pem) = vouched(|_| {
+    let (address, stopped, authority_pem) = serve_with_own_authority(|_| {
         let chunk = json!({ "choices": [{ "index": 0, "delta": { "content": "Trusted." }, "finish_reason": "stop" }] });
         (
             200,
@@ -105,11 +105,11 @@ pub(super) fn certificates() {
         "a-key",
     );
     // Its certificate is not trusted: reported at once, not retried.
-    let said = stderr_of(&project, &["run", "Hello"]);
+    let stderr = stderr_of(&project, &["run", "Hello"]);
     assert!(
-        said.contains("the certificate of Own could not be verified")
-            && said.contains("SSL_CERT_FILE or NODE_EXTRA_CA_CERTS"),
-        "{said}"
+        stderr.contains("the certificate of Own could not be verified")
+            && stderr.contains("SSL_CERT_FILE or NODE_EXTRA_CA_CERTS"),
+        "{stderr}"
     );
     for variable in ["SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"] {
         project.set(variable, Some(&pem));

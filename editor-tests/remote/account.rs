@@ -198,10 +198,10 @@ impl Shared {
                 );
                 return Ok(());
             }
-            let said = message.to_string();
-            assert!(message.get("error").is_none(), "{said}");
-            if said.contains(SETTING) {
-                return Err(said);
+            let text = message.to_string();
+            assert!(message.get("error").is_none(), "{text}");
+            if text.contains(SETTING) {
+                return Err(text);
             }
         }
     }

@@ -110,7 +110,7 @@ pub(super) fn asked_again() {
 }
 
 /// A proxy that can cut connections off.
-pub struct Cut {
+pub struct CuttingProxy {
     pub address: String,
     /// Address to which new connections are forwarded.
     server: Arc<Mutex<String>>,
@@ -118,7 +118,7 @@ pub struct Cut {
     refuses: Arc<AtomicBool>,
 }
 
-impl Cut {
+impl CuttingProxy {
     pub fn before(server: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -171,36 +171,36 @@ impl Cut {
 pub(super) fn connects_again() {
     let (project, model) = model_that("text: one …\npause\ntext: two …\npause\ntext: three.");
     let served = Served::start(&project, &[]);
-    let between = Cut::before(&served.address);
+    let between = CuttingProxy::before(&served.address);
     let project = Arc::new(project);
     let mut client = Client::of(project.clone(), bridge(&project, &between.address));
     let session = client.open();
     client.prompt(2, &session, "Count.");
-    let mut said = String::new();
-    let until = |client: &mut Client, said: &mut String, word: &str| {
-        while !said.contains(word) {
-            said.push_str(
+    let mut text = String::new();
+    let until = |client: &mut Client, text: &mut String, word: &str| {
+        while !text.contains(word) {
+            text.push_str(
                 client.receive()["params"]["update"]["content"]["text"]
                     .as_str()
                     .unwrap_or_default(),
             );
         }
     };
-    until(&mut client, &mut said, "one");
+    until(&mut client, &mut text, "one");
     between.cut();
     model.go_on();
-    until(&mut client, &mut said, "two");
+    until(&mut client, &mut text, "two");
     // No client is connected for a while, and the turn ends meanwhile.
     between.refuses.store(true, Ordering::Relaxed);
     between.cut();
     model.go_on();
     served.until("adjutant_turns", 0.0);
     between.refuses.store(false, Ordering::Relaxed);
-    until(&mut client, &mut said, "three.");
+    until(&mut client, &mut text, "three.");
     let (answer, _) = client.answer(2);
     assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
     for word in ["one", "two", "three"] {
-        assert_eq!(said.matches(word).count(), 1, "{said}");
+        assert_eq!(text.matches(word).count(), 1, "{text}");
     }
     // Updates are not repeated either.
     between.cut();

@@ -172,10 +172,10 @@ pub(super) fn strangers() {
             .stderr(Stdio::piped())
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(
-            !output.status.success() && said.contains(why),
-            "{arguments:?}: {said}"
+            !output.status.success() && stderr.contains(why),
+            "{arguments:?}: {stderr}"
         );
     }
 }

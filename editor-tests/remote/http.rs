@@ -143,9 +143,9 @@ pub(super) fn over_http_2() {
     ]);
     match curl.output() {
         Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stdout);
+            let stdout = String::from_utf8_lossy(&output.stdout);
             assert!(
-                said.contains("\"protocolVersion\":1") && said.ends_with(" 2"),
+                stdout.contains("\"protocolVersion\":1") && stdout.ends_with(" 2"),
                 "{output:?}"
             );
         }

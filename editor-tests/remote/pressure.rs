@@ -32,16 +32,20 @@ pub(super) fn silent_socket_is_closed() {
     project.settings(&json!({ "serve": { "limits": { "connections": 4 } } }));
     let served = Served::start(&project, &[]);
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-    let begun: [&[u8]; 4] = [b"", b"GET /ac", b"P", preface];
-    let sockets = begun.map(|said| silent(&served, said));
+    let beginnings: [&[u8]; 4] = [b"", b"GET /ac", b"P", preface];
+    let sockets = beginnings.map(|beginning| silent(&served, beginning));
     // They count from their first moment: one more is refused, and the metrics show the reason.
     let refused = Socket::try_open(&served.address, "").head;
     assert!(refused.starts_with("HTTP/1.1 503"), "{refused}");
     assert!(served.http("GET /healthz HTTP/1.1", "").ends_with("ok\n"));
     assert_eq!(served.number("adjutant_sockets"), 4.0);
     assert!(served.number("adjutant_connections_refused_total") >= 1.0);
-    for (socket, said) in sockets.into_iter().zip(begun) {
-        assert!(is_closed(socket), "{:?}", String::from_utf8_lossy(said));
+    for (socket, beginning) in sockets.into_iter().zip(beginnings) {
+        assert!(
+            is_closed(socket),
+            "{:?}",
+            String::from_utf8_lossy(beginning)
+        );
     }
     // The request for the metrics has a socket too.
     served.until("adjutant_sockets", 1.0);
@@ -59,8 +63,8 @@ pub(super) fn silent_tls_socket_is_closed() {
         &project,
         &["--tls-certificate", &certificate, "--tls-key", &key],
     );
-    let begun: [&[u8]; 2] = [b"", b"\x16\x03\x01"];
-    for socket in begun.map(|said| silent(&served, said)) {
+    let beginnings: [&[u8]; 2] = [b"", b"\x16\x03\x01"];
+    for socket in beginnings.map(|beginning| silent(&served, beginning)) {
         assert!(is_closed(socket));
     }
 }

@@ -100,9 +100,9 @@ impl Socket {
 
     /// Receives messages until the model's text contains this word.
     pub(super) fn receive_until(&mut self, word: &str) {
-        let mut said = Vec::new();
-        while !super::words(&said).contains(word) {
-            said.push(self.receive());
+        let mut received = Vec::new();
+        while !super::words(&received).contains(word) {
+            received.push(self.receive());
         }
     }
 

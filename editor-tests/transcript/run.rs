@@ -343,7 +343,7 @@ impl Run {
         // Which of two that are made side by side is named first is a matter of luck.
         let mut swapped = Vec::new();
         for twins in [CHILDREN, QUESTIONS] {
-            if unordered && twins.iter().all(|one| body.contains(one)) {
+            if unordered && twins.iter().all(|twin| body.contains(twin)) {
                 // The editor answers the first that comes, whichever it is about: then the second
                 // is withdrawn.
                 let is_withdrawn = |line: &str| line.contains("$/cancel_request");

@@ -327,7 +327,7 @@ impl Outbox {
     }
 
     /// Creates an outbox without a thread, and the end from which its lines are taken.
-    pub fn pulled() -> (Self, OutboxReader) {
+    pub fn without_thread() -> (Self, OutboxReader) {
         let outbox = Self::with(Some(Notify::new()));
         let outgoing = OutboxReader {
             shared: outbox.shared.clone(),
@@ -508,7 +508,7 @@ impl OutboxReader {
             }
             match &self.shared.pulled {
                 Some(pulled) => pulled.notified().await,
-                // `Outbox::pulled` always sets it.
+                // `Outbox::without_thread` always sets it.
                 None => return None,
             }
         }
@@ -712,7 +712,7 @@ mod tests {
 
     #[tokio::test]
     async fn outgoing_returns_lines_in_order() {
-        let (outbox, mut outgoing) = Outbox::pulled();
+        let (outbox, mut outgoing) = Outbox::without_thread();
         outbox.push(b"a");
         outbox.push(b"b");
         assert_eq!(outgoing.next().await.as_deref(), Some(&b"a\nb\n"[..]));

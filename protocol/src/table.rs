@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::acp::Method;
 use crate::rpc::{self, Error, Id};
-use crate::words::in_words;
+use crate::words::plain_message;
 
 /// The result of a handler's first phase.
 pub enum Reply<R> {
@@ -241,7 +241,7 @@ fn reply<R: Serialize>(id: &Id, result: Result<R, Error>) -> Vec<u8> {
 
 fn decode<P: DeserializeOwned>(params: &str) -> Result<P, Error> {
     let misfit = |e: serde_json::Error| {
-        misfit::<P>(params).unwrap_or_else(|| in_words(&without_values(&e.to_string())))
+        misfit::<P>(params).unwrap_or_else(|| plain_message(&without_values(&e.to_string())))
     };
     serde_json::from_str(params).map_err(|e| Error::invalid_params(misfit(e)))
 }
@@ -257,7 +257,7 @@ pub(crate) fn misfit<T: DeserializeOwned>(text: &str) -> Option<String> {
         .rsplit_once(" at line ")
         .map_or(why.as_str(), |(why, _)| why);
     // Messages of nested texts have been put into words already, with their own paths.
-    let why = in_words(&without_values(why));
+    let why = plain_message(&without_values(why));
     Some(if path == "." {
         why
     } else {

@@ -14,7 +14,7 @@ const INTEGERS: [(&str, &str); 8] = [
 
 /// Returns a message of serde in words: `expected a list, found a string`. Messages of other forms
 /// are returned as they are.
-pub(crate) fn in_words(message: &str) -> String {
+pub(crate) fn plain_message(message: &str) -> String {
     if message.starts_with("data did not match any variant") {
         return "no known form of this value fits".to_owned();
     }
@@ -127,7 +127,7 @@ mod tests {
             ),
         ];
         for (message, wanted) in table {
-            assert_eq!(in_words(message), wanted);
+            assert_eq!(plain_message(message), wanted);
         }
     }
 }

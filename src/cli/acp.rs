@@ -14,7 +14,7 @@ use super::wire::{self, WireLog};
 use acp_server::server::Server;
 use acp_server::{v1, v2};
 use base::environment::Environment;
-use remote::observe::Offer;
+use remote::observe::EventOffer;
 use remote::serve;
 use session::Sessions;
 
@@ -98,7 +98,7 @@ pub(super) async fn acp(args: &Args, environment: Environment) -> ExitCode {
     let telemetry = TelemetryExport::new(&environment);
     let shared = Sessions::new(environment, ended.clone());
     telemetry.watch(&shared);
-    let readers = Offer::start(&shared.events, &shared.environment);
+    let readers = EventOffer::start(&shared.events, &shared.environment);
     // Each version has a server of its own, and the handshake selects one of them.
     let server = |view| Server::new(shared.clone(), peer.clone(), ended.clone(), view);
     let second = draft.then(|| v2::table(&server(v2::new_view)));

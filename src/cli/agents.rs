@@ -43,12 +43,12 @@ pub(super) enum Verb {
         json: bool,
     },
     /// Create an agent: a model writes its instructions into a Markdown file
-    Create(Wish),
+    Create(NewAgent),
 }
 
 /// The arguments of `agents create`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Wish {
+pub(super) struct NewAgent {
     /// Its purpose, in a sentence or two
     description: String,
     /// Create it for all projects
@@ -189,7 +189,7 @@ fn unused_file(problem: &Problem) -> Option<ListEntry> {
 }
 
 /// Lets a model write an agent, and creates its file. Never changes an existing file.
-pub(super) async fn create(wish: &Wish, environment: &Environment) -> anyhow::Result<u8> {
+pub(super) async fn create(wish: &NewAgent, environment: &Environment) -> anyhow::Result<u8> {
     if wish.description.trim().is_empty() {
         bail!("say what the agent is for: adjutant agents create \"reviews SQL migrations\"");
     }
@@ -246,7 +246,7 @@ pub(super) async fn create(wish: &Wish, environment: &Environment) -> anyhow::Re
 
 /// Returns the model that writes the agent.
 async fn author(
-    wish: &Wish,
+    wish: &NewAgent,
     here: &ProjectContext,
     environment: &Environment,
 ) -> anyhow::Result<(Arc<Model>, Arc<dyn Provider>)> {

@@ -18,7 +18,7 @@ use session::models::ModelSources;
 pub(super) async fn registry(settings: &Settings, environment: &Environment) -> Registry {
     let sources = ModelSources::new(environment);
     let registry = sources.configured(settings);
-    if !registry.is_bare() {
+    if !registry.is_offline_only() {
         return registry;
     }
     sources

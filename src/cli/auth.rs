@@ -303,7 +303,7 @@ pub(super) async fn login(
                 let instead = format!(
                     "in a script, `adjutant auth login {id} --key < FILE` stores a key instead"
                 );
-                attended(service.browse(&client, environment, show), &instead).await??
+                await_browser_login(service.browse(&client, environment, show), &instead).await??
             }
         }
     };
@@ -329,7 +329,7 @@ const UNATTENDED_LOGIN_TIMEOUT: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// If there was no login within that time.
-pub(super) async fn attended<T>(
+pub(super) async fn await_browser_login<T>(
     login: impl Future<Output = T>,
     instead: &str,
 ) -> anyhow::Result<T> {
@@ -421,7 +421,7 @@ struct TerminalLogin;
 impl LoginInterface for TerminalLogin {
     fn ask(&self, question: &str, secret: bool) -> Option<String> {
         terminal::ask(question).ok();
-        let quiet = if secret { Quiet::new() } else { None };
+        let quiet = if secret { HiddenInput::new() } else { None };
         let mut line = String::new();
         let read = std::io::stdin().lock().read_line(&mut line);
         if quiet.is_some() {
@@ -478,12 +478,12 @@ async fn test(provider: Option<&str>, environment: &Environment) -> anyhow::Resu
         temperature: 0.0,
         name: "auth-test",
     };
-    let begun = Instant::now();
+    let started = Instant::now();
     model_question::ask(&model, provider.as_ref(), question).await?;
     super::say(&format!(
         "{id}: works; {} answered in {:.1} s.",
         model.id.model,
-        begun.elapsed().as_secs_f64()
+        started.elapsed().as_secs_f64()
     ));
     Ok(0)
 }
@@ -562,7 +562,7 @@ fn show(step: LoginStep) {
 /// Reads a line from the user at the terminal, without echo if it is secret.
 pub(super) fn ask(question: &str, echo: bool) -> anyhow::Result<String> {
     terminal::ask(question).ok();
-    let quiet = if echo { None } else { Quiet::new() };
+    let quiet = if echo { None } else { HiddenInput::new() };
     let answer = line();
     if quiet.is_some() {
         drop(quiet);
@@ -581,9 +581,9 @@ pub(super) fn line() -> anyhow::Result<String> {
 }
 
 /// A guard that turns off the terminal's echo until it is dropped.
-struct Quiet(rustix::termios::Termios);
+struct HiddenInput(rustix::termios::Termios);
 
-impl Quiet {
+impl HiddenInput {
     fn new() -> Option<Self> {
         use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
         let before = tcgetattr(std::io::stdin()).ok()?;
@@ -594,7 +594,7 @@ impl Quiet {
     }
 }
 
-impl Drop for Quiet {
+impl Drop for HiddenInput {
     fn drop(&mut self) {
         use rustix::termios::{OptionalActions, tcsetattr};
         // Fails only if the terminal is gone.

@@ -114,7 +114,7 @@ pub(super) fn config(verb: &ConfigCommand, environment: &Environment) -> anyhow:
         | ConfigCommand::Check { .. } => {
             let here = ProjectContext::read(Path::new("."), environment)?;
             let shown = config::show(&here.loaded, &here.problems);
-            super::terminal::say_hanging(&shown, SETTING_INDENT);
+            super::terminal::print_with_hanging_indent(&shown, SETTING_INDENT);
         }
     }
     Ok(0)

@@ -180,7 +180,7 @@ async fn versions(report: &mut DoctorReport, environment: &Environment) {
         }
         let limit = Duration::from_secs(5);
         let ran = process::run(key, &["--version"], Path::new("/"), &[], environment, limit).await;
-        let told = match ran {
+        let summary = match ran {
             Ok(ran) if ran.status.success() => {
                 let text = String::from_utf8_lossy(&ran.stdout)
                     .lines()
@@ -196,7 +196,7 @@ async fn versions(report: &mut DoctorReport, environment: &Environment) {
                 None
             }
         };
-        report.keep(key, json!(told));
+        report.keep(key, json!(summary));
     }
 }
 
@@ -212,13 +212,13 @@ fn directories(report: &mut DoctorReport, environment: &Environment) {
     ];
     for (name, path, needed) in all {
         let writable = writable(path);
-        let told = match (path.is_dir(), writable) {
+        let summary = match (path.is_dir(), writable) {
             (true, true) => "",
             (true, false) => " (cannot be written)",
             (false, true) => " (does not exist yet)",
             (false, false) => " (cannot be created)",
         };
-        report.say(name, &format!("{}{told}", path.display()));
+        report.say(name, &format!("{}{summary}", path.display()));
         list.push(
             json!({ "name": name, "path": path, "exists": path.is_dir(), "writable": writable }),
         );
@@ -257,7 +257,7 @@ async fn store(report: &mut DoctorReport, environment: &Environment) {
         ..ListQuery::default()
     };
     let looked = store.filled().await;
-    let told = match looked.and(store.list_where(query).await) {
+    let summary = match looked.and(store.list_where(query).await) {
         Ok(page) => {
             let count = page.sessions.len();
             let more = if page.next.is_some() {
@@ -274,7 +274,7 @@ async fn store(report: &mut DoctorReport, environment: &Environment) {
             json!({ "sessions": null, "problem": e.to_string() })
         }
     };
-    let told = match store.about().await {
+    let summary = match store.backend_state().await {
         Ok(about) => {
             let details: String = about
                 .details
@@ -285,16 +285,16 @@ async fn store(report: &mut DoctorReport, environment: &Environment) {
                 "store",
                 &format!("{} at {}{details}", about.kind, about.location),
             );
-            let mut told = told;
-            told["kind"] = json!(about.kind);
-            told["place"] = json!(about.location);
-            told["details"] = json!(about.details);
-            told
+            let mut summary = summary;
+            summary["kind"] = json!(about.kind);
+            summary["place"] = json!(about.location);
+            summary["details"] = json!(about.details);
+            summary
         }
-        Err(_) => told,
+        Err(_) => summary,
     };
     store.stop().await;
-    report.keep("store", told);
+    report.keep("store", summary);
 }
 
 async fn config(report: &mut DoctorReport, here: &ProjectContext, environment: &Environment) {
@@ -310,7 +310,7 @@ async fn config(report: &mut DoctorReport, here: &ProjectContext, environment: &
     let warnings = count(ProblemSeverity::Warning);
     let other = problems.len() - errors - warnings;
     let files: Vec<PathBuf> = here.loaded.files();
-    let told = match (errors, warnings) {
+    let summary = match (errors, warnings) {
         (0, 0) => "nothing is wrong".to_owned(),
         _ => {
             let errors = base::text::count(errors, "error");
@@ -320,7 +320,7 @@ async fn config(report: &mut DoctorReport, here: &ProjectContext, environment: &
     };
     report.say(
         "settings",
-        &format!("{} read; {told}", base::text::count(files.len(), "file")),
+        &format!("{} read; {summary}", base::text::count(files.len(), "file")),
     );
     report.keep(
         "config",
@@ -372,23 +372,23 @@ async fn sandbox(report: &mut DoctorReport, here: &ProjectContext, environment: 
         ("workspaceWrite", Level::WorkspaceWrite),
     ] {
         let network = wish.network.unwrap_or(level == Level::WorkspaceWrite);
-        let (held, told) = match wish.mode {
+        let (held, summary) = match wish.mode {
             SandboxMode::Off => (
                 ProvenSandbox::none(level, vec![]),
                 "off in the settings: commands can do whatever you can do, including ending adjutant"
                     .to_owned(),
             ),
             SandboxMode::Auto | SandboxMode::Required => {
-                let held = (*sandbox.held(level).await).clone();
-                let told = held.describe_restrictions(network);
-                (held, told)
+                let held = (*sandbox.guarantees_of(level).await).clone();
+                let summary = held.describe_restrictions(network);
+                (held, summary)
             }
         };
-        let kept = held.keeps(network);
+        let kept = held.is_effective(network);
         report.say(
             "sandbox",
             &format!(
-                "for agents that {}: {told}",
+                "for agents that {}: {summary}",
                 if key == "readOnly" {
                     "only read"
                 } else {
@@ -397,15 +397,17 @@ async fn sandbox(report: &mut DoctorReport, here: &ProjectContext, environment: 
             ),
         );
         let light = match level {
-            Level::ReadOnly if held.mechanism.is_some() => Some(sandbox.light().await),
+            Level::ReadOnly if held.mechanism.is_some() => {
+                Some(sandbox.read_only_guarantees().await)
+            }
             _ => None,
         };
         // A command that is known to be harmless needs less.
         if let Some(light) = light.filter(|light| light.mechanism != held.mechanism) {
-            let told = light.describe_restrictions(network);
-            report.say("", &format!("  for their harmless commands: {told}"));
+            let summary = light.describe_restrictions(network);
+            report.say("", &format!("  for their harmless commands: {summary}"));
         }
-        if held.mechanism.is_some() && !held.is_whole() {
+        if held.mechanism.is_some() && !held.is_complete() {
             report.say(
                 "",
                 "  not enough for `approvals: sandboxed`, which asks less",
@@ -421,12 +423,12 @@ async fn sandbox(report: &mut DoctorReport, here: &ProjectContext, environment: 
             .collect();
         let data = json!({
             "mechanism": held.mechanism.map(|mechanism| mechanism.key()),
-            "told": told,
-            "network": network || !held.offline,
-            "controlFilesProtected": held.control,
-            "modesProtected": held.modes,
-            "signalsKept": held.signals,
-            "whole": held.is_whole(),
+            "told": summary,
+            "network": network || !held.blocks_network,
+            "controlFilesProtected": held.protects_control_files,
+            "modesProtected": held.protects_modes,
+            "signalsKept": held.blocks_signals,
+            "whole": held.is_complete(),
             "failed": failed,
         });
         if let Some(Value::Object(all)) = report.data.get_mut("sandbox") {
@@ -471,7 +473,7 @@ fn hidden(report: &mut DoctorReport, here: &ProjectContext, environment: &Enviro
                 let setting = hidden::setting_that_shows(row);
                 format!(
                     "{}. To show it to all commands: {setting}",
-                    hidden::who_sees(row)
+                    hidden::describe_visibility(row)
                 )
             };
             report.say(
@@ -510,14 +512,14 @@ fn hidden(report: &mut DoctorReport, here: &ProjectContext, environment: &Enviro
 fn variables(report: &mut DoctorReport, here: &ProjectContext, environment: &Environment) {
     let out = here.loaded.settings.variables.left_out(environment);
     let shown: Vec<String> = out.iter().map(|name| base::text::escaped(name)).collect();
-    let told = match shown.as_slice() {
+    let summary = match shown.as_slice() {
         [] => "commands get every variable".to_owned(),
         names => format!(
             "commands do not get {} (list in `environment.pass` those that they should get)",
             names.join(", ")
         ),
     };
-    report.say("environment", &told);
+    report.say("environment", &summary);
     report.keep("environment", json!({ "leftOut": out }));
 }
 
@@ -544,7 +546,7 @@ async fn providers(report: &mut DoctorReport, here: &ProjectContext, environment
         report.broken.push(why);
     }
     for id in &servers {
-        let used = if configured.is_bare() {
+        let used = if configured.is_offline_only() {
             ""
         } else {
             "; used only where no other provider is configured"
@@ -557,7 +559,7 @@ async fn providers(report: &mut DoctorReport, here: &ProjectContext, environment
     report.keep("providers", Value::Array(list));
     report.keep("localServers", json!(servers));
     let registry = match found {
-        Some(found) if configured.is_bare() || settings.model.is_some() => found,
+        Some(found) if configured.is_offline_only() || settings.model.is_some() => found,
         _ => configured,
     };
     let recent = models::recent_models(here, environment).await;
@@ -648,7 +650,7 @@ async fn extensions(report: &mut DoctorReport, here: &ProjectContext, environmen
             .push(format!("{}: {}", base::text::title(file), reason(why)));
     }
     for (name, tally) in usage_stats::read(environment, &here.worktree.root) {
-        if tally.wavers && settings.scripts.iter().any(|script| script.name == name) {
+        if tally.has_unstable_prompt && settings.scripts.iter().any(|script| script.name == name) {
             let name = base::text::title(&name);
             report.broken.push(format!("{name} changes the system prompt each time although nothing else has changed, so no provider can cache it and each step costs more"));
         }
@@ -710,12 +712,12 @@ fn languages(report: &mut DoctorReport, here: &ProjectContext, environment: &Env
             }
         }
     }
-    let told = match (settings.language_servers.is_empty(), settings.trusted) {
+    let summary = match (settings.language_servers.is_empty(), settings.trusted) {
         (true, _) => "no language server is used (`lsp` in the settings turns them on)".to_owned(),
         (false, true) => format!("{} not installed", missing.len()),
         (false, false) => "none starts until this project is trusted (`adjutant trust`)".to_owned(),
     };
-    report.say("languages", &told);
+    report.say("languages", &summary);
     for (kind, section) in [
         (TrustKind::LanguageServer, "languages"),
         (TrustKind::Formatter, "formatters"),

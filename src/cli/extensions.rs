@@ -78,7 +78,10 @@ async fn list(args: &Listing, environment: &Environment) -> anyhow::Result<u8> {
     let tallies = usage_stats::read(environment, &here.worktree.root);
     let mut entries = inventory::entries(&settings, &found, &tallies);
     entries.extend(unused(&here));
-    let is_broken = is_broken(&found) || entries.iter().any(|one| one.state == EntryState::Failed);
+    let is_broken = is_broken(&found)
+        || entries
+            .iter()
+            .any(|entry| entry.state == EntryState::Failed);
     if args.json {
         let mut data = inventory::data(&settings, &found, &tallies);
         data["withheld"] = here
@@ -89,8 +92,8 @@ async fn list(args: &Listing, environment: &Environment) -> anyhow::Result<u8> {
             .into();
         data["entries"] = entries
             .iter()
-            .map(|one| {
-                json!({ "kind": one.kind, "name": one.name, "state": one.state.code(), "about": one.about })
+            .map(|entry| {
+                json!({ "kind": entry.kind, "name": entry.name, "state": entry.state.code(), "about": entry.about })
             })
             .collect();
         super::terminal::json(&serde_json::to_string_pretty(&data)?);
@@ -101,12 +104,12 @@ async fn list(args: &Listing, environment: &Environment) -> anyhow::Result<u8> {
     } else {
         let rows: Vec<[String; 4]> = entries
             .iter()
-            .map(|one| {
+            .map(|entry| {
                 [
-                    text::escaped(&one.name),
-                    one.kind.to_owned(),
-                    one.state.as_str().to_owned(),
-                    text::escaped(&one.about),
+                    text::escaped(&entry.name),
+                    entry.kind.to_owned(),
+                    entry.state.as_str().to_owned(),
+                    text::escaped(&entry.about),
                 ]
             })
             .collect();
@@ -315,11 +318,11 @@ fn described(plan: &PlannedPackage) -> String {
     let rows: Vec<[String; 3]> = record
         .packages
         .iter()
-        .map(|one| {
-            let digest: String = one.integrity.chars().take(SHOWN_DIGEST_CHARS).collect();
+        .map(|entry| {
+            let digest: String = entry.integrity.chars().take(SHOWN_DIGEST_CHARS).collect();
             [
-                text::escaped(&one.name),
-                text::escaped(&one.version),
+                text::escaped(&entry.name),
+                text::escaped(&entry.version),
                 format!("{}…", text::escaped(&digest)),
             ]
         })

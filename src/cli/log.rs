@@ -50,8 +50,8 @@ pub(super) fn start(environment: &Environment) -> Option<WorkerGuard> {
         Some(Err(_)) | None => log.with_max_level(LevelFilter::WARN).try_init(),
     }
     .ok()?;
-    // Panics are caught and answered, so from this point on they belong in the log instead of
-    // standard error.
+    // Panics are caught and answered, so from this point on they belong in the log instead of standard
+    // error.
     std::panic::set_hook(Box::new(|info| tracing::error!("panic: {info}")));
     Some(guard)
 }

@@ -26,7 +26,7 @@ use events::{EventSender, FieldKind, FormPage, FormReply, FormRequest, TurnMessa
 use mcp::credential_store::StoredLogin;
 use mcp::inventory::{ReportedState, ServerReport};
 use mcp::login;
-use mcp::{ForSession, McpServers};
+use mcp::{McpServers, McpSessionOptions};
 use permission::{AccessRequest, Action, RequestEffect};
 use providers::http::HttpClient;
 
@@ -154,10 +154,10 @@ pub(super) fn servers(here: &ProjectContext, environment: &Environment) -> McpSe
 fn asking(here: &ProjectContext, environment: &Environment, attended: bool) -> McpServers {
     let client = Arc::new(HttpClient::new(environment));
     let catalogs = Some(mcp::catalogs(environment, None));
-    let session = ForSession {
+    let session = McpSessionOptions {
         attended,
         catalogs,
-        ..ForSession::default()
+        ..McpSessionOptions::default()
     };
     McpServers::new(
         (&here.cwd, &[]),
@@ -208,8 +208,8 @@ async fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
         super::say(&listing::list(&entries));
     }
     for report in &reports {
-        if let Some(wrote) = written(report) {
-            super::say(&wrote);
+        if let Some(stderr) = written(report) {
+            super::say(&stderr);
         }
     }
     if let Some(notice) = trust.notice() {
@@ -220,11 +220,11 @@ async fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
 
 /// Returns the output of a failed server, if it is more than the line that is in the list.
 fn written(report: &ServerReport) -> Option<String> {
-    let wrote = report.wrote.trim();
-    if wrote.lines().count() < 2 {
+    let stderr = report.stderr.trim();
+    if stderr.lines().count() < 2 {
         return None;
     }
-    let lines = wrote
+    let lines = stderr
         .lines()
         .map(|line| format!("  {}", text::escaped(line)));
     let name = text::escaped(&report.name);
@@ -303,7 +303,7 @@ pub(super) fn data(report: &ServerReport) -> Value {
     };
     let tools: Vec<&str> = report.tools.iter().map(|tool| tool.name.as_str()).collect();
     json!({"name": report.name, "source": report.source, "place": report.address, "state": state, "why": why,
-        "wrote": report.wrote,
+        "wrote": report.stderr,
         "milliseconds": u64::try_from(report.took.as_millis()).unwrap_or(u64::MAX), "tools": tools,
         "unreadable": report.unreadable,
         "prompts": report.prompts, "resources": report.resources})
@@ -406,7 +406,7 @@ async fn log_in(name: &str, url: Option<String>, environment: &Environment) -> a
     };
     let login = login::log_in(name, &url, &oauth, &stored, &client, show);
     let instead = format!("run `adjutant mcp login {name}` in a terminal instead");
-    let done = super::auth::attended(login, &instead).await?;
+    let done = super::auth::await_browser_login(login, &instead).await?;
     done.map_err(|why| anyhow!("the login to {name} failed: {why}"))?;
     super::say(&format!(
         "{name}: logged in; saved in {}, readable only by you.",
@@ -452,8 +452,8 @@ async fn tools(name: &str, json: bool, environment: &Environment) -> anyhow::Res
         bail!("{name}: {}", state(report));
     }
     if json {
-        let one = |tool: &mcp::inventory::ToolReport| json!({"name": tool.own, "tool": tool.name, "description": tool.description, "inputSchema": tool.schema});
-        let all: Vec<Value> = report.tools.iter().map(one).collect();
+        let encode_tool = |tool: &mcp::inventory::ToolReport| json!({"name": tool.own, "tool": tool.name, "description": tool.description, "inputSchema": tool.schema});
+        let all: Vec<Value> = report.tools.iter().map(encode_tool).collect();
         terminal::json(&serde_json::to_string_pretty(&all)?);
         return Ok(0);
     }
@@ -566,22 +566,22 @@ async fn call(
 /// must not be asked.
 fn answer(form: FormRequest, allow: bool) {
     let FormRequest {
-        who,
+        requester,
         message,
-        asks,
+        page,
         reply,
         ..
     } = form;
-    let answer = match (&asks, allow) {
-        (FormPage::Fields(_), true) => asks.accepted(|_| Vec::new()),
-        (FormPage::Address(_), true) => FormReply::Declined,
-        (asks, false) => fill(&who, &message, asks).unwrap_or(FormReply::Cancelled),
+    let answer = match (&page, allow) {
+        (FormPage::Fields(_), true) => page.accepted(|_| Vec::new()),
+        (FormPage::Url(_), true) => FormReply::Declined,
+        (page, false) => fill(&requester, &message, page).unwrap_or(FormReply::Cancelled),
     };
     // The call may have ended.
     reply.send(answer).ok();
 }
 
-fn fill(who: &str, message: &str, asks: &FormPage) -> anyhow::Result<FormReply> {
+fn fill(requester: &str, message: &str, page: &FormPage) -> anyhow::Result<FormReply> {
     let ask = |text: &str| -> anyhow::Result<String> {
         terminal::ask(&format!("{} ", text::shown(text)))?;
         let mut line = String::new();
@@ -591,16 +591,17 @@ fn fill(who: &str, message: &str, asks: &FormPage) -> anyhow::Result<FormReply> 
             .context("standard input cannot be read")?;
         Ok(line.trim().to_owned())
     };
-    let fields = match asks {
-        FormPage::Address(url) => {
-            let question =
-                format!("{who}: {message}\n  {url}\nOpen it in a browser, then answer [y/N/?]");
+    let fields = match page {
+        FormPage::Url(url) => {
+            let question = format!(
+                "{requester}: {message}\n  {url}\nOpen it in a browser, then answer [y/N/?]"
+            );
             let agreed = agree(
                 &question,
                 "y  says that you have done what it asks; n  declines",
             )?;
             return Ok(if agreed {
-                asks.accepted(|_| Vec::new())
+                page.accepted(|_| Vec::new())
             } else {
                 FormReply::Declined
             });
@@ -608,7 +609,7 @@ fn fill(who: &str, message: &str, asks: &FormPage) -> anyhow::Result<FormReply> 
         FormPage::Fields(fields) => fields,
     };
     if !agree(
-        &format!("{who}: {message}\nAnswer it? [y/N/?]"),
+        &format!("{requester}: {message}\nAnswer it? [y/N/?]"),
         "y  shows its fields one by one; n  declines",
     )? {
         return Ok(FormReply::Declined);
@@ -622,7 +623,7 @@ fn fill(who: &str, message: &str, asks: &FormPage) -> anyhow::Result<FormReply> 
             .unwrap_or_default();
         let hint = match &field.kind {
             FieldKind::Switch(_) => " y/n".to_owned(),
-            FieldKind::One(options, _) | FieldKind::Many(options, _) => {
+            FieldKind::SingleChoice(options, _) | FieldKind::MultipleChoice(options, _) => {
                 let all: Vec<&str> = options.iter().map(|option| option.value.as_str()).collect();
                 format!(" {{{}}}", all.join(", "))
             }
@@ -635,7 +636,9 @@ fn fill(who: &str, message: &str, asks: &FormPage) -> anyhow::Result<FormReply> 
             .unwrap_or_default();
         let line = ask(&format!("{}{text}{hint}{default}:", field.title))?;
         let answers: Vec<String> = match field.kind {
-            FieldKind::Many(..) => line.split(',').map(|word| word.trim().to_owned()).collect(),
+            FieldKind::MultipleChoice(..) => {
+                line.split(',').map(|word| word.trim().to_owned()).collect()
+            }
             _ => vec![line],
         };
         filled.insert(
@@ -646,7 +649,7 @@ fn fill(who: &str, message: &str, asks: &FormPage) -> anyhow::Result<FormReply> 
                 .collect(),
         );
     }
-    Ok(asks.accepted(|key| filled.get(key).cloned().unwrap_or_default()))
+    Ok(page.accepted(|key| filled.get(key).cloned().unwrap_or_default()))
 }
 
 fn asked(name: &str, tool: &str, arguments: &Map<String, Value>) -> anyhow::Result<bool> {

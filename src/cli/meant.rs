@@ -10,7 +10,7 @@ use base::text;
 
 /// The meaning of a command line that cannot be parsed.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Meaning {
+pub(super) enum CommandRemedy {
     /// Another command line that does the same.
     Words(Vec<OsString>),
     /// The command to use instead. It is only named, because it asks a model or needs more words.
@@ -108,25 +108,29 @@ pub(super) fn run_option(error: &clap::Error, first: Option<&OsStr>) -> Option<S
 
 /// Returns the meaning of a command line without the program's name. `None` if its first word has
 /// none here.
-pub(super) fn meaning_of_other_command(words: impl Iterator<Item = OsString>) -> Option<Meaning> {
+pub(super) fn meaning_of_other_command(
+    words: impl Iterator<Item = OsString>,
+) -> Option<CommandRemedy> {
     let words: Vec<OsString> = words.collect();
     if let Some(words) = help_about_help(&words) {
-        return Some(Meaning::Words(words));
+        return Some(CommandRemedy::Words(words));
     }
     let (first, rest) = words.split_first()?;
     let first = first.to_str()?;
     let command = |words: &[&str]| {
         let words = words.iter().map(OsString::from);
-        Some(Meaning::Words(words.chain(rest.iter().cloned()).collect()))
+        Some(CommandRemedy::Words(
+            words.chain(rest.iter().cloned()).collect(),
+        ))
     };
-    let advice = |text: String| Some(Meaning::Advice(text));
+    let advice = |text: String| Some(CommandRemedy::Advice(text));
     match first {
         "version" | "-v" => return command(&["--version"]),
         "login" => return command(&["auth", "login"]),
         "logout" => return command(&["auth", "logout"]),
-        "explain" => return Some(Meaning::Words(explained(rest))),
+        "explain" => return Some(CommandRemedy::Words(explained(rest))),
         "permissions" if rest.first().is_some_and(|verb| verb == "explain") => {
-            return Some(Meaning::Words(explained(&rest[1..])));
+            return Some(CommandRemedy::Words(explained(&rest[1..])));
         }
         "chat" | "exec" | "ask" | "prompt" | "-p" | "--print" | "--prompt" => {
             let prompt = quoted(rest);
@@ -163,8 +167,8 @@ pub(super) fn meaning_of_other_command(words: impl Iterator<Item = OsString>) ->
     if let Some(word) = near_other_word(first, rest) {
         let words = std::iter::once(word.into()).chain(rest.iter().cloned());
         return match meaning_of_other_command(words)? {
-            Meaning::Advice(text) => advice(text),
-            Meaning::Words(words) => advice(format!(
+            CommandRemedy::Advice(text) => advice(text),
+            CommandRemedy::Words(words) => advice(format!(
                 "there is no command {first:?}; did you mean `adjutant {}`?",
                 words.join(" ".as_ref()).display()
             )),
@@ -465,8 +469,10 @@ mod tests {
         ];
         for (words, expected) in table {
             let meaning = match meaning_of_other_command(words.iter().map(OsString::from)) {
-                Some(Meaning::Words(words)) => words.join(" ".as_ref()).into_string().unwrap(),
-                Some(Meaning::Advice(advice)) => advice,
+                Some(CommandRemedy::Words(words)) => {
+                    words.join(" ".as_ref()).into_string().unwrap()
+                }
+                Some(CommandRemedy::Advice(advice)) => advice,
                 None => String::new(),
             };
             assert_eq!(

@@ -78,14 +78,14 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
     let settings = here.loaded.settings.clone();
     let disabled = settings.general.disabled_providers.clone();
     let mut registry = if args.all {
-        sources.everyone(&settings)
+        sources.with_all_models(&settings)
     } else {
         sources.configured(&settings)
     };
     // A local server that the command line or the settings name is asked in addition to a key.
     let named = settings.model.as_ref().map(|model| model.provider.as_str());
     let is_named = |id: Option<&str>| id.is_some_and(local::is_known);
-    if (registry.is_bare() || is_named(args.provider.as_deref()) || is_named(named))
+    if (registry.is_offline_only() || is_named(args.provider.as_deref()) || is_named(named))
         && !args.all
         && let Some(found) = sources
             .with_local(&settings, &EditorEndpoints::default())
@@ -101,7 +101,7 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
         .as_deref()
         .filter(|name| !has(&registry, name) && *name != Registry::OFFLINE)
     {
-        let all = sources.everyone(&settings);
+        let all = sources.with_all_models(&settings);
         if has(&all, name) {
             registry = all;
         }
@@ -180,7 +180,7 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
     if is_cut {
         text.push_str(SHORTENED);
     }
-    if registry.is_bare() {
+    if registry.is_offline_only() {
         text.push_str(NO_MODEL);
     }
     let mut rest = listing::withheld(&here.loaded.trust, TrustKind::Provider, "provider");

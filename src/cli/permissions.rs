@@ -357,13 +357,13 @@ async fn asking(
     environment: &Environment,
 ) -> Policy {
     let approvals = approvals.unwrap_or(policy.approvals);
-    let confinement = SandboxChoice::new(&Sandbox::new(environment))
+    let sandbox_choice = SandboxChoice::new(&Sandbox::new(environment))
         .for_agent(&policy.rules, &here.loaded.settings);
     let (guarantee, whole) = match sandbox {
         Some(given) => (given, given != SandboxGuarantee::None),
         None => (
-            confinement.guarantee().await.in_context(&policy.context),
-            confinement.holds().await,
+            sandbox_choice.guarantee().await.in_context(&policy.context),
+            sandbox_choice.is_protective().await,
         ),
     };
     Policy {
@@ -443,7 +443,7 @@ async fn list(all: bool, json: bool, environment: &Environment) -> anyhow::Resul
     } else {
         store.grants(&project(&store, environment).await?).await?
     };
-    if let Some(path) = &stored.lost_with {
+    if let Some(path) = &stored.damaged_index {
         super::terminal::print_note(&format!(
             "Earlier grants could not be read from a damaged index, which was saved as {path}."
         ));

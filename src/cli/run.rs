@@ -27,7 +27,7 @@ use self::client::Client;
 use super::in_process::{InProcessServer, exit_code, server_error};
 use super::project_context::ProjectContext;
 use super::telemetry::TelemetryExport;
-use super::work::{self, Work};
+use super::work::{self, WaitingPrompt};
 use super::{complete, input, sessions, terminal};
 use acp_server::error::TAKE_OVER;
 use acp_server::meta::{
@@ -38,7 +38,7 @@ use base::environment::Environment;
 use base::id::SessionId;
 use providers::editor::EditorEndpoints;
 use providers::local;
-use remote::observe::Offer;
+use remote::observe::EventOffer;
 use session::Sessions;
 use session::commands::{CommandUses, Commands};
 use session::mention::{self, MentionContext};
@@ -141,7 +141,7 @@ pub(super) struct Args {
 /// An error in the command line.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct Misuse(String);
+struct UsageError(String);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum OutputFormat {
@@ -157,7 +157,7 @@ enum OutputFormat {
 pub(super) async fn run(args: Args, environment: Environment) -> ExitCode {
     match answer(args, environment).await {
         Ok(code) => ExitCode::from(code),
-        Err(e) if e.is::<Misuse>() => terminal::misused(&format!("{e:#}")),
+        Err(e) if e.is::<UsageError>() => terminal::misused(&format!("{e:#}")),
         Err(e) => super::complain(&format!("{e:#}")),
     }
 }
@@ -173,19 +173,19 @@ struct Task {
 
 async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
     if args.fork && !args.r#continue && args.session.is_none() {
-        return Err(Misuse(
+        return Err(UsageError(
             "--fork copies a session: name it with --session, or use --continue".into(),
         )
         .into());
     }
     if args.take_over && !args.r#continue && args.session.is_none() {
-        return Err(Misuse(
+        return Err(UsageError(
             "--take-over is for an open session: name it with --session, or use --continue".into(),
         )
         .into());
     }
     if args.detach && args.format == OutputFormat::Json {
-        return Err(Misuse(
+        return Err(UsageError(
             "--format json prints the messages of a turn, for which --detach does not wait; leave one of them out, or use --format result for the session's id as JSON".into(),
         )
         .into());
@@ -196,7 +196,7 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
         .chain(&args.without)
         .find(|name| !may_be_tool(name))
     {
-        return Err(Misuse(format!(
+        return Err(UsageError(format!(
             "there is no tool {name}; there are: {}",
             built_in_tools().join(", ")
         ))
@@ -207,7 +207,7 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
         .as_deref()
         .map(schema)
         .transpose()
-        .map_err(|e| Misuse(format!("--schema: {e:#}")))?;
+        .map_err(|e| UsageError(format!("--schema: {e:#}")))?;
     let cwd = directory(&args.cwd)?;
     let command = args
         .command
@@ -215,7 +215,7 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
         .map(|name| name.trim().trim_start_matches('/'));
     let title = args.title.as_deref().map(session::title::tidy);
     if title.as_deref() == Some("") {
-        return Err(Misuse("--title: the title is empty".into()).into());
+        return Err(UsageError("--title: the title is empty".into()).into());
     }
     let blocks = prompt::blocks(command, &args.prompt, &args.files, args.quiet)?;
     let environment = match &args.store {
@@ -232,7 +232,7 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
     let telemetry = TelemetryExport::new(&environment);
     let shared = Sessions::new(environment, ended.clone());
     telemetry.watch(&shared);
-    let readers = Offer::start(&shared.events, &shared.environment);
+    let readers = EventOffer::start(&shared.events, &shared.environment);
     let routes = Table::new(client.clone())
         .notification(Client::update)
         .request(Client::permit)
@@ -350,12 +350,12 @@ async fn quit() -> Option<u8> {
 }
 
 /// Returns the directory to work in.
-fn directory(path: &Path) -> Result<PathBuf, Misuse> {
+fn directory(path: &Path) -> Result<PathBuf, UsageError> {
     let name = path.display();
     let whole = std::fs::canonicalize(path)
-        .map_err(|e| Misuse(format!("--cwd: {name} cannot be entered: {e}")))?;
+        .map_err(|e| UsageError(format!("--cwd: {name} cannot be entered: {e}")))?;
     if !whole.is_dir() {
-        return Err(Misuse(format!("--cwd: {name} is not a directory")));
+        return Err(UsageError(format!("--cwd: {name} is not a directory")));
     }
     Ok(whole)
 }
@@ -386,7 +386,7 @@ fn check_command(
         return Ok(());
     }
     let names: Vec<&str> = known.iter().map(|command| command.name.as_str()).collect();
-    Err(Misuse(format!(
+    Err(UsageError(format!(
         "--command: there is no command \"{name}\"; there are: {}",
         names.join(", ")
     ))
@@ -405,7 +405,7 @@ fn is_of_server(name: &str, here: &ProjectContext) -> bool {
 /// would not know yet that a named model is missing, or which model it begins with.
 ///
 /// # Errors
-/// [`Misuse`] if the servers do not have the named model.
+/// [`UsageError`] if the servers do not have the named model.
 async fn find_local_models(
     name: Option<&str>,
     cwd: &Path,
@@ -427,7 +427,8 @@ async fn find_local_models(
     let is_needed = match name {
         Some(_) => named.as_ref().is_some_and(is_local),
         None => {
-            sources.configured(settings).is_bare() || settings.model.as_ref().is_some_and(is_local)
+            sources.configured(settings).is_offline_only()
+                || settings.model.as_ref().is_some_and(is_local)
         }
     };
     // The model of an earlier session is known when the session is open.
@@ -444,7 +445,7 @@ async fn find_local_models(
     let registry = found.unwrap_or_else(|| sources.configured(settings));
     match registry.find(&model) {
         Ok(_) => Ok(()),
-        Err(missing) => Err(Misuse(missing.to_string()).into()),
+        Err(missing) => Err(UsageError(missing.to_string()).into()),
     }
 }
 
@@ -482,7 +483,7 @@ fn check_words(
     let directory = earlier.map_or(cwd, |record| record.cwd.as_path());
     let here = ProjectContext::read(directory, environment)?;
     if let Some(why) = commands(args, &here, earlier).misspelt(text) {
-        return Err(Misuse(why).into());
+        return Err(UsageError(why).into());
     }
     let context = MentionContext {
         agents: &here.agents,
@@ -503,7 +504,7 @@ fn check_words(
         return Ok(());
     }
     let all = unknown.join(" ");
-    Err(Misuse(format!(
+    Err(UsageError(format!(
         "{all} Without the @, or through a pipe, the words are sent as they are."
     ))
     .into())
@@ -560,7 +561,7 @@ async fn converse(
         peer.call(&request, None).await.map_err(server_error)?;
     }
     if args.detach {
-        let work = Work {
+        let work = WaitingPrompt {
             cwd,
             extra,
             blocks: task.blocks,
@@ -732,7 +733,7 @@ async fn choose(
         let set = v1::SetSessionConfigOptionRequest::new(session.clone(), option, value);
         let chosen = peer.call(&set, None).await.map_err(|error| match error {
             CallError::Refused(refused) if refused.code == code::INVALID_PARAMS => {
-                Misuse(format!("{:#}", server_error(CallError::Refused(refused)))).into()
+                UsageError(format!("{:#}", server_error(CallError::Refused(refused)))).into()
             }
             error => server_error(error),
         })?;

@@ -17,7 +17,7 @@ use base::environment::{Environment, private_file};
 use base::worktree::Worktree;
 use config::settings::{ServeSettings, TlsFiles};
 use remote::host::Host;
-use remote::observe::Offer;
+use remote::observe::EventOffer;
 use remote::tokens::Tokens;
 use remote::{listen, tokens};
 
@@ -54,7 +54,7 @@ pub(super) struct Args {
 
 impl Args {
     /// Returns whether it changes the set of clients that may connect.
-    pub(super) fn lets_in(&self) -> bool {
+    pub(super) fn changes_access(&self) -> bool {
         self.new_token.is_some()
     }
 }
@@ -198,7 +198,7 @@ async fn run(
     };
     let signal = base::task::spawn(super::signalled(stop.clone(), true));
     let own = host.own_sessions();
-    let readers = Offer::start(&own.events, &own.environment);
+    let readers = EventOffer::start(&own.events, &own.environment);
     let serving = base::task::spawn(listen::listen(host.clone(), listener, tls));
     stop.cancelled().await;
     let code = signal.await.ok().flatten().unwrap_or_default();

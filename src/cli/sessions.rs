@@ -354,9 +354,9 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
         } => {
             let id = find(store, &id, here, environment).await?;
             let way = if redo {
-                files::Way::Forth
+                files::UndoDirection::Forth
             } else {
-                files::Way::Back { to, force }
+                files::UndoDirection::Back { to, force }
             };
             files::revert(store, environment, &id, way).await
         }

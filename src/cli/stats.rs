@@ -31,14 +31,14 @@ pub(super) struct Args {
 
 /// The usage of steps.
 #[derive(Debug, Clone, Default, PartialEq)]
-struct Used {
+struct StepUsage {
     steps: usize,
     usage: Usage,
     /// In US dollars; `None` if no price is known.
     cost: Option<f64>,
 }
 
-impl Used {
+impl StepUsage {
     fn add(&mut self, usage: &Usage, cost: Option<f64>) {
         self.steps += 1;
         // Imported sessions may state any number.
@@ -68,10 +68,10 @@ impl Used {
 #[derive(Debug, Default)]
 struct Stats {
     sessions: usize,
-    all: Used,
-    days: BTreeMap<String, Used>,
-    models: BTreeMap<String, Used>,
-    projects: BTreeMap<String, Used>,
+    all: StepUsage,
+    days: BTreeMap<String, StepUsage>,
+    models: BTreeMap<String, StepUsage>,
+    projects: BTreeMap<String, StepUsage>,
 }
 
 impl Stats {
@@ -269,13 +269,13 @@ fn project(record: &Record, environment: &Environment) -> String {
 }
 
 fn as_json(stats: &Stats, from: Option<Timestamp>) -> Value {
-    let list = |key: &str, entries: &BTreeMap<String, Used>| -> Value {
-        let one = |(name, used): (&String, &Used)| {
+    let list = |key: &str, entries: &BTreeMap<String, StepUsage>| -> Value {
+        let encode = |(name, used): (&String, &StepUsage)| {
             let mut value = used.json();
             value[key] = name.as_str().into();
             value
         };
-        entries.iter().map(one).collect()
+        entries.iter().map(encode).collect()
     };
     json!({
         "from": from.map(day),
@@ -307,10 +307,10 @@ fn print(stats: &Stats, from: Option<Timestamp>) {
         ("model", &stats.models, true),
         ("project", &stats.projects, true),
     ] {
-        let mut rows: Vec<(&String, &Used)> = entries.iter().collect();
+        let mut rows: Vec<(&String, &StepUsage)> = entries.iter().collect();
         if is_by_cost {
             rows.sort_by(|(_, a), (_, b)| {
-                let dollars = |used: &Used| used.cost.unwrap_or_default();
+                let dollars = |used: &StepUsage| used.cost.unwrap_or_default();
                 dollars(b)
                     .total_cmp(&dollars(a))
                     .then(b.usage.context().cmp(&a.usage.context()))
@@ -327,18 +327,19 @@ fn money(cost: Option<f64>) -> String {
 
 /// Formats the use of models by one property, in the width of the terminal: a long name is cut at
 /// its start, and in a narrow terminal each name has a line of its own.
-fn table(title: &str, rows: &[(&String, &Used)]) -> String {
+fn table(title: &str, rows: &[(&String, &StepUsage)]) -> String {
     /// The columns after the name.
     const NUMBERS: usize = 49;
     /// The narrowest column of names.
     const MIN_NAME: usize = 16;
-    let room = listing::terminal_width().map_or(usize::MAX, |width| width.saturating_sub(NUMBERS));
-    if room < MIN_NAME {
+    let available =
+        listing::terminal_width().map_or(usize::MAX, |width| width.saturating_sub(NUMBERS));
+    if available < MIN_NAME {
         return lines(rows);
     }
-    let rows: Vec<(String, &Used)> = rows
+    let rows: Vec<(String, &StepUsage)> = rows
         .iter()
-        .map(|(name, used)| (listing::shortened_start(name, room), *used))
+        .map(|(name, used)| (listing::shortened_start(name, available), *used))
         .collect();
     let width = rows
         .iter()
@@ -367,8 +368,8 @@ fn table(title: &str, rows: &[(&String, &Used)]) -> String {
 }
 
 /// Formats the use of models without columns.
-fn lines(rows: &[(&String, &Used)]) -> String {
-    let one = |(name, used): &(&String, &Used)| {
+fn lines(rows: &[(&String, &StepUsage)]) -> String {
+    let line = |(name, used): &(&String, &StepUsage)| {
         let input = used.usage.input + used.usage.cache_write;
         let output = used.usage.output + used.usage.reasoning;
         format!(
@@ -380,7 +381,7 @@ fn lines(rows: &[(&String, &Used)]) -> String {
             text::thousands(output),
         )
     };
-    rows.iter().map(one).collect::<Vec<_>>().join("\n")
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]

@@ -75,7 +75,7 @@ pub(super) fn say(text: &str) {
 
 /// Prints a result, of which the parts of a line that does not fit a terminal are indented by
 /// `hanging` more columns after the first.
-pub(super) fn say_hanging(text: &str, hanging: usize) {
+pub(super) fn print_with_hanging_indent(text: &str, hanging: usize) {
     if !is_watched() {
         return say_whole(text);
     }

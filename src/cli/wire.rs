@@ -121,10 +121,11 @@ impl<T> LoggedStream<T> {
     /// Logs each line that these bytes complete.
     fn record(&mut self, bytes: &[u8]) {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-            let room = MAX_LINE_BYTES.saturating_sub(self.line.len());
+            let available = MAX_LINE_BYTES.saturating_sub(self.line.len());
             let ends = piece.ends_with(b"\n");
             let piece = piece.strip_suffix(b"\n").unwrap_or(piece);
-            self.line.extend_from_slice(&piece[..piece.len().min(room)]);
+            self.line
+                .extend_from_slice(&piece[..piece.len().min(available)]);
             self.length += piece.len();
             if ends {
                 self.end_line();

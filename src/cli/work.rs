@@ -36,7 +36,7 @@ const MAX_TRIES: u64 = 5;
 
 /// A prompt that waits in the store.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Work {
+pub(super) struct WaitingPrompt {
     pub(super) cwd: PathBuf,
     #[serde(default)]
     pub(super) extra: Vec<PathBuf>,
@@ -135,7 +135,7 @@ async fn answered(
             "{MAX_TRIES} hosts were lost while they worked on it"
         ));
     }
-    let work: Work =
+    let work: WaitingPrompt =
         serde_json::from_str(&task.work).context("the prompt in the store cannot be read")?;
     let client = Arc::new(UnattendedClient {
         allow: work.allow,
@@ -150,7 +150,8 @@ async fn answered(
     let answer = converse(&in_process.peer, &client, task, work).await;
     in_process.stop_serving().await;
     in_process.end().await;
-    if shared.leaving.is_cancelled() && !matches!(&answer, Ok(PromptAnswer { code: 0, .. })) {
+    if shared.exit_requested.is_cancelled() && !matches!(&answer, Ok(PromptAnswer { code: 0, .. }))
+    {
         return Ok(None);
     }
     let mut answer = answer?;
@@ -173,7 +174,7 @@ async fn converse(
     peer: &Peer,
     client: &UnattendedClient,
     task: &ClaimedTask,
-    work: Work,
+    work: WaitingPrompt,
 ) -> anyhow::Result<PromptAnswer> {
     let capabilities = v1::ClientCapabilities::new().meta(with_member(ALONE, Value::Bool(true)));
     let info = v1::Implementation::new("adjutant serve --work", env!("CARGO_PKG_VERSION"));
@@ -294,7 +295,7 @@ impl UnattendedClient {
 pub(super) async fn put(
     store: &Store,
     session: &base::id::SessionId,
-    work: &Work,
+    work: &WaitingPrompt,
 ) -> anyhow::Result<()> {
     Ok(store
         .put_task(session, serde_json::to_string(work)?)

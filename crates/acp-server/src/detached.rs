@@ -241,7 +241,7 @@ impl Liveness {
     const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
     /// Records that the client has sent something.
-    pub fn beat(&self) {
+    pub fn record_sign_of_life(&self) {
         self.beats
             .send_modify(|beats| *beats = beats.wrapping_add(1));
     }

@@ -42,16 +42,16 @@ pub fn send_form(
     capabilities: &Capabilities,
     view: &mut dyn SessionView,
 ) -> FormDelivery {
-    let is_supported = match request.asks {
+    let is_supported = match request.page {
         FormPage::Fields(_) => capabilities.forms,
-        FormPage::Address(_) => capabilities.addresses,
+        FormPage::Url(_) => capabilities.urls,
     };
     if is_supported {
-        let message = format!("{}: {}", request.who, request.message);
+        let message = format!("{}: {}", request.requester, request.message);
         let form = Form {
             call: request.call.clone(),
             message,
-            page: request.asks.clone(),
+            page: request.page.clone(),
             finished: request.finished.take(),
         };
         let session = request.session.as_ref().unwrap_or(turn_session);
@@ -78,7 +78,7 @@ fn single_value(key: &str, value: &str) -> FormValues {
 /// be more than two.
 fn buttons(page: &FormPage) -> Option<(Vec<String>, [FormValues; 2])> {
     Some(match page {
-        FormPage::Address(_) => (vec!["I have opened it".into()], Default::default()),
+        FormPage::Url(_) => (vec!["I have opened it".into()], Default::default()),
         FormPage::Fields(fields) => match fields.as_slice() {
             [] => (vec!["Yes".into()], Default::default()),
             [
@@ -94,7 +94,7 @@ fn buttons(page: &FormPage) -> Option<(Vec<String>, [FormValues; 2])> {
             [
                 FormField {
                     key,
-                    kind: FieldKind::One(options, _),
+                    kind: FieldKind::SingleChoice(options, _),
                     ..
                 },
             ] => match options.as_slice() {
@@ -117,11 +117,11 @@ fn buttons(page: &FormPage) -> Option<(Vec<String>, [FormValues; 2])> {
 /// Returns `None` if it belongs to no call or needs more than two buttons in addition to "Decline".
 fn as_permission(request: &FormRequest) -> Option<(ChoiceRequest, [FormValues; 2])> {
     let call = request.call.as_ref()?;
-    let (answers, button_values) = buttons(&request.asks)?;
+    let (answers, button_values) = buttons(&request.page)?;
     let mut text = plainly(&shown(&request.message));
     let mut input = Map::from_iter([("message".to_owned(), Value::from(request.message.clone()))]);
-    match &request.asks {
-        FormPage::Address(url) => {
+    match &request.page {
+        FormPage::Url(url) => {
             text += &format!("\n\n{}", super::markdown::fenced("", &shown(url)));
             input.insert("url".into(), json!(url));
         }
@@ -139,7 +139,7 @@ fn as_permission(request: &FormRequest) -> Option<(ChoiceRequest, [FormValues; 2
         }
     }
     let show = CallUpdate {
-        title: Some(text::title(&request.who)),
+        title: Some(text::title(&request.requester)),
         kind: Some(ToolKind::Other),
         progress: Some(Progress::Pending),
         input: Some(Value::Object(input)),
@@ -173,12 +173,12 @@ pub async fn await_form_reply(
     delivery: FormDelivery,
     mut request: FormRequest,
 ) -> Option<FormRequest> {
-    let asks = &request.asks;
+    let page = &request.page;
     let reply = async {
         match delivery {
-            FormDelivery::Unsupported => Some(FormReply::Unshown),
+            FormDelivery::Unsupported => Some(FormReply::NotShown),
             FormDelivery::Form(answer) => match answer.await {
-                Ok(FormAnswer::Submitted(filled)) => Some(validated_reply(asks, &filled)),
+                Ok(FormAnswer::Submitted(filled)) => Some(validated_reply(page, &filled)),
                 Ok(FormAnswer::Declined) => Some(FormReply::Declined),
                 Ok(FormAnswer::Cancelled) => Some(FormReply::Cancelled),
                 Err(e) => reply_for_failure(&e),
@@ -186,7 +186,7 @@ pub async fn await_form_reply(
             FormDelivery::Permission { answer, values } => match answer.await {
                 Ok(Some(PickedAnswer { id, .. })) => {
                     Some(match ANSWER_IDS.iter().position(|answer| *answer == id) {
-                        Some(at) => validated_reply(asks, &values[at]),
+                        Some(at) => validated_reply(page, &values[at]),
                         None => FormReply::Declined,
                     })
                 }
@@ -214,7 +214,7 @@ fn reply_for_failure(e: &CallError) -> Option<FormReply> {
     }
     tracing::warn!("a form was not answered: {e}");
     Some(if matches!(e, CallError::Refused(_)) {
-        FormReply::Unshown
+        FormReply::NotShown
     } else {
         FormReply::Cancelled
     })
@@ -222,9 +222,9 @@ fn reply_for_failure(e: &CallError) -> Option<FormReply> {
 
 /// Converts the values to the types of the fields. Returns [`FormReply::Cancelled`] if one is
 /// invalid, or a required one is missing.
-fn validated_reply(asks: &FormPage, filled: &FormValues) -> FormReply {
+fn validated_reply(page: &FormPage, filled: &FormValues) -> FormReply {
     let cut = |value: &String| text::head(value, MAX_VALUE_BYTES).to_owned();
-    asks.accepted(|key| filled.get(key).into_iter().flatten().map(cut).collect())
+    page.accepted(|key| filled.get(key).into_iter().flatten().map(cut).collect())
 }
 
 #[cfg(test)]
@@ -251,7 +251,7 @@ mod tests {
             label: value.to_uppercase(),
             description: String::new(),
         };
-        FieldKind::One(values.iter().map(option).collect(), None)
+        FieldKind::SingleChoice(values.iter().map(option).collect(), None)
     }
 
     #[test]
@@ -276,16 +276,16 @@ mod tests {
         ];
         for (fields, expected) in table {
             let (reply, _) = oneshot::channel();
-            let asks = FormPage::Fields(fields);
+            let page = FormPage::Fields(fields);
             let call = Some(CallId::new("c"));
-            let who = "The MCP server a asks".into();
+            let requester = "The MCP server a asks".into();
             let message = "M?".into();
             let asked = FormRequest {
                 call,
                 session: None,
-                who,
+                requester,
                 message,
-                asks,
+                page,
                 finished: None,
                 reply,
             };
@@ -300,7 +300,7 @@ mod tests {
                 names,
                 expected.map(|names| names.into_iter().map(str::to_owned).collect()),
                 "{:?}",
-                asked.asks
+                asked.page
             );
         }
     }
@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn required_field_is_in_accepted_form() {
         let text = || FieldKind::Text(TextLimits::default());
-        let asks = FormPage::Fields(vec![
+        let page = FormPage::Fields(vec![
             field("a", true, text()),
             field("b", false, one(&["x"])),
         ]);
@@ -320,18 +320,18 @@ mod tests {
         };
         let content = |json: Value| FormReply::Accepted(json.as_object().unwrap().clone());
         assert_eq!(
-            validated_reply(&asks, &filled(&[("a", "1"), ("b", "x"), ("c", "2")])),
+            validated_reply(&page, &filled(&[("a", "1"), ("b", "x"), ("c", "2")])),
             content(json!({"a": "1", "b": "x"}))
         );
         assert_eq!(
-            validated_reply(&asks, &filled(&[("a", "1"), ("b", "y")])),
+            validated_reply(&page, &filled(&[("a", "1"), ("b", "y")])),
             content(json!({"a": "1"}))
         );
         assert_eq!(
-            validated_reply(&asks, &filled(&[("b", "x")])),
+            validated_reply(&page, &filled(&[("b", "x")])),
             FormReply::Cancelled
         );
-        let size = FieldKind::One(Vec::new(), Some("large".into()));
+        let size = FieldKind::SingleChoice(Vec::new(), Some("large".into()));
         let defaults = FormPage::Fields(vec![
             field("a", true, size),
             field("b", false, FieldKind::Switch(Some(true))),
@@ -345,7 +345,7 @@ mod tests {
             FormReply::Cancelled
         );
         assert_eq!(
-            validated_reply(&FormPage::Address("https://a".into()), &filled(&[])),
+            validated_reply(&FormPage::Url("https://a".into()), &filled(&[])),
             content(json!({}))
         );
     }

@@ -22,7 +22,7 @@ pub const TAKE_OVER: &str =
 pub enum RequestError {
     /// Invalid params: the problem, and the accepted form.
     Invalid(String),
-    /// There is no session with this id, as [`RequestError::no_session`] cuts it.
+    /// There is no session with this id, as [`RequestError::session_not_found`] cuts it.
     NoSession(String),
     TooEarly,
     /// An internal failure, or one of another service: the message, and the remedy.
@@ -47,7 +47,7 @@ impl RequestError {
 
     /// Returns the refusal for an unknown session. The id may be any string that the client sent,
     /// so it is cut.
-    pub fn no_session(id: &str) -> Self {
+    pub fn session_not_found(id: &str) -> Self {
         Self::NoSession(id.chars().take(Self::ID).collect())
     }
 }
@@ -111,7 +111,7 @@ impl From<MailboxError> for RequestError {
 impl From<OpenError> for RequestError {
     fn from(error: OpenError) -> Self {
         match error {
-            OpenError::Store(store::Error::NotFound(id)) => Self::no_session(id.as_str()),
+            OpenError::Store(store::Error::NotFound(id)) => Self::session_not_found(id.as_str()),
             OpenError::Store(error) => Self::Failed {
                 message: error.to_string(),
                 advice: None,

@@ -11,7 +11,7 @@ use super::view::{
 };
 use base::id::SessionId;
 use events::{
-    CallUpdate, FieldKind, FormField, FormPage, ManyLimits, Progress, Question, QuestionReply,
+    CallUpdate, ChoiceLimits, FieldKind, FormField, FormPage, Progress, Question, QuestionReply,
     QuestionRequest, TextLimits, ToolKind,
 };
 
@@ -61,8 +61,8 @@ fn form(inquiry: &QuestionRequest) -> Form {
         let options = || question.options.iter().cloned().map(Into::into).collect();
         let kind = match (question.options.is_empty(), question.multiple) {
             (true, _) => text(),
-            (false, true) => FieldKind::Many(options(), ManyLimits::default()),
-            (false, false) => FieldKind::One(options(), None),
+            (false, true) => FieldKind::MultipleChoice(options(), ChoiceLimits::default()),
+            (false, false) => FieldKind::SingleChoice(options(), None),
         };
         let words = Some(question.text.clone());
         fields.push(FormField {
@@ -275,20 +275,20 @@ mod tests {
 
     #[test]
     fn answer_is_an_offered_option_or_own_text() {
-        let one = question(&["a", "b"], false);
+        let single = question(&["a", "b"], false);
         let many = question(&["a", "b"], true);
         let words = question(&[], false);
         type Table<'a> = [(&'a Question, &'a [(&'a str, &'a [&'a str])], &'a [&'a str]); 9];
         let table: Table<'_> = [
-            (&one, &[("question1", &["a"])], &["a"]),
-            (&one, &[("question1", &["z"])], &[]),
-            (&one, &[("question1", &["a", "b"])], &["a"]),
+            (&single, &[("question1", &["a"])], &["a"]),
+            (&single, &[("question1", &["z"])], &[]),
+            (&single, &[("question1", &["a", "b"])], &["a"]),
             (
-                &one,
+                &single,
                 &[("question1", &["a"]), ("question1_own", &[" mine "])],
                 &["mine"],
             ),
-            (&one, &[], &[]),
+            (&single, &[], &[]),
             (&many, &[("question1", &["b", "z", "a"])], &["b", "a"]),
             (
                 &many,

@@ -166,7 +166,7 @@ fn steering(on: bool, switches: bool) -> ConfigOption {
             value: ConfigOptionState::Switch(on),
         };
     }
-    let one = |(id, name, what): (&str, &str, &str)| ConfigOptionValue {
+    let option_value = |(id, name, what): (&str, &str, &str)| ConfigOptionValue {
         id: id.to_owned(),
         name: name.to_owned(),
         description: Some(what.to_owned()),
@@ -174,7 +174,7 @@ fn steering(on: bool, switches: bool) -> ConfigOption {
     };
     let value = ConfigOptionState::Select {
         current: if on { yes } else { no }.to_owned(),
-        values: STEERS.map(one).to_vec(),
+        values: STEERS.map(option_value).to_vec(),
     };
     ConfigOption {
         id: STEER,
@@ -187,7 +187,7 @@ fn steering(on: bool, switches: bool) -> ConfigOption {
 
 /// Returns the primary agents, which ACP presents as modes.
 fn modes(session: &SessionHandle, now: &str) -> Vec<ConfigOptionValue> {
-    let one = |agent: &Arc<Agent>| ConfigOptionValue {
+    let option_value = |agent: &Arc<Agent>| ConfigOptionValue {
         id: agent.name.clone(),
         name: if agent.label == agent.name {
             text::capitalised(&agent.name)
@@ -205,7 +205,7 @@ fn modes(session: &SessionHandle, now: &str) -> Vec<ConfigOptionValue> {
         .agents
         .modes_with(now)
         .iter()
-        .map(one)
+        .map(option_value)
         .collect()
 }
 
@@ -282,7 +282,7 @@ fn of_model(model: &Model, name: String) -> ConfigOptionValue {
 
 /// A chosen value.
 #[derive(Debug, Clone, Copy)]
-pub enum Chosen<'a> {
+pub enum ChosenValue<'a> {
     Value(&'a str),
     Switch(bool),
 }
@@ -300,17 +300,19 @@ pub fn choose(
     server: &Server,
     session: &SessionHandle,
     setting: &str,
-    chosen: Chosen<'_>,
+    chosen: ChosenValue<'_>,
 ) -> Result<ChoiceReply<Vec<ConfigOption>>, RequestError> {
     let wrong = |why: &str| RequestError::Invalid(why.into());
     let written = match (setting, chosen) {
-        (STEER, Chosen::Switch(on)) => session.choose_steer(on)?,
-        (_, Chosen::Switch(_)) => return Err(wrong("the value of this option must be a string")),
-        (MODE, Chosen::Value(mode)) => choose_mode(session, mode)?,
-        (MODEL, Chosen::Value(model)) => choose_model(session, model)?,
-        (EFFORT, Chosen::Value(effort)) => choose_effort(session, effort)?,
-        (APPROVALS, Chosen::Value(word)) => choose_approvals(session, word)?,
-        (STEER, Chosen::Value(value)) => {
+        (STEER, ChosenValue::Switch(on)) => session.choose_steer(on)?,
+        (_, ChosenValue::Switch(_)) => {
+            return Err(wrong("the value of this option must be a string"));
+        }
+        (MODE, ChosenValue::Value(mode)) => choose_mode(session, mode)?,
+        (MODEL, ChosenValue::Value(model)) => choose_model(session, model)?,
+        (EFFORT, ChosenValue::Value(effort)) => choose_effort(session, effort)?,
+        (APPROVALS, ChosenValue::Value(word)) => choose_approvals(session, word)?,
+        (STEER, ChosenValue::Value(value)) => {
             let known = STEERS.iter().find(|(word, ..)| *word == value);
             let (word, ..) = known.ok_or_else(|| wrong("the value must be on or off"))?;
             session.choose_steer(*word == "on")?
@@ -335,9 +337,9 @@ pub fn choose(
 /// Chooses the approvals.
 fn choose_approvals(session: &SessionHandle, word: &str) -> Result<SavedReceiver, RequestError> {
     let known = || {
-        let offered = Approvals::ALL
-            .into_iter()
-            .filter(|one| *one != Approvals::Sandboxed || session.sandboxes());
+        let offered = Approvals::ALL.into_iter().filter(|approvals_value| {
+            *approvals_value != Approvals::Sandboxed || session.sandboxes()
+        });
         let names: Vec<&str> = offered.map(Approvals::as_str).collect();
         format!(
             "\"{}\" is not a value of approvals; choose one of: {}",
@@ -386,7 +388,7 @@ fn choose_effort(session: &SessionHandle, effort: &str) -> Result<SavedReceiver,
         .find(&now)
         .map(|(model, _)| model.efforts.clone())
         .unwrap_or_default();
-    if effort != DEFAULT && !known.iter().any(|one| one == effort) {
+    if effort != DEFAULT && !known.iter().any(|known_effort| known_effort == effort) {
         if known.is_empty() {
             return Err(RequestError::Invalid(format!(
                 "{now} has no efforts to choose from"

@@ -512,7 +512,7 @@ impl TurnStream {
         self.updates.offer_first_commands().await;
         self.updates.begin().await;
         if self.searched(cancelled).await {
-            self.updates.greet().await;
+            self.updates.send_initial_notices().await;
         }
     }
 
@@ -520,7 +520,7 @@ impl TurnStream {
     /// `false` if it has ended before.
     async fn searched(&mut self, cancelled: &CancellationToken) -> bool {
         let models = self.session.project().models.clone();
-        if models.is_anybody_there() {
+        if models.may_have_online_model() {
             return true;
         }
         let mut searched = std::pin::pin!(models.searched());
@@ -551,7 +551,7 @@ impl TurnStream {
             n = self.turn.events.recv_many(batch, events::MAX_WAITING_MESSAGES), if self.open => self.open = n > 0,
             works = self.updates.wait_for_answer(), if self.updates.is_waiting() => {
                 if works {
-                    self.updates.tell_work().await;
+                    self.updates.report_activity().await;
                 }
                 self.count_questions();
             }

@@ -121,8 +121,8 @@ pub struct Capabilities {
     pub shows: DisplayCapabilities,
     /// Forms.
     pub forms: bool,
-    /// Addresses that the user is to open.
-    pub addresses: bool,
+    /// URLs that the user is to open.
+    pub urls: bool,
     /// No user is present to answer questions.
     pub alone: bool,
     /// The client shows no notices to its user.
@@ -312,7 +312,7 @@ impl Server {
     /// [`RequestError::NoSession`].
     pub fn live(&self, id: &str) -> Result<LiveSession<Self>, RequestError> {
         let live = self.lock().get(&SessionId::new(id)).cloned();
-        live.ok_or_else(|| RequestError::no_session(id))
+        live.ok_or_else(|| RequestError::session_not_found(id))
     }
 
     /// Returns all live sessions.
@@ -411,7 +411,9 @@ impl Server {
                     response,
                     pending_write: None,
                 }) => Reply::now(Ok(response)),
-                Ok(chosen) => Reply::later(async move { Ok(server.settled(chosen).await?) }),
+                Ok(chosen) => {
+                    Reply::later(async move { Ok(server.respond_when_saved(chosen).await?) })
+                }
                 Err(refusal) => Reply::now(Err(refusal.into())),
             },
             Some(place) => Reply::later(async move {
@@ -424,12 +426,12 @@ impl Server {
                 let chosen = work()?;
                 // Later requests do not wait for the write.
                 drop(place);
-                Ok(server.settled(chosen).await?)
+                Ok(server.respond_when_saved(chosen).await?)
             }),
         }
     }
 
-    async fn settled<R>(&self, chosen: ChoiceReply<R>) -> Result<R, RequestError> {
+    async fn respond_when_saved<R>(&self, chosen: ChoiceReply<R>) -> Result<R, RequestError> {
         if let Some((session, written)) = chosen.pending_write {
             self.wait_until_saved(&session, written).await?;
         }
@@ -446,7 +448,7 @@ impl Server {
         written: SavedReceiver,
     ) -> Result<(), RequestError> {
         written.await.map_err(|_| MailboxError::Closed)?;
-        self.shared.store.handed_over(&session.id).await;
+        self.shared.store.await_written(&session.id).await;
         Ok(())
     }
 

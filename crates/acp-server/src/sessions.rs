@@ -190,7 +190,7 @@ pub struct OpenedForClient {
 
 impl OpenedForClient {
     /// Wraps a session of which all events have been shown.
-    pub fn fully_shown(session: SessionHandle) -> Self {
+    pub fn with_all_events_shown(session: SessionHandle) -> Self {
         Self {
             session,
             left: Vec::new(),
@@ -203,7 +203,7 @@ impl OpenedForClient {
     pub fn new_session(session: SessionHandle) -> Self {
         Self {
             is_new: true,
-            ..Self::fully_shown(session)
+            ..Self::with_all_events_shown(session)
         }
     }
 }
@@ -230,9 +230,9 @@ pub fn reopen(
         if server.session(&id).is_err() {
             match server.reclaim(&id, history.word()).await? {
                 None => server.check_session_limit()?,
-                Some(live) => match come_back(&server, live, &setup, history).await? {
-                    CameBack::To(reopened) => return Ok(reopened),
-                    CameBack::Otherwise(live) => reclaimed = Some(live),
+                Some(live) => match reattach(&server, live, &setup, history).await? {
+                    Reattachment::To(reopened) => return Ok(reopened),
+                    Reattachment::Otherwise(live) => reclaimed = Some(live),
                 },
             }
         }
@@ -257,8 +257,8 @@ pub fn reopen(
         );
         let opened = match (reopened, fresh) {
             // A session that is open but not stored could not be saved: it continues.
-            (Err(e), Some(fresh)) if e.is_unknown() && !server.shared.holds(&session_id) => {
-                server.shared.begin_again(session_id, fresh).await?
+            (Err(e), Some(fresh)) if e.is_unknown() && !server.shared.has_session(&session_id) => {
+                server.shared.recreate(session_id, fresh).await?
             }
             (opened, _) => opened?,
         };
@@ -330,7 +330,7 @@ fn is_command(event: &Event) -> bool {
 }
 
 /// The result of returning to a session that is open.
-enum CameBack {
+enum Reattachment {
     To(OpenedForClient),
     /// The session is to be opened with other options, and no turn runs in it.
     Otherwise(SessionHandle),
@@ -341,13 +341,15 @@ enum CameBack {
 /// # Errors
 /// The session belongs to another directory, its turn may use permissions that are denied now, or
 /// there are too many sessions to open it with other options. It then waits again.
-async fn come_back(
+async fn reattach(
     server: &Arc<Server>,
     live: LiveSession<Server>,
     options: &OpenOptions,
     history: HistoryMode,
-) -> Result<CameBack, RequestError> {
-    let elsewhere = !server.shared.is_place(&live.handle.cwd, &options.cwd);
+) -> Result<Reattachment, RequestError> {
+    let elsewhere = !server
+        .shared
+        .can_be_opened_in(&live.handle.cwd, &options.cwd);
     let is_busy = live.live_turns.is_busy();
     let is_less_strict = live.live_turns.is_less_strict(options);
     let otherwise = !is_busy && (is_less_strict || !live.live_turns.is_opened_as(options));
@@ -374,7 +376,7 @@ async fn come_back(
         return Err(refused);
     }
     if otherwise {
-        return Ok(CameBack::Otherwise(live.handle));
+        return Ok(Reattachment::Otherwise(live.handle));
     }
     let live = live.moved();
     let session = live.handle.clone();
@@ -395,7 +397,9 @@ async fn come_back(
         }
         updates.state(SessionActivity::Idle(None)).await;
     }
-    Ok(CameBack::To(OpenedForClient::fully_shown(session)))
+    Ok(Reattachment::To(OpenedForClient::with_all_events_shown(
+        session,
+    )))
 }
 
 /// Sends the updates after the response to an opened session, for as long as it is open: the
@@ -548,7 +552,7 @@ fn rename(
         return Err(RequestError::Invalid("the title is empty".into()));
     }
     if !id.is_well_formed() {
-        return Err(RequestError::no_session(id.as_str()));
+        return Err(RequestError::session_not_found(id.as_str()));
     }
     let Ok(live) = server.session(id.as_str()) else {
         return Ok(None);
@@ -569,13 +573,13 @@ pub enum SessionStatus {
 /// # Errors
 /// There is no such session.
 pub async fn status(server: Arc<Server>, id: SessionId) -> Result<SessionStatus, RequestError> {
-    if server.shared.holds(&id) {
+    if server.shared.has_session(&id) {
         return Ok(SessionStatus::Open);
     }
     if id.is_well_formed() && server.shared.store.has(&id).await? {
         return Ok(SessionStatus::Saved);
     }
-    Err(RequestError::no_session(id.as_str()))
+    Err(RequestError::session_not_found(id.as_str()))
 }
 
 /// A page of the list of sessions.
@@ -678,13 +682,13 @@ pub fn archive(
         let claim = claim?;
         claim.first().await;
         if !id.is_well_formed() {
-            return Err(RequestError::no_session(id.as_str()));
+            return Err(RequestError::session_not_found(id.as_str()));
         }
         match server.session(id.as_str()) {
             Ok(_) if aside => {
                 server
                     .shared
-                    .put_aside(&id, server.dismiss(id.as_str()))
+                    .archive(&id, server.dismiss(id.as_str()))
                     .await?
             }
             // A live session writes its record itself.
@@ -807,7 +811,7 @@ fn checked(server: &Server, setup: SessionSetup) -> Result<OpenOptions, RequestE
         alone,
         quiet,
         remembers_models,
-        addresses,
+        urls,
         ..
     } = server.capabilities();
     Ok(OpenOptions {
@@ -818,7 +822,7 @@ fn checked(server: &Server, setup: SessionSetup) -> Result<OpenOptions, RequestE
         attended: !alone,
         quiet,
         remembers_models,
-        addresses,
+        shows_urls: urls,
         servers,
         system,
         denied,

@@ -76,7 +76,7 @@ pub struct ShownCall {
 }
 
 /// Formats the stored errors of a call by file, one line each.
-fn errors_in(files: &Map<String, Value>) -> String {
+fn format_errors(files: &Map<String, Value>) -> String {
     let mut lines = Vec::new();
     for (file, errors) in files {
         for error in errors.as_array().into_iter().flatten() {
@@ -141,7 +141,7 @@ impl ShownCall {
             .as_ref()
             .and_then(|facts| facts.get(DIAGNOSTICS)?.as_object())
         {
-            self.errors = Some(errors_in(errors)).filter(|errors| !errors.is_empty());
+            self.errors = Some(format_errors(errors)).filter(|errors| !errors.is_empty());
             changed = true;
         }
         if let Some(output) = &update.output {
@@ -198,7 +198,7 @@ impl ShownCall {
 
     /// Holds the changes of an update that has nothing else to show before the call runs, until the
     /// question about them or the next update. Returns whether they are held.
-    pub fn hold(&mut self, update: &CallUpdate) -> bool {
+    pub fn hold_changes(&mut self, update: &CallUpdate) -> bool {
         let is_before = matches!(self.progress, None | Some(Progress::Pending));
         let has_result = update.output.is_some() || update.stream.is_some();
         self.holds_changes = is_before && !has_result && !self.changes.is_empty();
@@ -207,20 +207,20 @@ impl ShownCall {
 
     /// Returns whether the content of a question has to be replaced now. Changes are the same in
     /// both, so the text of the question remains below them until the call ends.
-    pub fn restores(&mut self, over: bool) -> bool {
+    pub fn take_back_question(&mut self, over: bool) -> bool {
         let is_due = over || self.changes.is_empty();
         is_due && std::mem::take(&mut self.shows_question)
     }
 
     /// Applies the call of a question, which has no result.
-    pub fn ask(&mut self, show: &CallUpdate) {
+    pub fn apply_question(&mut self, show: &CallUpdate) {
         self.apply_update(show);
         self.output = None;
     }
 
     /// Returns the output to be written to the terminal: the new output, or all of it when the call
     /// is `over` and nothing was written before.
-    pub fn printed<'a>(&self, update: &'a CallUpdate, over: bool) -> Option<&'a String> {
+    pub fn terminal_output<'a>(&self, update: &'a CallUpdate, over: bool) -> Option<&'a String> {
         let all = update.output.as_ref().filter(|output| {
             over && self.ran() && !self.has_output_in_terminal && !output.is_empty()
         });
@@ -235,7 +235,7 @@ impl ShownCall {
 
     /// Refers to the session of a subagent from now on, which the client knows. Returns whether the
     /// content has changed; a call that does not run has none.
-    pub fn refer(&mut self, session: &SessionId) -> bool {
+    pub fn link_session(&mut self, session: &SessionId) -> bool {
         let runs = matches!(self.progress, Some(Progress::Pending | Progress::Running));
         if !runs || self.session.as_ref() == Some(session) {
             return false;
@@ -251,7 +251,7 @@ impl ShownCall {
         if self.terminal {
             out.push(ToolCallContent::Terminal);
         }
-        let words = |text: &str| ToolCallContent::Text(text.to_owned());
+        let text_content = |text: &str| ToolCallContent::Text(text.to_owned());
         match (&self.output, self.kind) {
             // A terminal shows the exit status, but not that a time limit was reached.
             (Some(_), _) if self.terminal && self.ran() => {
@@ -266,19 +266,19 @@ impl ShownCall {
                 if !(self.terminal && self.has_output_in_terminal) {
                     out.extend(code(printed));
                 }
-                out.push(words(how));
+                out.push(text_content(how));
             }
             // The reason of a failure is plain text.
-            (Some(output), _) if failed => out.push(words(output)),
+            (Some(output), _) if failed => out.push(text_content(output)),
             (Some(_), _) if self.terminal => {}
             // The change is shown instead.
             (Some(_), ToolKind::Edit) if !self.changes.is_empty() => {
-                out.extend(self.errors.as_deref().map(words))
+                out.extend(self.errors.as_deref().map(text_content))
             }
             (Some(output), ToolKind::Execute | ToolKind::Read | ToolKind::Search) => {
                 out.extend(code(output))
             }
-            (Some(output), _) if !output.is_empty() => out.push(words(output)),
+            (Some(output), _) if !output.is_empty() => out.push(text_content(output)),
             _ => out.extend(code(&rendered(&self.tail))),
         }
         out.extend(self.attachments.iter().map(ToolCallContent::File));
@@ -306,7 +306,7 @@ impl ShownCall {
     /// Returns the file changes that fit into a line.
     pub fn changes(&self) -> Vec<ToolCallContent<'_>> {
         let mut free_bytes = MAX_CHANGES_BYTES;
-        let one = |change| match free_bytes.checked_sub(needed(change)) {
+        let fit_change = |change| match free_bytes.checked_sub(json_len_of_change(change)) {
             Some(left) => {
                 free_bytes = left;
                 ToolCallContent::Change(change)
@@ -315,7 +315,7 @@ impl ShownCall {
                 ToolCallContent::Text(format!("{} is too large to show the change.", change.path))
             }
         };
-        self.changes.iter().map(one).collect()
+        self.changes.iter().map(fit_change).collect()
     }
 }
 
@@ -344,13 +344,13 @@ pub fn result(update: &CallUpdate) -> Option<Value> {
         facts.insert("metadata".to_owned(), json!({ CallFacts::EXIT: exit }));
     }
     if let Some(output) = update.output.as_ref().filter(|output| !output.is_empty()) {
-        let begun = whole_lines(text::head(output, MAX_RAW_TEXT_BYTES), output);
-        let more = if begun.len() < output.len() {
+        let beginning = whole_lines(text::head(output, MAX_RAW_TEXT_BYTES), output);
+        let more = if beginning.len() < output.len() {
             "\n…"
         } else {
             ""
         };
-        facts.insert(OUTPUT.to_owned(), format!("{begun}{more}").into());
+        facts.insert(OUTPUT.to_owned(), format!("{beginning}{more}").into());
     }
     (!facts.is_empty())
         .then_some(Value::Object(facts))
@@ -369,11 +369,11 @@ fn tail_start(tail: &str) -> usize {
 }
 
 /// Cuts the beginning of a text after its last whole line, unless it has none.
-fn whole_lines<'a>(begun: &'a str, all: &str) -> &'a str {
-    let is_cut = begun.len() < all.len() && !all[begun.len()..].starts_with('\n');
-    match begun.rfind('\n') {
-        Some(end) if is_cut && end > 0 => &begun[..end],
-        _ => begun,
+fn whole_lines<'a>(beginning: &'a str, all: &str) -> &'a str {
+    let is_cut = beginning.len() < all.len() && !all[beginning.len()..].starts_with('\n');
+    match beginning.rfind('\n') {
+        Some(end) if is_cut && end > 0 => &beginning[..end],
+        _ => beginning,
     }
 }
 
@@ -409,7 +409,7 @@ impl RawText {
             _ if texts.is_empty() => return,
             // A part of the text would be printed in addition to the content.
             Self::Content
-                if texts.iter().map(|text| escaped(text) + 4).sum::<usize>() > MAX_TEXT_BYTES =>
+                if texts.iter().map(|text| json_len(text) + 4).sum::<usize>() > MAX_TEXT_BYTES =>
             {
                 String::new()
             }
@@ -426,18 +426,18 @@ fn is_short(value: &Value) -> bool {
 }
 
 /// Returns the length of a change as JSON.
-fn needed(change: &Change) -> usize {
-    change.old.as_deref().map_or(0, escaped) + escaped(&change.new)
+fn json_len_of_change(change: &Change) -> usize {
+    change.old.as_deref().map_or(0, json_len) + json_len(&change.new)
 }
 
 /// Returns the length of a text as JSON.
-fn escaped(text: &str) -> usize {
-    let one = |b: u8| match b {
+fn json_len(text: &str) -> usize {
+    let byte_len = |b: u8| match b {
         b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 2,
         0..0x20 => 6,
         _ => 1,
     };
-    text.bytes().map(one).sum()
+    text.bytes().map(byte_len).sum()
 }
 
 #[cfg(test)]
@@ -488,14 +488,14 @@ mod tests {
 
     #[test]
     fn beginning_ends_with_a_whole_line() {
-        for (begun, all, wanted) in [
+        for (beginning, all, wanted) in [
             ("ab\ncd", "ab\ncdef\n", "ab"),
             ("ab\ncd", "ab\ncd\nef", "ab\ncd"),
             ("ab\ncd", "ab\ncd", "ab\ncd"),
             ("abcd", "abcdef", "abcd"),
             ("\nab", "\nabc", "\nab"),
         ] {
-            assert_eq!(whole_lines(begun, all), wanted, "{all:?}");
+            assert_eq!(whole_lines(beginning, all), wanted, "{all:?}");
         }
     }
 }

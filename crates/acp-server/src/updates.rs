@@ -272,7 +272,7 @@ impl OpeningUpdates {
 /// Returns whether the notice that only the offline model is there is due: if no session of the
 /// directory has shown it today, or if there was another model in the meantime.
 async fn misses_models(server: &Server, session: &SessionHandle) -> bool {
-    let is_missing = !session.project().models.is_anybody_there();
+    let is_missing = !session.project().models.may_have_online_model();
     // A client that shows no notices has not shown this one.
     if server.capabilities().quiet {
         return is_missing;
@@ -294,7 +294,7 @@ impl UpdateSender {
 
     /// Returns whether this process is about to stop, so that turns end at their next step.
     pub fn is_leaving(&self) -> bool {
-        self.server.shared.leaving.is_cancelled()
+        self.server.shared.exit_requested.is_cancelled()
     }
 
     /// Moves to another client. The caller sends it the missed events first; see
@@ -356,7 +356,7 @@ impl UpdateSender {
         for question in std::mem::take(&mut self.unanswered) {
             self.ask(question);
         }
-        self.tell_work().await;
+        self.report_activity().await;
     }
 
     /// Returns the number of questions that wait for another client.
@@ -370,8 +370,8 @@ impl UpdateSender {
     }
 
     /// Waits until a concurrent task has ended. Returns whether a call works again after a
-    /// question; the caller then reports it by [`UpdateSender::tell_work`], because this future may
-    /// be dropped at any time.
+    /// question; the caller then reports it by [`UpdateSender::report_activity`], because this
+    /// future may be dropped at any time.
     pub async fn wait_for_answer(&mut self) -> bool {
         let Some(ClientTaskEnd { question, back }) = self.calls.next().await else {
             return false;
@@ -391,7 +391,7 @@ impl UpdateSender {
     }
 
     /// Reports whether the turn works or waits, if that has changed.
-    pub async fn tell_work(&mut self) {
+    pub async fn report_activity(&mut self) {
         self.work();
         self.flush().await;
     }
@@ -478,7 +478,7 @@ impl UpdateSender {
 
     /// Sends the notices at the beginning of a session's first turn: conditions that the user may
     /// not expect.
-    pub async fn greet(&mut self) {
+    pub async fn send_initial_notices(&mut self) {
         let Some(notices) = self.session.greeting().map(<[Event]>::to_vec) else {
             return;
         };
@@ -512,7 +512,7 @@ impl UpdateSender {
                 }
                 message => {
                     self.ask(message);
-                    self.tell_work().await;
+                    self.report_activity().await;
                 }
             }
         }
@@ -616,7 +616,7 @@ impl UpdateSender {
             }
         }
         for session in sessions {
-            self.server.shared.store.handed_over(&session).await;
+            self.server.shared.store.await_written(&session).await;
         }
     }
 

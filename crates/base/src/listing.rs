@@ -77,13 +77,13 @@ pub fn shortened_start(text: &str, columns: usize) -> String {
     if text.width() <= columns {
         return text.to_owned();
     }
-    let mut room = columns.saturating_sub(1);
+    let mut available = columns.saturating_sub(1);
     let mut start = text.len();
     for (at, c) in text.char_indices().rev() {
-        let Some(rest) = room.checked_sub(c.width().unwrap_or(0)) else {
+        let Some(rest) = available.checked_sub(c.width().unwrap_or(0)) else {
             break;
         };
-        room = rest;
+        available = rest;
         start = at;
     }
     format!("…{}", &text[start..])
@@ -256,8 +256,8 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut current = String::new();
     for word in text.split_whitespace() {
         let mut word = word;
-        let room = width.saturating_sub(current.width() + 1);
-        if !current.is_empty() && word.width() > room {
+        let available = width.saturating_sub(current.width() + 1);
+        if !current.is_empty() && word.width() > available {
             lines.push(std::mem::take(&mut current));
         }
         while word.width() > width {

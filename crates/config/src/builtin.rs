@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::file::LOOKING;
+use super::file::READ_ONLY_PERMISSIONS;
 use super::settings::Mode;
 use base::environment::Environment;
 use permission::Action::{self, Allow, Ask, Deny};
@@ -77,7 +77,7 @@ pub const AGENTS: [BuiltIn; 8] = [
                       something works. Say how thorough to be: quick, medium or very thorough.",
         mode: Mode::Subagent,
         prompt: Some(prompts::agent::EXPLORE),
-        only: Some(LOOKING),
+        only: Some(READ_ONLY_PERMISSIONS),
         read_only: true,
         ..PLAIN
     },
@@ -87,7 +87,7 @@ pub const AGENTS: [BuiltIn; 8] = [
                       documentation, the web.",
         mode: Mode::Subagent,
         prompt: Some(prompts::agent::SCOUT),
-        only: Some(LOOKING),
+        only: Some(READ_ONLY_PERMISSIONS),
         read_only: true,
         ..PLAIN
     },

@@ -135,8 +135,8 @@ impl ConfigSchema {
         let Some(any) = any else { return vec![schema] };
         let any = any
             .iter()
-            .filter(|one| one.get("type").and_then(Json::as_str) != Some("null"));
-        any.flat_map(|one| self.choices(one)).collect()
+            .filter(|schema| schema.get("type").and_then(Json::as_str) != Some("null"));
+        any.flat_map(|schema| self.choices(schema)).collect()
     }
 
     /// Returns whether a node fits. Parts of it that do not fit are removed.

@@ -53,7 +53,7 @@ pub(crate) fn in_file(node: &mut Node, disk: &mut ConfigReader<'_>) {
 }
 
 /// Checks the examples in an agent's front matter and removes them.
-pub(crate) fn in_agent(node: &mut Node, disk: &mut ConfigReader<'_>) {
+pub(crate) fn check_agent_examples(node: &mut Node, disk: &mut ConfigReader<'_>) {
     if let Some(permission) = child_mut(node, "permission")
         && !check(permission, "permission", &Rules::default(), disk)
     {

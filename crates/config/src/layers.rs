@@ -86,7 +86,7 @@ pub(crate) fn read(
         .setting("DISABLE_PROJECT_CONFIG")
         .is_some_and(is_on);
     let down = if project {
-        down_to(&disk.worktree.root, cwd)
+        directories_between(&disk.worktree.root, cwd)
     } else {
         Vec::new()
     };
@@ -177,7 +177,7 @@ pub(crate) fn administered(system: &str, program_data: Option<&str>) -> Vec<Path
 
 /// Returns the directories from `root` down to `cwd`, both included. A `cwd` outside `root` is
 /// returned alone.
-pub fn down_to(root: &Path, cwd: &Path) -> Vec<PathBuf> {
+pub fn directories_between(root: &Path, cwd: &Path) -> Vec<PathBuf> {
     let real = std::fs::canonicalize(cwd).unwrap_or_else(|_| base::worktree::normal(cwd));
     if !real.starts_with(root) {
         return vec![real];

@@ -213,7 +213,7 @@ impl<'a> Loading<'a> {
             trust::Decision::Trusted | trust::Decision::Nothing => {
                 is_trusted_everywhere
                     || trust::TrustStore::open(environment)
-                        .lets_fetch(&worktree.root, &trust.not_installed)
+                        .allows_fetching(&worktree.root, &trust.not_installed)
             }
             trust::Decision::Unasked | trust::Decision::Refused => false,
         };
@@ -456,7 +456,7 @@ fn mark_untrusted_commands(settings: &mut Settings, tree: &Node, trust: &trust::
         let is_untrusted = trust.is_withheld() && is_projects("template");
         let is_lent = !is_trusted && (is_projects("agent") || is_projects("subtask"));
         command.untrusted = is_untrusted;
-        command.lent = is_lent;
+        command.has_untrusted_agent = is_lent;
     }
 }
 
@@ -503,7 +503,7 @@ fn answered(
         guards,
         ..trust::Review::default()
     };
-    if decision == trust::Decision::Unasked && environment.is_declined(&trust.declined_as(root)) {
+    if decision == trust::Decision::Unasked && environment.is_declined(&trust.declined_key(root)) {
         decision = trust::Decision::Refused;
     }
     if decision != trust::Decision::Unasked {

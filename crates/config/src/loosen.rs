@@ -1,7 +1,7 @@
 //! Detects the keys of a project's settings that loosen permissions: rules, agents and choices that
 //! allow calls which the user's own settings or the defaults stop. Rules are not compared as text:
 //! agents are built with the project's settings and without them, and evaluated; see
-//! [`permission::laxer`].
+//! [`permission::find_more_permissive`].
 //!
 //! An agent is compared with its own permissions without the project. If the user can choose it
 //! only because of the project, it is compared with the agent that a session would start with. If
@@ -25,7 +25,7 @@ use base::approvals::Approvals;
 use base::environment::Environment;
 use base::worktree::Worktree;
 use permission::rule::{BUILT_IN, derive};
-use permission::{Action, Rule, Rules, laxer};
+use permission::{Action, Rule, Rules, find_more_permissive};
 
 /// A key of a project's settings that affects permissions.
 #[derive(Debug, Clone)]
@@ -45,7 +45,7 @@ pub(crate) struct LoosenedKey {
 
 /// Returns the keys of project layers that loosen something; without them the rest does not.
 /// `layers` are all layers, the user's included, lowest first.
-pub(crate) fn loosening(
+pub(crate) fn loosening_keys(
     layers: &[ParsedLayer],
     environment: &Environment,
     worktree: &Worktree,
@@ -122,7 +122,7 @@ pub(crate) fn keep_denies(
             .unwrap_or_default()
     };
     if is_projects(&["permission"]) {
-        let denies = rules::denies_of(&user_rules(&["permission"]));
+        let denies = rules::user_denies(&user_rules(&["permission"]));
         settings.permission = std::mem::take(&mut settings.permission).then(&denies);
     }
     if let Some(NodeValue::List(tools)) = alone
@@ -140,7 +140,7 @@ pub(crate) fn keep_denies(
         let path = ["agent", &agent.name, "permission"];
         if is_projects(&path) {
             agent.rules =
-                std::mem::take(&mut agent.rules).then(&rules::denies_of(&user_rules(&path)));
+                std::mem::take(&mut agent.rules).then(&rules::user_denies(&user_rules(&path)));
         }
     }
 }
@@ -582,7 +582,8 @@ impl<'a> LooseningReview<'a> {
         let known = self.compared.borrow().get(&key).copied();
         known.unwrap_or_else(|| {
             let found =
-                laxer(rules, &than.rules.iter().collect::<Vec<_>>(), Action::Allow).is_some();
+                find_more_permissive(rules, &than.rules.iter().collect::<Vec<_>>(), Action::Allow)
+                    .is_some();
             self.compared.borrow_mut().insert(key, found);
             found
         })

@@ -91,7 +91,7 @@ pub(crate) fn agent(
     if let Some(permission) = node.get("permission") {
         super::rules::report_unreachable(permission, "permission", &mut disk.problems);
     }
-    super::examples::in_agent(&mut node, disk);
+    super::examples::check_agent_examples(&mut node, disk);
     let own = node
         .take("name")
         .and_then(|entry| entry.node.as_text().map(str::to_owned))

@@ -92,7 +92,7 @@ pub fn refused(url: &str, headers: &[(String, String)]) -> Option<String> {
                 None => return None,
             };
             let why = "would be sent unencrypted to a public host; use https";
-            (!is_near(&parsed)).then(|| format!("{secret} {why}"))
+            (!is_local_network(&parsed)).then(|| format!("{secret} {why}"))
         }
         other => Some(format!(
             "a server cannot be reached over {other}:; write https: or http:"
@@ -102,7 +102,7 @@ pub fn refused(url: &str, headers: &[(String, String)]) -> Option<String> {
 
 /// Returns whether the address is on this machine or in its local network, so that no third party
 /// is in between.
-pub fn is_near(url: &url::Url) -> bool {
+pub fn is_local_network(url: &url::Url) -> bool {
     let host = url
         .host_str()
         .unwrap_or_default()

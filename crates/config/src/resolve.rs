@@ -605,7 +605,7 @@ impl Resolver<'_> {
             source: self.source(&path),
             location: self.tree.at(&path).map(|node| node.at.clone()),
             untrusted: false,
-            lent: false,
+            has_untrusted_agent: false,
             name,
         })
     }

@@ -13,7 +13,7 @@ use base::text::nearest;
 use base::text::plain;
 use permission::lint::{self, LintKind};
 use permission::pattern_index::PatternIndex;
-use permission::{Action, Rule, Rules, laxer, wildcard};
+use permission::{Action, Rule, Rules, find_more_permissive, wildcard};
 
 /// Old names of permissions: see [`super::legacy`].
 const OLD_PERMISSIONS: [&str; 5] = ["write", "patch", "multiedit", "apply_patch", "ls"];
@@ -516,11 +516,13 @@ fn report_hidden(entries: &[&MapEntry], path: &str, problems: &mut Vec<Problem>)
 
 /// Returns the user's rules that a project may not loosen: every deny, and the user's exceptions
 /// from earlier denies. They are appended to the project's rules.
-pub(crate) fn denies_of(user: &Rules) -> Rules {
+pub(crate) fn user_denies(user: &Rules) -> Rules {
     let mut denies = Rules::default();
     for rule in user.iter() {
         let extended = denies.clone().then(&Rules::from(vec![rule.clone()]));
-        if rule.action == Action::Deny || laxer(&extended, &[&denies], Action::Deny).is_some() {
+        if rule.action == Action::Deny
+            || find_more_permissive(&extended, &[&denies], Action::Deny).is_some()
+        {
             denies = extended;
         }
     }

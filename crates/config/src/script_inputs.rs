@@ -643,9 +643,10 @@ impl ScriptInputs {
         let Ok(real) = std::fs::canonicalize(path) else {
             return;
         };
-        let code = real
-            .extension()
-            .is_some_and(|ending| CODE.iter().any(|one| ending.eq_ignore_ascii_case(one)));
+        let code = real.extension().is_some_and(|ending| {
+            CODE.iter()
+                .any(|extension| ending.eq_ignore_ascii_case(extension))
+        });
         if real.starts_with(root) && real.is_file() && (code || is_executable(&real)) {
             self.file(&real, root);
         }
@@ -683,9 +684,10 @@ fn is_executable(_: &Path) -> bool {
 
 /// Returns whether a file is run or decides what a program runs.
 pub(crate) fn is_code(path: &Path) -> bool {
-    let ending = path
-        .extension()
-        .is_some_and(|ending| CODE.iter().any(|one| ending.eq_ignore_ascii_case(one)));
+    let ending = path.extension().is_some_and(|ending| {
+        CODE.iter()
+            .any(|extension| ending.eq_ignore_ascii_case(extension))
+    });
     let deciding = DECIDING
         .iter()
         .any(|(_, files)| files.iter().any(|file| path.ends_with(file)));
@@ -1031,8 +1033,8 @@ mod tests {
             not_covered.ends_with("outside of the project"),
             "{not_covered}"
         );
-        // Data outside the project may change: of a program that is not an interpreter, only code
-        // is covered.
+        // Data outside the project may change: of a program that is not an interpreter, only code is
+        // covered.
         let data = dir.path().with_extension("db");
         std::fs::write(&data, "1").unwrap();
         let data_name = data.to_string_lossy().into_owned();

@@ -235,7 +235,7 @@ pub struct CommandEntry {
     pub untrusted: bool,
     /// Whether an untrusted project has set its agent. An agent that may do more than the session's
     /// is not used then.
-    pub lent: bool,
+    pub has_untrusted_agent: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

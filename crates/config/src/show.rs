@@ -265,21 +265,21 @@ fn without_secrets(value: serde_json::Value, is_hidden: bool) -> serde_json::Val
         Value::Array(all) => {
             let words = all
                 .iter()
-                .map(|one| one.as_str().unwrap_or_default().to_owned());
+                .map(|element| element.as_str().unwrap_or_default().to_owned());
             let words: Vec<String> = words.collect();
             let shown = shown_arguments(&words, HIDDEN).into_iter();
-            let one = |(one, shown): (Value, String)| match one {
+            let element = |(element, shown): (Value, String)| match element {
                 Value::String(_) if is_hidden || shown == HIDDEN => Value::Null,
                 Value::String(_) => Value::String(shown),
                 other => without_secrets(other, is_hidden),
             };
-            Value::Array(all.into_iter().zip(shown).map(one).collect())
+            Value::Array(all.into_iter().zip(shown).map(element).collect())
         }
         Value::Object(all) => {
-            let all = all.into_iter().map(|(key, one)| {
+            let all = all.into_iter().map(|(key, element)| {
                 let is_hidden = is_hidden || is_secret(std::slice::from_ref(&key));
-                let one = without_secrets(one, is_hidden);
-                (key, one)
+                let element = without_secrets(element, is_hidden);
+                (key, element)
             });
             Value::Object(all.collect())
         }

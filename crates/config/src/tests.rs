@@ -524,7 +524,11 @@ fn own_key_among_providers_of_the_later_format() {
             settings.provider_changes.from_editor, allowed,
             "{providers}"
         );
-        let found: Vec<_> = settings.providers.iter().map(|one| &*one.id).collect();
+        let found: Vec<_> = settings
+            .providers
+            .iter()
+            .map(|provider| &*provider.id)
+            .collect();
         assert_eq!(found, ids, "{providers}");
     }
 }

@@ -268,7 +268,7 @@ impl Review {
     }
 
     /// Returns the key under which the process remembers that the user declined these items.
-    pub fn declined_as(&self, root: &Path) -> String {
+    pub fn declined_key(&self, root: &Path) -> String {
         format!("trust {} {}", root.display(), self.digest)
     }
 
@@ -434,7 +434,7 @@ pub(crate) fn review(
     if !items.iter().any(|item| item.key == "lsp") {
         items.extend(language_servers_item(alone, &tree));
     }
-    for loosened in loosen::loosening(layers, environment, worktree) {
+    for loosened in loosen::loosening_keys(layers, environment, worktree) {
         let LoosenedKey {
             key,
             detail,
@@ -744,7 +744,7 @@ pub(crate) fn strip(
     for layer in layers.iter_mut().filter(|layer| layer.origin.project) {
         strip_layer(&mut layer.node, &known, uses, worktree);
     }
-    let loosened = loosen::loosening(layers, environment, worktree);
+    let loosened = loosen::loosening_keys(layers, environment, worktree);
     loosen::remove(layers, &loosened);
 }
 

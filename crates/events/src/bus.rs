@@ -689,14 +689,14 @@ mod tests {
     fn deltas_are_merged_and_states_replaced() {
         let bus = EventBus::default();
         let mut seen = bus.subscribe(EventFilter::default());
-        let one = publisher(&bus, "ses_1");
-        state(&one, "a", "");
-        delta(&one, "a", "x");
-        delta(&one, "a", "y");
-        delta(&one, "b", "z");
-        delta(&one, "a", "!");
-        one.publish("session.status", None, || json!({ "n": 1 }));
-        one.publish("session.status", None, || json!({ "n": 2 }));
+        let first = publisher(&bus, "ses_1");
+        state(&first, "a", "");
+        delta(&first, "a", "x");
+        delta(&first, "a", "y");
+        delta(&first, "b", "z");
+        delta(&first, "a", "!");
+        first.publish("session.status", None, || json!({ "n": 1 }));
+        first.publish("session.status", None, || json!({ "n": 2 }));
         assert_eq!(
             read(&mut seen),
             [
@@ -708,10 +708,10 @@ mod tests {
                 "session.status 2",
             ]
         );
-        state(&one, "a", "xy");
-        delta(&one, "a", "!");
-        delta(&one, "b", "z");
-        state(&one, "a", "xy!?");
+        state(&first, "a", "xy");
+        delta(&first, "a", "!");
+        delta(&first, "b", "z");
+        state(&first, "a", "xy!?");
         assert_eq!(
             read(&mut seen),
             ["message.part.updated \"xy!?\"", "message.part.delta \"z\""]
@@ -721,22 +721,22 @@ mod tests {
     #[test]
     fn states_are_not_moved_across_occurrences_of_their_session() {
         let bus = EventBus::default();
-        let one = publisher(&bus, "ses_1");
-        let child = one.of_subagent(SessionId::new("ses_2"));
+        let first = publisher(&bus, "ses_1");
+        let child = first.of_subagent(SessionId::new("ses_2"));
         let table = [
-            (&one, "message.removed", vec!["\"old\"", "1", "\"new\""]),
-            (&one, "permission.asked", vec!["\"old\"", "1", "\"new\""]),
+            (&first, "message.removed", vec!["\"old\"", "1", "\"new\""]),
+            (&first, "permission.asked", vec!["\"old\"", "1", "\"new\""]),
             (&child, "permission.asked", vec!["\"new\"", "1"]),
         ];
         for (publisher, kind, wanted) in table {
             let mut seen = bus.subscribe(EventFilter::default());
-            state(&one, "a", "old");
+            state(&first, "a", "old");
             publisher.publish(kind, None, || json!({ "n": 1 }));
-            state(&one, "a", "new");
+            state(&first, "a", "new");
             let read = read(&mut seen);
             let texts: Vec<&str> = read
                 .iter()
-                .filter_map(|one| one.split_once(' '))
+                .filter_map(|first| first.split_once(' '))
                 .map(|(_, text)| text)
                 .collect();
             assert_eq!(texts, wanted, "{kind}");
@@ -747,9 +747,9 @@ mod tests {
     fn slow_observer_loses_the_middle() {
         let bus = EventBus::default();
         let mut seen = bus.subscribe(EventFilter::default());
-        let one = publisher(&bus, "ses_1");
+        let first = publisher(&bus, "ses_1");
         for n in 0..2000 {
-            one.publish("session.status", None, || json!({ "n": n }));
+            first.publish("session.status", None, || json!({ "n": n }));
         }
         let all = read(&mut seen);
         assert_eq!(all.len(), 2 * MAX_HALF + 1);
@@ -757,7 +757,7 @@ mod tests {
         assert_eq!(all[MAX_HALF], format!("{LOST} 976"));
         assert_eq!(all[MAX_HALF + 1], "session.status 1488");
         assert_eq!(all.last().unwrap(), "session.status 1999");
-        one.publish("session.status", None, || json!({ "n": 7 }));
+        first.publish("session.status", None, || json!({ "n": 7 }));
         assert_eq!(read(&mut seen), ["session.status 7"]);
     }
 
@@ -765,14 +765,14 @@ mod tests {
     fn queue_of_large_events_is_limited_by_its_size() {
         let bus = EventBus::default();
         let mut seen = bus.subscribe(EventFilter::default());
-        let one = publisher(&bus, "ses_1");
+        let first = publisher(&bus, "ses_1");
         let large = "x".repeat(1 << 20);
         for n in 0..100 {
-            one.publish("file.edited", None, || json!({ "n": n, "file": large }));
+            first.publish("file.edited", None, || json!({ "n": n, "file": large }));
         }
         let all = read(&mut seen);
         assert!(all.len() < 20, "{}", all.len());
-        assert!(all.iter().any(|one| one.starts_with(LOST)));
+        assert!(all.iter().any(|first| first.starts_with(LOST)));
         assert_eq!(all.last().unwrap(), "file.edited 99");
         assert_eq!(locked(&seen.observer.queue).bytes, 0);
     }
@@ -780,8 +780,8 @@ mod tests {
     #[test]
     fn filter_selects_sessions_with_their_subagents_and_directories() {
         let bus = EventBus::default();
-        let one = publisher(&bus, "ses_1");
-        let child = one.of_subagent(SessionId::new("ses_2"));
+        let first = publisher(&bus, "ses_1");
+        let child = first.of_subagent(SessionId::new("ses_2"));
         let other = publisher(&bus, "ses_3");
         let roots = |root: &str| Some(Arc::from([PathBuf::from(root)]));
         let session = |id: &str| Some(SessionId::new(id));
@@ -801,7 +801,7 @@ mod tests {
         ];
         for (filter, count) in table {
             let mut seen = bus.subscribe(filter.clone());
-            for publisher in [&one, &child, &other] {
+            for publisher in [&first, &child, &other] {
                 publisher.publish("session.idle", None, || json!({}));
             }
             assert_eq!(read(&mut seen).len(), count, "{filter:?}");
@@ -814,14 +814,14 @@ mod tests {
         let bus = EventBus::default();
         let mut unstored = bus.subscribe_after(EventFilter::default(), "");
         bus.keep_history();
-        let one = Publisher {
+        let first = Publisher {
             environment: Some(environment),
             ..publisher(&bus, "ses_1")
         };
-        let other = one.of_subagent(SessionId::new("ses_2"));
-        one.publish("session.created", None, || json!({ "n": 1 }));
-        delta(&one, "a", "x");
-        delta(&one, "a", "y");
+        let other = first.of_subagent(SessionId::new("ses_2"));
+        first.publish("session.created", None, || json!({ "n": 1 }));
+        delta(&first, "a", "x");
+        delta(&first, "a", "y");
         other.publish("session.created", None, || json!({ "n": 2 }));
         let all = [
             "session.created 1",
@@ -855,7 +855,7 @@ mod tests {
             assert_eq!(read(&mut seen), wanted, "{after}");
             observers.push(seen);
         }
-        one.publish("session.idle", None, || json!({ "n": 3 }));
+        first.publish("session.idle", None, || json!({ "n": 3 }));
         let counts: Vec<usize> = observers.iter_mut().map(|seen| read(seen).len()).collect();
         assert_eq!(counts, [1, 1, 0]);
     }
@@ -864,16 +864,16 @@ mod tests {
     fn history_has_deltas_from_the_first_reader_on() {
         let bus = EventBus::default();
         bus.keep_history();
-        let one = Publisher {
+        let first = Publisher {
             environment: Some(Environment::from_vars([].into())),
             ..publisher(&bus, "ses_1")
         };
-        one.publish(DELTA, Some("a"), || unreachable!("nobody reads deltas"));
-        one.publish("session.idle", None, || json!({ "n": 1 }));
+        first.publish(DELTA, Some("a"), || unreachable!("nobody reads deltas"));
+        first.publish("session.idle", None, || json!({ "n": 1 }));
         drop(bus.subscribe(EventFilter::default()));
-        delta(&one, "a", "x");
+        delta(&first, "a", "x");
         // By now the reader is known to have gone, and may come back.
-        delta(&one, "a", "y");
+        delta(&first, "a", "y");
         let mut seen = bus.subscribe_after(EventFilter::default(), "");
         assert_eq!(
             read(&mut seen),
@@ -889,12 +889,12 @@ mod tests {
     fn history_keeps_the_first_and_the_newest_events_and_counts_the_rest() {
         let bus = EventBus::default();
         bus.keep_history();
-        let one = Publisher {
+        let first = Publisher {
             environment: Some(Environment::from_vars([].into())),
             ..publisher(&bus, "ses_1")
         };
         for n in 0..2000 {
-            one.publish("session.status", None, || json!({ "n": n }));
+            first.publish("session.status", None, || json!({ "n": n }));
         }
         let mut all = bus.subscribe_after(EventFilter::default(), "");
         let newest = all.observer.queue.lock().unwrap().back[0].id.clone();
@@ -910,13 +910,13 @@ mod tests {
     fn replaced_events_leave_the_ids_in_order() {
         let bus = EventBus::default();
         let mut seen = bus.subscribe(EventFilter::default());
-        let one = Publisher {
+        let first = Publisher {
             environment: Some(Environment::from_vars([].into())),
             ..publisher(&bus, "ses_1")
         };
-        state(&one, "a", "x");
-        state(&one, "b", "x");
-        state(&one, "a", "y");
+        state(&first, "a", "x");
+        state(&first, "b", "x");
+        state(&first, "a", "y");
         let ids: Vec<String> = std::iter::from_fn(|| seen.try_next_event())
             .map(|event| event.id)
             .collect();
@@ -928,10 +928,10 @@ mod tests {
     fn session_that_is_selected_later_is_the_only_one_left() {
         let bus = EventBus::default();
         let mut seen = bus.subscribe(EventFilter::default());
-        let one = publisher(&bus, "ses_1");
+        let first = publisher(&bus, "ses_1");
         let other = publisher(&bus, "ses_3");
         for n in 1..3 {
-            one.publish("session.status", None, || json!({ "n": n }));
+            first.publish("session.status", None, || json!({ "n": n }));
             other.publish("session.status", None, || json!({ "n": 7 }));
             seen.select(SessionId::new("ses_1"));
         }
@@ -942,27 +942,27 @@ mod tests {
     fn without_observers_nothing_is_made() {
         let bus = EventBus::default();
         drop(bus.subscribe(EventFilter::default()));
-        let one = publisher(&bus, "ses_1");
+        let first = publisher(&bus, "ses_1");
         // The next event finds out that the observer has gone.
-        one.publish("session.idle", None, || json!({}));
+        first.publish("session.idle", None, || json!({}));
         assert!(!bus.is_observed());
-        one.publish("session.idle", None, || unreachable!());
+        first.publish("session.idle", None, || unreachable!());
     }
 
     #[test]
     fn observer_of_traces_receives_each_event_and_no_deltas() {
         let bus = EventBus::default();
-        let one = publisher(&bus, "ses_1");
-        one.trace(TURN_STARTED, || unreachable!("nobody makes traces"));
+        let first = publisher(&bus, "ses_1");
+        first.trace(TURN_STARTED, || unreachable!("nobody makes traces"));
         let mut usual = bus.subscribe(EventFilter::default());
         let mut traces = bus.subscribe(EventFilter {
             traces: true,
             ..EventFilter::default()
         });
-        one.trace(TURN_STARTED, || json!({}));
-        state(&one, "a", "1");
-        delta(&one, "a", "x");
-        state(&one, "a", "2");
+        first.trace(TURN_STARTED, || json!({}));
+        state(&first, "a", "1");
+        delta(&first, "a", "x");
+        state(&first, "a", "2");
         let kinds: Vec<_> = std::iter::from_fn(|| traces.try_next_event())
             .map(|event| (event.kind, event.properties["text"].clone()))
             .collect();
@@ -976,12 +976,12 @@ mod tests {
         );
         assert_eq!(read(&mut usual), ["message.part.updated \"2\""]);
         drop(usual);
-        one.publish(
+        first.publish(
             DELTA,
             Some("a"),
             || json!({ "delta": "seen by the departed only" }),
         );
-        one.publish(DELTA, Some("a"), || unreachable!("nobody reads deltas"));
+        first.publish(DELTA, Some("a"), || unreachable!("nobody reads deltas"));
         assert!(traces.try_next_event().is_none());
     }
 }

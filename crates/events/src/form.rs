@@ -15,11 +15,11 @@ pub struct FormRequest {
     /// The session in which the editor shows the call, if it is not the user's own.
     pub session: Option<SessionId>,
     /// The source of the request, shown above it: "The MCP server demo asks".
-    pub who: String,
+    pub requester: String,
     /// The subject, in the source's words.
     pub message: String,
     /// The fields or the URL.
-    pub asks: FormPage,
+    pub page: FormPage,
     /// Resolves when the purpose of a URL is achieved. If dropped, that is never reported.
     pub finished: Option<oneshot::Receiver<()>>,
     /// The sender of the answer. Dropping it means that the request cannot be shown; dropping the
@@ -32,7 +32,7 @@ pub enum FormPage {
     /// The fields, in order. Without fields, the form asks for a plain yes.
     Fields(Vec<FormField>),
     /// A URL to open; adjutant never opens it.
-    Address(String),
+    Url(String),
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -54,21 +54,21 @@ pub enum FieldKind {
     /// A number; an integer if `whole` is set.
     Number {
         whole: bool,
-        least: Option<f64>,
-        most: Option<f64>,
+        min: Option<f64>,
+        max: Option<f64>,
         default: Option<f64>,
     },
     Switch(Option<bool>),
-    One(Vec<FieldOption>, Option<String>),
+    SingleChoice(Vec<FieldOption>, Option<String>),
     /// Any number of options, within limits.
-    Many(Vec<FieldOption>, ManyLimits),
+    MultipleChoice(Vec<FieldOption>, ChoiceLimits),
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TextLimits {
     /// The minimum length, in characters.
-    pub shortest: Option<u32>,
-    pub longest: Option<u32>,
+    pub min_length: Option<u32>,
+    pub max_length: Option<u32>,
     pub format: Option<TextFormat>,
     pub default: Option<String>,
 }
@@ -83,9 +83,9 @@ pub enum TextFormat {
 
 /// The limits of a multiple choice, and its default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ManyLimits {
-    pub fewest: Option<u64>,
-    pub most: Option<u64>,
+pub struct ChoiceLimits {
+    pub min_items: Option<u64>,
+    pub max: Option<u64>,
     pub default: Option<Vec<String>>,
 }
 
@@ -115,7 +115,7 @@ pub enum FormReply {
     Declined,
     Cancelled,
     /// Not shown, because the editor cannot.
-    Unshown,
+    NotShown,
 }
 
 impl FieldKind {
@@ -136,8 +136,8 @@ impl FieldKind {
                 .and_then(serde_json::Number::from_f64)
                 .map(Value::Number),
             Self::Switch(default) => default.map(Value::Bool),
-            Self::One(_, default) => default.clone().map(Value::String),
-            Self::Many(_, limits) => limits.default.clone().map(Value::from),
+            Self::SingleChoice(_, default) => default.clone().map(Value::String),
+            Self::MultipleChoice(_, limits) => limits.default.clone().map(Value::from),
         }
     }
 
@@ -148,14 +148,14 @@ impl FieldKind {
             Self::Text(limits) => {
                 let text = first?;
                 let length = u32::try_from(text.chars().count()).unwrap_or(u32::MAX);
-                let fits = limits.shortest.is_none_or(|least| length >= least)
-                    && limits.longest.is_none_or(|most| length <= most);
+                let fits = limits.min_length.is_none_or(|min| length >= min)
+                    && limits.max_length.is_none_or(|max| length <= max);
                 fits.then(|| Value::String(text.clone()))
             }
             Self::Number {
                 whole: true,
-                least,
-                most,
+                min,
+                max,
                 ..
             } => {
                 let number: i64 = first?.trim().parse().ok()?;
@@ -163,12 +163,12 @@ impl FieldKind {
                     clippy::cast_precision_loss,
                     reason = "compared with limits that are floating-point themselves"
                 )]
-                let fits = within(number as f64, *least, *most);
+                let fits = within(number as f64, *min, *max);
                 fits.then(|| number.into())
             }
-            Self::Number { least, most, .. } => {
+            Self::Number { min, max, .. } => {
                 let number: f64 = first?.trim().parse().ok()?;
-                within(number, *least, *most)
+                within(number, *min, *max)
                     .then(|| serde_json::Number::from_f64(number).map(Value::Number))?
             }
             Self::Switch(_) => match first?.trim().to_ascii_lowercase().as_str() {
@@ -176,29 +176,27 @@ impl FieldKind {
                 "no" | "n" | "false" => Some(false.into()),
                 _ => None,
             },
-            Self::One(options, _) => {
+            Self::SingleChoice(options, _) => {
                 let word = first?;
                 options
                     .iter()
                     .any(|option| option.value == *word)
                     .then(|| Value::String(word.clone()))
             }
-            Self::Many(options, limits) => {
+            Self::MultipleChoice(options, limits) => {
                 let offered = |word: &&String| options.iter().any(|option| option.value == **word);
                 let given: Vec<&String> = words.iter().filter(offered).collect();
                 let count = given.len() as u64;
-                let fits = limits.fewest.is_none_or(|least| count >= least)
-                    && limits.most.is_none_or(|most| count <= most);
+                let fits = limits.min_items.is_none_or(|min| count >= min)
+                    && limits.max.is_none_or(|max| count <= max);
                 fits.then(|| given.into_iter().cloned().collect())
             }
         }
     }
 }
 
-fn within(number: f64, least: Option<f64>, most: Option<f64>) -> bool {
-    number.is_finite()
-        && least.is_none_or(|least| number >= least)
-        && most.is_none_or(|most| number <= most)
+fn within(number: f64, min: Option<f64>, max: Option<f64>) -> bool {
+    number.is_finite() && min.is_none_or(|min| number >= min) && max.is_none_or(|max| number <= max)
 }
 
 impl FormPage {
@@ -209,7 +207,7 @@ impl FormPage {
         let mut content = Map::new();
         let fields = match self {
             Self::Fields(fields) => fields.as_slice(),
-            Self::Address(_) => &[],
+            Self::Url(_) => &[],
         };
         for field in fields {
             let words = filled(&field.key);
@@ -245,28 +243,28 @@ mod tests {
             labels.iter().map(one).collect()
         };
         let text = FieldKind::Text(TextLimits {
-            shortest: Some(2),
-            longest: Some(3),
+            min_length: Some(2),
+            max_length: Some(3),
             ..TextLimits::default()
         });
         let whole = FieldKind::Number {
             whole: true,
-            least: Some(1.0),
-            most: Some(9.0),
+            min: Some(1.0),
+            max: Some(9.0),
             default: None,
         };
         let number = FieldKind::Number {
             whole: false,
-            least: None,
-            most: Some(1.5),
+            min: None,
+            max: Some(1.5),
             default: None,
         };
-        let one = FieldKind::One(options(&["a", "b"]), None);
-        let many = FieldKind::Many(
+        let one = FieldKind::SingleChoice(options(&["a", "b"]), None);
+        let many = FieldKind::MultipleChoice(
             options(&["a", "b"]),
-            ManyLimits {
-                fewest: Some(1),
-                ..ManyLimits::default()
+            ChoiceLimits {
+                min_items: Some(1),
+                ..ChoiceLimits::default()
             },
         );
         type Table<'a> = [(&'a FieldKind, &'a [&'a str], Option<Value>); 19];

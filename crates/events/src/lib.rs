@@ -24,7 +24,7 @@ use base::id::{CallId, MessageId, PartId, SessionId};
 use base::lock::locked;
 use base::text::mark::without_marks;
 pub use form::{
-    FieldKind, FieldOption, FormField, FormPage, FormReply, FormRequest, ManyLimits, TextFormat,
+    ChoiceLimits, FieldKind, FieldOption, FormField, FormPage, FormReply, FormRequest, TextFormat,
     TextLimits,
 };
 pub use question::{

@@ -40,7 +40,7 @@ pub fn markdown(stored: &StoredSession, children: &[SessionId]) -> String {
         let begins = next != speaker || message.user().is_some();
         let mut is_still_list = is_list && !begins;
         let mut text = parts(message, &mut is_still_list);
-        if let Some(fault) = message.assistant().and_then(|said| said.fault.as_ref()) {
+        if let Some(fault) = message.assistant().and_then(|answer| answer.fault.as_ref()) {
             text += &format!("\n> {}\n", fault.message);
             is_still_list = false;
         }

@@ -124,7 +124,7 @@ struct Numbers {
 }
 
 fn steps(stored: &StoredSession) -> Vec<UsageStep> {
-    let one = |message: &Message| {
+    let step = |message: &Message| {
         let assistant = message.assistant()?;
         let usage = assistant.usage;
         Some(UsageStep {
@@ -134,7 +134,7 @@ fn steps(stored: &StoredSession) -> Vec<UsageStep> {
             cost: assistant.cost,
         })
     };
-    stored.messages.iter().filter_map(one).collect()
+    stored.messages.iter().filter_map(step).collect()
 }
 
 fn head(out: &mut String, stored: &StoredSession, title: &str, home: Option<&str>) {

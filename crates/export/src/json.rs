@@ -478,14 +478,14 @@ mod tests {
             let session = serde_json::to_string(&record()).unwrap();
             let text: Arc<[u8]> = text.replace("SESSION", &session).into_bytes().into();
             let feed = import(move || Ok(io::Cursor::new(text.clone())));
-            let said = match feed {
+            let message = match feed {
                 Ok(feed) => feed
                     .filter_map(Result::err)
                     .map(|e| e.to_string())
                     .collect::<String>(),
                 Err(e) => e.to_string(),
             };
-            assert!(said.contains(wanted), "{name}: {said}");
+            assert!(message.contains(wanted), "{name}: {message}");
         }
     }
 }

@@ -64,7 +64,7 @@ pub(super) trait Notifier: Send + Sync {
 /// The handlers of calls that plugins make through OpenCode's client.
 pub(super) struct PluginHandlers {
     pub(super) notifier: Weak<dyn Notifier>,
-    pub(super) knowledge: Arc<SessionState>,
+    pub(super) session_state: Arc<SessionState>,
     pub(super) session: String,
     pub(super) directory: PathBuf,
     pub(super) worktree: PathBuf,
@@ -122,7 +122,7 @@ impl Listener for PluginHandlers {
     }
 
     fn listens(&self) {
-        *locked(&self.knowledge.listens) = true;
+        *locked(&self.session_state.listens) = true;
         if let Some(notifier) = self.notifier.upgrade() {
             notifier.listens();
         }
@@ -161,19 +161,19 @@ impl Listener for PluginHandlers {
 }
 
 /// The result of a call: data, or an error. `None` if there is no such call.
-type Given = Option<Result<Value, String>>;
+type CallResult = Option<Result<Value, String>>;
 
 impl PluginHandlers {
     /// Returns the name of a file of this host. A file cannot claim the name of another host's
     /// file.
     fn called(&self, file: String) -> String {
-        let one = |name: &str| {
+        let argument = |name: &str| {
             self.settings
                 .scripts
                 .iter()
                 .any(|script| script.name == name && script.project != self.own)
         };
-        if one(&file) {
+        if argument(&file) {
             file
         } else {
             "(of another name)".into()
@@ -194,7 +194,7 @@ impl PluginHandlers {
             method,
             options,
         }: &ClientCall,
-    ) -> Given {
+    ) -> CallResult {
         match method.split_once('.') {
             Some(("session", what)) => self.about_session(what, options),
             Some(("auth", "set")) if self.own => self.renews(options),
@@ -207,7 +207,7 @@ impl PluginHandlers {
     }
 
     /// Answers calls about anything except sessions and logins.
-    fn about_place(&self, method: &str, options: &Value) -> Given {
+    fn about_place(&self, method: &str, options: &Value) -> CallResult {
         let words = |at: &str| {
             options
                 .pointer(at)
@@ -298,13 +298,17 @@ impl PluginHandlers {
 
     /// Returns the providers of the settings, without secrets.
     fn providers(&self) -> Value {
-        let one = |provider: &providers::entry::ProviderEntry| provider_of(provider);
-        self.settings.providers.iter().map(one).collect()
+        let encode_provider = |provider: &providers::entry::ProviderEntry| provider_of(provider);
+        self.settings
+            .providers
+            .iter()
+            .map(encode_provider)
+            .collect()
     }
 
     /// Answers calls about the session and the sessions of plugins; others are not visible.
-    fn about_session(&self, what: &str, options: &Value) -> Given {
-        let known = &self.knowledge;
+    fn about_session(&self, what: &str, options: &Value) -> CallResult {
+        let known = &self.session_state;
         let id = session_of(options);
         let limit = options
             .pointer("/query/limit")
@@ -373,7 +377,7 @@ impl PluginHandlers {
         self: Arc<Self>,
         what: &str,
         ClientCall { file, options, .. }: ClientCall,
-    ) -> Given {
+    ) -> CallResult {
         let body = options.get("body").unwrap_or(&options);
         let id = session_of(&options);
         let child = id.filter(|id| self.subagents.knows(id));
@@ -404,7 +408,7 @@ impl PluginHandlers {
                 Some(Ok(json!(self.subagents.forget(child))))
             }
             ("prompt" | "promptAsync", Some(child)) if no_reply => {
-                let noted = self.subagents.note(child, subagents::words(body));
+                let noted = self.subagents.note(child, subagents::prompt_text(body));
                 Some(noted.map(|()| self.accepted_prompt(child, body)))
             }
             ("prompt", Some(child)) => Some(self.works((child, &file), body).await),
@@ -424,7 +428,7 @@ impl PluginHandlers {
     /// Prompts a subagent. If it cannot be started, the plugins receive the events of its end; a
     /// subagent that runs sends its own.
     async fn works(&self, (child, file): (&str, &str), body: &Value) -> Result<Value, String> {
-        let access = &self.knowledge.access;
+        let access = &self.session_state.access;
         let answer = self
             .subagents
             .prompt((child, &text::title(file)), body, access, &self.environment)
@@ -445,7 +449,7 @@ impl PluginHandlers {
         let title =
             title.ok_or("a session has a title, and nothing else that a plugin may change")?;
         let title = text::cut_chars(&text::title(title), 200);
-        match (child, self.knowledge.access.control.get()) {
+        match (child, self.session_state.access.control.get()) {
             (Some(child), _) => self.subagents.rename(child, &title),
             (None, Some(control)) => control.rename(&title),
             (None, None) => return Err("there is no session here".into()),
@@ -455,12 +459,12 @@ impl PluginHandlers {
 
     /// Stops the running work of a session, as its user would. Returns whether there was any.
     fn stops(&self, file: &str, child: Option<&str>) -> bool {
-        let Some(control) = self.knowledge.access.control.get() else {
+        let Some(control) = self.session_state.access.control.get() else {
             return false;
         };
         match child {
             Some(child) => control.stop(&SessionId::new(child)),
-            None if locked(&self.knowledge.status).is_some() => {
+            None if locked(&self.session_state.status).is_some() => {
                 self.tell(
                     Severity::Info,
                     format!("The plugin {} stopped a turn.", text::title(file)),
@@ -475,9 +479,9 @@ impl PluginHandlers {
     /// Stores a prompt for the session's model, which receives it with the user's next prompt, or
     /// continues with it after the turn. A plugin cannot start a turn.
     fn takes(&self, file: &str, body: &Value, no_reply: bool) -> Result<Value, String> {
-        let words = subagents::words(body);
-        let mut notes = locked(&self.knowledge.notes);
-        let mut prompts = locked(&self.knowledge.prompts);
+        let words = subagents::prompt_text(body);
+        let mut notes = locked(&self.session_state.notes);
+        let mut prompts = locked(&self.session_state.prompts);
         if notes.len() + prompts.len() >= MAX_NOTES || words.len() > MAX_NOTE_BYTES {
             return Err("too many texts are queued for the model".to_owned());
         }
@@ -502,7 +506,7 @@ impl PluginHandlers {
 
     /// Renews a stored login. Nothing else can be written, because any code in the host could make
     /// this call.
-    fn renews(&self, options: &Value) -> Given {
+    fn renews(&self, options: &Value) -> CallResult {
         let id = options
             .pointer("/path/id")
             .or_else(|| options.get("providerID"))
@@ -525,7 +529,7 @@ impl PluginHandlers {
 
     /// Returns the stored login of a provider, the provider and its base URL, for a plugin of the
     /// user's own that logs in there.
-    fn login(&self, file: &str, options: &Value) -> Given {
+    fn login(&self, file: &str, options: &Value) -> CallResult {
         let id = options.get("provider").and_then(Value::as_str)?;
         let auth = Auth::read(&self.environment);
         if !self.own {

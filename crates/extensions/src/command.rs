@@ -38,8 +38,8 @@ pub(super) async fn run(
     if let Some(why) = hook.withheld {
         return Ok(Err(why.into()));
     }
-    let confinement = context.confinement.quietly();
-    let lock = match confinement.lock(context).await {
+    let sandbox_choice = context.sandbox_choice.without_notices();
+    let lock = match sandbox_choice.lock(context).await {
         Ok(lock) => lock,
         Err(Failure::ForModel(why)) => return Ok(Err(why.trim_end_matches('.').to_owned())),
         Err(failure) => return Err(failure),
@@ -49,7 +49,7 @@ pub(super) async fn run(
         .settings
         .variables
         .for_model_program(&context.project.environment);
-    if !context.confinement.trusted {
+    if !context.sandbox_choice.trusted {
         env.extend(GIT_UNTRUSTED.map(|(name, value)| (name.into(), value.into())));
     }
     if hook.format == HookFormat::Claude {
@@ -77,7 +77,7 @@ pub(super) async fn run(
         program.into()
     };
     let program = Program::new(program, &context.project.cwd, env).args(words);
-    let program = match confinement.enter(&lock, context, program) {
+    let program = match sandbox_choice.enter(&lock, context, program) {
         Ok(program) => program,
         Err(why) => return Ok(Err(why.to_string().trim_end_matches('.').to_owned())),
     };

@@ -127,7 +127,7 @@ mod tests {
             all.as_array()
                 .unwrap()
                 .iter()
-                .map(|one| one["parts"][0]["text"].as_str().unwrap().to_owned())
+                .map(|message| message["parts"][0]["text"].as_str().unwrap().to_owned())
                 .collect()
         };
         let mut history = vec![

@@ -27,7 +27,7 @@ pub(crate) struct HookAnswer {
     /// A text for the user.
     pub(crate) notice: Option<String>,
     /// Continues the turn, with this remaining work.
-    pub(crate) goes_on: Option<String>,
+    pub(crate) remaining_work: Option<String>,
 }
 
 /// The combined outcome of all hooks on an event.
@@ -48,7 +48,7 @@ pub struct Advice {
     /// Texts for the model, in order.
     pub context: Vec<String>,
     /// Continues the turn, with this remaining work.
-    pub goes_on: Option<String>,
+    pub remaining_work: Option<String>,
 }
 
 impl Advice {
@@ -63,7 +63,7 @@ impl Advice {
         }
         self.output = other.output.or(self.output.take());
         self.context.extend(other.context);
-        self.goes_on = self.goes_on.take().or(other.goes_on);
+        self.remaining_work = self.remaining_work.take().or(other.remaining_work);
     }
 
     /// Adds the answer of one hook. A hook of a project cannot permit anything.
@@ -94,8 +94,8 @@ impl Advice {
                 .context
                 .map(|text| format!("From the hook {name}: {text}")),
         );
-        self.goes_on = self.goes_on.take().or(answer
-            .goes_on
+        self.remaining_work = self.remaining_work.take().or(answer
+            .remaining_work
             .map(|text| format!("From the hook {name}: {text}")));
     }
 }
@@ -110,7 +110,7 @@ impl HookAnswer {
             ("input", self.input.is_some()),
             ("context", self.context.is_some()),
             ("notice", self.notice.is_some()),
-            ("continue", self.goes_on.is_some()),
+            ("continue", self.remaining_work.is_some()),
         ];
         let keys: Vec<&str> = keys
             .into_iter()
@@ -181,7 +181,7 @@ impl HookAnswer {
                 ..Self::default()
             },
             HookPoint::TurnEnd => Self {
-                goes_on: Some(why),
+                remaining_work: Some(why),
                 ..Self::default()
             },
             HookPoint::ToolAfter => Self {
@@ -226,7 +226,7 @@ impl HookAnswer {
             input,
             context: text_of("context")?,
             notice: text_of("notice")?,
-            goes_on: text_of("continue")?,
+            remaining_work: text_of("continue")?,
         })
     }
 
@@ -271,7 +271,7 @@ impl HookAnswer {
             let stop = text_at("/stopReason").unwrap_or_default();
             let refusal = Self::refusal(on, stop);
             to.deny = to.deny.or(refusal.deny);
-            to.goes_on = to.goes_on.or(refusal.goes_on);
+            to.remaining_work = to.remaining_work.or(refusal.remaining_work);
         }
         let input = answer.pointer(&format!("{own}/updatedInput"));
         let input = input.or_else(|| answer.pointer(&format!("{own}/decision/updatedInput")));
@@ -352,7 +352,7 @@ mod tests {
                 "",
                 "Tests!",
                 Ok(HookAnswer {
-                    goes_on: words("Tests!"),
+                    remaining_work: words("Tests!"),
                     ..none()
                 }),
             ),
@@ -418,7 +418,7 @@ mod tests {
                     input: Some(json!({"a": 1})),
                     context: words("c"),
                     notice: words("n"),
-                    goes_on: words("go"),
+                    remaining_work: words("go"),
                     ..none()
                 }),
             ),
@@ -491,7 +491,7 @@ mod tests {
                 TurnEnd,
                 json!({"decision": "block", "reason": "More."}),
                 HookAnswer {
-                    goes_on: words("More."),
+                    remaining_work: words("More."),
                     ..none()
                 },
             ),

@@ -56,7 +56,7 @@ impl ScriptOrigin {
 
 /// A message of the host during a call.
 #[derive(Debug)]
-pub(super) enum FromHost {
+pub(super) enum HostMessage {
     /// A tool requests a permission.
     Ask { id: u64, params: Value },
     /// A tool reports progress.
@@ -118,7 +118,7 @@ pub(super) struct PluginHost {
     next: AtomicU64,
     // Leaf locks around maps.
     waiting: Mutex<Waiting>,
-    calls: Mutex<HashMap<String, mpsc::UnboundedSender<FromHost>>>,
+    calls: Mutex<HashMap<String, mpsc::UnboundedSender<HostMessage>>>,
     /// The reason for its end, after it has ended.
     ended: Mutex<Option<String>>,
     stop: CancellationToken,
@@ -179,21 +179,21 @@ impl PluginHost {
         listener: Arc<dyn Listener>,
     ) -> Result<Arc<Self>, Failure> {
         let environment = &context.project.environment;
-        let confinement = context.confinement.quietly().writing();
-        let lock = confinement.lock(context).await?;
+        let sandbox_choice = context.sandbox_choice.without_notices().writing();
+        let lock = sandbox_choice.lock(context).await?;
         let mut env = context
             .project
             .settings
             .variables
             .for_model_program(environment);
-        if !context.confinement.trusted {
+        if !context.sandbox_choice.trusted {
             env.extend(GIT_UNTRUSTED.map(|(name, value)| (name.into(), value.into())));
         }
         // Not in the project, because Bun would load what its configuration files there name before
         // our code runs.
         let program =
             Program::new(path, "/", env).args(args.iter().map(String::as_str).chain([BOOT]));
-        let program = confinement.enter_shared(&lock, context, program)?;
+        let program = sandbox_choice.enter_shared(&lock, context, program)?;
         static STARTED: AtomicU64 = AtomicU64::new(0);
         let work = format!("extensions-{}", STARTED.fetch_add(1, Ordering::Relaxed));
         let child = program.start(StdioMode::Separate, &work);
@@ -312,7 +312,7 @@ impl PluginHost {
 
     /// Waits, up to a limit, until the events sent so far are handled. A host that takes longer is
     /// not ended.
-    pub(super) async fn settled(&self, params: Value, limit: Duration) {
+    pub(super) async fn await_handled_events(&self, params: Value, limit: Duration) {
         // A host that has ended has nothing left to handle.
         if let Ok(answer) = self.ask("settled", params).await {
             tokio::time::timeout(limit, answer).await.ok();
@@ -388,7 +388,7 @@ impl PluginHost {
             }
             (Some("ask"), Some(id)) => {
                 let asked = call().is_some_and(|call| {
-                    call.send(FromHost::Ask {
+                    call.send(HostMessage::Ask {
                         id,
                         params: params.clone(),
                     })
@@ -401,7 +401,7 @@ impl PluginHost {
             (Some("metadata"), _) => {
                 if let Some(call) = call() {
                     // The call may have ended.
-                    call.send(FromHost::Metadata(params.clone())).ok();
+                    call.send(HostMessage::Metadata(params.clone())).ok();
                 }
             }
             (Some("client"), Some(id)) => {
@@ -445,7 +445,7 @@ impl PluginHost {
 pub(super) struct HostCall {
     pub(super) host: Arc<PluginHost>,
     call: String,
-    heard: mpsc::UnboundedReceiver<FromHost>,
+    heard: mpsc::UnboundedReceiver<HostMessage>,
     answer: Option<oneshot::Receiver<Result<Value, HostError>>>,
     done: bool,
 }
@@ -454,7 +454,7 @@ pub(super) struct HostCall {
 #[derive(Debug)]
 pub(super) enum CallMessage {
     /// A question or progress.
-    FromHost(FromHost),
+    FromHost(HostMessage),
     /// The end of the call, after which there is no further message.
     Answered(Result<Value, HostError>),
 }

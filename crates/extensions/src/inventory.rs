@@ -82,7 +82,7 @@ pub(super) fn context(
     worktree: &Worktree,
     cwd: &Path,
 ) -> ToolContext {
-    let confinement = SandboxChoice::new(&Sandbox::new(environment));
+    let sandbox_choice = SandboxChoice::new(&Sandbox::new(environment));
     ToolContext {
         call: CallContext {
             id: CallId::new(environment.fresh(CallId::PREFIX)),
@@ -120,7 +120,7 @@ pub(super) fn context(
             files: FileCapabilities::default(),
         },
         policy: Arc::new(Policy::default()),
-        confinement: confinement.for_agent(&Policy::default().rules, settings),
+        sandbox_choice: sandbox_choice.for_agent(&Policy::default().rules, settings),
         limits: settings.tool_output,
         cancelled: CancellationToken::new(),
     }
@@ -128,7 +128,7 @@ pub(super) fn context(
 
 /// Returns the files that do not load as problems of the settings.
 pub fn problems(settings: &Settings, survey: &Survey) -> Vec<Problem> {
-    let one = |script: &ScriptEntry| {
+    let describe = |script: &ScriptEntry| {
         let failed = survey
             .report
             .errors
@@ -155,7 +155,7 @@ pub fn problems(settings: &Settings, survey: &Survey) -> Vec<Problem> {
             format!("this does not load: {}", load::reason(why)),
         ))
     };
-    let mut problems: Vec<Problem> = settings.scripts.iter().filter_map(one).collect();
+    let mut problems: Vec<Problem> = settings.scripts.iter().filter_map(describe).collect();
     for script in &settings.scripts {
         let own = if script.kind == ScriptKind::Plugin && !script.package {
             hook_problems(&script.path, &script.location)
@@ -196,7 +196,7 @@ fn hook_problems(path: &Path, location: &SourceLocation) -> Vec<Problem> {
         return Vec::new();
     }
     let source = std::fs::read_to_string(path).unwrap_or_default();
-    let one = |mistake: lint::HookMistake| {
+    let describe = |mistake: lint::HookMistake| {
         let at = if location.line == 0 {
             SourceLocation {
                 line: mistake.line,
@@ -209,7 +209,7 @@ fn hook_problems(path: &Path, location: &SourceLocation) -> Vec<Problem> {
         let problem = Problem::warning(ProblemCode::NoEffect, &at, &mistake.hook, mistake.message);
         with_hint(problem, mistake.meant)
     };
-    lint::mistakes(&source).into_iter().map(one).collect()
+    lint::mistakes(&source).into_iter().map(describe).collect()
 }
 
 /// Returns the hooks and tools of a loaded script that have no effect, except those that

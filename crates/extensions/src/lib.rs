@@ -207,13 +207,13 @@ impl Extensions {
     ///
     /// # Errors
     /// Returns [`Failure::Cancelled`] if the user cancels.
-    pub async fn goes_on(
+    pub async fn continues_after_compaction(
         &self,
         model: &Model,
         overflow: bool,
         context: &ToolContext,
     ) -> Result<bool, Failure> {
-        plugin::goes_on(&self.scripts, model, overflow, context).await
+        plugin::continues_after_compaction(&self.scripts, model, overflow, context).await
     }
 
     /// Returns the model that plugins choose for small tasks, given the main model; `None` if they
@@ -328,7 +328,7 @@ fn concerns(pattern: &str, subject: &str) -> bool {
     shell::commands(subject)
         .unwrap_or_default()
         .into_iter()
-        .any(|one| wildcard::matches_folded(pattern, &text(one)))
+        .any(|name| wildcard::matches_folded(pattern, &text(name)))
 }
 
 /// Returns the common fields of every event.

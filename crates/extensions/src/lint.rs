@@ -35,7 +35,7 @@ pub(super) struct HookMistake {
 
 /// A part of a script that is of another type than it should be, and so has no effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WrongPart {
+pub struct MistypedPart {
     /// The script.
     pub file: String,
     pub kind: PartKind,
@@ -50,7 +50,7 @@ pub enum PartKind {
     Tool,
 }
 
-impl WrongPart {
+impl MistypedPart {
     /// Reads the host's message about a part.
     pub(super) fn of(message: &Value) -> Option<Self> {
         let text = |key: &str| Some(message.get(key)?.as_str()?.to_owned());
@@ -190,7 +190,7 @@ mod tests {
             let found = mistakes(&format!("\n{line}\n"));
             let found: Vec<_> = found
                 .iter()
-                .map(|one| (one.line, (one.message.as_str(), one.meant)))
+                .map(|mistake| (mistake.line, (mistake.message.as_str(), mistake.meant)))
                 .collect();
             let wanted: Vec<_> = wanted.into_iter().map(|wanted| (2, wanted)).collect();
             assert_eq!(found, wanted, "{line}");

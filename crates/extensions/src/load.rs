@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::client::{Notifier, seen_settings};
 use super::feed::Feed;
 use super::host::{Listener, PluginHost, STAND_IN, ScriptOrigin};
-use super::lint::{PartKind, WrongPart};
+use super::lint::{MistypedPart, PartKind};
 use super::packages;
 use super::tool::{CustomTool, Home};
 use base::text;
@@ -45,7 +45,7 @@ pub(super) struct LoadedScripts {
     /// The files that could not be loaded: name, message, stack.
     pub(super) errors: Vec<(String, String, String)>,
     /// The hooks and tools that have no effect because of their type.
-    pub(super) wrong: Vec<WrongPart>,
+    pub(super) wrong: Vec<MistypedPart>,
     /// The programs that cannot run the host, and why.
     pub(super) unable: Vec<String>,
     pub(super) runtime: String,
@@ -100,7 +100,7 @@ pub(super) async fn lost_plugins(scripts: impl Iterator<Item = &ScriptEntry>) ->
 
 /// Returns the sentence about the calls that lost plugins might have refused; empty if there are
 /// none.
-pub(super) fn consequence(lost: &[LostPlugin]) -> String {
+pub(super) fn describe_lost_calls(lost: &[LostPlugin]) -> String {
     if lost.is_empty() {
         return String::new();
     }
@@ -194,7 +194,7 @@ pub(super) async fn load(
     .await;
     let consequence_of = |file: &str| {
         let one = lost.iter().find(|plugin| plugin.name == file);
-        consequence(one.map_or(&[], std::slice::from_ref))
+        describe_lost_calls(one.map_or(&[], std::slice::from_ref))
     };
     for name in &stale {
         let title = format!(
@@ -226,7 +226,7 @@ pub(super) async fn load(
     report_errors(&errors, &lost, notifier);
     let wrong: Vec<_> = list("wrong")
         .iter()
-        .filter_map(WrongPart::of)
+        .filter_map(MistypedPart::of)
         .filter(|part| known(&part.file))
         .collect();
     report_wrong(&wrong, notifier);
@@ -283,7 +283,7 @@ fn report_errors(
             .collect();
         let names: Vec<String> = files.iter().map(|file| text::title(file)).collect();
         let title = format!("{} could not be loaded: {}", names.join(", "), reason(why));
-        let consequence = consequence(&lost);
+        let consequence = describe_lost_calls(&lost);
         let title = if consequence.is_empty() {
             title
         } else {
@@ -294,7 +294,7 @@ fn report_errors(
 }
 
 /// Reports the hooks and tools that have no effect because of their type.
-fn report_wrong(wrong: &[WrongPart], notifier: &dyn Notifier) {
+fn report_wrong(wrong: &[MistypedPart], notifier: &dyn Notifier) {
     for part in wrong {
         let file = text::title(&part.file);
         let name = text::title(&part.named());

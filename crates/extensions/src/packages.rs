@@ -361,7 +361,7 @@ fn search_path(environment: &Environment) -> Vec<PathBuf> {
 /// than a code.
 fn reason(printed: &str) -> String {
     const MAX_LINES: usize = 2;
-    let said = printed.lines().map(|line| {
+    let lines = printed.lines().map(|line| {
         let line = line.trim();
         ["npm error", "npm ERR!", "error:"]
             .iter()
@@ -369,7 +369,7 @@ fn reason(printed: &str) -> String {
             .unwrap_or(line)
             .trim()
     });
-    let telling = said.filter(|line| {
+    let telling = lines.filter(|line| {
         let is_code = line.starts_with("code ") || line.starts_with("A complete log");
         !line.is_empty() && !is_code
     });
@@ -565,9 +565,9 @@ impl PackageTree {
         }
         let version = self.version.clone();
         self.packages.sort_by(|a, b| {
-            let key = |one: &PinnedPackage| {
-                let is_other = one.name != name || one.version != version;
-                (is_other, one.name.clone(), one.version.clone())
+            let key = |package: &PinnedPackage| {
+                let is_other = package.name != name || package.version != version;
+                (is_other, package.name.clone(), package.version.clone())
             };
             key(a).cmp(&key(b))
         });
@@ -585,7 +585,7 @@ mod tests {
         let packages: Vec<String> = tree
             .packages
             .iter()
-            .map(|one| format!("{} {}", one.name, one.version))
+            .map(|package| format!("{} {}", package.name, package.version))
             .collect();
         Ok(format!(
             "{}: {}; {}",

@@ -67,7 +67,7 @@ async fn before(
     else {
         return Ok(advice);
     };
-    if let Some((file, why)) = &run.threw {
+    if let Some((file, why)) = &run.thrown_error {
         advice.deny = Some(format!(
             "The plugin {} refuses this: {}",
             text::title(file),
@@ -208,14 +208,14 @@ pub(super) async fn texts_of(
         .and_then(Value::as_array)
         .cloned()
         .unwrap_or_default();
-    let one = |part: &Value| {
+    let text = |part: &Value| {
         let synthetic = part.get("synthetic").and_then(Value::as_bool) == Some(true);
         Some((
             part.get("text").and_then(Value::as_str)?.to_owned(),
             synthetic,
         ))
     };
-    Ok(Some(parts.iter().filter_map(one).collect()))
+    Ok(Some(parts.iter().filter_map(text).collect()))
 }
 
 /// Applies the changes of plugins to a request: system prompt, tool definitions, messages and
@@ -240,7 +240,7 @@ pub(super) async fn request(
         .await?
     {
         let system = texts(&run.output["system"]);
-        if scripts.wavers(&request.system, &system) {
+        if scripts.record_system_prompt(&request.system, &system) {
             let names = if run.changed.is_empty() {
                 "A plugin".to_owned()
             } else {
@@ -250,7 +250,7 @@ pub(super) async fn request(
                 "{names} changes the system prompt each time although nothing else has changed, so no provider can cache it and each step costs more."
             );
             for file in &run.changed {
-                scripts.wavered(file);
+                scripts.record_unstable_prompt(file);
             }
             scripts.tell(Severity::Warning, title, None);
         }
@@ -267,7 +267,7 @@ async fn definitions(
     request: &mut Request,
     context: &ToolContext,
 ) -> Result<(), Failure> {
-    if scripts.hangs_into("tool.definition") {
+    if scripts.handles_hook("tool.definition") {
         for tool in &mut request.tools {
             let output = json!({ "description": tool.description, "parameters": *tool.schema });
             let input = json!({ "toolID": tool.name.as_str() });
@@ -301,7 +301,7 @@ async fn messages(
     request: &mut Request,
     context: &ToolContext,
 ) -> Result<(), Failure> {
-    if scripts.hangs_into("experimental.chat.messages.transform") {
+    if scripts.handles_hook("experimental.chat.messages.transform") {
         let before = transform::messages(request, context.session.id.as_str(), &context.call.agent);
         let output = json!({ "messages": before });
         let ran = scripts
@@ -453,7 +453,7 @@ pub(super) async fn variables(
 ///
 /// # Errors
 /// Returns [`Failure::Cancelled`] if the user cancels.
-pub(super) async fn goes_on(
+pub(super) async fn continues_after_compaction(
     scripts: &Arc<Scripts>,
     model: &Model,
     overflow: bool,

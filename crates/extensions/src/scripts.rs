@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::client::{Notifier, PluginHandlers, PluginPrompt, SessionState};
 use super::feed::Feed;
 use super::host::{PluginHost, ScriptOrigin};
-use super::lint::WrongPart;
+use super::lint::MistypedPart;
 use super::load::{self, LoadPurpose, LoadedScripts, LostPlugin};
 use super::shapes::MessageContext;
 use super::subagents::{PluginTurnAccess, SessionControl, Subagents};
@@ -49,7 +49,7 @@ const MAX_NOTICES: usize = 20;
 #[derive(Debug, Default)]
 pub struct Scripts {
     /// The user's own scripts, and the project's.
-    sides: [Side; 2],
+    sides: [OriginScripts; 2],
     // Leaf locks around lists and maps.
     notices: Mutex<Vec<Event>>,
     reported: Mutex<BTreeSet<String>>,
@@ -59,14 +59,14 @@ pub struct Scripts {
     /// Whether plugins are only loaded, and none of their functions is called.
     compiles: bool,
     /// The state that plugins may ask for.
-    knowledge: Arc<SessionState>,
+    session_state: Arc<SessionState>,
     /// The events of the session; `None` if nothing but the files is looked at.
     publisher: Option<Publisher>,
 }
 
 /// The scripts of one origin.
 #[derive(Debug, Default)]
-struct Side {
+struct OriginScripts {
     // Leaf locks around a pointer and a counter.
     now: Mutex<Option<Arc<Generation>>>,
     /// The failures since the last success, and the time of the last one.
@@ -106,7 +106,7 @@ pub struct ScriptReport {
     /// The files that could not be loaded, with the message and the stack.
     pub errors: Vec<(String, String, String)>,
     /// The hooks and tools that have no effect because of their type.
-    pub wrong: Vec<WrongPart>,
+    pub wrong: Vec<MistypedPart>,
     /// The programs that cannot run extensions, and why.
     pub unable: Vec<String>,
 }
@@ -117,7 +117,7 @@ pub(super) struct HookRun {
     /// The output after all plugins.
     pub(super) output: Value,
     /// The plugin that threw, with its message.
-    pub(super) threw: Option<(String, String)>,
+    pub(super) thrown_error: Option<(String, String)>,
     /// The reason why the plugins' answer is unknown.
     pub(super) unknown: Option<String>,
     /// The files of plugins that changed the output.
@@ -131,7 +131,7 @@ impl HookRun {
     fn then(self, next: Self) -> Self {
         Self {
             output: next.output,
-            threw: self.threw.or(next.threw),
+            thrown_error: self.thrown_error.or(next.thrown_error),
             unknown: self.unknown.or(next.unknown),
             changed: self.changed.into_iter().chain(next.changed).collect(),
             by_project: self.by_project || next.by_project,
@@ -160,14 +160,14 @@ impl Scripts {
     ///
     /// # Errors
     /// Returns [`Failure::Cancelled`] if the user cancels.
-    pub async fn greet(self: &Arc<Self>, context: &ToolContext) -> Result<(), Failure> {
+    pub async fn prepare_turn(self: &Arc<Self>, context: &ToolContext) -> Result<(), Failure> {
         let there = ScriptOrigin::ALL.into_iter().filter(|origin| {
             let scripts = &context.project.settings.scripts;
             scripts.iter().any(|script| origin.covers(script))
                 || locked(&self.side(*origin).now).is_some()
         });
-        let one = async |origin| (origin, self.loaded(origin, context).await);
-        let all = join_all(there.map(one)).await;
+        let load = async |origin| (origin, self.loaded(origin, context).await);
+        let all = join_all(there.map(load)).await;
         if all.is_empty() {
             return Ok(());
         }
@@ -185,7 +185,7 @@ impl Scripts {
             let title = format!(
                 "Custom tools and plugins are not loaded: {}.{}",
                 why.trim_end_matches('.'),
-                load::consequence(&lost)
+                load::describe_lost_calls(&lost)
             );
             self.tell(Severity::Warning, title, None);
         }
@@ -193,7 +193,7 @@ impl Scripts {
         Ok(())
     }
 
-    fn side(&self, origin: ScriptOrigin) -> &Side {
+    fn side(&self, origin: ScriptOrigin) -> &OriginScripts {
         let [own, project] = &self.sides;
         if origin == ScriptOrigin::Own {
             own
@@ -321,7 +321,7 @@ impl Scripts {
         let home: Weak<dyn Home> = Arc::<Self>::downgrade(self);
         let handlers = PluginHandlers {
             notifier,
-            knowledge: self.knowledge.clone(),
+            session_state: self.session_state.clone(),
             session: context.session.id.to_string(),
             directory: context.project.cwd.clone(),
             worktree: context.project.worktree.root.clone(),
@@ -353,7 +353,7 @@ impl Scripts {
     /// allow it.
     fn named(&self, tools: Vec<CustomTool>, settings: &Settings) -> Vec<CustomTool> {
         let mut taken = BTreeSet::new();
-        let one = |mut tool: CustomTool| {
+        let name = |mut tool: CustomTool| {
             // The permission of a custom tool is its name, so it must not be that of a built-in
             // tool.
             let is_own = find_properties(&tool.name).is_some()
@@ -373,7 +373,7 @@ impl Scripts {
             // Of two with the same name, the later one is used, as in OpenCode.
             tool
         };
-        let mut all: Vec<CustomTool> = tools.into_iter().map(one).collect();
+        let mut all: Vec<CustomTool> = tools.into_iter().map(name).collect();
         all.reverse();
         all.retain(|tool| !tool.name.is_empty() && taken.insert(tool.name.clone()));
         all.reverse();
@@ -404,7 +404,7 @@ impl Scripts {
     }
 
     /// Returns whether any loaded plugin handles this hook. Starts nothing.
-    pub fn hangs_into(&self, name: &str) -> bool {
+    pub fn handles_hook(&self, name: &str) -> bool {
         self.current().any(|loaded| loaded.hooks.contains_key(name))
     }
 
@@ -439,7 +439,7 @@ impl Scripts {
             let run = self
                 .hook_of(origin, (name, &input), before, context)
                 .await?;
-            let ends = run.threw.is_some();
+            let ends = run.thrown_error.is_some();
             all = Some(match all {
                 Some(before) => before.then(run),
                 None => run,
@@ -544,7 +544,7 @@ impl Scripts {
             let Some(error) = error else { continue };
             let late = one.get("late").and_then(Value::as_bool) == Some(true);
             if name == "tool.execute.before" && !late {
-                run.threw = Some((file.to_owned(), error));
+                run.thrown_error = Some((file.to_owned(), error));
                 continue;
             }
             if late && name == "tool.execute.before" {
@@ -564,38 +564,38 @@ impl Scripts {
     /// none.
     pub fn remember(&self, context: &MessageContext<'_>, history: &[Message], busy: bool) {
         if self.current().next().is_some() {
-            locked(&self.knowledge.conversation).update(context, history);
+            locked(&self.session_state.conversation).update(context, history);
             self.set_status(busy.then(|| json!({ "type": "busy" })));
         }
     }
 
     /// Sets the state of the session for plugins that ask; `None` if it is idle.
     pub fn set_status(&self, status: Option<Value>) {
-        *locked(&self.knowledge.status) = status;
+        *locked(&self.session_state.status) = status;
     }
 
     /// Gives plugins access to a running turn; `None` ends it. Does nothing if there are none.
-    pub fn lend(&self, turn: impl FnOnce() -> Option<PluginTurnAccess>) {
+    pub fn set_turn_access(&self, turn: impl FnOnce() -> Option<PluginTurnAccess>) {
         if self.current().next().is_some() {
-            self.knowledge.access.lend(turn());
+            self.session_state.access.set_turn_access(turn());
         }
     }
 
     /// Connects plugins to the operations of the session, once.
     pub fn opens(&self, control: Box<dyn SessionControl>) {
         // A second connection would be the same.
-        self.knowledge.access.control.set(control).ok();
+        self.session_state.access.control.set(control).ok();
     }
 
     /// Returns the notes of plugins to be added to this prompt of the user.
     pub fn take_notes(&self) -> Vec<String> {
-        self.knowledge.access.renew();
-        std::mem::take(&mut *locked(&self.knowledge.notes))
+        self.session_state.access.renew();
+        std::mem::take(&mut *locked(&self.session_state.notes))
     }
 
     /// Returns the prompts of plugins with which the model is to continue.
     pub fn take_prompts(&self) -> Vec<PluginPrompt> {
-        std::mem::take(&mut *locked(&self.knowledge.prompts))
+        std::mem::take(&mut *locked(&self.session_state.prompts))
     }
 
     /// Returns whether plugins have added a prompt, after their handlers of the turn's end have
@@ -610,11 +610,11 @@ impl Scripts {
             if received.is_ok() {
                 loaded
                     .host
-                    .settled(json!({ "limit": limit }), HOST_GRACE)
+                    .await_handled_events(json!({ "limit": limit }), HOST_GRACE)
                     .await;
             }
         }
-        !locked(&self.knowledge.prompts).is_empty()
+        !locked(&self.session_state.prompts).is_empty()
     }
 
     /// Sends events to a host from now on, if a plugin of it receives them.
@@ -622,7 +622,7 @@ impl Scripts {
         let Some(publisher) = &self.publisher else {
             return;
         };
-        if !*locked(&self.knowledge.listens) && !loaded.hooks.contains_key("event") {
+        if !*locked(&self.session_state.listens) && !loaded.hooks.contains_key("event") {
             return;
         }
         let filter = EventFilter {
@@ -649,7 +649,7 @@ impl Scripts {
 
     /// Records the system prompt that hooks have produced. Returns whether the same input has
     /// produced something else before.
-    pub(super) fn wavers(&self, before: &[String], after: &[String]) -> bool {
+    pub(super) fn record_system_prompt(&self, before: &[String], after: &[String]) -> bool {
         /// A limit that no session reaches.
         const MAX_PROMPTS: usize = 64;
         let mut prompts = locked(&self.prompts);
@@ -670,11 +670,11 @@ impl Scripts {
     }
 
     /// Records that a file changes the system prompt each time although nothing else has changed.
-    pub(super) fn wavered(&self, file: &str) {
+    pub(super) fn record_unstable_prompt(&self, file: &str) {
         locked(&self.tally)
             .entry(file.to_owned())
             .or_default()
-            .wavers = true;
+            .has_unstable_prompt = true;
     }
 
     /// Records a success of a host.
@@ -824,6 +824,6 @@ impl Home for Scripts {
     }
 
     fn has_subagent_at_work(&self) -> bool {
-        self.knowledge.access.is_working()
+        self.session_state.access.is_working()
     }
 }

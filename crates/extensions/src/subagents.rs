@@ -63,7 +63,7 @@ pub(super) struct PluginAccess {
 }
 
 impl PluginAccess {
-    pub(super) fn lend(&self, turn: Option<PluginTurnAccess>) {
+    pub(super) fn set_turn_access(&self, turn: Option<PluginTurnAccess>) {
         *locked(&self.turn) = turn;
     }
 
@@ -140,7 +140,7 @@ impl PromptRequest {
         let words: Vec<String> = notes
             .into_iter()
             .chain(system)
-            .chain(Some(words(body)))
+            .chain(Some(prompt_text(body)))
             .collect();
         let part = body
             .get("parts")
@@ -193,7 +193,7 @@ impl PromptRequest {
 }
 
 /// Returns the texts of a prompt.
-pub(super) fn words(body: &Value) -> String {
+pub(super) fn prompt_text(body: &Value) -> String {
     let parts = body
         .get("parts")
         .and_then(Value::as_array)
@@ -486,7 +486,7 @@ mod tests {
                 .contains("no turn is running")
         );
         let (turn, mut asked) = turn_access(&["explore", "general"]);
-        access.lend(Some(turn));
+        access.set_turn_access(Some(turn));
         subagents.note("ses_a", "Before.".into()).unwrap();
         let (answer, ()) = tokio::join!(prompt(body), async {
             let spawn = spawned(asked.recv().await);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::host::{CallMessage, FromHost, HostCall, HostError, PluginHost, ScriptOrigin};
+use super::host::{CallMessage, HostCall, HostError, HostMessage, PluginHost, ScriptOrigin};
 use base::text;
 use config::file::PERMISSIONS;
 use events::{CallUpdate, ToolKind};
@@ -213,7 +213,7 @@ impl CustomTool {
                     self.counted(began, answer.as_ref().err().map(ToString::to_string));
                     return self.output(answer);
                 }
-                CallMessage::FromHost(FromHost::Metadata(update)) => {
+                CallMessage::FromHost(HostMessage::Metadata(update)) => {
                     let title = update.get("title").and_then(Value::as_str).map(text::title);
                     let metadata = update.get("metadata").and_then(Value::as_object).cloned();
                     context
@@ -225,7 +225,7 @@ impl CustomTool {
                         .await;
                     clock.record_progress(Instant::now());
                 }
-                CallMessage::FromHost(FromHost::Ask { id, params }) => {
+                CallMessage::FromHost(HostMessage::Ask { id, params }) => {
                     let requests = vec![self.access_request(&params)];
                     clock.set_asking(true, Instant::now());
                     let run = move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {

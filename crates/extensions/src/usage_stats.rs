@@ -22,8 +22,8 @@ pub struct Tally {
     pub last_error: Option<String>,
     /// Whether it changes the system prompt each time although nothing else has changed, so that no
     /// provider's cache applies.
-    #[serde(default)]
-    pub wavers: bool,
+    #[serde(default, rename = "wavers")]
+    pub has_unstable_prompt: bool,
 }
 
 /// Statistics by the name of the hook or the file.
@@ -68,7 +68,7 @@ pub fn add(environment: &Environment, root: &Path, more: Tallies) {
         let known = all.entry(name).or_default();
         known.calls += tally.calls;
         known.spent += tally.spent;
-        known.wavers |= tally.wavers;
+        known.has_unstable_prompt |= tally.has_unstable_prompt;
         known.last_error = tally.last_error.or(known.last_error.take());
     }
     let path = file(environment, root);
@@ -90,23 +90,23 @@ mod tests {
         let environment =
             Environment::from_vars([("HOME".to_owned(), home.path().display().to_string())].into());
         let root = Path::new("/p");
-        let one = |calls, error: Option<&str>| {
+        let tallies = |calls, error: Option<&str>| {
             let tally = Tally {
                 calls,
                 spent: Duration::from_millis(calls),
                 last_error: error.map(str::to_owned),
-                wavers: false,
+                has_unstable_prompt: false,
             };
             Tallies::from([("a".to_owned(), tally)])
         };
         assert!(read(&environment, root).is_empty());
-        add(&environment, root, one(2, Some("no")));
-        add(&environment, root, one(3, None));
+        add(&environment, root, tallies(2, Some("no")));
+        add(&environment, root, tallies(3, None));
         let wanted = Tally {
             calls: 5,
             spent: Duration::from_millis(5),
             last_error: Some("no".into()),
-            wavers: false,
+            has_unstable_prompt: false,
         };
         assert_eq!(read(&environment, root)["a"], wanted);
         assert!(read(&environment, Path::new("/q")).is_empty());

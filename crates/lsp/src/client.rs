@@ -475,7 +475,7 @@ impl LspClient {
     }
 
     /// Makes the server check an unchanged file again.
-    pub(super) fn nudge(&self, path: &Path) {
+    pub(super) fn recheck(&self, path: &Path) {
         let at = *self.news.borrow();
         let mut open = locked(&self.open);
         let Some(file) = open.get_mut(path) else {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::client::{LspClient, TSSERVER};
-use super::types::{self, Diagnostic, Judged};
+use super::types::{self, Diagnostic, ReportedDiagnostics};
 
 /// The time after the last diagnostics of a file in which a server may publish more.
 const SETTLE_TIME: Duration = Duration::from_millis(150);
@@ -27,7 +27,7 @@ impl LspClient {
         first: &[PathBuf],
         others: &[PathBuf],
         until: Instant,
-    ) -> Vec<Judged> {
+    ) -> Vec<ReportedDiagnostics> {
         let until = if self.is_silent() {
             Instant::now()
         } else {
@@ -41,7 +41,7 @@ impl LspClient {
         let mut later = until;
         if !ability.pull && !ability.tsserver {
             // The server does not report when the others are done, so it must check them again.
-            others.iter().for_each(|path| self.nudge(path));
+            others.iter().for_each(|path| self.recheck(path));
             later = until.min(Instant::now() + OTHERS_TIMEOUT);
         }
         judged.extend(join_all(others.iter().map(|path| self.one(path, later))).await);
@@ -68,7 +68,7 @@ impl LspClient {
         self.one(path, until).await;
     }
 
-    async fn one(&self, path: &Path, until: Instant) -> Judged {
+    async fn one(&self, path: &Path, until: Instant) -> ReportedDiagnostics {
         let ability = self.abilities();
         let all = if ability.tsserver {
             self.pull_from_tsserver(path, until).await
@@ -77,7 +77,7 @@ impl LspClient {
         } else {
             self.wait_for_published(path, until).await
         };
-        Judged {
+        ReportedDiagnostics {
             path: path.to_owned(),
             all,
         }
@@ -86,7 +86,7 @@ impl LspClient {
     /// Requests the diagnostics from tsserver, which does not publish anything for a file that was
     /// clean and still is.
     async fn pull_from_tsserver(&self, path: &Path, until: Instant) -> Option<Vec<Diagnostic>> {
-        let one = async |command: &str| {
+        let query = async |command: &str| {
             let arguments = json!([command, {"file": path}]);
             let params = json!({"command": TSSERVER, "arguments": arguments});
             let answer = timeout_at(until, self.request("workspace/executeCommand", params))
@@ -101,8 +101,8 @@ impl LspClient {
             )
         };
         let (syntax, meaning) = tokio::join!(
-            one("syntacticDiagnosticsSync"),
-            one("semanticDiagnosticsSync")
+            query("syntacticDiagnosticsSync"),
+            query("semanticDiagnosticsSync")
         );
         let mut all = syntax?;
         let meaning = meaning?;

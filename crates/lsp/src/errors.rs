@@ -4,13 +4,13 @@ use super::types::Diagnostic;
 
 /// Returns the errors of `after` that were not there `before`, in the order of their positions.
 /// `old` and `new` are the texts of the file, from which the movement of lines is derived.
-pub fn introduced(
+pub fn introduced_errors(
     before: &[Diagnostic],
     after: &[Diagnostic],
     old: &str,
     new: &str,
 ) -> Vec<Diagnostic> {
-    let moved = Moved::between(old, new);
+    let moved = MovedLines::between(old, new);
     let mut known: Vec<(Option<u32>, &Diagnostic)> = before
         .iter()
         .filter(|diagnostic| diagnostic.is_error())
@@ -43,14 +43,14 @@ pub fn introduced(
 }
 
 /// The movement of lines. All lines between the first and the last difference count as changed.
-struct Moved {
+struct MovedLines {
     same_above: usize,
     same_below: usize,
     old: usize,
     new: usize,
 }
 
-impl Moved {
+impl MovedLines {
     fn between(old: &str, new: &str) -> Self {
         let (above, below) = ends(old, new);
         Self {
@@ -146,7 +146,7 @@ mod tests {
                     .map(|(line, text)| error(*line, text))
                     .collect::<Vec<_>>()
             };
-            let got = introduced(&all(before), &all(after), old, new);
+            let got = introduced_errors(&all(before), &all(after), old, new);
             let got: Vec<u32> = got.iter().map(|error| error.range.start.line).collect();
             assert_eq!(got, *wanted, "{new:?} {before:?} {after:?}");
         }
@@ -154,6 +154,6 @@ mod tests {
             severity: 2,
             ..error(0, "w")
         };
-        assert!(introduced(&[], &[warning], "", "").is_empty());
+        assert!(introduced_errors(&[], &[warning], "", "").is_empty());
     }
 }

@@ -23,11 +23,13 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use self::client::LspClient;
-pub use self::errors::introduced;
+pub use self::errors::introduced_errors;
 pub use self::requests::Navigation;
 use self::server::LspLink;
-pub use self::server::{LspFailure, Unready};
-pub use self::types::{Diagnostic, FileRange, Judged, Position, Range, Symbol, TextEdit};
+pub use self::server::{LspFailure, Unavailable};
+pub use self::types::{
+    Diagnostic, FileRange, Position, Range, ReportedDiagnostics, Symbol, TextEdit,
+};
 pub use self::units::Units;
 use base::lock::locked;
 use config::language_server::ServerRun;
@@ -88,7 +90,7 @@ impl SessionServers {
     }
 
     /// Records a notice to the user. Returns whether it is the first with this text.
-    pub fn tells(&self, what: &str) -> bool {
+    pub fn record_notice(&self, what: &str) -> bool {
         locked(&self.notices).insert(what.to_owned())
     }
 
@@ -133,7 +135,7 @@ impl ServerHandle {
     ///
     /// # Errors
     /// The reason why the server cannot be used.
-    pub async fn peer(&self, until: Instant) -> Result<Arc<LspClient>, Unready> {
+    pub async fn peer(&self, until: Instant) -> Result<Arc<LspClient>, Unavailable> {
         self.link.peer(until).await
     }
 }

@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
 use super::client::LspClient;
-use super::types::{self, Diagnostic, FileRange, Judged, Position, Range, Symbol, TextEdit};
+use super::types::{
+    self, Diagnostic, FileRange, Position, Range, ReportedDiagnostics, Symbol, TextEdit,
+};
 use super::units::Units;
 
 /// A kind of navigation from a position.
@@ -145,7 +147,7 @@ impl LspClient {
                 until,
             )
             .await?;
-        let one = |call: &Value| {
+        let read_call = |call: &Value| {
             let who = call.get(key)?;
             let mut symbol = Symbol::read_all(&json!([who])).pop()?;
             symbol.path = who.get("uri").and_then(Value::as_str).and_then(types::path);
@@ -165,7 +167,7 @@ impl LspClient {
             .as_array()
             .into_iter()
             .flatten()
-            .filter_map(one)
+            .filter_map(read_call)
             .collect())
     }
 
@@ -173,7 +175,10 @@ impl LspClient {
     ///
     /// # Errors
     /// Same as [`LspClient::places`].
-    pub async fn workspace_diagnostics(&self, until: Instant) -> Result<Vec<Judged>, String> {
+    pub async fn workspace_diagnostics(
+        &self,
+        until: Instant,
+    ) -> Result<Vec<ReportedDiagnostics>, String> {
         if !self.judges_all() {
             return Ok(Vec::new());
         }
@@ -181,10 +186,10 @@ impl LspClient {
         let answer = self
             .answer(("diagnosticProvider", "workspace/diagnostic"), asked, until)
             .await?;
-        let one = |report: &Value| {
+        let read_report = |report: &Value| {
             let path = types::path(report.get("uri")?.as_str()?)?;
             let items = report.get("items")?.as_array()?;
-            Some(Judged {
+            Some(ReportedDiagnostics {
                 path,
                 all: Some(items.iter().filter_map(Diagnostic::read).collect()),
             })
@@ -194,7 +199,7 @@ impl LspClient {
             .and_then(Value::as_array)
             .into_iter()
             .flatten()
-            .filter_map(one)
+            .filter_map(read_report)
             .collect())
     }
 

@@ -63,7 +63,7 @@ pub struct LspFailure {
     /// The reason, in a few words that follow "does not work:".
     pub why: String,
     /// The text that it wrote to its standard error.
-    pub wrote: String,
+    pub stderr: String,
     /// Whether it worked before and is left alone for a while.
     pub rests: bool,
     since: Instant,
@@ -71,7 +71,7 @@ pub struct LspFailure {
 
 /// The reason why a server cannot be used now.
 #[derive(Debug, Clone)]
-pub enum Unready {
+pub enum Unavailable {
     Late,
     Failed(Arc<LspFailure>),
 }
@@ -104,7 +104,7 @@ impl LspLink {
     ///
     /// # Errors
     /// The reason why there is no connection.
-    pub(super) async fn peer(&self, until: Instant) -> Result<Arc<LspClient>, Unready> {
+    pub(super) async fn peer(&self, until: Instant) -> Result<Arc<LspClient>, Unavailable> {
         *locked(&self.used) = Instant::now();
         let mut state = self.state.subscribe();
         let ready = async {
@@ -115,12 +115,12 @@ impl LspLink {
                     LinkState::Ready(_) | LinkState::Starting => {}
                     LinkState::Asleep => self.wake.notify_one(),
                     LinkState::Failed(breakdown) if breakdown.since.elapsed() < FAILURE_PAUSE => {
-                        return Err(Unready::Failed(breakdown.clone()));
+                        return Err(Unavailable::Failed(breakdown.clone()));
                     }
                     LinkState::Failed(_) => self.wake.notify_one(),
                 }
                 if state.changed().await.is_err() {
-                    return Err(Unready::Late);
+                    return Err(Unavailable::Late);
                 }
             }
         };
@@ -133,7 +133,7 @@ impl LspLink {
             Ok(answer) => answer,
             Err(_) => {
                 self.late.store(true, Ordering::Relaxed);
-                Err(Unready::Late)
+                Err(Unavailable::Late)
             }
         }
     }
@@ -191,10 +191,10 @@ pub(super) async fn supervise(link: Arc<LspLink>, program: Program, stop: Cancel
         }
         let rests = worked.is_some();
         let since = Instant::now();
-        let wrote = unlocked(stderr_tail);
+        let stderr = unlocked(stderr_tail);
         link.set(LinkState::Failed(Arc::new(LspFailure {
             why,
-            wrote,
+            stderr,
             rests,
             since,
         })));
@@ -246,8 +246,8 @@ async fn run(
     let End::Broke(mut why, worked) = end else {
         return end;
     };
-    let wrote = locked(stderr_tail).clone();
-    let last = wrote
+    let stderr = locked(stderr_tail).clone();
+    let last = stderr
         .lines()
         .rfind(|line| !line.trim().is_empty())
         .unwrap_or_default();

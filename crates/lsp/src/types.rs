@@ -100,7 +100,7 @@ fn string_or_value(value: &Value) -> Option<String> {
 
 /// The diagnostics of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Judged {
+pub struct ReportedDiagnostics {
     pub path: PathBuf,
     /// The diagnostics; `None` if there were none in time.
     pub all: Option<Vec<Diagnostic>>,
@@ -131,7 +131,7 @@ impl FileRange {
     pub(super) fn read_all(sent: &Value) -> Vec<Self> {
         match sent {
             Value::Array(all) => all.iter().filter_map(Self::read).collect(),
-            one => Self::read(one).into_iter().collect(),
+            item => Self::read(item).into_iter().collect(),
         }
     }
 }
@@ -162,34 +162,34 @@ impl Symbol {
             .into_iter()
             .flatten()
             .rev()
-            .map(|one| (one, 0))
+            .map(|item| (item, 0))
             .collect();
-        while let Some((one, depth)) = waiting.pop() {
+        while let Some((item, depth)) = waiting.pop() {
             if found.len() == MAX_SYMBOLS {
                 break;
             }
-            let location = one.get("location").and_then(FileRange::read);
+            let location = item.get("location").and_then(FileRange::read);
             let range = |key: &str| {
-                one.get(key)
+                item.get(key)
                     .and_then(|range| Range::deserialize(range).ok())
             };
             let whole = range("range").or(location.as_ref().map(|location| location.range));
             let text = |key: &str| {
-                one.get(key)
+                item.get(key)
                     .and_then(Value::as_str)
                     .unwrap_or_default()
                     .to_owned()
             };
             // A workspace symbol may have a file but no range.
             let file = || {
-                one.pointer("/location/uri")
+                item.pointer("/location/uri")
                     .and_then(Value::as_str)
                     .and_then(path)
             };
             if let Some(range_of) = whole.or_else(|| file().map(|_| Range::START)) {
                 found.push(Self {
                     name: text("name"),
-                    kind: one
+                    kind: item
                         .get("kind")
                         .and_then(Value::as_u64)
                         .and_then(|n| u8::try_from(n).ok())
@@ -201,7 +201,7 @@ impl Symbol {
                     path: location.map(|location| location.path).or_else(file),
                 });
             }
-            let children = one
+            let children = item
                 .get("children")
                 .and_then(Value::as_array)
                 .into_iter()

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::connection::McpLink;
 use base::text;
 use events::{
-    Event, FieldKind, FieldOption, FormField, FormPage, FormReply, ManyLimits, Severity,
+    ChoiceLimits, Event, FieldKind, FieldOption, FormField, FormPage, FormReply, Severity,
     TextFormat, TextLimits,
 };
 
@@ -86,7 +86,7 @@ pub(super) async fn elicit(
         } => match reqwest::Url::parse(&url) {
             Ok(parsed) if matches!(parsed.scheme(), "http" | "https") => {
                 finished = Some(link.visits(elicitation_id));
-                (message, FormPage::Address(parsed.into()))
+                (message, FormPage::Url(parsed.into()))
             }
             _ => {
                 return Err(ErrorData::invalid_params(
@@ -116,7 +116,7 @@ pub(super) async fn elicit(
         FormReply::Accepted(_) => ElicitResult::new(ElicitationAction::Accept),
         FormReply::Declined => ElicitResult::new(ElicitationAction::Decline),
         FormReply::Cancelled => ElicitResult::new(ElicitationAction::Cancel),
-        FormReply::Unshown => {
+        FormReply::NotShown => {
             if link.is_first_unshown() {
                 let title =
                     format!("The MCP server {name} asked for input that this editor cannot show.");
@@ -152,7 +152,9 @@ fn fields(schema: &ElicitationSchema) -> Result<Vec<FormField>, String> {
         .filter_map(|key| field(key, schema.properties.get(key)?, required.contains(key)))
         .collect();
     let has_too_many_options = |field: &&FormField| match &field.kind {
-        FieldKind::One(options, _) | FieldKind::Many(options, _) => options.len() > MAX_OPTIONS,
+        FieldKind::SingleChoice(options, _) | FieldKind::MultipleChoice(options, _) => {
+            options.len() > MAX_OPTIONS
+        }
         _ => false,
     };
     match fields.iter().find(has_too_many_options) {
@@ -204,8 +206,8 @@ fn kind(asked: &PrimitiveSchemaDefinition) -> Option<(Option<String>, Option<Str
             });
             let default = text.default.clone();
             let limits = TextLimits {
-                shortest: text.min_length,
-                longest: text.max_length,
+                min_length: text.min_length,
+                max_length: text.max_length,
                 format,
                 default,
             };
@@ -218,8 +220,8 @@ fn kind(asked: &PrimitiveSchemaDefinition) -> Option<(Option<String>, Option<Str
         PrimitiveSchemaDefinition::Number(number) => {
             let kind = FieldKind::Number {
                 whole: false,
-                least: number.minimum,
-                most: number.maximum,
+                min: number.minimum,
+                max: number.maximum,
                 default: number.default,
             };
             (
@@ -236,8 +238,8 @@ fn kind(asked: &PrimitiveSchemaDefinition) -> Option<(Option<String>, Option<Str
             let float = |limit: i64| limit as f64;
             let kind = FieldKind::Number {
                 whole: true,
-                least: number.minimum.map(float),
-                most: number.maximum.map(float),
+                min: number.minimum.map(float),
+                max: number.maximum.map(float),
                 default: number.default.map(float),
             };
             (
@@ -270,65 +272,66 @@ fn choice(asked: &EnumSchema) -> Option<(Option<String>, Option<String>, FieldKi
             .collect::<Vec<_>>()
     };
     Some(match asked {
-        EnumSchema::Single(SingleSelectEnumSchema::Untitled(one)) => {
-            let kind = FieldKind::One(plain(&one.enum_), one.default.clone());
+        EnumSchema::Single(SingleSelectEnumSchema::Untitled(option_schema)) => {
+            let kind =
+                FieldKind::SingleChoice(plain(&option_schema.enum_), option_schema.default.clone());
             (
-                owned(one.title.as_deref()),
-                owned(one.description.as_deref()),
+                owned(option_schema.title.as_deref()),
+                owned(option_schema.description.as_deref()),
                 kind,
             )
         }
-        EnumSchema::Single(SingleSelectEnumSchema::Titled(one)) => {
-            let options = one
+        EnumSchema::Single(SingleSelectEnumSchema::Titled(option_schema)) => {
+            let options = option_schema
                 .one_of
                 .iter()
-                .map(|one| option(&one.const_, &one.title))
+                .map(|option_schema| option(&option_schema.const_, &option_schema.title))
                 .collect();
             (
-                owned(one.title.as_deref()),
-                owned(one.description.as_deref()),
-                FieldKind::One(options, one.default.clone()),
+                owned(option_schema.title.as_deref()),
+                owned(option_schema.description.as_deref()),
+                FieldKind::SingleChoice(options, option_schema.default.clone()),
             )
         }
-        EnumSchema::Legacy(one) => {
-            let names = one.enum_names.as_deref().unwrap_or_default();
+        EnumSchema::Legacy(option_schema) => {
+            let names = option_schema.enum_names.as_deref().unwrap_or_default();
             let named =
                 |(at, value): (usize, &String)| option(value, names.get(at).unwrap_or(value));
-            let options = one.enum_.iter().enumerate().map(named).collect();
+            let options = option_schema.enum_.iter().enumerate().map(named).collect();
             (
-                owned(one.title.as_deref()),
-                owned(one.description.as_deref()),
-                FieldKind::One(options, one.default.clone()),
+                owned(option_schema.title.as_deref()),
+                owned(option_schema.description.as_deref()),
+                FieldKind::SingleChoice(options, option_schema.default.clone()),
             )
         }
         EnumSchema::Multi(MultiSelectEnumSchema::Untitled(many)) => {
-            let limits = ManyLimits {
-                fewest: many.min_items,
-                most: many.max_items,
+            let limits = ChoiceLimits {
+                min_items: many.min_items,
+                max: many.max_items,
                 default: many.default.clone(),
             };
             (
                 owned(many.title.as_deref()),
                 owned(many.description.as_deref()),
-                FieldKind::Many(plain(&many.items.enum_), limits),
+                FieldKind::MultipleChoice(plain(&many.items.enum_), limits),
             )
         }
         EnumSchema::Multi(MultiSelectEnumSchema::Titled(many)) => {
-            let limits = ManyLimits {
-                fewest: many.min_items,
-                most: many.max_items,
+            let limits = ChoiceLimits {
+                min_items: many.min_items,
+                max: many.max_items,
                 default: many.default.clone(),
             };
             let options = many
                 .items
                 .any_of
                 .iter()
-                .map(|one| option(&one.const_, &one.title))
+                .map(|option_schema| option(&option_schema.const_, &option_schema.title))
                 .collect();
             (
                 owned(many.title.as_deref()),
                 owned(many.description.as_deref()),
-                FieldKind::Many(options, limits),
+                FieldKind::MultipleChoice(options, limits),
             )
         }
         _ => return None,
@@ -348,22 +351,22 @@ mod tests {
             FieldKind::Text(limits) => format!("text {:?} {:?}", limits.format, limits.default),
             FieldKind::Number {
                 whole,
-                least,
-                most,
+                min,
+                max,
                 default,
             } => {
-                format!("number {whole} {least:?} {most:?} {default:?}")
+                format!("number {whole} {min:?} {max:?} {default:?}")
             }
             FieldKind::Switch(default) => format!("switch {default:?}"),
-            FieldKind::One(options, default) => format!(
+            FieldKind::SingleChoice(options, default) => format!(
                 "one {} {default:?}",
                 options
                     .iter()
-                    .map(|one| format!("{}={}", one.value, one.label))
+                    .map(|field_option| format!("{}={}", field_option.value, field_option.label))
                     .collect::<Vec<_>>()
                     .join(",")
             ),
-            FieldKind::Many(options, limits) => {
+            FieldKind::MultipleChoice(options, limits) => {
                 format!("many {} {:?}", options.len(), limits.default)
             }
         };

@@ -47,13 +47,13 @@ impl Asker {
     /// Shows a form or a URL to the user. Dropping the future withdraws it.
     pub(super) async fn form(
         &self,
-        who: String,
+        requester: String,
         message: String,
-        asks: FormPage,
+        page: FormPage,
         finished: Option<oneshot::Receiver<()>>,
     ) -> FormReply {
         tokio::select! {
-            reply = form(&self.event_sender, Some(self.call.clone()), (who, message), asks, finished) => reply,
+            reply = form(&self.event_sender, Some(self.call.clone()), (requester, message), page, finished) => reply,
             () = self.cancelled.cancelled() => FormReply::Cancelled,
         }
     }
@@ -127,17 +127,17 @@ impl Asker {
 pub(super) async fn form(
     event_sender: &EventSender,
     call: Option<CallId>,
-    (who, message): (String, String),
-    asks: FormPage,
+    (requester, message): (String, String),
+    page: FormPage,
     finished: Option<oneshot::Receiver<()>>,
 ) -> FormReply {
     let (reply, answer) = oneshot::channel();
     let asked = FormRequest {
         call,
         session: None,
-        who,
+        requester,
         message,
-        asks,
+        page,
         finished,
         reply,
     };
@@ -145,8 +145,8 @@ pub(super) async fn form(
         .send(TurnMessage::AskForm(Box::new(asked)))
         .await
     {
-        return FormReply::Unshown;
+        return FormReply::NotShown;
     }
     // A dropped sender means that the form cannot be shown.
-    answer.await.unwrap_or(FormReply::Unshown)
+    answer.await.unwrap_or(FormReply::NotShown)
 }

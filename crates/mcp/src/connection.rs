@@ -35,7 +35,7 @@ const MAX_OPEN_URLS: usize = 16;
 const MAX_QUESTIONS: usize = 4;
 
 /// The facts about its session that a connection needs.
-pub(super) struct About {
+pub(super) struct SessionFacts {
     pub roots: Arc<[PathBuf]>,
     /// Whether there is a user who can be asked.
     pub attended: bool,
@@ -44,7 +44,7 @@ pub(super) struct About {
 /// One server's connection, for every user of it except its supervisor.
 pub(super) struct McpLink {
     pub name: String,
-    pub about: Arc<About>,
+    pub about: Arc<SessionFacts>,
     /// Whether its settings allow it to send requests to a model.
     pub sampling: bool,
     /// The minimum severity of its log messages.
@@ -81,7 +81,7 @@ pub(super) struct McpLink {
     // A leaf lock around a map: the receivers of progress, by call.
     progress: Mutex<HashMap<ProgressToken, watch::Sender<Option<ProgressNotificationParam>>>>,
     /// Counts changes of any server of the session.
-    board: watch::Sender<u64>,
+    change_count: watch::Sender<u64>,
     // A leaf lock around a list: the calls in progress, the latest last.
     askers: Mutex<Vec<(u64, Asker)>>,
     entered: AtomicU64,
@@ -127,11 +127,11 @@ pub(super) struct Resources {
 }
 
 pub(super) struct McpFailure {
-    pub trouble: Trouble,
+    pub kind: FailureKind,
     /// The reason, in a few words that follow "it does not work:".
     pub why: String,
     /// The text that it wrote to its standard error.
-    pub wrote: String,
+    pub stderr: String,
     pub last: Option<Arc<ServerOffer>>,
     pub since: Instant,
     /// The modification time of the stored logins before the attempt.
@@ -140,12 +140,12 @@ pub(super) struct McpFailure {
 
 /// The kind of a server's failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum FailureKind {
     Start,
     /// It worked and broke off. The next call starts it again.
-    Broke,
+    Disconnected,
     /// It failed repeatedly and is not retried for a while.
-    Rests,
+    Suspended,
     Login,
 }
 
@@ -155,8 +155,8 @@ impl McpLink {
         call_limit: Duration,
         login: Option<(StoredLogin, String)>,
         memory: Option<Arc<CatalogMemory>>,
-        about: Arc<About>,
-        board: watch::Sender<u64>,
+        about: Arc<SessionFacts>,
+        change_count: watch::Sender<u64>,
     ) -> Arc<Self> {
         Arc::new(Self {
             name: entry.name.clone(),
@@ -178,7 +178,7 @@ impl McpLink {
             worked: AtomicBool::new(false),
             useful: AtomicBool::new(false),
             progress: Mutex::default(),
-            board,
+            change_count,
             askers: Mutex::default(),
             entered: AtomicU64::new(0),
             asking: watch::Sender::new(0),
@@ -224,7 +224,7 @@ impl McpLink {
             self.worked.store(true, Ordering::Relaxed);
         }
         self.state.send_replace(state);
-        self.board.send_modify(|changes| *changes += 1);
+        self.change_count.send_modify(|changes| *changes += 1);
     }
 
     /// Ends the connection when its supervisor ends, and drops its tools, which refer back to it.
@@ -232,9 +232,9 @@ impl McpLink {
         *locked(&self.recalled) = None;
         self.state
             .send_replace(ServerState::Failed(Arc::new(McpFailure {
-                trouble: Trouble::Start,
+                kind: FailureKind::Start,
                 why: "it has ended".to_owned(),
-                wrote: String::new(),
+                stderr: String::new(),
                 last: None,
                 since: Instant::now(),
                 logins: None,
@@ -246,7 +246,7 @@ impl McpLink {
         match &*self.state.borrow() {
             ServerState::Ready(ready) => Some(ready.offer.clone()),
             ServerState::Starting(last) => last.clone(),
-            ServerState::Failed(breakdown) if breakdown.trouble == Trouble::Broke => {
+            ServerState::Failed(breakdown) if breakdown.kind == FailureKind::Disconnected => {
                 breakdown.last.clone()
             }
             ServerState::Failed(_) => None,
@@ -276,7 +276,7 @@ impl McpLink {
         self.wake.notify_one();
     }
 
-    pub(super) fn has_worked(&self) -> bool {
+    pub(super) fn was_connected(&self) -> bool {
         self.worked.load(Ordering::Relaxed)
     }
 
@@ -287,14 +287,14 @@ impl McpLink {
         self.wake();
     }
 
-    pub(super) async fn woken(&self) {
+    pub(super) async fn await_wake_up(&self) {
         self.wake.notified().await;
     }
 
     /// Returns whether a login was stored since the failure.
     pub(super) fn has_new_login(&self, breakdown: &McpFailure) -> bool {
         self.login.as_ref().is_some_and(|(stored, _)| {
-            stored.stamp() != breakdown.logins && stored.is_there().is_some()
+            stored.stamp() != breakdown.logins && stored.login_in_own_file().is_some()
         })
     }
 
@@ -313,7 +313,9 @@ impl McpLink {
                     }
                     // The supervisor is about to notice.
                     ServerState::Ready(_) | ServerState::Starting(_) => {}
-                    ServerState::Failed(breakdown) if breakdown.trouble == Trouble::Broke => {
+                    ServerState::Failed(breakdown)
+                        if breakdown.kind == FailureKind::Disconnected =>
+                    {
                         self.wake()
                     }
                     ServerState::Failed(breakdown) => return Err(breakdown.why.clone()),
@@ -335,7 +337,7 @@ impl McpLink {
     }
 
     /// Returns the reason why a server has broken off, as soon as the supervisor knows it.
-    pub(super) async fn broke(&self) -> String {
+    pub(super) async fn failure_reason(&self) -> String {
         /// The supervisor waits for the last error output.
         const REASON_TIMEOUT: Duration = Duration::from_secs(2);
         let mut state = self.state.subscribe();
@@ -360,14 +362,14 @@ impl McpLink {
     }
 
     /// Sets the handshake of the next attempt.
-    pub(super) fn greet_as_modern(&self, modern: bool) {
+    pub(super) fn set_modern_handshake(&self, modern: bool) {
         self.modern.store(modern, Ordering::Relaxed);
         self.turned.store(modern, Ordering::Relaxed);
     }
 
     /// Returns whether the last attempt has found that the server needs the other handshake. Resets
     /// it.
-    pub(super) fn has_turned(&self) -> bool {
+    pub(super) fn take_handshake_change(&self) -> bool {
         self.turned.swap(false, Ordering::Relaxed)
     }
 
@@ -585,7 +587,7 @@ mod tests {
             },
             source: "a test".into(),
         };
-        let about = Arc::new(About {
+        let about = Arc::new(SessionFacts {
             roots: Arc::from([]),
             attended: true,
         });

@@ -18,7 +18,7 @@ use super::change_counter::ChangeCounter;
 use super::client::McpClient;
 use super::connection::{McpLink, ReadyServer, ServerState};
 use super::failure::{Disconnect, non_mcp_answer, unlisted};
-use super::lists::{self, Has};
+use super::lists::{self, ServerFeatures};
 use super::offer;
 use super::paced::PacedTransport;
 
@@ -39,7 +39,7 @@ where
     E: std::error::Error + Send + Sync + 'static,
 {
     let link = us.link.clone();
-    match greet(us, transport).await {
+    match handshake(us, transport).await {
         Ok(running) => attend(&link, running, stop).await,
         Err(GreetError::Late) => Some(Disconnect::because(late(&link, "answer"))),
         Err(GreetError::Refused(e)) => Some(match *e {
@@ -61,7 +61,7 @@ pub(super) enum GreetError {
 
 /// Performs the handshake with `initialize`. If the server refuses that the way the newest protocol
 /// does, the next attempt uses discovery.
-pub(super) async fn greet<T, E, A>(
+pub(super) async fn handshake<T, E, A>(
     us: McpClient,
     transport: T,
 ) -> Result<RunningService<RoleClient, McpClient>, GreetError>
@@ -93,9 +93,9 @@ where
                 ErrorCode::UNSUPPORTED_PROTOCOL_VERSION,
                 ErrorCode::METHOD_NOT_FOUND,
             ];
-            link.greet_as_modern(newer.contains(&e.code));
+            link.set_modern_handshake(newer.contains(&e.code));
         }
-        _ => link.greet_as_modern(false),
+        _ => link.set_modern_handshake(false),
     }
     match served {
         Ok(running) => running.map_err(|e| GreetError::Refused(Box::new(e))),
@@ -116,7 +116,7 @@ pub(super) async fn attend(
     stop: &CancellationToken,
 ) -> Option<Disconnect> {
     let peer = running.peer().clone();
-    let has = Has::of(&peer);
+    let has = ServerFeatures::of(&peer);
     let mut changes = link.changes();
     let goodbye = running.cancellation_token();
     let over = running.waiting();

@@ -78,7 +78,7 @@ impl StoredLogin {
 
     /// Returns `Some(true)` for a login in adjutant's own file, `Some(false)` for one in OpenCode's
     /// file, and `None` without a login.
-    pub fn is_there(&self) -> Option<bool> {
+    pub fn login_in_own_file(&self) -> Option<bool> {
         self.entry()
             .filter(|(entry, _)| entry.contains_key("tokens"))
             .map(|(_, ours)| ours)

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::asker::Asker;
-use super::connection::{McpLink, ServerState, Trouble};
+use super::connection::{FailureKind, McpLink, ServerState};
 use super::request::RequestCaller;
 use super::{McpServers, lists, prompt, tool};
 use base::child_environment::shown_arguments;
@@ -25,7 +25,7 @@ pub struct ServerReport {
     pub address: String,
     pub state: ReportedState,
     /// The end of a failed server's standard error.
-    pub wrote: String,
+    pub stderr: String,
     pub took: Duration,
     pub tools: Vec<ToolReport>,
     /// The tools that cannot be read: the name of each, or its place in the list, with the reason.
@@ -68,8 +68,8 @@ pub struct ToolReport {
 
 impl McpServers {
     /// Returns whether the client has given the session servers of its own.
-    pub fn has_given(&self) -> bool {
-        !self.given.is_empty()
+    pub fn has_client_servers(&self) -> bool {
+        !self.client_servers.is_empty()
     }
 
     /// Returns the present states of the session's servers. Waits for none of them.
@@ -85,7 +85,7 @@ impl McpServers {
                 ServerState::Ready(_) if is_ready => "connected".to_owned(),
                 ServerState::Ready(_) => "the connection broke off".to_owned(),
                 ServerState::Starting(_) => "starting".to_owned(),
-                ServerState::Failed(failure) if failure.trouble == Trouble::Login => {
+                ServerState::Failed(failure) if failure.kind == FailureKind::Login => {
                     format!("needs a login: {}", failure.why)
                 }
                 ServerState::Failed(failure) => format!("does not work: {}", failure.why),
@@ -123,7 +123,7 @@ impl McpServers {
                 source,
                 address,
                 state: ReportedState::Disabled,
-                wrote: String::new(),
+                stderr: String::new(),
                 took: Duration::ZERO,
                 tools: vec![],
                 unreadable: vec![],
@@ -164,11 +164,11 @@ impl McpServers {
                         .collect();
                     ReportedState::Connected
                 }
-                Ok(ServerState::Failed(breakdown)) if breakdown.trouble == Trouble::Login => {
+                Ok(ServerState::Failed(breakdown)) if breakdown.kind == FailureKind::Login => {
                     ReportedState::NeedsLogin(breakdown.why.clone())
                 }
                 Ok(ServerState::Failed(breakdown)) => {
-                    report.wrote.clone_from(&breakdown.wrote);
+                    report.stderr.clone_from(&breakdown.stderr);
                     ReportedState::Failed(breakdown.why.clone())
                 }
                 Ok(ServerState::Starting(_)) | Err(_) => {

@@ -44,14 +44,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::catalog::ServerOffer;
-use self::connection::{About, McpLink, REST_INTERVAL, ServerState, Trouble};
+use self::connection::{FailureKind, McpLink, REST_INTERVAL, ServerState, SessionFacts};
 use self::credential_store::StoredLogin;
 use self::editor::{EditorChannel, EditorServer, EditorSlot};
 use self::login_prompt::LoginPrompt;
 use self::memory::CatalogMemory;
-use self::notices::{Announced, ServerNotices};
+use self::notices::{AnnouncedState, ServerNotices};
 use self::offer::TurnOffer;
-use self::supervisor::Reach;
+use self::supervisor::ServerAccess;
 use base::child_environment::Variables;
 use base::environment::Environment;
 use base::lock::locked;
@@ -67,7 +67,7 @@ use tools::AnyTool;
 use tools::registry::find_properties;
 
 /// The names of adjutant's own tools for servers, which change nothing.
-pub const LOOKING: &[&str] = &[
+pub const READ_ONLY_TOOLS: &[&str] = &[
     "list_mcp_resource_templates",
     "list_mcp_resources",
     "read_mcp_resource",
@@ -84,18 +84,18 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The servers of a session and of its subagents.
 pub struct McpServers {
     cwd: PathBuf,
-    about: Arc<About>,
+    about: Arc<SessionFacts>,
     /// Whether the client can show URLs to visit.
-    addresses: bool,
+    shows_urls: bool,
     /// Counts changes of any server.
-    board: watch::Sender<u64>,
+    change_count: watch::Sender<u64>,
     environment: Environment,
     variables: Variables,
     client: Arc<HttpClient>,
     /// The time limit of a call without progress.
     call_limit: Duration,
     /// The servers that the client gave this session.
-    given: Vec<McpEntry>,
+    client_servers: Vec<McpEntry>,
     /// The connection to the servers that live in the editor.
     editor: EditorSlot,
     /// The directory with the lists of the servers for their next start, if there is one.
@@ -108,13 +108,13 @@ pub struct McpServers {
 
 /// The inputs of a session in addition to the settings.
 #[derive(Debug, Clone, Default)]
-pub struct ForSession {
+pub struct McpSessionOptions {
     /// The servers that the client gave it.
-    pub given: Vec<McpEntry>,
+    pub client_servers: Vec<McpEntry>,
     /// Whether there is a user who can be asked.
     pub attended: bool,
     /// Whether the client can show URLs to visit.
-    pub addresses: bool,
+    pub shows_urls: bool,
     /// The directory with the lists of the servers for their next start, if there is one.
     pub catalogs: Option<PathBuf>,
 }
@@ -134,7 +134,7 @@ struct ServerConnection {
     turn: Option<TurnOffer>,
     /// The last offer, in this process or at the last start.
     known: Option<Arc<ServerOffer>>,
-    announced: Option<Announced>,
+    announced: Option<AnnouncedState>,
     /// The tools that the user was notified about because their names are taken.
     lost: Vec<String>,
     /// Whether a login was offered as a link.
@@ -159,7 +159,7 @@ impl McpServers {
         environment: &Environment,
         settings: &Settings,
         client: Arc<HttpClient>,
-        session: ForSession,
+        session: McpSessionOptions,
     ) -> Self {
         let roots = std::iter::once(cwd)
             .chain(extra.iter().map(PathBuf::as_path))
@@ -169,22 +169,22 @@ impl McpServers {
         let environment = environment.clone();
         let variables = settings.variables.clone();
         let call_limit = settings.experimental.mcp_timeout();
-        let ForSession {
-            given,
+        let McpSessionOptions {
+            client_servers,
             attended,
-            addresses,
+            shows_urls,
             catalogs,
         } = session;
         Self {
             cwd,
-            about: Arc::new(About { roots, attended }),
-            addresses,
-            board: watch::Sender::new(0),
+            about: Arc::new(SessionFacts { roots, attended }),
+            shows_urls,
+            change_count: watch::Sender::new(0),
             environment,
             variables,
             client,
             call_limit,
-            given,
+            client_servers,
             editor: EditorSlot::new(None),
             catalogs,
             writers: TaskTracker::new(),
@@ -207,7 +207,7 @@ impl McpServers {
 
     /// Returns a receiver of changes: a server has become ready, or its lists have changed.
     pub fn changes(&self) -> watch::Receiver<u64> {
-        self.board.subscribe()
+        self.change_count.subscribe()
     }
 
     fn links(&self) -> Vec<Arc<McpLink>> {
@@ -240,9 +240,14 @@ impl McpServers {
     /// Starts the enabled servers that are not running, ends the ones that are no longer
     /// configured, and retries the ones that broke off or have rested.
     pub fn reconcile(&self, configured: &[McpEntry]) {
-        let own = |server: &&McpEntry| !self.given.iter().any(|given| given.name == server.name);
+        let own = |server: &&McpEntry| {
+            !self
+                .client_servers
+                .iter()
+                .any(|other| other.name == server.name)
+        };
         let wanted: Vec<&McpEntry> = self
-            .given
+            .client_servers
             .iter()
             .chain(configured.iter().filter(own))
             .filter(|server| server.enabled)
@@ -253,12 +258,14 @@ impl McpServers {
             let again = match server.link.state() {
                 ServerState::Starting(_) => false,
                 ServerState::Ready(ready) => ready.peer.is_transport_closed(),
-                ServerState::Failed(breakdown) => match breakdown.trouble {
-                    Trouble::Broke => true,
-                    Trouble::Rests => breakdown.since.elapsed() >= REST_INTERVAL,
+                ServerState::Failed(breakdown) => match breakdown.kind {
+                    FailureKind::Disconnected => true,
+                    FailureKind::Suspended => breakdown.since.elapsed() >= REST_INTERVAL,
                     // A server elsewhere may have been unreachable for a moment.
-                    Trouble::Start => !matches!(server.settings.transport, Transport::Local { .. }),
-                    Trouble::Login => server.link.has_new_login(breakdown.as_ref()),
+                    FailureKind::Start => {
+                        !matches!(server.settings.transport, Transport::Local { .. })
+                    }
+                    FailureKind::Login => server.link.has_new_login(breakdown.as_ref()),
                 },
             };
             if again {
@@ -286,8 +293,11 @@ impl McpServers {
                 .iter()
                 .any(|(name, _)| name.eq_ignore_ascii_case("authorization")) =>
             {
-                let given = self.given.iter().any(|given| given.name == settings.name);
-                let source = if given {
+                let is_of_client = self
+                    .client_servers
+                    .iter()
+                    .any(|server| server.name == settings.name);
+                let source = if is_of_client {
                     format!(" --url {url}")
                 } else {
                     String::new()
@@ -302,8 +312,15 @@ impl McpServers {
         };
         let memory = self.memory(settings, login.as_ref().map(|(stored, _)| stored.clone()));
         let about = self.about.clone();
-        let board = self.board.clone();
-        let link = McpLink::new(settings, call_limit, login.clone(), memory, about, board);
+        let change_count = self.change_count.clone();
+        let link = McpLink::new(
+            settings,
+            call_limit,
+            login.clone(),
+            memory,
+            about,
+            change_count,
+        );
         let stop = CancellationToken::new();
         let reach = match &settings.transport {
             Transport::Local {
@@ -327,11 +344,11 @@ impl McpServers {
                     .split_first()
                     .map(|(path, args)| (path.clone(), args))
                     .unwrap_or_default();
-                Reach::Program(Program::new(path, dir, env).args(args.iter().cloned()))
+                ServerAccess::Program(Program::new(path, dir, env).args(args.iter().cloned()))
             }
             Transport::Remote {
                 url, headers, sse, ..
-            } => Reach::Address(Box::new(remote::RemoteServer {
+            } => ServerAccess::Address(Box::new(remote::RemoteServer {
                 url: url.clone(),
                 headers: headers.clone(),
                 sse: *sse,
@@ -342,7 +359,7 @@ impl McpServers {
                     .unwrap_or_default(),
                 stored: login.map(|(stored, _)| stored),
             })),
-            Transport::Editor { id } => Reach::Editor(EditorServer {
+            Transport::Editor { id } => ServerAccess::Editor(EditorServer {
                 id: id.as_str().into(),
                 slot: self.editor.subscribe(),
             }),
@@ -387,14 +404,14 @@ impl McpServers {
     /// Prepares a turn: starts new servers, and waits briefly for the ones without a known list.
     /// Returns the notices about changes and failures. The offer then stays the same until the turn
     /// ends.
-    pub async fn greet(
+    pub async fn prepare_turn(
         &self,
         configured: &[McpEntry],
         cancelled: &CancellationToken,
     ) -> ServerNotices {
         self.reconcile(configured);
         tokio::select! {
-            () = self.settled() => {}
+            () = self.await_started_servers() => {}
             () = cancelled.cancelled() => {}
         }
         self.catch_up(|_| true, cancelled).await;
@@ -405,8 +422,8 @@ impl McpServers {
     }
 
     /// Offers the missing logins as links, if the client can show them.
-    pub fn invite(&self, event_sender: &EventSender) {
-        if !self.addresses {
+    pub fn offer_logins(&self, event_sender: &EventSender) {
+        if !self.shows_urls {
             return;
         }
         for server in self.list().iter() {
@@ -421,9 +438,9 @@ impl McpServers {
             else {
                 continue;
             };
-            if matches!(server.link.state(), ServerState::Failed(breakdown) if breakdown.trouble == Trouble::Login)
+            if matches!(server.link.state(), ServerState::Failed(breakdown) if breakdown.kind == FailureKind::Login)
             {
-                let invitation = LoginPrompt {
+                let login_prompt = LoginPrompt {
                     name: server.settings.name.clone(),
                     url: url.clone(),
                     oauth: oauth.clone(),
@@ -432,7 +449,7 @@ impl McpServers {
                     offered: server.offered.clone(),
                     stop: server.stop.clone(),
                 };
-                invitation.send(event_sender);
+                login_prompt.send(event_sender);
             }
         }
     }
@@ -486,7 +503,7 @@ impl McpServers {
         let mut logged_in = false;
         for server in self.list().iter_mut() {
             if let ServerState::Failed(breakdown) = server.link.state()
-                && breakdown.trouble == Trouble::Login
+                && breakdown.kind == FailureKind::Login
                 && server.link.has_new_login(&breakdown)
             {
                 server.link.restart();
@@ -496,7 +513,7 @@ impl McpServers {
         }
         if logged_in {
             tokio::select! {
-                () = self.settled() => {}
+                () = self.await_started_servers() => {}
                 () = cancelled.cancelled() => {}
             }
         }
@@ -515,7 +532,7 @@ impl McpServers {
 
     /// Waits, up to a limit and once for each, for servers that are starting and have no known
     /// list.
-    async fn settled(&self) {
+    async fn await_started_servers(&self) {
         let starting: Vec<_> = {
             let mut list = self.list();
             list.iter_mut()
@@ -544,7 +561,8 @@ impl McpServers {
             for tool in offered.filter(|tool| !rules.hides(tool.permission())) {
                 // If two servers have a tool of the same name, the first one has it. Adjutant's own
                 // names cannot be taken.
-                let own = find_properties(tool.name()).is_some() || LOOKING.contains(&tool.name());
+                let own = find_properties(tool.name()).is_some()
+                    || READ_ONLY_TOOLS.contains(&tool.name());
                 if !own && !tools.iter().any(|other| other.name() == tool.name()) {
                     tools.push(tool.clone());
                 }
@@ -560,7 +578,7 @@ impl McpServers {
 
     /// Returns a text for the model per server: its instructions, or the reason why it is
     /// unavailable.
-    pub fn words(&self, offered: &[&str]) -> Vec<(String, String)> {
+    pub fn server_texts(&self, offered: &[&str]) -> Vec<(String, String)> {
         let list = self.list();
         let instructions = |offer: &ServerOffer| {
             let listed = |name: &str| offered.contains(&name) || offered.contains(&search::SEARCH);

@@ -25,7 +25,7 @@ use config::settings::McpLog;
 const MAX_PAGES: usize = 64;
 
 /// The capabilities of a server.
-pub(super) struct Has {
+pub(super) struct ServerFeatures {
     pub tools: bool,
     pub prompts: bool,
     pub completes: bool,
@@ -35,7 +35,7 @@ pub(super) struct Has {
     pub instructions: Option<String>,
 }
 
-impl Has {
+impl ServerFeatures {
     pub(super) fn of(peer: &Peer<RoleClient>) -> Self {
         let info = peer.peer_info();
         let Some(info) = info.as_ref() else {
@@ -101,7 +101,7 @@ macro_rules! read {
 /// the tools work without them.
 pub(super) async fn catalog(
     peer: &Peer<RoleClient>,
-    has: &Has,
+    has: &ServerFeatures,
 ) -> Result<ServerCatalog, ServiceError> {
     let tools = async {
         if !has.tools {
@@ -123,7 +123,7 @@ pub(super) async fn catalog(
             tracing::warn!("the prompts of an MCP server cannot be listed: {e}");
             Vec::new()
         });
-    let &Has {
+    let &ServerFeatures {
         completes,
         resources,
         subscribes,

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 
 use super::credential_store::StoredLogin;
 use base::text;
-use config::mcp::is_near;
+use config::mcp::is_local_network;
 use config::settings::{OAuth, Secret};
 use providers::http::HttpClient;
 use providers::oauth;
@@ -38,8 +38,8 @@ impl OAuthHttpClient for LoginRequests {
         Box::pin(async move {
             let request: HttpRequest = request.request;
             let url = request.uri().to_string();
-            let safe =
-                reqwest::Url::parse(&url).is_ok_and(|url| url.scheme() == "https" || is_near(&url));
+            let safe = reqwest::Url::parse(&url)
+                .is_ok_and(|url| url.scheme() == "https" || is_local_network(&url));
             if !safe {
                 return Err(format!("{url} is at a public host and not encrypted").into());
             }
@@ -55,7 +55,7 @@ pub(super) async fn manager(
     url: &str,
     client: &Arc<HttpClient>,
 ) -> Option<AuthorizationManager> {
-    stored.is_there()?;
+    stored.login_in_own_file()?;
     let mut manager = begin(stored, name, url, client).await.ok()?;
     // If refreshing fails, a token that is still valid is used.
     if let Ok(true) = manager.initialize_from_store().await
@@ -106,7 +106,7 @@ impl Callback {
     /// Opens the listener. A port in use is an immediate error, because another program would
     /// receive the code.
     async fn open(oauth: &OAuth) -> Result<Self, String> {
-        let given = match &oauth.redirect_uri {
+        let configured = match &oauth.redirect_uri {
             None => None,
             Some(uri) => match reqwest::Url::parse(uri) {
                 Ok(url) if url.host_str().is_some() => Some(url),
@@ -115,7 +115,7 @@ impl Callback {
         };
         let port = oauth
             .callback_port
-            .or_else(|| given.as_ref().and_then(reqwest::Url::port));
+            .or_else(|| configured.as_ref().and_then(reqwest::Url::port));
         // A client that is registered now may use any port; one registered by hand may not.
         let fixed = port.or_else(|| oauth.client_id.is_some().then_some(PORT));
         let listener = TcpListener::bind(("127.0.0.1", fixed.unwrap_or(0))).await.map_err(|e| {
@@ -128,7 +128,10 @@ impl Callback {
             }
         })?;
         let port = listener.local_addr().map_err(|e| e.to_string())?.port();
-        let path = given.as_ref().map_or(PATH, |url| url.path()).to_owned();
+        let path = configured
+            .as_ref()
+            .map_or(PATH, |url| url.path())
+            .to_owned();
         let uri = oauth
             .redirect_uri
             .clone()
@@ -154,7 +157,7 @@ pub async fn log_in(
     show: impl Fn(&str),
 ) -> Result<(), String> {
     let parsed = reqwest::Url::parse(url).map_err(|e| format!("its URL is not valid: {e}"))?;
-    if parsed.scheme() != "https" && !is_near(&parsed) {
+    if parsed.scheme() != "https" && !is_local_network(&parsed) {
         return Err("its URL begins with http: and its host is public, so the token would be sent unencrypted; use https"
             .into());
     }
@@ -187,14 +190,14 @@ pub async fn log_in(
     let id = match &oauth.client_id {
         Some(id) => id.clone(),
         None => {
-            let asked = if scopes.is_empty() {
+            let requested_scopes = if scopes.is_empty() {
                 manager.select_initial_scopes(&[]).await
             } else {
                 scopes.clone()
             };
-            let asked: Vec<&str> = asked.iter().map(String::as_str).collect();
+            let requested_scopes: Vec<&str> = requested_scopes.iter().map(String::as_str).collect();
             let registered = manager
-                .register_client("adjutant", &callback.uri, &asked)
+                .register_client("adjutant", &callback.uri, &requested_scopes)
                 .await;
             let registered = registered.map_err(|e| {
                 if guessed {
@@ -233,12 +236,13 @@ pub async fn log_in(
     });
     show(&address);
     let who = format!("The MCP server {name}");
-    let came = oauth::come_back(&who, &callback.listener, &callback.path, state.as_deref());
-    let came = came
+    let redirect =
+        oauth::await_redirect(&who, &callback.listener, &callback.path, state.as_deref());
+    let redirect = redirect
         .await
         .map_err(|e| e.to_string().trim_end_matches('.').to_owned())?;
     session
-        .handle_callback_url(came.as_str())
+        .handle_callback_url(redirect.as_str())
         .await
         .map(drop)
         .map_err(|e| describe_error(&e))
@@ -254,7 +258,7 @@ async fn challenge(name: &str, url: &str, client: &Arc<HttpClient>) -> Option<St
         "clientInfo": {"name": "adjutant", "version": env!("CARGO_PKG_VERSION")}}});
     let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"});
     let mut session = None;
-    for asked in [hello, list] {
+    for message in [hello, list] {
         let mut request = oauth2::http::Request::post(url)
             .header("content-type", "application/json")
             .header("accept", "application/json, text/event-stream");
@@ -263,7 +267,7 @@ async fn challenge(name: &str, url: &str, client: &Arc<HttpClient>) -> Option<St
                 .header("mcp-session-id", session)
                 .header("mcp-protocol-version", version.as_str());
         }
-        let request = request.body(asked.to_string().into_bytes());
+        let request = request.body(message.to_string().into_bytes());
         let answer = client
             .send(&format!("The MCP server {name}"), request.ok()?)
             .await

@@ -61,12 +61,19 @@ impl LoginPrompt {
             done = &mut login => return failed(&done.err().unwrap_or_default()),
             Some(address) = address.recv() => address,
         };
-        let who = format!("The MCP server {}", text::title(&name));
+        let requester = format!("The MCP server {}", text::title(&name));
         let message = "It needs a login. Open this link to log in with your browser.".to_owned();
         let (login_done, finished) = oneshot::channel();
-        let page = FormPage::Address(address);
+        let page = FormPage::Url(address);
         let shown = Box::pin(async move {
-            asker::form(&event_sender, None, (who, message), page, Some(finished)).await
+            asker::form(
+                &event_sender,
+                None,
+                (requester, message),
+                page,
+                Some(finished),
+            )
+            .await
         });
         let mut shown = Some(shown);
         loop {
@@ -84,7 +91,7 @@ impl LoginPrompt {
                     shown = None;
                     match reply {
                         FormReply::Accepted(_) => {}
-                        FormReply::Unshown => return offered.store(false, Ordering::Relaxed),
+                        FormReply::NotShown => return offered.store(false, Ordering::Relaxed),
                         FormReply::Declined | FormReply::Cancelled => return,
                     }
                 }

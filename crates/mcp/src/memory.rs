@@ -148,7 +148,7 @@ fn identity(entry: &McpEntry, cwd: &Path, attended: bool, login: Option<&StoredL
             sse,
         } => {
             let oauth = oauth.as_ref().map(|oauth| (&oauth.client_id, &oauth.scope));
-            let logged_in = login.is_some_and(|login| login.is_there().is_some());
+            let logged_in = login.is_some_and(|login| login.login_in_own_file().is_some());
             json!({ "url": url, "headers": names(headers), "sse": sse, "oauth": oauth, "loggedIn": logged_in })
         }
         Transport::Editor { id } => json!({ "editor": id }),

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::catalog::{OfferedTool, ServerOffer, named};
-use super::connection::{MAX_FAILURES, McpFailure, ServerState, Trouble};
-use super::{LOOKING, McpServers, ServerConnection};
+use super::connection::{FailureKind, MAX_FAILURES, McpFailure, ServerState};
+use super::{McpServers, READ_ONLY_TOOLS, ServerConnection};
 use base::text;
 use events::{Event, Severity};
 use tools::registry::find_properties;
@@ -19,9 +19,9 @@ pub struct ServerNotices {
 
 /// The state of a server in the last notice to the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Announced {
+pub(super) enum AnnouncedState {
     Works,
-    Trouble(Trouble),
+    Trouble(FailureKind),
 }
 
 impl McpServers {
@@ -37,8 +37,8 @@ impl McpServers {
             let state = server.link.state();
             failing.extend(server.failing(&state));
             match server.news(state) {
-                Some(News::Works(notices)) => news.extend(notices),
-                Some(News::Fails(failure)) => failed.push(failure),
+                Some(StateChange::Works(notices)) => news.extend(notices),
+                Some(StateChange::Fails(failure)) => failed.push(failure),
                 None => {}
             }
         }
@@ -78,7 +78,7 @@ impl OfferedTool {
     fn lost(&self, server: &str, taken: &mut HashMap<String, String>) -> Option<String> {
         let name = self.tool.name();
         let whose = match taken.get(name) {
-            _ if find_properties(name).is_some() || LOOKING.contains(&name) => {
+            _ if find_properties(name).is_some() || READ_ONLY_TOOLS.contains(&name) => {
                 "one of adjutant's own".to_owned()
             }
             Some(other) => format!("one of {}", text::title(other)),
@@ -95,7 +95,7 @@ impl OfferedTool {
 }
 
 /// A change of a server's state that the user must be notified of.
-enum News {
+enum StateChange {
     Works(Vec<Event>),
     Fails(ServerFailure),
 }
@@ -194,22 +194,25 @@ fn collision(server: &str, lost: &[String]) -> Option<Event> {
 
 impl ServerConnection {
     /// Returns the change of its state since the last notice, if there is one.
-    fn news(&mut self, state: ServerState) -> Option<News> {
+    fn news(&mut self, state: ServerState) -> Option<StateChange> {
         let breakdown = match state {
             ServerState::Starting(_) => return None,
             ServerState::Ready(ready) => {
-                let first = self.announced.replace(Announced::Works) != Some(Announced::Works);
+                let first =
+                    self.announced.replace(AnnouncedState::Works) != Some(AnnouncedState::Works);
                 let name = text::title(&self.settings.name);
-                return first.then(|| News::Works(left_out(&name, &ready.offer)));
+                return first.then(|| StateChange::Works(left_out(&name, &ready.offer)));
             }
             ServerState::Failed(breakdown) => breakdown,
         };
-        let state = Announced::Trouble(breakdown.trouble);
+        let state = AnnouncedState::Trouble(breakdown.kind);
         // A server that broke off is about to be restarted.
-        if breakdown.trouble == Trouble::Broke || self.announced.replace(state) == Some(state) {
+        if breakdown.kind == FailureKind::Disconnected
+            || self.announced.replace(state) == Some(state)
+        {
             return None;
         }
-        Some(News::Fails(self.failure(&breakdown)))
+        Some(StateChange::Fails(self.failure(&breakdown)))
     }
 
     /// Returns the failure of the server in this state, if it does not work.
@@ -225,8 +228,8 @@ impl ServerConnection {
         let name = text::title(&self.settings.name);
         let why = &breakdown.why;
         let short = text::title(why);
-        let title = match breakdown.trouble {
-            Trouble::Rests => {
+        let title = match breakdown.kind {
+            FailureKind::Suspended => {
                 format!(
                     "The MCP server {name} failed {} times in a row and is paused: {short}",
                     MAX_FAILURES
@@ -238,7 +241,7 @@ impl ServerConnection {
         if short != *why {
             details = format!("{details} {why}");
         }
-        if breakdown.wrote.trim().lines().count() > 1 {
+        if breakdown.stderr.trim().lines().count() > 1 {
             details.push_str(" `adjutant mcp` shows all that it wrote.");
         }
         (self.settings.name.clone(), title, details)

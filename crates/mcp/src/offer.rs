@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::catalog::{ServerCatalog, ServerOffer};
-use super::connection::{McpLink, ServerState, Trouble};
+use super::connection::{FailureKind, McpLink, ServerState};
 use super::tool;
 
 /// Converts a server's list into tools.
@@ -54,7 +54,7 @@ impl TurnOffer {
             return Self::Offered(offer);
         }
         match link.state() {
-            ServerState::Failed(breakdown) if breakdown.trouble != Trouble::Broke => {
+            ServerState::Failed(breakdown) if breakdown.kind != FailureKind::Disconnected => {
                 Self::Failed(breakdown.why.clone())
             }
             _ => Self::Missing,

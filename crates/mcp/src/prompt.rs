@@ -107,11 +107,11 @@ impl McpServers {
 
 /// Returns the hint of the arguments: `who [how]`.
 fn hint(prompt: &Prompt) -> Option<String> {
-    let one = |argument: &rmcp::model::PromptArgument| match argument.required {
+    let describe = |argument: &rmcp::model::PromptArgument| match argument.required {
         Some(true) => text::title(&argument.name),
         _ => format!("[{}]", text::title(&argument.name)),
     };
-    let all: Vec<String> = prompt.arguments.iter().flatten().map(one).collect();
+    let all: Vec<String> = prompt.arguments.iter().flatten().map(describe).collect();
     (!all.is_empty()).then(|| all.join(" "))
 }
 
@@ -284,7 +284,7 @@ async fn complete(
             continue;
         }
         let more = format!("{title}: something else");
-        let kind = FieldKind::One(proposals, None);
+        let kind = FieldKind::SingleChoice(proposals, None);
         fields.push(FormField {
             key: key.clone(),
             title,
@@ -304,9 +304,9 @@ async fn complete(
         "The prompt {} needs more information.",
         text::title(&prompt.name)
     );
-    let who = format!("The MCP server {}", text::title(&link.name));
+    let requester = format!("The MCP server {}", text::title(&link.name));
     match Asker::of(context)
-        .form(who, message, FormPage::Fields(fields), None)
+        .form(requester, message, FormPage::Fields(fields), None)
         .await
     {
         FormReply::Accepted(content) => {
@@ -325,7 +325,7 @@ async fn complete(
             }
             Ok(())
         }
-        FormReply::Unshown => Err(usage()),
+        FormReply::NotShown => Err(usage()),
         FormReply::Declined | FormReply::Cancelled => Err(Failure::ForModel(
             "the user did not say what it wants to know".into(),
         )),
@@ -378,13 +378,13 @@ fn content(result: GetPromptResult) -> ServerContent {
     for message in result.messages {
         let from = content.texts.len();
         content.block(message.content);
-        let who = if message.role == Role::User {
+        let speaker = if message.role == Role::User {
             "User"
         } else {
             "Assistant"
         };
         if has_several_speakers && let Some(text) = content.texts.get_mut(from) {
-            *text = format!("{who}: {text}");
+            *text = format!("{speaker}: {text}");
         }
     }
     content

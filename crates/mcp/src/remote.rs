@@ -17,7 +17,7 @@ use rmcp::transport::streamable_http_client::{
 use tokio_util::sync::CancellationToken;
 
 use super::client::McpClient;
-use super::conversation::{GreetError, attend, greet, late};
+use super::conversation::{GreetError, attend, handshake, late};
 use super::credential_store::StoredLogin;
 use super::failure::{Disconnect, refusal, streamable};
 use super::login;
@@ -113,14 +113,14 @@ impl RemoteServer {
             let greeted = match manager {
                 Some(manager) => {
                     let client = AuthClient::new(client.clone(), manager);
-                    greet(
+                    handshake(
                         us,
                         StreamableHttpClientTransport::with_client(client, config),
                     )
                     .await
                 }
                 None => {
-                    greet(
+                    handshake(
                         us,
                         StreamableHttpClientTransport::with_client(client.clone(), config),
                     )
@@ -144,7 +144,7 @@ impl RemoteServer {
         )
         .await;
         match (opened, first) {
-            (Ok(Ok(transport)), _) => greet(again, transport).await,
+            (Ok(Ok(transport)), _) => handshake(again, transport).await,
             // The first error matters to users, who may not know that there is an older transport.
             (Ok(Err(_)) | Err(_), Some(first)) => Err(GreetError::Refused(first)),
             (Ok(Err(e)), None) => Err(GreetError::Refused(Box::new(

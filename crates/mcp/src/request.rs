@@ -52,7 +52,7 @@ impl<'a> RequestCaller<'a> {
 }
 
 /// The end of waiting for an answer.
-enum Waited {
+enum WaitResult {
     Answer(Box<Result<ServerResult, ServiceError>>),
     Cancelled,
     Late(String),
@@ -138,8 +138,8 @@ async fn once(
     let waited = loop {
         tokio::select! {
             biased;
-            () = caller.cancelled.cancelled() => break Waited::Cancelled,
-            answer = &mut answer => break Waited::Answer(Box::new(answer)),
+            () = caller.cancelled.cancelled() => break WaitResult::Cancelled,
+            answer = &mut answer => break WaitResult::Answer(Box::new(answer)),
             Ok(()) = asking.changed() => clock.set_asking(*asking.borrow_and_update() > 0, Instant::now()),
             Ok(()) = async { sleep_until(next).await; progress.changed().await } => {
                 clock.record_progress(Instant::now());
@@ -149,7 +149,7 @@ async fn once(
                     context.progress(CallUpdate { output, ..CallUpdate::default() }).await;
                 }
             }
-            () = clock.run_out() => break Waited::Late(clock.why(Instant::now())),
+            () = clock.run_out() => break WaitResult::Late(clock.why(Instant::now())),
         }
     };
     // The progress of a call stays with it, however it ends.
@@ -163,18 +163,18 @@ async fn once(
     // already. They run first, so that a changed list is not used in its old state.
     tokio::task::yield_now().await;
     match waited {
-        Waited::Answer(answer) => match *answer {
+        WaitResult::Answer(answer) => match *answer {
             Ok(answer) => {
                 link.succeeded();
                 Ok(answer)
             }
             Err(e) => Err(failed(link, e).await),
         },
-        Waited::Cancelled => {
+        WaitResult::Cancelled => {
             withdraw(link, peer, id, "the user has cancelled").await;
             Err(reported.map_or(Failure::Cancelled, Failure::CutOff))
         }
-        Waited::Late(why) => {
+        WaitResult::Late(why) => {
             withdraw(link, peer, id, "it takes too long").await;
             let last = reported.map(|text| format!(" It had reported: {text}"));
             Err(Failure::ForModel(format!(
@@ -205,7 +205,7 @@ async fn failed(link: &McpLink, e: ServiceError) -> Failure {
             format!("The MCP server {server} failed: {}", e.message)
         }
         ServiceError::TransportClosed | ServiceError::Cancelled { .. } => {
-            let why = link.broke().await;
+            let why = link.failure_reason().await;
             format!(
                 "The connection to the MCP server {server} broke: {why}. Whether the call took effect is unknown."
             )

@@ -71,7 +71,7 @@ async fn listed<T: Serialize>(
     of: impl Fn(&super::connection::Resources) -> Vec<T>,
     cancelled: &CancellationToken,
 ) -> Result<ToolOutput, Failure> {
-    let one = |link: Arc<McpLink>| async move {
+    let list = |link: Arc<McpLink>| async move {
         let ready = link
             .ready()
             .await
@@ -85,7 +85,7 @@ async fn listed<T: Serialize>(
         };
         Ok::<_, String>((link.name.clone(), listed.map_err(late)?))
     };
-    let all = futures_util::future::join_all(links.into_iter().map(one));
+    let all = futures_util::future::join_all(links.into_iter().map(list));
     let all = tokio::select! {
         all = all => all,
         () = cancelled.cancelled() => return Err(Failure::Cancelled),
@@ -243,10 +243,11 @@ impl Tool for ReadResource {
     ) -> Result<(Vec<AccessRequest>, Self::Ready), Failure> {
         let uri = input.uri.trim().to_owned();
         if uri.is_empty() {
-            return Err(Failure::tell("There is no address to read."));
+            return Err(Failure::for_model("There is no address to read."));
         }
         let link = self.0.named(Some(&input.server))?.into_iter().next();
-        let link = link.ok_or_else(|| Failure::tell("Name the server that has the resource."))?;
+        let link =
+            link.ok_or_else(|| Failure::for_model("Name the server that has the resource."))?;
         Ok((vec![access_request(&link.name, &uri)], (link, uri)))
     }
 
@@ -363,7 +364,7 @@ impl McpServers {
         let waits = addresses
             .iter()
             .any(|word| !is_web(word) && !word.starts_with("file:"));
-        let one = |link: Arc<McpLink>| async move {
+        let read = |link: Arc<McpLink>| async move {
             let listed = async {
                 let ready = match link.connected() {
                     None if waits => link.ready().await.ok(),
@@ -377,7 +378,7 @@ impl McpServers {
             let listed = tokio::time::timeout(LIST_TIMEOUT, listed).await;
             (link.name.clone(), listed.unwrap_or_default())
         };
-        let listed = futures_util::future::join_all(servers.into_iter().map(one)).await;
+        let listed = futures_util::future::join_all(servers.into_iter().map(read)).await;
         let mut found: Vec<NamedResource> = Vec::new();
         for word in addresses {
             let named = listed.iter().find_map(|(server, resources)| {
@@ -411,7 +412,7 @@ impl McpServers {
                     .map(move |uri| (link.clone(), uri))
             })
             .collect();
-        let one = |(link, uri): (Arc<McpLink>, String)| async move {
+        let check = |(link, uri): (Arc<McpLink>, String)| async move {
             let may = evaluate(rules, &Rules::default(), &access_request(&link.name, &uri)).action
                 == Action::Allow;
             let caller = RequestCaller::unattended(cancelled);
@@ -430,7 +431,7 @@ impl McpServers {
                 now,
             }
         };
-        futures_util::future::join_all(outdated.into_iter().map(one)).await
+        futures_util::future::join_all(outdated.into_iter().map(check)).await
     }
 }
 

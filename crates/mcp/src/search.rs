@@ -81,8 +81,12 @@ impl Tool for SearchTool {
         for server in self.tools.iter().filter_map(|tool| tool.server()) {
             *counts.entry(server).or_default() += 1;
         }
-        let one = |(server, n): (&&str, &usize)| format!("{} ({n})", text::title(server));
-        let mut all: Vec<String> = counts.iter().take(MAX_NAMED_SERVERS).map(one).collect();
+        let describe = |(server, n): (&&str, &usize)| format!("{} ({n})", text::title(server));
+        let mut all: Vec<String> = counts
+            .iter()
+            .take(MAX_NAMED_SERVERS)
+            .map(describe)
+            .collect();
         if counts.len() > MAX_NAMED_SERVERS {
             all.push(format!("and {} more", counts.len() - MAX_NAMED_SERVERS));
         }
@@ -177,7 +181,7 @@ fn find<'a>(tools: &'a [Arc<dyn AnyTool>], query: &str) -> Vec<&'a Arc<dyn AnyTo
             .collect();
         let part = |all: &[String], word: &str| {
             all.iter()
-                .any(|one| one.starts_with(word) || word.starts_with(&**one))
+                .any(|field_word| field_word.starts_with(word) || word.starts_with(&**field_word))
         };
         let points = |word: &String| {
             let whole = |all: &[String]| usize::from(all.contains(word));
@@ -195,7 +199,9 @@ fn find<'a>(tools: &'a [Arc<dyn AnyTool>], query: &str) -> Vec<&'a Arc<dyn AnyTo
         .map(|tool| (score(tool), tool))
         .filter(|(score, _)| *score > 0)
         .collect();
-    scored.sort_by(|(a, one), (b, other)| b.cmp(a).then_with(|| one.name().cmp(other.name())));
+    scored.sort_by(|(a, field_word), (b, other)| {
+        b.cmp(a).then_with(|| field_word.name().cmp(other.name()))
+    });
     scored
         .into_iter()
         .take(MAX_RESULTS)
@@ -335,7 +341,7 @@ mod tests {
             _: Value,
             _: &'a ToolContext,
         ) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
-            Box::pin(async { Err(Failure::tell("not today")) })
+            Box::pin(async { Err(Failure::for_model("not today")) })
         }
     }
 

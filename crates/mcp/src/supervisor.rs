@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::client::McpClient;
-use super::connection::{MAX_FAILURES, McpFailure, McpLink, ServerState, Trouble};
+use super::connection::{FailureKind, MAX_FAILURES, McpFailure, McpLink, ServerState};
 use super::conversation::{EXIT_GRACE, serve_connection};
 use super::editor::EditorServer;
 use super::failure::Disconnect;
@@ -25,62 +25,62 @@ const STDERR_GRACE: Duration = Duration::from_millis(200);
 /// The number of bytes retained from the end of a server's standard error.
 const MAX_STDERR_BYTES: usize = 2 << 10;
 
-pub(super) enum Reach {
+pub(super) enum ServerAccess {
     Program(Program),
     Address(Box<RemoteServer>),
     Editor(EditorServer),
 }
 
 /// Supervises a server until it is stopped.
-pub(super) async fn supervise(link: Arc<McpLink>, reach: Reach, stop: CancellationToken) {
+pub(super) async fn supervise(link: Arc<McpLink>, reach: ServerAccess, stop: CancellationToken) {
     recall(&link).await;
     attend_to(&link, reach, stop).await;
     link.end();
 }
 
-async fn attend_to(link: &Arc<McpLink>, reach: Reach, stop: CancellationToken) {
+async fn attend_to(link: &Arc<McpLink>, reach: ServerAccess, stop: CancellationToken) {
     let mut failures = 0;
     loop {
         let us = McpClient { link: link.clone() };
-        let mut wrote = String::new();
+        let mut stderr = String::new();
         let logins = link.login.as_ref().and_then(|(stored, _)| stored.stamp());
         let end = match &reach {
-            Reach::Program(program) => run(program.clone(), us, &stop, &mut wrote).await,
-            Reach::Address(address) => address.serve_connection(us, &stop).await,
-            Reach::Editor(server) => server.serve_connection(us, &stop).await,
+            ServerAccess::Program(program) => run(program.clone(), us, &stop, &mut stderr).await,
+            ServerAccess::Address(address) => address.serve_connection(us, &stop).await,
+            ServerAccess::Editor(server) => server.serve_connection(us, &stop).await,
         };
         let Some(end) = end else { return };
-        if link.has_turned() {
+        if link.take_handshake_change() {
             continue;
         }
         tracing::warn!("MCP server {}: {}", link.name, end.why);
         failures = if link.was_useful() { 1 } else { failures + 1 };
         // A server that does not start is no longer offered from the list of its last start.
-        let last = if link.has_worked() {
+        let last = if link.was_connected() {
             link.offers()
         } else {
             None
         };
-        let trouble = match &last {
-            _ if end.login => Trouble::Login,
-            None => Trouble::Start,
-            Some(_) if failures >= MAX_FAILURES => Trouble::Rests,
-            Some(_) => Trouble::Broke,
+        let kind = match &last {
+            _ if end.login => FailureKind::Login,
+            None => FailureKind::Start,
+            Some(_) if failures >= MAX_FAILURES => FailureKind::Suspended,
+            Some(_) => FailureKind::Disconnected,
         };
         let since = Instant::now();
         link.set(ServerState::Failed(Arc::new(McpFailure {
-            trouble,
+            kind,
             why: end.why,
-            wrote,
+            stderr,
             last: last.clone(),
             since,
             logins,
         })));
         tokio::select! {
-            () = link.woken() => {}
+            () = link.await_wake_up() => {}
             () = stop.cancelled() => return,
         }
-        if trouble == Trouble::Rests {
+        if kind == FailureKind::Suspended {
             failures = 0;
         }
         link.set(ServerState::Starting(last));
@@ -106,7 +106,7 @@ async fn run(
     program: Program,
     us: McpClient,
     stop: &CancellationToken,
-    wrote: &mut String,
+    stderr_tail: &mut String,
 ) -> Option<Disconnect> {
     /// Processes that a server starts are found by the name of its work, which must therefore be
     /// unique.
@@ -120,18 +120,18 @@ async fn run(
     let (stdin, stdout, stderr) = child.streams();
     let complaint = Mutex::new(String::new());
     let end = {
-        let talk = async {
+        let serve = async {
             match (stdin, stdout) {
                 (Some(stdin), Some(stdout)) => serve_connection(us, (stdout, stdin), stop).await,
                 _ => Some(Disconnect::because("it has no pipes")),
             }
         };
         let listen = listen(&name, stderr, &complaint);
-        tokio::pin!(talk, listen);
+        tokio::pin!(serve, listen);
         let mut silent = false;
         let end = loop {
             tokio::select! {
-                end = &mut talk => break end,
+                end = &mut serve => break end,
                 () = stop.cancelled() => break None,
                 () = &mut listen, if !silent => silent = true,
             }
@@ -144,8 +144,8 @@ async fn run(
     };
     child.kill(EXIT_GRACE).await;
     let mut end = end?;
-    *wrote = unlocked(complaint);
-    let last = wrote
+    *stderr_tail = unlocked(complaint);
+    let last = stderr_tail
         .lines()
         .rfind(|line| !line.trim().is_empty())
         .unwrap_or_default();

@@ -347,8 +347,8 @@ impl<'r> CommandRules<'r> {
             let asked = rule.filter(|rule| {
                 rule.action == Action::Ask && (rule.pattern != "*" || rule.source != BUILT_IN)
             });
-            let is_confined =
-                guarantee.keeps_all(unit) && self.reason_to_doubt(unit, keys, guarantee).is_none();
+            let is_confined = guarantee.prevents_all_changes(unit)
+                && self.reason_to_doubt(unit, keys, guarantee).is_none();
             if is_confined && action == Action::Ask && asked.is_none() {
                 return (Action::Allow, None, Some(CONFINED.into()));
             }

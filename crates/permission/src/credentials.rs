@@ -196,7 +196,7 @@ impl CredentialRow {
     }
 
     /// Returns whether the output of a program shows that it lacks this credential.
-    pub fn is_missed(&self, printed: &str) -> bool {
+    pub fn is_missing_in(&self, printed: &str) -> bool {
         self.signs.iter().any(|sign| printed.contains(sign))
     }
 }

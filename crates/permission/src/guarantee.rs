@@ -51,14 +51,16 @@ impl SandboxGuarantee {
         }
         match found.level {
             // Commands that could not be analysed run here, so nothing may be changed anywhere.
-            Level::ReadOnly if network || !found.offline || !found.modes => Self::None,
+            Level::ReadOnly if network || !found.blocks_network || !found.protects_modes => {
+                Self::None
+            }
             Level::ReadOnly => Self::ReadOnly {
                 hides_secrets: false,
-                keeps_signals: found.signals,
+                keeps_signals: found.blocks_signals,
             },
             Level::WorkspaceWrite => Self::Workspace {
-                keeps_modes: found.modes,
-                keeps_signals: found.signals,
+                keeps_modes: found.protects_modes,
+                keeps_signals: found.blocks_signals,
             },
         }
     }
@@ -69,7 +71,7 @@ impl SandboxGuarantee {
     pub fn in_context(self, context: &PermissionContext) -> Self {
         let mut roots = std::iter::once(&context.root).chain(&context.extra);
         match self {
-            Self::Workspace { .. } if roots.any(|root| locate::holds_everything(root, context)) => {
+            Self::Workspace { .. } if roots.any(|root| locate::is_too_broad(root, context)) => {
                 Self::None
             }
             found => found,
@@ -118,7 +120,7 @@ impl SandboxGuarantee {
     }
 
     /// Returns whether the unit can change nothing, whatever it does.
-    pub(super) fn keeps_all(self, unit: &CommandUnit) -> bool {
+    pub(super) fn prevents_all_changes(self, unit: &CommandUnit) -> bool {
         matches!(self, Self::ReadOnly { .. }) && self.answers(unit)
     }
 
@@ -138,7 +140,7 @@ impl SandboxGuarantee {
     pub(super) fn answers_request(self, request: &AccessRequest, rule: Option<&Rule>) -> bool {
         self != Self::None
             && request.permission == "external_directory"
-            && (request.temporary || request.perhaps)
+            && (request.temporary || request.is_conditional)
             && rule.is_none_or(|rule| rule.source == BUILT_IN)
     }
 }
@@ -161,9 +163,9 @@ mod tests {
         let [offline, modes, signals] = holds;
         ProvenSandbox {
             mechanism,
-            offline,
-            modes,
-            signals,
+            blocks_network: offline,
+            protects_modes: modes,
+            blocks_signals: signals,
             ..ProvenSandbox::none(level, vec![])
         }
     }

@@ -27,9 +27,9 @@ mod hardlinks;
 mod inner_index;
 pub mod invariants;
 mod key_index;
-pub mod laxer;
 pub mod lint;
 pub mod locate;
+pub mod more_permissive;
 pub mod path_gate;
 pub mod pattern_index;
 pub mod plan;
@@ -76,7 +76,7 @@ use serde_json::{Map, Value};
 
 pub use evaluate::evaluate;
 pub use guarantee::SandboxGuarantee;
-pub use laxer::laxer;
+pub use more_permissive::find_more_permissive;
 pub use rule::{Action, Rule, Rules};
 pub use shell::command_request;
 
@@ -124,7 +124,7 @@ pub struct AccessRequest {
     /// Leaves the project for a temporary file of the user's own, or a directory of such files.
     pub temporary: bool,
     /// Leaves the project only if the shell has changed to an unexpected directory by then.
-    pub perhaps: bool,
+    pub is_conditional: bool,
     /// The changes to show with the question.
     pub changes: Vec<Arc<Change>>,
     /// The analysis of the command line, if the request is about one: its units are judged, and

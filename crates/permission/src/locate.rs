@@ -307,8 +307,8 @@ impl DirectoryCache {
     }
 }
 
-/// Resolves a directory for the cache; `None` if the path has `..` in it, is not a directory, or
-/// leads to `/proc`.
+/// Resolves a directory for the cache; `None` if the path has `..` in it, is not a directory, or leads
+/// to `/proc`.
 fn cacheable_directory(path: &Path) -> Option<Resolved> {
     if path.components().any(|part| part == Component::ParentDir) {
         return None;
@@ -479,12 +479,12 @@ fn is_same_file(a: &Path, b: &Path) -> bool {
 pub(super) fn roots(context: &PermissionContext) -> impl Iterator<Item = &PathBuf> {
     std::iter::once(&context.root)
         .chain(&context.extra)
-        .filter(|root| !holds_everything(root, context))
+        .filter(|root| !is_too_broad(root, context))
 }
 
 /// Returns whether a directory is too broad to be a project: the root of the disk, or one above the
 /// home directory or the home directory itself.
-pub(super) fn holds_everything(root: &Path, context: &PermissionContext) -> bool {
+pub(super) fn is_too_broad(root: &Path, context: &PermissionContext) -> bool {
     root.parent().is_none()
         || context
             .home
@@ -493,8 +493,7 @@ pub(super) fn holds_everything(root: &Path, context: &PermissionContext) -> bool
 }
 
 fn unbounded(path: &Path, context: &PermissionContext) -> Option<UnboundedRoot> {
-    let is_in_broad_root =
-        path.starts_with(&context.root) && holds_everything(&context.root, context);
+    let is_in_broad_root = path.starts_with(&context.root) && is_too_broad(&context.root, context);
     is_in_broad_root.then(|| UnboundedRoot::of(context))
 }
 

@@ -52,7 +52,7 @@ impl Rule {
     pub fn is_about_reading(&self) -> bool {
         ["read", "external_directory"]
             .iter()
-            .any(|one| wildcard::matches(&self.permission, one))
+            .any(|permission| wildcard::matches(&self.permission, permission))
     }
 
     /// Returns whether this rule is strictly broader than another: it applies to everything that

@@ -235,7 +235,7 @@ where
 
 /// Converts a glob pattern of the shell or of a program to a wildcard. A set becomes `?`, so that
 /// the wildcard matches at least the names that the glob matches.
-pub(crate) fn generous(pattern: &str) -> String {
+pub(crate) fn glob_to_wildcard(pattern: &str) -> String {
     let mut out = String::new();
     let mut letters = pattern.chars();
     while let Some(c) = letters.next() {

@@ -223,7 +223,7 @@ fn accepted(
     options: &BTreeSet<String>,
 ) -> Vec<String> {
     let words = " 1".repeat(between);
-    let begun = Instant::now();
+    let started = Instant::now();
     let runs_command = |form: &String| {
         project.does_harm(&format!("{wrapper} {form}{words} {}", BODIES[0])) == Some(true)
     };
@@ -236,7 +236,7 @@ fn accepted(
         ]
     });
     forms
-        .take_while(|_| begun.elapsed() < TRYING_TIMEOUT)
+        .take_while(|_| started.elapsed() < TRYING_TIMEOUT)
         .filter(runs_command)
         .take(MAX_PAIRED)
         .collect()

@@ -117,9 +117,9 @@ pub fn fit(file: File, limits: &ImageSettings) -> Result<Prepared, String> {
         return Err(format!("{is}; {most}"));
     }
     let mut reader = ImageReader::with_format(Cursor::new(&bytes), format);
-    let mut room = image::Limits::default();
-    room.max_alloc = Some(MAX_DECODED_BYTES);
-    reader.limits(room);
+    let mut decoder_limits = image::Limits::default();
+    decoder_limits.max_alloc = Some(MAX_DECODED_BYTES);
+    reader.limits(decoder_limits);
     let picture = reader.decode().map_err(|e| match e {
         ImageError::Limits(_) => format!("{is}, which is too much to decode it"),
         e => undecodable(&e).to_owned(),
@@ -229,7 +229,7 @@ fn smaller(picture: &DynamicImage, limits: &ImageSettings) -> Option<(&'static s
     let mut scale = (f64::from(limits.max_width) / width)
         .min(f64::from(limits.max_height) / height)
         .min(1.0);
-    let room = limits.max_base64_bytes / 4 * 3;
+    let max_bytes = limits.max_base64_bytes / 4 * 3;
     for _ in 0..MAX_REDUCTIONS {
         #[expect(
             clippy::cast_possible_truncation,
@@ -248,7 +248,7 @@ fn smaller(picture: &DynamicImage, limits: &ImageSettings) -> Option<(&'static s
         if sized
             .write_to(&mut Cursor::new(&mut png), ImageFormat::Png)
             .is_ok()
-            && png.len() <= room
+            && png.len() <= max_bytes
         {
             return Some(("image/png", png));
         }
@@ -257,7 +257,7 @@ fn smaller(picture: &DynamicImage, limits: &ImageSettings) -> Option<(&'static s
         for quality in QUALITIES {
             let mut jpeg = Vec::new();
             let done = flat.write_with_encoder(JpegEncoder::new_with_quality(&mut jpeg, quality));
-            if done.is_ok() && jpeg.len() <= room {
+            if done.is_ok() && jpeg.len() <= max_bytes {
                 return Some(("image/jpeg", jpeg));
             }
         }
@@ -504,8 +504,8 @@ mod tests {
             ),
         ];
         for (given, limits, why) in table {
-            let said = fit(given, limits).unwrap_err();
-            assert!(said.contains(why), "{said}");
+            let message = fit(given, limits).unwrap_err();
+            assert!(message.contains(why), "{message}");
         }
         let pdf = of("application/pdf", b"%PDF");
         assert_eq!(

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use base::environment::Environment;
 use base::text;
 use base::worktree::{Worktree, normal};
-use config::layers::down_to;
+use config::layers::directories_between;
 use config::node::{ConfigOrigin, Layer, Node, SourceLocation};
 use config::reader::{ConfigReader, plain};
 use config::settings::Settings;
@@ -118,7 +118,7 @@ pub fn load(
             });
         }
         for dir in if project {
-            down_to(&worktree.root, cwd)
+            directories_between(&worktree.root, cwd)
         } else {
             Vec::new()
         } {

@@ -363,11 +363,11 @@ mod tests {
                     "{name} names {tool} though it is not offered:\n{bare}"
                 );
                 // With one tool alone, no other is named.
-                let one = render(prompt, &[tool]);
+                let rendered = render(prompt, &[tool]);
                 for &other in tools.iter().filter(|other| **other != tool) {
                     assert!(
-                        !names(&one, other),
-                        "{name} names {other} where only {tool} is offered:\n{one}"
+                        !names(&rendered, other),
+                        "{name} names {other} where only {tool} is offered:\n{rendered}"
                     );
                 }
             }

@@ -31,7 +31,7 @@ pub struct OauthTokens {
 pub struct Auth {
     all: Map<String, Value>,
     /// Whether the user has plugins, which may use logins that adjutant itself cannot use.
-    lent: bool,
+    has_plugin_logins: bool,
 }
 
 impl std::fmt::Debug for Auth {
@@ -93,7 +93,10 @@ impl Auth {
             .into_iter()
             .map(|(id, value)| (id.trim_end_matches('/').to_owned(), value))
             .collect();
-        Self { all, lent: false }
+        Self {
+            all,
+            has_plugin_logins: false,
+        }
     }
 
     pub fn key(&self, provider: &str) -> Option<Secret> {
@@ -181,14 +184,17 @@ impl Auth {
 
     /// Sets whether the user has plugins that may use other logins.
     #[must_use]
-    pub fn lent(self, lent: bool) -> Self {
-        Self { lent, ..self }
+    pub fn with_plugin_logins(self, has_plugin_logins: bool) -> Self {
+        Self {
+            has_plugin_logins,
+            ..self
+        }
     }
 
     /// Returns whether there is a login that only a plugin may be able to use; whether one can is
     /// known when a model is used.
-    pub fn lends(&self, provider: &str) -> bool {
-        self.lent && !self.has(provider) && self.is_login(provider)
+    pub fn may_serve_plugin(&self, provider: &str) -> bool {
+        self.has_plugin_logins && !self.has(provider) && self.is_login(provider)
     }
 
     fn is_login(&self, provider: &str) -> bool {

@@ -22,7 +22,7 @@ pub struct RequestBody {
 pub struct Element<T> {
     /// The number of leading messages of the request that are encoded up to and including this
     /// element.
-    pub upto: usize,
+    pub message_count: usize,
     /// Whether later messages leave the element unchanged.
     pub settled: bool,
     pub value: T,
@@ -97,7 +97,9 @@ impl RequestBody {
         let (mut ends, earlier) = match earlier {
             Some((mut cached, same)) => {
                 let fits = |(end, element): &(&ElementEnd, &Element<T>)| {
-                    element.settled && element.upto == end.upto && element.upto <= same
+                    element.settled
+                        && element.message_count == end.message_count
+                        && element.message_count <= same
                 };
                 let fitting = cached.ends.iter().zip(elements).take_while(fits).count();
                 cached.ends.truncate(fitting);
@@ -123,7 +125,7 @@ impl RequestBody {
             serde_json::to_writer(&mut bytes, &element.value).map_err(unencodable)?;
             if element.settled && ends.len() == index {
                 ends.push(ElementEnd {
-                    upto: element.upto,
+                    message_count: element.message_count,
                     at: before + bytes.len(),
                 });
             }
@@ -228,7 +230,7 @@ mod tests {
     /// Makes an element of each message; the last `unsettled` ones are not settled.
     fn elements<'a>(texts: &[&'a str], unsettled: usize) -> Vec<Element<&'a str>> {
         let element = |(at, text): (usize, &&'a str)| Element {
-            upto: at + 1,
+            message_count: at + 1,
             settled: at + unsettled < texts.len(),
             value: *text,
         };
@@ -305,7 +307,7 @@ mod tests {
                          head: &Map<String, Value>| {
                 count.set(0);
                 let counted = |e: Element<_>| Element {
-                    upto: e.upto,
+                    message_count: e.message_count,
                     settled: e.settled,
                     value: Counted(e.value, &count),
                 };

@@ -143,7 +143,7 @@ impl Catalog {
 
     /// Whether models of this name accept images, by a majority of the providers that have one;
     /// `None` if none has.
-    pub fn sees(&self, name: &str) -> Option<bool> {
+    pub fn accepts_images(&self, name: &str) -> Option<bool> {
         let name = name.rsplit('/').next().unwrap_or(name);
         // This runs for every configured model of every session, so only rows that may match are
         // parsed.

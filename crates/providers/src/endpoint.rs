@@ -49,7 +49,7 @@ pub struct Endpoint {
 impl Endpoint {
     /// Resolves the options of a request. In ascending precedence: the recommendations for the
     /// family of models, the settings, the agent, the chosen effort.
-    pub fn knobs(&self, request: &Request) -> RequestOptions {
+    pub fn request_options(&self, request: &Request) -> RequestOptions {
         let model = &request.model;
         let params = &request.params;
         let recommended = family::sampling(&model.api_id);
@@ -202,7 +202,7 @@ impl Endpoint {
             None
         };
         let wire = search_wire.unwrap_or(self.wire);
-        match wire.encode(request, target, &self.knobs(request)) {
+        match wire.encode(request, target, &self.request_options(request)) {
             Err(e) => refuse(e),
             Ok(mut call) => {
                 let has_header = |name: &str| {
@@ -644,7 +644,7 @@ mod tests {
         for (wire, name, options, default, least) in table {
             let endpoint = endpoint(wire, options.clone());
             let mut asked = request(wire, name, None);
-            let found = |asked: &Request| Value::Object(endpoint.knobs(asked).options);
+            let found = |asked: &Request| Value::Object(endpoint.request_options(asked).options);
             assert_eq!(found(&asked), default, "{name} {options}");
             asked.params.least_effort = true;
             assert_eq!(found(&asked), least, "{name} {options}");
@@ -659,15 +659,21 @@ mod tests {
             let mut asked = request(wire, name, None);
             asked.params.least_effort = true;
             asked.params.search = true;
-            let found = endpoint(wire, json!({})).knobs(&asked).options;
+            let found = endpoint(wire, json!({})).request_options(&asked).options;
             assert_eq!(Value::Object(found), expected, "{name}");
         }
         // A chosen effort precedes the default one; the least one precedes both.
         let endpoint = endpoint(&Chat, json!({}));
         let mut asked = request(&Chat, "gpt-oss", Some("high"));
-        assert_eq!(endpoint.knobs(&asked).options["reasoning_effort"], "high");
+        assert_eq!(
+            endpoint.request_options(&asked).options["reasoning_effort"],
+            "high"
+        );
         asked.params.least_effort = true;
-        assert_eq!(endpoint.knobs(&asked).options["reasoning_effort"], "low");
+        assert_eq!(
+            endpoint.request_options(&asked).options["reasoning_effort"],
+            "low"
+        );
     }
 
     #[test]

@@ -264,12 +264,12 @@ impl HttpClient {
             .and_then(|sent| sent.map_err(|e| refused(who, &e).unwrap_or_else(|| broken(who, &e))));
         let response = response.inspect_err(|e| {
             if let Some(tape) = tape {
-                tape.broke(e);
+                tape.record_failure(e);
             }
         })?;
         let status = response.status();
         if let Some(tape) = tape {
-            tape.came(status.as_u16(), response.headers());
+            tape.record_status(status.as_u16(), response.headers());
         }
         if status.is_success() {
             return Ok(response);
@@ -601,7 +601,7 @@ fn recorded(bytes: BytesStream, tape: Arc<Recording>) -> BytesStream {
     let ended = Arc::clone(&tape);
     let pieces = bytes.inspect(move |item| match item {
         Ok(bytes) => tape.piece(bytes),
-        Err(e) => tape.broke(e),
+        Err(e) => tape.record_failure(e),
     });
     let end = futures_util::stream::poll_fn(move |_| {
         ended.ended();

@@ -136,7 +136,7 @@ pub struct ImageSupport {
 
 impl ImageSupport {
     /// Defers the answer to `look`, which runs at most once and may read files.
-    pub fn looked_up(look: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+    pub fn deferred(look: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self {
             known: OnceLock::new(),
             look: Some(Arc::new(look)),

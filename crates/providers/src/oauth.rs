@@ -121,7 +121,7 @@ impl Service {
                     .append_pair("code_challenge_method", challenge.method());
                 show(LoginStep::Open(url.into()));
                 let path = format!("/{}", state.secret());
-                let code = code(&come_back(&self.provider, &listener, &path, None).await?);
+                let code = code(&await_redirect(&self.provider, &listener, &path, None).await?);
                 self.exchange_for_key(client, exchange, &code, &verifier)
                     .await
             }
@@ -147,7 +147,8 @@ impl Service {
                     .url();
                 show(LoginStep::Open(url.into()));
                 let code = code(
-                    &come_back(&self.provider, &listener, "/callback", Some(&expected)).await?,
+                    &await_redirect(&self.provider, &listener, "/callback", Some(&expected))
+                        .await?,
                 );
                 let send = sender(client, &self.provider);
                 let answer = oauth
@@ -294,7 +295,7 @@ fn no_loopback_port(e: std::io::Error) -> Error {
 ///
 /// # Errors
 /// An error if the login was refused, or the redirect did not arrive in time.
-pub async fn come_back(
+pub async fn await_redirect(
     who: &str,
     listener: &TcpListener,
     path: &str,

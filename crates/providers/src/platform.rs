@@ -120,7 +120,7 @@ fn unsupported(id: &str, npm: Option<&str>) -> Option<&'static str> {
 }
 
 /// Returns whether a provider that is only known from the catalogue can be used with just a key.
-pub fn is_spoken(settings: &ProviderEntry) -> bool {
+pub fn is_supported(settings: &ProviderEntry) -> bool {
     why_unsupported(settings).is_none()
 }
 

@@ -210,7 +210,7 @@ impl Recording {
         }
     }
 
-    pub fn came(&self, status: u16, headers: &HeaderMap) {
+    pub fn record_status(&self, status: u16, headers: &HeaderMap) {
         let recorded = headers
             .iter()
             .filter(|(name, _)| is_harmless(name.as_str()));
@@ -229,7 +229,7 @@ impl Recording {
     }
 
     /// Records that the connection broke, or could not be made.
-    pub fn broke(&self, e: &Error) {
+    pub fn record_failure(&self, e: &Error) {
         self.write(&RecordLine::Broken(self.clean(&e.to_string())));
     }
 

@@ -64,7 +64,7 @@ pub struct Registry {
     has_free_models: bool,
     /// Providers of the catalogue whose login a plugin may be able to use, for users who name their
     /// models.
-    lent: Vec<ProviderEntry>,
+    plugin_providers: Vec<ProviderEntry>,
     // Recordings that are being replayed, by directory. A leaf lock around a map.
     replays: Mutex<BTreeMap<String, Arc<ReplayProvider>>>,
 }
@@ -213,7 +213,7 @@ impl Registry {
             make,
             keyless: BTreeMap::new(),
             has_free_models: false,
-            lent: Vec::new(),
+            plugin_providers: Vec::new(),
             replays: Mutex::default(),
         };
         for settings in &sources.configured {
@@ -252,14 +252,14 @@ impl Registry {
                 registry.keyless.insert(id.to_owned(), why);
             }
             if !has_key {
-                if sources.auth.lends(id) {
-                    registry.lent.extend(sources.catalog.find(id));
+                if sources.auth.may_serve_plugin(id) {
+                    registry.plugin_providers.extend(sources.catalog.find(id));
                 }
                 registry.has_free_models |= id == OPENCODE;
             }
             if (sources.everything || has_key)
                 && let Some(known) = sources.catalog.find(id)
-                && platform::is_spoken(&known)
+                && platform::is_supported(&known)
             {
                 registry.add(known, true);
             }
@@ -437,7 +437,7 @@ impl Registry {
             };
             return Some(self.make.entry(settings, &model, &Arc::default()));
         }
-        self.zen_model(wanted).or_else(|| self.lent_model(wanted))
+        self.zen_model(wanted).or_else(|| self.plugin_model(wanted))
     }
 
     /// Creates the entry of a free model of OpenCode's own provider, which needs no key. It must be
@@ -454,20 +454,26 @@ impl Registry {
         Some(self.make.entry(&zen, model, &Arc::default()))
     }
 
-    fn lent_model(&self, wanted: &ModelRef) -> Option<Entry> {
-        let lent = self.lent.iter().find(|lent| lent.id == wanted.provider)?;
-        let model = lent.models.iter().find(|model| model.key == wanted.model)?;
-        Some(self.make.entry(lent, model, &Arc::default()))
+    fn plugin_model(&self, wanted: &ModelRef) -> Option<Entry> {
+        let provider = self
+            .plugin_providers
+            .iter()
+            .find(|provider| provider.id == wanted.provider)?;
+        let model = provider
+            .models
+            .iter()
+            .find(|model| model.key == wanted.model)?;
+        Some(self.make.entry(provider, model, &Arc::default()))
     }
 
     /// Returns whether a plugin may be able to use some provider.
-    pub fn may_lend(&self) -> bool {
-        !self.lent.is_empty()
+    pub fn may_have_plugin_models(&self) -> bool {
+        !self.plugin_providers.is_empty()
     }
 
     /// Returns whether a plugin may be able to use a provider, with a stored login.
-    pub fn lends(&self, provider: &str) -> bool {
-        self.make.auth.lends(provider)
+    pub fn may_serve_plugin(&self, provider: &str) -> bool {
+        self.make.auth.may_serve_plugin(provider)
     }
 
     /// Returns whether a request for this model has a provider.
@@ -499,7 +505,7 @@ impl Registry {
         let listed = self.configurable.iter().find(|known| known.id == provider);
         let known = || {
             let known = self.make.catalog.find(provider)?;
-            platform::is_spoken(&known).then(|| configurable(&known, None))
+            platform::is_supported(&known).then(|| configurable(&known, None))
         };
         listed.cloned().or_else(known).map(|known| known.supported)
     }
@@ -510,7 +516,7 @@ impl Registry {
     }
 
     /// Returns whether the offline model is the only one.
-    pub fn is_bare(&self) -> bool {
+    pub fn is_offline_only(&self) -> bool {
         self.entries.len() == 1 && self.open.is_empty()
     }
 
@@ -770,7 +776,7 @@ impl EntryFactory {
     fn images_by_name(&self, model: &ModelEntry) -> ImageSupport {
         let catalog = Arc::clone(&self.catalog);
         let name = model.id.clone().unwrap_or_else(|| model.key.clone());
-        ImageSupport::looked_up(move || catalog.sees(&name).unwrap_or(false))
+        ImageSupport::deferred(move || catalog.accepts_images(&name).unwrap_or(false))
     }
 
     fn entry(&self, settings: &ProviderEntry, model: &ModelEntry, names: &Arc<[String]>) -> Entry {

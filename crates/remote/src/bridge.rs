@@ -329,7 +329,7 @@ impl Bridge {
                     .await?
                 {
                     Ok(_) => match self.choose(socket, &session, outbox).await? {
-                        Ok(()) => self.conversation.missed(replay),
+                        Ok(()) => self.conversation.missed_updates(replay),
                         // In another mode the agent might do more than the user wants.
                         Err(e) => self.conversation.give_up(&session, &details(&e)),
                     },
@@ -431,7 +431,7 @@ impl Bridge {
                 Some(Ok(_)) => continue,
             };
             silent = Instant::now() + OPEN_TIMEOUT;
-            if self.tally.hear(text.len()) {
+            if self.tally.record_received(text.len()) {
                 socket
                     .0
                     .send(Message::Ping(self.tally.ping()))
@@ -530,7 +530,7 @@ impl Bridge {
             .header(UPGRADE, "websocket")
             .header("sec-websocket-version", "13")
             .header("sec-websocket-key", &key)
-            .header(RECEIVED, self.tally.heard);
+            .header(RECEIVED, self.tally.received);
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, token);
         }
@@ -617,9 +617,9 @@ impl Bridge {
                         heard = Instant::now();
                         match self.hear(message, outbox).await {
                             None => Ok(()),
-                            Some(Heard::Closed(why, stops)) => return SocketEnd::Closed(why, stops),
-                            Some(Heard::Again) => return SocketEnd::Broken,
-                            Some(Heard::Many) => sink.send(Message::Ping(self.tally.ping())).await,
+                            Some(MessageEffect::Closed(why, stops)) => return SocketEnd::Closed(why, stops),
+                            Some(MessageEffect::Again) => return SocketEnd::Broken,
+                            Some(MessageEffect::Many) => sink.send(Message::Ping(self.tally.ping())).await,
                         }
                     }
                     Some(Err(_)) | None => return SocketEnd::Broken,
@@ -686,7 +686,7 @@ impl Bridge {
     }
 
     /// Handles a message of the server.
-    async fn hear(&mut self, message: Message, outbox: &Outbox) -> Option<Heard> {
+    async fn hear(&mut self, message: Message, outbox: &Outbox) -> Option<MessageEffect> {
         match message {
             Message::Text(text) => {
                 let line = Bytes::from(text);
@@ -699,11 +699,11 @@ impl Bridge {
                 if let Some(line) = line {
                     outbox.send(line.into()).await;
                 }
-                let many = self.tally.hear(bytes);
-                if self.conversation.is_sent_away() {
-                    return Some(Heard::Closed(String::new(), true));
+                let many = self.tally.record_received(bytes);
+                if self.conversation.has_handed_over_prompts() {
+                    return Some(MessageEffect::Closed(String::new(), true));
                 }
-                many.then_some(Heard::Many)
+                many.then_some(MessageEffect::Many)
             }
             Message::Ping(payload) => {
                 self.tally.pinged(&payload);
@@ -714,7 +714,7 @@ impl Bridge {
                     .as_ref()
                     .is_some_and(|frame| frame.code == CloseCode::Again) =>
             {
-                Some(Heard::Again)
+                Some(MessageEffect::Again)
             }
             Message::Close(frame) => {
                 let stops = frame
@@ -724,7 +724,7 @@ impl Bridge {
                 let why = why
                     .map(|frame| format!(": {}", base::text::title(&frame.reason)))
                     .unwrap_or_default();
-                Some(Heard::Closed(why, stops))
+                Some(MessageEffect::Closed(why, stops))
             }
             _ => None,
         }
@@ -760,7 +760,7 @@ async fn gone(lines: &mpsc::Receiver<Line>) {
 }
 
 /// The consequence of a server's message for the bridge.
-enum Heard {
+enum MessageEffect {
     /// The server has ended the connection, as in [`SocketEnd::Closed`].
     Closed(String, bool),
     /// The server cannot take the last message at the moment, and expects it again.

@@ -160,17 +160,17 @@ mod tests {
         let users: Vec<_> = (0..5)
             .map(|_| MessageBudget::new(Arc::default(), all.clone(), 10))
             .collect();
-        let one = users[0].begin();
-        let two = users[0].begin();
-        assert!(one.grow(10) && two.grow(10) && !two.grow(1));
+        let first = users[0].begin();
+        let second = users[0].begin();
+        assert!(first.grow(10) && second.grow(10) && !second.grow(1));
         // A finished message frees its bytes.
-        one.finish();
-        assert!(two.grow(10) && !one.grow(1));
-        drop(two);
+        first.finish();
+        assert!(second.grow(10) && !first.grow(1));
+        drop(second);
         assert_eq!(all.load(Ordering::Relaxed), 0);
         let others: Vec<_> = users[1..].iter().map(MessageBudget::begin).collect();
         assert!(others.iter().all(|message| message.grow(20)));
-        assert!(!one.grow(1), "the budget of all users is exhausted");
+        assert!(!first.grow(1), "the budget of all users is exhausted");
         assert_eq!(users[0].user.load(Ordering::Relaxed), 0);
     }
 

@@ -40,7 +40,7 @@ pub(super) struct CarriedConversation {
     /// The params of `initialize`.
     initialize: Option<Box<RawValue>>,
     /// A server has answered `initialize` with a supported version.
-    agreed: bool,
+    is_supported: bool,
     /// The last accepted change of each provider's endpoint.
     endpoints: BTreeMap<String, EndpointChange>,
     /// The number of changes of endpoints that the client has requested.
@@ -62,7 +62,7 @@ pub(super) struct CarriedConversation {
     /// The number of earlier servers. The requests of different servers may have equal ids.
     servers: u32,
     /// The number of requests made by the bridge itself.
-    made: u64,
+    own_requests: u64,
 }
 
 /// A change of a provider's endpoint.
@@ -82,7 +82,7 @@ struct OpenSession {
     model: Option<String>,
     /// The choices made, with their methods, while the session has no prompt: until then it is not
     /// stored.
-    fresh: Option<Vec<(String, Members)>>,
+    unstored_choices: Option<Vec<(String, Members)>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -100,8 +100,8 @@ struct ClientRequest {
     /// The server has handed the turn over to another one.
     handed_over: bool,
     /// The number of servers that got the request.
-    asked: u32,
-    about: RequestKind,
+    attempts: u32,
+    kind: RequestKind,
 }
 
 #[derive(Debug)]
@@ -207,7 +207,7 @@ impl CarriedConversation {
             name,
             prompts: 0,
             initialize: None,
-            agreed: false,
+            is_supported: false,
             endpoints: BTreeMap::new(),
             changes: 0,
             accounts: None,
@@ -218,13 +218,13 @@ impl CarriedConversation {
             unanswered: Vec::new(),
             questions: HashMap::new(),
             servers: 0,
-            made: 0,
+            own_requests: 0,
         }
     }
 
     /// Returns whether the conversation can move to another server.
     pub(super) fn can_move(&self) -> bool {
-        self.agreed
+        self.is_supported
     }
 
     /// Records a line of the client. Returns the line to be sent to the server, if any.
@@ -234,14 +234,14 @@ impl CarriedConversation {
         };
         match message {
             RpcMessage::Request { id, method, params } => {
-                let (about, keyed) = self.about(&method, params, &line);
+                let (kind, keyed) = self.classify(&method, params, &line);
                 let line = keyed.unwrap_or_else(|| line.clone());
                 self.unanswered.push(ClientRequest {
                     id,
                     line: line.clone(),
                     handed_over: false,
-                    asked: 1,
-                    about,
+                    attempts: 1,
+                    kind,
                 });
                 Some(line)
             }
@@ -260,9 +260,14 @@ impl CarriedConversation {
         }
     }
 
-    fn about(&mut self, method: &str, params: &str, line: &Bytes) -> (RequestKind, Option<Bytes>) {
+    fn classify(
+        &mut self,
+        method: &str,
+        params: &str,
+        line: &Bytes,
+    ) -> (RequestKind, Option<Bytes>) {
         let members = || serde_json::from_str::<Members>(params).unwrap_or_default();
-        let about = match method {
+        let kind = match method {
             "initialize" => {
                 self.initialize = RawValue::from_string(params.to_owned()).ok();
                 RequestKind::Initialize
@@ -305,7 +310,7 @@ impl CarriedConversation {
                 None => RequestKind::Anything,
             },
             // Other versions answer prompts differently, and their sessions do not move.
-            "session/prompt" if self.agreed => match session(&members()) {
+            "session/prompt" if self.is_supported => match session(&members()) {
                 Some(session) => {
                     self.prompts += 1;
                     let key = format!("{}-{}", self.name, self.prompts);
@@ -323,7 +328,7 @@ impl CarriedConversation {
             },
             _ => RequestKind::Anything,
         };
-        (about, None)
+        (kind, None)
     }
 
     /// Records that the user has cancelled the prompts of a session, or the one with the given
@@ -337,7 +342,7 @@ impl CarriedConversation {
                 session: of,
                 cancelled,
                 ..
-            } = &mut request.about
+            } = &mut request.kind
                 && (Some(&*of) == session.as_ref() || Some(request.id.as_str()) == id)
             {
                 *cancelled = true;
@@ -362,17 +367,17 @@ impl CarriedConversation {
                         .is_ok_and(|result: Value| is_handed_over(&result["_meta"])),
                     Err(error) => error.data.as_ref().is_some_and(is_handed_over),
                 };
-                if handed_over && matches!(self.unanswered[at].about, RequestKind::Prompt { .. }) {
+                if handed_over && matches!(self.unanswered[at].kind, RequestKind::Prompt { .. }) {
                     self.unanswered[at].handed_over = true;
                     return None;
                 }
                 let result = outcome.ok().map(str::to_owned);
-                let ClientRequest { about, .. } = self.unanswered.remove(at);
-                if let RequestKind::Prompt { session, .. } = &about {
+                let ClientRequest { kind, .. } = self.unanswered.remove(at);
+                if let RequestKind::Prompt { session, .. } = &kind {
                     self.last.remove(session);
                     self.repeated.remove(session);
                 }
-                self.record_result(about, result.as_deref());
+                self.record_result(kind, result.as_deref());
                 Some(line)
             }
             RpcMessage::Request { id, .. } => {
@@ -395,7 +400,7 @@ impl CarriedConversation {
             }
             RpcMessage::Notification { method, params } if method == "session/update" => {
                 self.shown(params);
-                self.once(line.clone(), params)
+                self.without_repetition(line.clone(), params)
             }
             RpcMessage::Notification { method, params } => {
                 if method == ACCOUNTS_UPDATE {
@@ -408,8 +413,8 @@ impl CarriedConversation {
 
     /// Returns an update as the client is to see it: the repeated part of an interrupted answer is
     /// not shown again.
-    fn once(&mut self, line: Bytes, params: &str) -> Option<Bytes> {
-        if !self.agreed {
+    fn without_repetition(&mut self, line: Bytes, params: &str) -> Option<Bytes> {
+        if !self.is_supported {
             return Some(line);
         }
         let Some((session, update)) = ShownUpdate::read(params) else {
@@ -461,19 +466,19 @@ impl CarriedConversation {
         }
     }
 
-    fn record_result(&mut self, about: RequestKind, result: Option<&str>) {
+    fn record_result(&mut self, kind: RequestKind, result: Option<&str>) {
         let Some(result) = result else { return };
-        match about {
+        match kind {
             RequestKind::Initialize => {
                 let version = |result: Value| result["protocolVersion"] == 1;
-                self.agreed = serde_json::from_str(result).is_ok_and(version);
+                self.is_supported = serde_json::from_str(result).is_ok_and(version);
             }
             RequestKind::Opening { mut params, new } => {
-                let fresh = serde_json::from_str::<Members>(result)
+                let new_id = serde_json::from_str::<Members>(result)
                     .ok()
                     .and_then(|mut all| all.remove("sessionId"));
-                if let Some(fresh) = fresh {
-                    params.insert("sessionId".into(), fresh);
+                if let Some(new_id) = new_id {
+                    params.insert("sessionId".into(), new_id);
                 }
                 if let Some(id) = session(&params) {
                     let model = serde_json::from_str::<ShownOptions>(result).ok();
@@ -482,7 +487,7 @@ impl CarriedConversation {
                         OpenSession {
                             params,
                             model: model.and_then(ShownOptions::model),
-                            fresh: new.then(Vec::new),
+                            unstored_choices: new.then(Vec::new),
                         },
                     );
                 }
@@ -492,17 +497,17 @@ impl CarriedConversation {
                 method,
                 choice,
             } => {
-                self.note_model(&session, result);
-                let fresh = self
+                self.record_model(&session, result);
+                let unstored_choices = self
                     .sessions
                     .get_mut(&session)
-                    .and_then(|session| session.fresh.as_mut());
+                    .and_then(|session| session.unstored_choices.as_mut());
                 // The last choice replaces earlier ones.
-                if let Some(fresh) = fresh {
-                    fresh.retain(|(other, before)| {
+                if let Some(unstored_choices) = unstored_choices {
+                    unstored_choices.retain(|(other, before)| {
                         *other != method || option(before) != option(&choice)
                     });
-                    fresh.push((method, choice));
+                    unstored_choices.push((method, choice));
                 }
             }
             RequestKind::Endpoint { provider, change } => {
@@ -518,20 +523,20 @@ impl CarriedConversation {
     }
 
     fn shown(&mut self, params: &str) {
-        if !self.agreed {
+        if !self.is_supported {
             return;
         }
         let Some((session, update)) = ShownUpdate::read(params) else {
             return;
         };
         if update.session_update == "config_option_update" {
-            return self.note_options(params);
+            return self.record_options(params);
         }
         if update.tool_call_id.is_none() && !update.is_text() {
             return;
         }
         if let Some(open) = self.sessions.get_mut(&session) {
-            open.fresh = None;
+            open.unstored_choices = None;
         }
         // The updates of a load precede its response.
         let shown = self.shown.entry(session).or_default();
@@ -552,7 +557,7 @@ impl CarriedConversation {
     }
 
     /// Records the model of a session, if the options that a server has sent contain it.
-    fn note_model(&mut self, session: &str, options: &str) {
+    fn record_model(&mut self, session: &str, options: &str) {
         let model = serde_json::from_str::<ShownOptions>(options)
             .ok()
             .and_then(ShownOptions::model);
@@ -562,9 +567,9 @@ impl CarriedConversation {
     }
 
     /// Records the model in an update of a session's options.
-    fn note_options(&mut self, params: &str) {
+    fn record_options(&mut self, params: &str) {
         if let Ok(Update { session_id, update }) = serde_json::from_str(params) {
-            self.note_model(&session_id, update.get());
+            self.record_model(&session_id, update.get());
         }
     }
 
@@ -576,11 +581,11 @@ impl CarriedConversation {
     }
 
     /// Returns whether the server has handed over all running prompts of this client.
-    pub(super) fn is_sent_away(&self) -> bool {
+    pub(super) fn has_handed_over_prompts(&self) -> bool {
         let mut prompts = self
             .unanswered
             .iter()
-            .filter(|request| matches!(request.about, RequestKind::Prompt { .. }))
+            .filter(|request| matches!(request.kind, RequestKind::Prompt { .. }))
             .peekable();
         prompts.peek().is_some() && prompts.all(|request| request.handed_over)
     }
@@ -597,8 +602,8 @@ impl CarriedConversation {
 
     /// Creates a request of the bridge itself: its id, and its line.
     fn request(&mut self, method: &str, params: &impl serde::Serialize) -> (String, Bytes) {
-        self.made += 1;
-        let id = json!(format!("{}/{}", self.name, self.made));
+        self.own_requests += 1;
+        let id = json!(format!("{}/{}", self.name, self.own_requests));
         let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
         (id.to_string(), line.to_string().into())
     }
@@ -672,7 +677,7 @@ impl CarriedConversation {
     pub(super) fn load(&mut self, session: &str) -> (String, Bytes) {
         let open = self.sessions.get(session);
         let mut params = open.map(|open| open.params.clone()).unwrap_or_default();
-        if open.is_some_and(|open| open.fresh.is_some()) {
+        if open.is_some_and(|open| open.unstored_choices.is_some()) {
             with_own(&mut params, UNPROMPTED, true);
         }
         self.request("session/load", &params)
@@ -681,12 +686,12 @@ impl CarriedConversation {
     /// Creates the requests that repeat the choices in a session that is not stored: their ids, and
     /// their lines.
     pub(super) fn choices(&mut self, session: &str) -> Vec<(String, Bytes)> {
-        let fresh = self
+        let unstored_choices = self
             .sessions
             .get(session)
-            .and_then(|open| open.fresh.clone())
+            .and_then(|open| open.unstored_choices.clone())
             .unwrap_or_default();
-        fresh
+        unstored_choices
             .into_iter()
             .map(|(method, choice)| self.request(&method, &choice))
             .collect()
@@ -701,14 +706,14 @@ impl CarriedConversation {
 
     /// Returns whether a prompt of a session is unanswered.
     pub(super) fn is_waiting(&self, id: &str) -> bool {
-        let about = |request: &ClientRequest| matches!(&request.about, RequestKind::Prompt { session, .. } if session == id);
-        self.unanswered.iter().any(about)
+        let is_prompt = |request: &ClientRequest| matches!(&request.kind, RequestKind::Prompt { session, .. } if session == id);
+        self.unanswered.iter().any(is_prompt)
     }
 
     /// Returns the updates of a loaded session, and of its subagents, that the client has not seen.
     /// They can only belong to the last turn. No update is returned for a session in which the
     /// client was shown nothing, because it is unknown which part it missed.
-    pub(super) fn missed(&self, replay: Vec<Bytes>) -> Vec<Bytes> {
+    pub(super) fn missed_updates(&self, replay: Vec<Bytes>) -> Vec<Bytes> {
         let mut counts: HashMap<(String, String), usize> = HashMap::new();
         let mut missed: Vec<(String, Bytes)> = Vec::new();
         for line in replay {
@@ -760,7 +765,7 @@ impl CarriedConversation {
     /// there are none, a message in the session.
     pub(super) fn give_up(&mut self, id: &str, why: &str) -> Vec<Bytes> {
         self.forget(id);
-        let is_lost = |request: &mut ClientRequest| matches!(&request.about, RequestKind::Prompt { session, .. } if session == id);
+        let is_lost = |request: &mut ClientRequest| matches!(&request.kind, RequestKind::Prompt { session, .. } if session == id);
         let error = format!("the server was lost, and session {id} cannot be opened: {why}");
         let failure = RpcError::internal(&error);
         let mut lines: Vec<Bytes> = self
@@ -787,13 +792,15 @@ impl CarriedConversation {
     /// commands that may have been carried out, because they must not run twice.
     pub(super) fn lines_to_resend(&mut self) -> (Vec<Bytes>, Vec<Bytes>) {
         let mut sent = Vec::new();
-        let settled = |request: &mut ClientRequest| match &request.about {
+        let ends_here = |request: &mut ClientRequest| match &request.kind {
             RequestKind::Prompt {
                 cancelled,
                 is_builtin,
                 ..
             } => {
-                *cancelled || (*is_builtin && !request.handed_over) || request.asked >= MAX_SERVERS
+                *cancelled
+                    || (*is_builtin && !request.handed_over)
+                    || request.attempts >= MAX_SERVERS
             }
             _ => false,
         };
@@ -801,8 +808,8 @@ impl CarriedConversation {
             "the server was lost while it carried this out; check what it did before you send it again",
         );
         let mut responses = Vec::new();
-        for request in self.unanswered.extract_if(.., settled) {
-            responses.push(match request.about {
+        for request in self.unanswered.extract_if(.., ends_here) {
+            responses.push(match request.kind {
                 RequestKind::Prompt { session, cancelled: true, .. } => {
                     // The next server may run the turn already.
                     sent.push(
@@ -816,8 +823,8 @@ impl CarriedConversation {
         let mut sent: Vec<Bytes> = sent.iter().map(|line| line.to_string().into()).collect();
         for request in &mut self.unanswered {
             request.handed_over = false;
-            request.asked += 1;
-            if let RequestKind::Prompt { session, .. } = &request.about
+            request.attempts += 1;
+            if let RequestKind::Prompt { session, .. } = &request.kind
                 && let Some(last) = self.last.get(session)
             {
                 self.repeated
@@ -890,7 +897,7 @@ mod tests {
         )
     }
 
-    fn words(id: &str, text: &str) -> Bytes {
+    fn message_chunk(id: &str, text: &str) -> Bytes {
         update(
             &json!({ "sessionUpdate": "agent_message_chunk", "messageId": id, "content": { "type": "text", "text": text } }),
         )
@@ -901,112 +908,136 @@ mod tests {
     }
 
     /// Returns a conversation with an open session and a prompt.
-    fn begun() -> CarriedConversation {
-        let mut talk = CarriedConversation::new("n".into());
+    fn conversation_with_prompt() -> CarriedConversation {
+        let mut conversation = CarriedConversation::new("n".into());
         let messages = [
             json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": { "protocolVersion": 1, "clientInfo": {} } }),
             json!({ "jsonrpc": "2.0", "id": 1, "method": "session/new", "params": { "cwd": "/w", "mcpServers": [] } }),
         ];
         for message in &messages {
-            assert_eq!(talk.on_client_line(line(message)), Some(line(message)));
+            assert_eq!(
+                conversation.on_client_line(line(message)),
+                Some(line(message))
+            );
         }
-        assert!(!talk.can_move());
-        talk.on_server_line(line(
-            &json!({ "jsonrpc": "2.0", "id": 0, "result": { "protocolVersion": 1 } }),
-        ))
-        .unwrap();
-        talk.on_server_line(line(
-            &json!({ "jsonrpc": "2.0", "id": 1, "result": { "sessionId": "s" } }),
-        ))
-        .unwrap();
+        assert!(!conversation.can_move());
+        conversation
+            .on_server_line(line(
+                &json!({ "jsonrpc": "2.0", "id": 0, "result": { "protocolVersion": 1 } }),
+            ))
+            .unwrap();
+        conversation
+            .on_server_line(line(
+                &json!({ "jsonrpc": "2.0", "id": 1, "result": { "sessionId": "s" } }),
+            ))
+            .unwrap();
         let prompt = json!({ "jsonrpc": "2.0", "id": 2, "method": "session/prompt",
             "params": { "sessionId": "s", "prompt": [], "_meta": { "theirs": 1.0 } } });
-        let sent = text(&talk.on_client_line(line(&prompt)).unwrap());
+        let sent = text(&conversation.on_client_line(line(&prompt)).unwrap());
         assert_eq!(
             sent["params"]["_meta"],
             json!({ "theirs": 1.0, "adjutant": { "idempotencyKey": "n-1" } })
         );
-        talk
+        conversation
     }
 
     #[test]
     fn repeated_answer_is_shown_once() {
-        let mut talk = begun();
-        talk.on_server_line(words("p", "Once up")).unwrap();
-        talk.leave();
+        let mut conversation = conversation_with_prompt();
+        conversation
+            .on_server_line(message_chunk("p", "Once up"))
+            .unwrap();
+        conversation.leave();
         // The store has more of the answer than was shown.
-        for line in talk.missed(vec![
-            words("p", "Once upon"),
-            words("p-fault", "(interrupted)"),
+        for line in conversation.missed_updates(vec![
+            message_chunk("p", "Once upon"),
+            message_chunk("p-fault", "(interrupted)"),
         ]) {
-            talk.on_server_line(line).unwrap();
+            conversation.on_server_line(line).unwrap();
         }
-        talk.lines_to_resend();
-        assert_eq!(talk.on_server_line(words("q", "Once ")), None);
-        let shown =
-            text(&talk.on_server_line(words("q", "upon a time")).unwrap())["params"]["update"]
-                .clone();
+        conversation.lines_to_resend();
+        assert_eq!(
+            conversation.on_server_line(message_chunk("q", "Once ")),
+            None
+        );
+        let shown = text(
+            &conversation
+                .on_server_line(message_chunk("q", "upon a time"))
+                .unwrap(),
+        )["params"]["update"]
+            .clone();
         assert_eq!(
             (&shown["messageId"], &shown["content"]["text"]),
             (&json!("p"), &json!(" a time"))
         );
         // The answer is repeated again, and another one follows.
-        talk.leave();
-        talk.lines_to_resend();
-        assert_eq!(talk.on_server_line(words("r", "Once upon a time")), None);
-        let shown =
-            text(&talk.on_server_line(words("r", ", long ago")).unwrap())["params"]["update"]
-                .clone();
+        conversation.leave();
+        conversation.lines_to_resend();
+        assert_eq!(
+            conversation.on_server_line(message_chunk("r", "Once upon a time")),
+            None
+        );
+        let shown = text(
+            &conversation
+                .on_server_line(message_chunk("r", ", long ago"))
+                .unwrap(),
+        )["params"]["update"]
+            .clone();
         assert_eq!(
             (&shown["messageId"], &shown["content"]["text"]),
             (&json!("p"), &json!(", long ago"))
         );
         let call = call("tool_call", "c", "pending");
-        assert_eq!(talk.on_server_line(call.clone()), Some(call));
+        assert_eq!(conversation.on_server_line(call.clone()), Some(call));
         assert_eq!(
-            talk.on_server_line(words("s", "Once upon")),
-            Some(words("s", "Once upon"))
+            conversation.on_server_line(message_chunk("s", "Once upon")),
+            Some(message_chunk("s", "Once upon"))
         );
     }
 
     #[test]
     fn unanswered_requests_are_sent_again() {
-        let mut talk = begun();
-        talk.on_server_line(words("p", "Hello")).unwrap();
+        let mut conversation = conversation_with_prompt();
+        conversation
+            .on_server_line(message_chunk("p", "Hello"))
+            .unwrap();
         let question = json!({ "jsonrpc": "2.0", "id": 0, "method": "session/request_permission", "params": {} });
-        assert_eq!(talk.on_server_line(line(&question)), Some(line(&question)));
-        assert!(talk.can_move());
-        let cancellations = talk.leave();
+        assert_eq!(
+            conversation.on_server_line(line(&question)),
+            Some(line(&question))
+        );
+        assert!(conversation.can_move());
+        let cancellations = conversation.leave();
         assert_eq!(
             cancellations.iter().map(text).collect::<Vec<_>>()[0]["params"],
             json!({ "requestId": 0 })
         );
         // A late answer to the old question is dropped.
         assert_eq!(
-            talk.on_client_line(line(&json!({ "jsonrpc": "2.0", "id": 0, "result": {} }))),
+            conversation.on_client_line(line(&json!({ "jsonrpc": "2.0", "id": 0, "result": {} }))),
             None
         );
-        let (id, hello) = talk.introduction();
+        let (id, hello) = conversation.introduction();
         assert_eq!(
             (id, text(&hello)["params"]["protocolVersion"].clone()),
             ("\"n/1\"".to_owned(), json!(1))
         );
-        assert_eq!(talk.sessions(), ["s"]);
-        let (_, load) = talk.load("s");
+        assert_eq!(conversation.sessions(), ["s"]);
+        let (_, load) = conversation.load("s");
         assert_eq!(
             text(&load)["params"],
             json!({ "sessionId": "s", "cwd": "/w", "mcpServers": [] })
         );
-        let (again, responses) = talk.lines_to_resend();
+        let (again, responses) = conversation.lines_to_resend();
         assert_eq!((again.len(), responses.len()), (1, 0));
         assert_eq!(
             text(&again[0])["params"]["_meta"]["adjutant"]["idempotencyKey"],
             "n-1"
         );
         // The next server's questions get ids of their own, which are mapped back in the answers.
-        let asked = talk.on_server_line(line(&question)).unwrap();
-        assert_eq!(text(&asked)["id"], "1:0");
-        let answer = talk
+        let renamed = conversation.on_server_line(line(&question)).unwrap();
+        assert_eq!(text(&renamed)["id"], "1:0");
+        let answer = conversation
             .on_client_line(line(
                 &json!({ "jsonrpc": "2.0", "id": "1:0", "result": {} }),
             ))
@@ -1014,13 +1045,13 @@ mod tests {
         assert_eq!(text(&answer)["id"], 0);
         let done =
             line(&json!({ "jsonrpc": "2.0", "id": 2, "result": { "stopReason": "end_turn" } }));
-        assert_eq!(talk.on_server_line(done.clone()), Some(done));
-        assert_eq!(talk.lines_to_resend().0, Vec::<Bytes>::new());
+        assert_eq!(conversation.on_server_line(done.clone()), Some(done));
+        assert_eq!(conversation.lines_to_resend().0, Vec::<Bytes>::new());
     }
 
     #[test]
     fn endpoints_are_set_again() {
-        let mut talk = begun();
+        let mut conversation = conversation_with_prompt();
         let request = |id: u64, method: &str, params: Value| {
             line(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))
         };
@@ -1032,17 +1063,17 @@ mod tests {
             request(5, "providers/disable", disable("b")),
             request(6, "providers/disable", disable("a")),
         ] {
-            assert_eq!(talk.on_client_line(change.clone()), Some(change));
+            assert_eq!(conversation.on_client_line(change.clone()), Some(change));
         }
         let done = |id: u64| json!({ "jsonrpc": "2.0", "id": id, "result": {} });
         let refused =
             json!({ "jsonrpc": "2.0", "id": 6, "error": { "code": -32602, "message": "no" } });
         // The later of two changes may be answered first.
         for answer in [done(4), done(3), done(5), refused] {
-            talk.on_server_line(line(&answer)).unwrap();
+            conversation.on_server_line(line(&answer)).unwrap();
         }
-        talk.leave();
-        let again: Vec<Value> = talk
+        conversation.leave();
+        let again: Vec<Value> = conversation
             .endpoints()
             .iter()
             .map(|(_, (_, line))| text(line))
@@ -1056,37 +1087,42 @@ mod tests {
 
     #[test]
     fn keys_and_logins_of_the_next_server_are_reported() {
-        let mut talk = begun();
-        assert_eq!(talk.accounts(), None, "the client has not asked");
-        let asked = json!({ "jsonrpc": "2.0", "id": 3, "method": "auth/status", "params": {} });
-        talk.on_client_line(line(&asked)).unwrap();
+        let mut conversation = conversation_with_prompt();
+        assert_eq!(conversation.accounts(), None, "the client has not asked");
+        let request = json!({ "jsonrpc": "2.0", "id": 3, "method": "auth/status", "params": {} });
+        conversation.on_client_line(line(&request)).unwrap();
         let state =
             |label: &str| json!({ "state": "authenticated", "accounts": [{ "label": label }] });
         let answer = json!({ "jsonrpc": "2.0", "id": 3, "result": state("a") });
-        talk.on_server_line(line(&answer)).unwrap();
-        talk.leave();
-        let (_, again) = talk.accounts().unwrap();
+        conversation.on_server_line(line(&answer)).unwrap();
+        conversation.leave();
+        let (_, again) = conversation.accounts().unwrap();
         assert_eq!(text(&again)["method"], "auth/status");
-        assert_eq!(talk.other_accounts(&state("a").to_string()), None);
-        let told = talk.other_accounts(&state("b").to_string()).unwrap();
-        assert_eq!(text(&told)["method"], "auth/status_update");
-        assert_eq!(text(&told)["params"], state("b"));
+        assert_eq!(conversation.other_accounts(&state("a").to_string()), None);
+        let update = conversation
+            .other_accounts(&state("b").to_string())
+            .unwrap();
+        assert_eq!(text(&update)["method"], "auth/status_update");
+        assert_eq!(text(&update)["params"], state("b"));
         let update =
             json!({ "jsonrpc": "2.0", "method": "auth/status_update", "params": state("c") });
-        assert_eq!(talk.on_server_line(line(&update)), Some(line(&update)));
-        assert_eq!(talk.other_accounts(&state("c").to_string()), None);
+        assert_eq!(
+            conversation.on_server_line(line(&update)),
+            Some(line(&update))
+        );
+        assert_eq!(conversation.other_accounts(&state("c").to_string()), None);
     }
 
     #[test]
     fn updates_seen_before_are_not_shown_again() {
-        let mut talk = begun();
+        let mut conversation = conversation_with_prompt();
         for seen in [
-            words("a", "Hé"),
-            words("a", "llo"),
+            message_chunk("a", "Hé"),
+            message_chunk("a", "llo"),
             call("tool_call", "c", "pending"),
             call("tool_call", "d", "completed"),
         ] {
-            talk.on_server_line(seen).unwrap();
+            conversation.on_server_line(seen).unwrap();
         }
         let mine = || {
             update(
@@ -1095,16 +1131,16 @@ mod tests {
         };
         let replay = vec![
             mine(),
-            words("old", "Before."),
+            message_chunk("old", "Before."),
             mine(),
-            words("a", "Héllo, you"),
+            message_chunk("a", "Héllo, you"),
             call("tool_call", "c", "completed"),
             call("tool_call", "d", "completed"),
             call("tool_call", "e", "completed"),
-            words("b", "Bye."),
+            message_chunk("b", "Bye."),
         ];
-        let missed: Vec<Value> = talk
-            .missed(replay)
+        let missed: Vec<Value> = conversation
+            .missed_updates(replay)
             .iter()
             .map(|line| text(line)["params"]["update"].clone())
             .collect();
@@ -1126,32 +1162,33 @@ mod tests {
         ];
         assert_eq!(seen, wanted);
         assert_eq!(
-            begun().missed(vec![mine(), words("old", "Before.")]),
+            conversation_with_prompt()
+                .missed_updates(vec![mine(), message_chunk("old", "Before.")]),
             Vec::<Bytes>::new()
         );
     }
 
     #[test]
     fn handed_over_prompt_is_not_answered_yet() {
-        let mut talk = begun();
+        let mut conversation = conversation_with_prompt();
         let moved = json!({ "jsonrpc": "2.0", "id": 2, "result":
             { "stopReason": "cancelled", "_meta": { "adjutant": { "handedOver": true } } } });
-        assert!(!talk.is_sent_away());
-        assert_eq!(talk.on_server_line(line(&moved)), None);
-        assert!(talk.is_sent_away());
-        talk.leave();
-        assert_eq!(talk.lines_to_resend().0.len(), 1);
-        assert!(!talk.is_sent_away());
+        assert!(!conversation.has_handed_over_prompts());
+        assert_eq!(conversation.on_server_line(line(&moved)), None);
+        assert!(conversation.has_handed_over_prompts());
+        conversation.leave();
+        assert_eq!(conversation.lines_to_resend().0.len(), 1);
+        assert!(!conversation.has_handed_over_prompts());
         let refused = json!({ "jsonrpc": "2.0", "id": 2, "error": { "code": -32603, "message": "It stops.", "data":
             { "adjutant": { "handedOver": true } } } });
-        assert_eq!(talk.on_server_line(line(&refused)), None);
-        assert!(talk.is_sent_away());
+        assert_eq!(conversation.on_server_line(line(&refused)), None);
+        assert!(conversation.has_handed_over_prompts());
         // The user has cancelled it in the meantime.
-        talk.on_client_line(line(
+        conversation.on_client_line(line(
             &json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": "s" } }),
         ))
         .unwrap();
-        let (again, responses) = talk.lines_to_resend();
+        let (again, responses) = conversation.lines_to_resend();
         assert_eq!(text(&again[0])["method"], "session/cancel");
         assert_eq!(
             (again.len(), text(&responses[0])),
@@ -1161,11 +1198,11 @@ mod tests {
             )
         );
         // It is unknown whether a built-in command was carried out.
-        let mut talk = begun();
+        let mut conversation = conversation_with_prompt();
         let undo = json!({ "jsonrpc": "2.0", "id": 3, "method": "session/prompt", "params":
             { "sessionId": "s", "prompt": [{ "type": "text", "text": "/undo" }] } });
-        talk.on_client_line(line(&undo)).unwrap();
-        let (again, responses) = talk.lines_to_resend();
+        conversation.on_client_line(line(&undo)).unwrap();
+        let (again, responses) = conversation.lines_to_resend();
         assert_eq!(
             (again.len(), text(&responses[0])["id"].clone()),
             (1, json!(3))
@@ -1176,7 +1213,7 @@ mod tests {
                 .contains("before you send it again"),
             "{responses:?}"
         );
-        let mut given_up = begun();
+        let mut given_up = conversation_with_prompt();
         let lost = given_up.give_up("s", "it is gone");
         assert!(
             text(&lost[0])["error"].to_string().contains("it is gone"),
@@ -1192,7 +1229,7 @@ mod tests {
                 &json!("The server was lost, and session s cannot be opened: it is gone.\n\n")
             )
         );
-        let ended = begun().end("no server answers");
+        let ended = conversation_with_prompt().end("no server answers");
         assert_eq!(
             (ended.len(), &text(&ended[0])["error"]["data"]["details"]),
             (1, &json!("no server answers"))

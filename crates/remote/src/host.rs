@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use super::admission::{Admission, Identity};
 use super::budget::MessageBudget;
-use super::slots::{Counted, SocketSlot};
+use super::slots::{CountedItem, SocketSlot};
 use super::watch::Watch;
 use super::{InFlightEnd, serve_until};
 use acp_server::detached::{Hosted, Liveness, UserLimits};
@@ -124,7 +124,7 @@ impl Host {
         let user = self.user(identity.user.as_deref());
         let places = self.places(&user)?;
         self.opened.fetch_add(1, Ordering::Relaxed);
-        let (outbox, outgoing) = Outbox::pulled();
+        let (outbox, outgoing) = Outbox::without_thread();
         let (lines, input) = mpsc::channel(4);
         let peer = Peer::new(outbox);
         let ended = self.ended.child_token();
@@ -194,7 +194,7 @@ impl Host {
     }
 
     /// Counts one more connection, of the process and of its user.
-    fn places(&self, user: &ServedUser) -> Result<[Counted; 2], String> {
+    fn places(&self, user: &ServedUser) -> Result<[CountedItem; 2], String> {
         let limits = &self.settings.limits;
         let full = |most: usize, whose: &str| {
             self.refused.fetch_add(1, Ordering::Relaxed);
@@ -203,9 +203,9 @@ impl Host {
         if self.draining.is_cancelled() {
             return Err("this server is about to stop".into());
         }
-        let all = Counted::one(&self.connections, limits.connections);
+        let all = CountedItem::try_count(&self.connections, limits.connections);
         let all = all.ok_or_else(|| full(limits.connections, "this server"))?;
-        let own = Counted::one(&user.connections, limits.user_connections);
+        let own = CountedItem::try_count(&user.connections, limits.user_connections);
         let own = own.ok_or_else(|| full(limits.user_connections, "the user"))?;
         Ok([all, own])
     }
@@ -222,7 +222,7 @@ impl Host {
 
     /// Returns a place for a socket, or `None` if the maximum is reached.
     pub fn socket(&self) -> Option<SocketSlot> {
-        let slot = Counted::one(&self.sockets, self.max_sockets)?;
+        let slot = CountedItem::try_count(&self.sockets, self.max_sockets)?;
         Some(Arc::new(slot))
     }
 
@@ -305,7 +305,7 @@ impl Host {
     /// Ends all turns at their next step.
     pub fn leave(&self) {
         for user in self.users() {
-            user.sessions.leaving.cancel();
+            user.sessions.exit_requested.cancel();
         }
     }
 

@@ -50,8 +50,8 @@ const GRACE: Duration = Duration::from_secs(2);
 pub enum InFlightEnd<'a> {
     /// They have a grace period to end in.
     Land,
-    /// They continue, and are shown on another connection; their client gets no reply. If this
-    /// token is cancelled, they have a grace period instead.
+    /// They continue, and are shown on another connection; their client gets no reply. If this token
+    /// is cancelled, they have a grace period instead.
     GoOn(&'a CancellationToken),
 }
 
@@ -83,7 +83,7 @@ pub async fn serve_until(
             () = ended.cancelled() => break,
             Some(done) = flight.tasks.join_next_with_id(), if !flight.tasks.is_empty() => flight.landed(done, outbox),
             line = lines.recv() => match line {
-                Some(line) => one(table, peer, &mut flight, &line),
+                Some(line) => handle_line(table, peer, &mut flight, &line),
                 None => break,
             },
         }
@@ -124,7 +124,7 @@ async fn close(outbox: &Outbox) {
     }
 }
 
-fn one(table: &impl Router, peer: &Peer, flight: &mut InFlight, line: &Line) {
+fn handle_line(table: &impl Router, peer: &Peer, flight: &mut InFlight, line: &Line) {
     let outbox = peer.outbox();
     let read = match line {
         Line::Text(bytes) => match std::str::from_utf8(bytes) {

@@ -105,13 +105,13 @@ impl Drop for Availability {
 }
 
 /// The events of this process on their way to readers.
-pub struct Offer {
+pub struct EventOffer {
     tasks: TaskTracker,
     /// Cancelled when no more events will come.
     ended: CancellationToken,
 }
 
-impl Offer {
+impl EventOffer {
     /// Serves the events to every reader of this user. Readers that run already receive each event
     /// from now on. Without a socket there are no readers, which is only logged.
     pub fn start(bus: &EventBus, environment: &Environment) -> Self {
@@ -135,7 +135,7 @@ impl Offer {
             let events = bus.subscribe(EventFilter::default());
             base::task::spawn_in(
                 &offer.tasks,
-                greet(events, reader.clone(), offer.ended.clone()),
+                connect_to_reader(events, reader.clone(), offer.ended.clone()),
             );
         }
         let access = ReaderAccess {
@@ -172,7 +172,7 @@ struct ReaderAccess {
 }
 
 /// Calls a reader that was there before this process.
-async fn greet(events: Subscription, reader: PathBuf, ended: CancellationToken) {
+async fn connect_to_reader(events: Subscription, reader: PathBuf, ended: CancellationToken) {
     let called = async {
         let (_held, path) = reachable(&reader)?;
         UnixStream::connect(path).await

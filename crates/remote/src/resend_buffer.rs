@@ -21,7 +21,7 @@ pub struct MessageTally {
     /// Whether both sides count messages.
     pub counts: bool,
     /// The number of messages received.
-    pub heard: u64,
+    pub received: u64,
     /// The bytes received since the last acknowledgement.
     unacknowledged: usize,
     /// The number of messages in the last acknowledgement.
@@ -42,10 +42,10 @@ impl MessageTally {
     }
 
     /// Counts a received message. Returns whether an acknowledgement is due.
-    pub fn hear(&mut self, bytes: usize) -> bool {
-        self.heard += 1;
+    pub fn record_received(&mut self, bytes: usize) -> bool {
+        self.received += 1;
         self.unacknowledged += bytes;
-        let many = self.heard - self.acknowledged >= ACKNOWLEDGE_EVERY_MESSAGES;
+        let many = self.received - self.acknowledged >= ACKNOWLEDGE_EVERY_MESSAGES;
         self.counts && (many || self.unacknowledged >= ACKNOWLEDGE_EVERY_BYTES)
     }
 
@@ -58,7 +58,7 @@ impl MessageTally {
     }
 
     /// Drops the first `count` messages, which the other side has received.
-    pub fn arrived(&mut self, count: u64) {
+    pub fn acknowledge(&mut self, count: u64) {
         while self.first < count
             && let Some(message) = self.unconfirmed.pop_front()
         {
@@ -74,7 +74,7 @@ impl MessageTally {
         if count < self.first || count > sent {
             return None;
         }
-        self.arrived(count);
+        self.acknowledge(count);
         Some(self.unconfirmed.iter().cloned().collect())
     }
 
@@ -83,13 +83,13 @@ impl MessageTally {
         self.bytes > MAX_UNACKNOWLEDGED_BYTES
     }
 
-    /// Returns the payload of a ping, an acknowledgement: eight bytes, `heard` in network byte
+    /// Returns the payload of a ping, an acknowledgement: eight bytes, `received` in network byte
     /// order; empty if messages are not counted.
     pub fn ping(&mut self) -> Bytes {
         self.unacknowledged = 0;
-        self.acknowledged = self.heard;
+        self.acknowledged = self.received;
         if self.counts {
-            Bytes::copy_from_slice(&self.heard.to_be_bytes())
+            Bytes::copy_from_slice(&self.received.to_be_bytes())
         } else {
             Bytes::new()
         }
@@ -100,7 +100,7 @@ impl MessageTally {
         if let Ok(count) = <[u8; 8]>::try_from(payload)
             && self.counts
         {
-            self.arrived(u64::from_be_bytes(count));
+            self.acknowledge(u64::from_be_bytes(count));
         }
     }
 }
@@ -137,10 +137,12 @@ mod tests {
         assert!(tally.is_full());
         // An acknowledgement is due after enough bytes or messages.
         let mut hearing = MessageTally::counting();
-        assert!(!hearing.hear(ACKNOWLEDGE_EVERY_BYTES - 1) && hearing.hear(1));
+        assert!(
+            !hearing.record_received(ACKNOWLEDGE_EVERY_BYTES - 1) && hearing.record_received(1)
+        );
         assert_eq!(hearing.ping(), Bytes::copy_from_slice(&2_u64.to_be_bytes()));
         let due: usize = (0..ACKNOWLEDGE_EVERY_MESSAGES)
-            .map(|_| usize::from(hearing.hear(1)))
+            .map(|_| usize::from(hearing.record_received(1)))
             .sum();
         assert_eq!(due, 1);
         // A tally that does not count stores nothing.

@@ -12,13 +12,13 @@ use super::host::Host;
 use super::reply::{ResponseBody, plain};
 use super::resend_buffer::{MessageTally, ResumableConnection};
 use super::resume::{RECEIVED, Resumables};
-use super::streams::{CONNECTION_ID, Profiles};
+use super::streams::{CONNECTION_ID, HttpConnections};
 use super::{watch, websocket};
 
 /// The state shared by all requests to a serving process.
 pub struct RouterState {
     pub host: Arc<Host>,
-    profiles: Arc<Profiles>,
+    http_connections: Arc<HttpConnections>,
     resumables: Arc<Resumables>,
 }
 
@@ -27,7 +27,7 @@ impl RouterState {
     pub fn new(host: Arc<Host>) -> Arc<Self> {
         Arc::new(Self {
             host,
-            profiles: Arc::default(),
+            http_connections: Arc::default(),
             resumables: Arc::default(),
         })
     }
@@ -40,7 +40,7 @@ pub async fn answer(
     caller: Arc<Caller>,
 ) -> Response<ResponseBody> {
     let host = &router.host;
-    let profiles = &router.profiles;
+    let http_connections = &router.http_connections;
     let (head, body) = request.into_parts();
     let path = head.uri.path();
     // Checked even if no credentials are required: a web page must not learn what runs on this
@@ -91,14 +91,14 @@ pub async fn answer(
         (&Method::GET, _) if head.headers.contains_key(UPGRADE) => {
             upgrade(&router, Request::from_parts(head, body), identity, caller).await
         }
-        (&Method::GET, _) => profiles.get(&head, &identity),
+        (&Method::GET, _) => http_connections.get(&head, &identity),
         (&Method::POST, _) => {
-            profiles
+            http_connections
                 .clone()
                 .post(host, Request::from_parts(head, body), identity)
                 .await
         }
-        (&Method::DELETE, _) => profiles.delete(&head.headers, &identity),
+        (&Method::DELETE, _) => http_connections.delete(&head.headers, &identity),
         _ => plain(
             StatusCode::METHOD_NOT_ALLOWED,
             "only GET, POST and DELETE are supported here",
@@ -175,7 +175,7 @@ async fn upgrade(
         headers.insert(CONNECTION_ID, id);
     }
     if thread.tally.counts {
-        headers.insert(RECEIVED, thread.tally.heard.into());
+        headers.insert(RECEIVED, thread.tally.received.into());
     }
     let limits = (host.settings.limits.message_bytes, host.settings.grace);
     let resumables = router.resumables.clone();

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A counted item. Dropping it decrements the counter.
 #[derive(Debug)]
-pub struct Counted(Arc<AtomicUsize>);
+pub struct CountedItem(Arc<AtomicUsize>);
 
-impl Counted {
+impl CountedItem {
     /// Counts one more item, unless the maximum `most` is reached.
-    pub fn one(all: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
+    pub fn try_count(all: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
         let counted = all.try_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
             (n < most).then_some(n + 1)
         });
@@ -17,11 +17,11 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedItem {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// The slot of an open socket. The socket is counted until the last clone is dropped.
-pub type SocketSlot = Arc<Counted>;
+pub type SocketSlot = Arc<CountedItem>;

@@ -49,16 +49,16 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The connections over plain HTTP.
 #[derive(Default)]
-pub struct Profiles {
+pub struct HttpConnections {
     // A std mutex around a map: a leaf lock, never held across an await.
-    open: Mutex<HashMap<String, Arc<Profile>>>,
+    open: Mutex<HashMap<String, Arc<HttpConnection>>>,
 }
 
 /// The status and the reason of a refused request; the reason is for the author of the client.
 type RefusedRequest = (StatusCode, &'static str);
 
 /// A connection that consists of requests and streams.
-struct Profile {
+struct HttpConnection {
     identity: Identity,
     lines: mpsc::Sender<Line>,
     // A leaf lock too, around the queues.
@@ -67,17 +67,17 @@ struct Profile {
     read: Notify,
     ended: CancellationToken,
     /// Cancelled when no more messages will follow.
-    over: CancellationToken,
+    output_ended: CancellationToken,
     liveness: Arc<Liveness>,
 }
 
-impl Profiles {
+impl HttpConnections {
     /// Returns the connection that the headers name.
     fn find(
         &self,
         headers: &HeaderMap,
         identity: &Identity,
-    ) -> Result<(String, Arc<Profile>), RefusedRequest> {
+    ) -> Result<(String, Arc<HttpConnection>), RefusedRequest> {
         let id = text(headers, CONNECTION_ID);
         let id = id.ok_or((
             StatusCode::BAD_REQUEST,
@@ -98,9 +98,9 @@ impl Profiles {
     pub fn delete(&self, headers: &HeaderMap, identity: &Identity) -> Response<ResponseBody> {
         match self.find(headers, identity) {
             Err((status, why)) => plain(status, why),
-            Ok((id, profile)) => {
+            Ok((id, connection)) => {
                 locked(&self.open).remove(&id);
-                profile.ended.cancel();
+                connection.ended.cancel();
                 plain(StatusCode::ACCEPTED, "")
             }
         }
@@ -145,7 +145,7 @@ impl Profiles {
             let id = shape.id.map(|id| id.get().to_owned());
             return self.begin(host, identity, body, id).await;
         }
-        let (_, profile) = match self.find(&head.headers, &identity) {
+        let (_, connection) = match self.find(&head.headers, &identity) {
             Ok(found) => found,
             Err((status, why)) => return plain(status, why),
         };
@@ -154,9 +154,9 @@ impl Profiles {
             Err(why) => return plain(StatusCode::BAD_REQUEST, why),
         };
         if let Some(shape) = Shape::of(&line) {
-            locked(&profile.boxes).record_message(&shape);
+            locked(&connection.boxes).record_message(&shape);
         }
-        match profile.lines.send(Line::Text(line)).await {
+        match connection.lines.send(Line::Text(line)).await {
             Ok(()) => plain(StatusCode::ACCEPTED, ""),
             Err(_) => plain(
                 StatusCode::NOT_FOUND,
@@ -220,22 +220,22 @@ impl Profiles {
             // A connection begins only with a successful handshake.
             return json(StatusCode::OK, answer.into());
         }
-        let profile = Arc::new(Profile {
+        let connection = Arc::new(HttpConnection {
             identity,
             lines,
             boxes: Mutex::default(),
             read: Notify::new(),
             ended,
-            over: CancellationToken::new(),
+            output_ended: CancellationToken::new(),
             liveness,
         });
-        locked(&self.open).insert(name.clone(), profile.clone());
+        locked(&self.open).insert(name.clone(), connection.clone());
         let this = self.clone();
         let key = name.clone();
         base::task::spawn(async move {
-            profile.route(outgoing, rest).await;
-            profile.ended.cancel();
-            profile.over.cancel();
+            connection.route(outgoing, rest).await;
+            connection.ended.cancel();
+            connection.output_ended.cancel();
             locked(&this.open).remove(&key);
         });
         let mut response = json(StatusCode::OK, answer.into());
@@ -260,7 +260,7 @@ impl Profiles {
                 "this is a stream of events: accept text/event-stream",
             );
         }
-        let (name, profile) = match self.find(&head.headers, identity) {
+        let (name, connection) = match self.find(&head.headers, identity) {
             Ok(found) => found,
             Err((status, why)) => return plain(status, why),
         };
@@ -277,7 +277,7 @@ impl Profiles {
                 );
             }
         };
-        let read = locked(&profile.boxes).read(&stream, after);
+        let read = locked(&connection.boxes).read(&stream, after);
         let (reader, changed) = match read {
             Ok(reading) => reading,
             Err(ResumeError::NoSession) => {
@@ -289,7 +289,7 @@ impl Profiles {
             }
         };
         let reading = Reading {
-            profile,
+            connection,
             stream: stream.clone(),
             reader,
             changed,
@@ -314,7 +314,7 @@ impl Profiles {
     }
 }
 
-impl Profile {
+impl HttpConnection {
     /// Queues the agent's output on the streams, until the connection ends or has had no reader for
     /// too long.
     async fn route(&self, mut outgoing: OutboxReader, first: Vec<u8>) {
@@ -344,7 +344,7 @@ impl Profile {
         loop {
             self.liveness.asked().await;
             if locked(&self.boxes).are_read() {
-                self.liveness.beat();
+                self.liveness.record_sign_of_life();
             }
         }
     }
@@ -382,7 +382,7 @@ impl Profile {
 
 /// The reader of a stream.
 struct Reading {
-    profile: Arc<Profile>,
+    connection: Arc<HttpConnection>,
     stream: Stream,
     reader: u64,
     changed: Arc<Notify>,
@@ -393,7 +393,7 @@ impl Reading {
     /// Returns the next events, or `None` at the end of the stream.
     async fn next(&mut self) -> Option<Bytes> {
         if !std::mem::replace(&mut self.begun, true) {
-            self.profile.read.notify_waiters();
+            self.connection.read.notify_waiters();
             // The first bytes make proxies forward the response headers.
             return Some(Bytes::from_static(b":\n\n"));
         }
@@ -401,15 +401,15 @@ impl Reading {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            let lines = locked(&self.profile.boxes).take(&self.stream, self.reader)?;
+            let lines = locked(&self.connection.boxes).take(&self.stream, self.reader)?;
             if !lines.is_empty() {
-                self.profile.read.notify_waiters();
+                self.connection.read.notify_waiters();
                 return Some(events(&lines));
             }
             tokio::select! {
                 () = changed => {}
-                () = self.profile.over.cancelled() => {
-                    let last = locked(&self.profile.boxes).take(&self.stream, self.reader)?;
+                () = self.connection.output_ended.cancelled() => {
+                    let last = locked(&self.connection.boxes).take(&self.stream, self.reader)?;
                     return (!last.is_empty()).then(|| events(&last));
                 }
                 () = tokio::time::sleep(KEEP_ALIVE_INTERVAL) => return Some(Bytes::from_static(b":\n\n")), // the interval itself
@@ -420,8 +420,8 @@ impl Reading {
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        locked(&self.profile.boxes).leave(&self.stream, self.reader);
-        self.profile.read.notify_waiters();
+        locked(&self.connection.boxes).leave(&self.stream, self.reader);
+        self.connection.read.notify_waiters();
     }
 }
 

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::admission::{Caller, Identity};
 use super::host::Host;
 use super::reply::{ResponseBody, plain};
-use super::slots::{Counted, SocketSlot};
+use super::slots::{CountedItem, SocketSlot};
 use super::streams::LAST_EVENT_ID;
 use base::id::SessionId;
 use events::bus::{EventFilter, Subscription};
@@ -27,7 +27,7 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// A stream of events that a client reads. It counts as a connection of its user.
 pub struct Watch {
     pub events: Subscription,
-    pub places: [Counted; 2],
+    pub places: [CountedItem; 2],
     pub ended: CancellationToken,
 }
 

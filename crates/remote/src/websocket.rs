@@ -52,7 +52,7 @@ pub fn accept(headers: &HeaderMap) -> Result<HeaderValue, (StatusCode, &'static 
             .iter()
             .filter_map(|value| value.to_str().ok())
             .flat_map(|v| v.split(','));
-        words.any(|one| one.trim().eq_ignore_ascii_case(word))
+        words.any(|token| token.trim().eq_ignore_ascii_case(word))
     };
     if !has(CONNECTION.as_str(), "upgrade") || !has(UPGRADE.as_str(), "websocket") {
         return Err((
@@ -213,7 +213,7 @@ async fn read_messages<T: AsyncRead + AsyncWrite + Unpin>(
     while let Some(message) = stream.next().await {
         unfinished.finish();
         counts.missed.store(0, Ordering::Relaxed);
-        liveness.beat();
+        liveness.record_sign_of_life();
         let text = match message {
             Ok(Message::Text(text)) => Bytes::from(text),
             // Some clients send only binary frames.
@@ -247,7 +247,7 @@ async fn read_messages<T: AsyncRead + AsyncWrite + Unpin>(
         if !text.trim_ascii().is_empty() && lines.send(Line::Text(text)).await.is_err() {
             return End::LEAVING;
         }
-        if locked(&counts.tally).hear(bytes) {
+        if locked(&counts.tally).record_received(bytes) {
             counts.owed.notify_one();
         }
     }

@@ -130,7 +130,7 @@ mod tests {
         let mut policy = SandboxPolicy {
             level: Level::WorkspaceWrite,
             network: true,
-            foreign: false,
+            has_foreign_files: false,
             writable: vec![path("project"), path("no such"), "/dev/shm".into()],
             protected: vec![path("project/.git/hooks"), path("project/.git/none")],
             hidden: vec![],

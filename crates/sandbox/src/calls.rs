@@ -338,11 +338,11 @@ mod linux {
         let program: BpfProgram = filter
             .try_into()
             .map_err(|e: seccompiler::BackendError| refused(&e))?;
-        let instructions = program.into_iter().map(|one| Instruction {
-            code: one.code,
-            jt: one.jt,
-            jf: one.jf,
-            k: one.k,
+        let instructions = program.into_iter().map(|instruction| Instruction {
+            code: instruction.code,
+            jt: instruction.jt,
+            jf: instruction.jf,
+            k: instruction.k,
         });
         Ok(instructions.collect())
     }

@@ -36,7 +36,7 @@ impl LauncherInMemory {
             file: Arc::new(write()?),
         };
         let program = Program::new(launcher.path(), "/", std::collections::BTreeMap::new())
-            .lending(launcher.file.clone());
+            .with_descriptor(launcher.file.clone());
         let ran = program.run(FIRST_START_TIMEOUT).await?;
         // This is how it ends without a command.
         if ran.status.code() != Some(126) {
@@ -50,8 +50,8 @@ impl LauncherInMemory {
         let close = Step::CloseLauncher(self.file.as_raw_fd());
         steps.insert(0, close.to_argument());
         program
-            .behind(self.path(), launcher::arguments(steps))
-            .lending(self.file.clone())
+            .started_by(self.path(), launcher::arguments(steps))
+            .with_descriptor(self.file.clone())
     }
 
     fn path(&self) -> PathBuf {

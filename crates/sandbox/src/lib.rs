@@ -109,7 +109,7 @@ pub struct SandboxPolicy {
     /// Exceptions below `hidden`.
     pub shown: Vec<PathBuf>,
     /// Whether root works with files of other users, and keeps the capabilities for that.
-    pub foreign: bool,
+    pub has_foreign_files: bool,
 }
 
 /// The guarantees of a level, as confirmed by a trial.
@@ -119,17 +119,17 @@ pub struct ProvenSandbox {
     /// The mechanism that enforces them; `None` if there is none.
     pub mechanism: Option<Mechanism>,
     /// Whether the network can be blocked.
-    pub offline: bool,
+    pub blocks_network: bool,
     /// Whether files below a writable directory can be protected, such as control files.
-    pub control: bool,
+    pub protects_control_files: bool,
     /// Whether modes and times of files outside are protected too.
-    pub modes: bool,
+    pub protects_modes: bool,
     /// Whether neither adjutant nor any other process outside can be signalled.
-    pub signals: bool,
+    pub blocks_signals: bool,
     /// Whether Landlock also works inside another mechanism.
-    pub landlock: bool,
+    pub includes_landlock: bool,
     /// Whether writes of a command are reported before they happen.
-    pub reported: bool,
+    pub reports_writes: bool,
     /// Mechanisms that were tried before, with the reasons why they are not used.
     pub failed: Vec<(Mechanism, String)>,
 }
@@ -139,26 +139,26 @@ impl ProvenSandbox {
         Self {
             level,
             mechanism: None,
-            offline: false,
-            control: false,
-            modes: false,
-            signals: false,
-            landlock: false,
-            reported: false,
+            blocks_network: false,
+            protects_control_files: false,
+            protects_modes: false,
+            blocks_signals: false,
+            includes_landlock: false,
+            reports_writes: false,
             failed,
         }
     }
 
     /// Returns whether the sandbox is effective for a command with or without network access.
-    pub fn keeps(&self, network: bool) -> bool {
-        self.mechanism.is_some() && (network || self.offline)
+    pub fn is_effective(&self, network: bool) -> bool {
+        self.mechanism.is_some() && (network || self.blocks_network)
     }
 
     /// Returns whether the sandbox gives all guarantees of its level: it can block the network, and
     /// protects modes of files outside and control files.
-    pub fn is_whole(&self) -> bool {
-        let control = self.control || self.level == Level::ReadOnly;
-        self.mechanism.is_some() && self.offline && self.modes && control
+    pub fn is_complete(&self) -> bool {
+        let control = self.protects_control_files || self.level == Level::ReadOnly;
+        self.mechanism.is_some() && self.blocks_network && self.protects_modes && control
     }
 
     /// Returns one line for users and models: the mechanism, and everything that it does not
@@ -168,19 +168,19 @@ impl ProvenSandbox {
             return "none: commands could do whatever you can do".into();
         };
         let mut text = format!("{}, {}", mechanism.key(), self.level.as_str());
-        text.push_str(match (network, self.offline) {
+        text.push_str(match (network, self.blocks_network) {
             (true, _) if self.level == Level::ReadOnly => ", network open",
             (true, _) => ", network and local services open",
             (false, true) => ", no network",
             (false, false) => ", network open although it should not be",
         });
-        if self.level == Level::WorkspaceWrite && !self.control {
+        if self.level == Level::WorkspaceWrite && !self.protects_control_files {
             text.push_str(", control files not protected");
         }
-        if !self.modes {
+        if !self.protects_modes {
             text.push_str(", permission bits open");
         }
-        if !self.signals {
+        if !self.blocks_signals {
             text.push_str(", signals to other processes open");
         }
         text.push_str(", reads open");
@@ -216,7 +216,8 @@ pub struct Sandbox {
     launcher: OnceCell<Option<LauncherInMemory>>,
     read_only: OnceCell<Arc<ProvenSandbox>>,
     workspace_write: OnceCell<Arc<ProvenSandbox>>,
-    light: OnceCell<Option<Arc<ProvenSandbox>>>,
+    /// The guarantees of Landlock alone, for commands that only read.
+    landlock_only: OnceCell<Option<Arc<ProvenSandbox>>>,
 }
 
 /// The reason why a program is started in a sandbox.
@@ -238,12 +239,12 @@ impl Sandbox {
             launcher: OnceCell::new(),
             read_only: OnceCell::new(),
             workspace_write: OnceCell::new(),
-            light: OnceCell::new(),
+            landlock_only: OnceCell::new(),
         })
     }
 
     /// Returns the guarantees of a level. The first call takes some milliseconds, for a trial.
-    pub async fn held(&self, level: Level) -> Arc<ProvenSandbox> {
+    pub async fn guarantees_of(&self, level: Level) -> Arc<ProvenSandbox> {
         let cell = self.cell(level);
         cell.get_or_init(|| async {
             let proven = probe::probe(self, level).await;
@@ -268,14 +269,14 @@ impl Sandbox {
     /// This is Landlock alone, if it enforces everything that can be enforced on a command that
     /// only reads, because it costs a third of bubblewrap, whose only addition is to hide other
     /// processes. Otherwise it is the read-only level.
-    pub async fn light(&self) -> Arc<ProvenSandbox> {
+    pub async fn read_only_guarantees(&self) -> Arc<ProvenSandbox> {
         let landlock = self
-            .light
+            .landlock_only
             .get_or_init(|| async { probe::landlock(self).await.map(Arc::new) })
             .await;
         match landlock {
             Some(landlock) => landlock.clone(),
-            None => self.held(Level::ReadOnly).await,
+            None => self.guarantees_of(Level::ReadOnly).await,
         }
     }
 
@@ -343,7 +344,11 @@ impl Sandbox {
         observer: Option<Arc<dyn WriteObserver>>,
         program: Program,
     ) -> Result<Program, String> {
-        let observer = if proven.reported { observer } else { None };
+        let observer = if proven.reports_writes {
+            observer
+        } else {
+            None
+        };
         self.wrapped(proven, policy, Purpose::Command, observer, program)
     }
 
@@ -364,7 +369,7 @@ impl Sandbox {
             };
         };
         if proven.mechanism == Some(Mechanism::Seatbelt) {
-            return Ok(program.behind("/usr/bin/sandbox-exec", seatbelt::args(policy)));
+            return Ok(program.started_by("/usr/bin/sandbox-exec", seatbelt::args(policy)));
         }
         self.launched(executable, proven, policy, purpose, observer, program)
     }
@@ -395,9 +400,9 @@ impl Sandbox {
         }
         steps.extend(base::open_files::of_programs().map(Step::LimitFiles));
         if proven.mechanism.is_some() {
-            steps.push(Step::DropCapabilities(policy.foreign));
+            steps.push(Step::DropCapabilities(policy.has_foreign_files));
         }
-        if proven.landlock || proven.mechanism == Some(Mechanism::Landlock) {
+        if proven.includes_landlock || proven.mechanism == Some(Mechanism::Landlock) {
             steps.extend(policy.writable.iter().cloned().map(Step::AllowWrites));
             steps.push(Step::RestrictWrites(read_only));
         }
@@ -407,7 +412,7 @@ impl Sandbox {
                 read_only,
                 network: policy.network,
                 // Landlock restricts tracing to processes that the command itself has started.
-                trace: proven.landlock && !read_only,
+                trace: proven.includes_landlock && !read_only,
             })?);
         }
         match observer {
@@ -430,7 +435,7 @@ impl Sandbox {
             _ => {
                 let subcommand = OsString::from(inside::LAUNCH);
                 let args = std::iter::once(subcommand).chain(launcher::arguments(steps));
-                program.behind(executable, args.collect())
+                program.started_by(executable, args.collect())
             }
         };
         let launched = launched.begins_session();
@@ -438,7 +443,7 @@ impl Sandbox {
             return Ok(launched);
         }
         let bwrap = self.tried_bwrap(&policy.writable)?;
-        let args = bubblewrap::args(policy, can_mount(), proven.landlock);
+        let args = bubblewrap::args(policy, can_mount(), proven.includes_landlock);
         Ok(launched.guarded_by(bwrap, args))
     }
 
@@ -619,18 +624,18 @@ mod tests {
         ProvenSandbox {
             level,
             mechanism,
-            offline: true,
-            control: false,
-            modes: false,
-            signals: true,
-            landlock: true,
-            reported: false,
+            blocks_network: true,
+            protects_control_files: false,
+            protects_modes: false,
+            blocks_signals: true,
+            includes_landlock: true,
+            reports_writes: false,
             failed: vec![],
         }
     }
 
     #[test]
-    fn words_names_everything_unrestricted() {
+    fn description_names_everything_unrestricted() {
         let table = [
             (
                 proven(None),
@@ -645,7 +650,7 @@ mod tests {
             (
                 ProvenSandbox {
                     level: Level::ReadOnly,
-                    modes: true,
+                    protects_modes: true,
                     ..proven(Some(Mechanism::Bubblewrap))
                 },
                 false,
@@ -653,9 +658,9 @@ mod tests {
             ),
             (
                 ProvenSandbox {
-                    offline: false,
-                    control: true,
-                    modes: true,
+                    blocks_network: false,
+                    protects_control_files: true,
+                    protects_modes: true,
                     ..proven(Some(Mechanism::Seatbelt))
                 },
                 false,
@@ -665,19 +670,19 @@ mod tests {
         for (proven, network, text) in table {
             assert_eq!(proven.describe_restrictions(network), text);
         }
-        assert!(!proven(None).keeps(true));
-        assert!(proven(Some(Mechanism::Landlock)).keeps(false));
+        assert!(!proven(None).is_effective(true));
+        assert!(proven(Some(Mechanism::Landlock)).is_effective(false));
         assert!(
             !ProvenSandbox {
-                offline: false,
+                blocks_network: false,
                 ..proven(Some(Mechanism::Landlock))
             }
-            .keeps(false)
+            .is_effective(false)
         );
     }
 
     #[test]
-    fn outskirts_exclude_own_cache() {
+    fn build_directories_exclude_own_cache() {
         let home = tempfile::tempdir().unwrap();
         for name in [".cache/adjutant", ".cache/pip", ".npm"] {
             std::fs::create_dir_all(home.path().join(name)).unwrap();
@@ -718,7 +723,7 @@ mod tests {
             protected: vec![],
             hidden: vec![],
             shown: vec![],
-            foreign: false,
+            has_foreign_files: false,
         };
         let start = |environment: &Environment, mechanism, writable: &[&Path]| {
             Sandbox::new(environment)
@@ -757,7 +762,7 @@ mod tests {
         )]
         .into();
         let sandbox = Sandbox::new(&Environment::from_vars(vars));
-        let proven = sandbox.held(Level::ReadOnly).await;
+        let proven = sandbox.guarantees_of(Level::ReadOnly).await;
         assert_eq!(proven.mechanism, None);
     }
 }

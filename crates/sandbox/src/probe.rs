@@ -71,7 +71,7 @@ pub(super) async fn landlock(sandbox: &Sandbox) -> Option<ProvenSandbox> {
     }
     sandbox.prepare_launcher().await;
     match attempt(sandbox, Level::ReadOnly, Mechanism::Landlock, true).await {
-        Ok(proven) => Some(proven).filter(|proven| proven.is_whole() && proven.signals),
+        Ok(proven) => Some(proven).filter(|proven| proven.is_complete() && proven.blocks_signals),
         Err(why) => {
             tracing::info!("Landlock alone does not work: {why}");
             None
@@ -207,7 +207,7 @@ async fn attempt(
         },
         hidden: vec![],
         shown: vec![],
-        foreign: false,
+        has_foreign_files: false,
     };
     let trial = Trial {
         directory: directory.clone(),
@@ -216,7 +216,7 @@ async fn attempt(
     };
     let claimed = ProvenSandbox {
         mechanism: Some(mechanism),
-        landlock,
+        includes_landlock: landlock,
         ..ProvenSandbox::none(level, vec![])
     };
     // Writes of read-only commands are not recorded.
@@ -247,7 +247,7 @@ async fn attempt(
     let reported =
         reports.is_some_and(|reports| locked(&reports.files).contains(&path("inside/made")));
     Ok(ProvenSandbox {
-        reported,
+        reports_writes: reported,
         ..judge(&claimed, &done)?
     })
 }
@@ -275,10 +275,10 @@ fn judge(claimed: &ProvenSandbox, done: &TrialOutcome) -> Result<ProvenSandbox, 
         return Err("services of this machine could be reached".into());
     }
     Ok(ProvenSandbox {
-        offline: !done.network && !done.local,
-        control: !done.control,
-        modes: !done.modes,
-        signals: !done.signals,
+        blocks_network: !done.network && !done.local,
+        protects_control_files: !done.control,
+        protects_modes: !done.modes,
+        blocks_signals: !done.signals,
         ..claimed.clone()
     })
 }
@@ -336,7 +336,12 @@ mod tests {
             &done("modes control network signals"),
         )
         .unwrap();
-        assert!(!judged.offline && !judged.control && !judged.modes && !judged.signals);
+        assert!(
+            !judged.blocks_network
+                && !judged.protects_control_files
+                && !judged.protects_modes
+                && !judged.blocks_signals
+        );
     }
 
     /// Checks that the trial succeeds in every operation if nothing is restricted.

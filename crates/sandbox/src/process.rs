@@ -79,7 +79,7 @@ pub struct Program {
     /// A descriptor that it inherits under the same number, once.
     passed: Option<Arc<Mutex<Option<OwnedFd>>>>,
     /// A descriptor that it inherits under the same number, and that stays open here.
-    lent: Option<Arc<OwnedFd>>,
+    inherited: Option<Arc<OwnedFd>>,
 }
 
 /// The requested size of an output pipe, in bytes: the maximum for ordinary users.
@@ -121,7 +121,7 @@ impl Program {
             guarded: false,
             begins_session: false,
             passed: None,
-            lent: None,
+            inherited: None,
         }
     }
 
@@ -134,7 +134,7 @@ impl Program {
     /// Has another program start it. That one gets `args`, then this program with its own
     /// arguments.
     #[must_use]
-    pub fn behind(self, path: impl Into<OsString>, args: Vec<OsString>) -> Self {
+    pub fn started_by(self, path: impl Into<OsString>, args: Vec<OsString>) -> Self {
         let args = args
             .into_iter()
             .chain([self.path])
@@ -152,7 +152,7 @@ impl Program {
     pub fn guarded_by(self, path: impl Into<OsString>, args: Vec<OsString>) -> Self {
         Self {
             guarded: true,
-            ..self.behind(path, args)
+            ..self.started_by(path, args)
         }
     }
 
@@ -180,9 +180,9 @@ impl Program {
     /// Lets the program inherit a descriptor under its present number. It stays open here, and no
     /// other program inherits it.
     #[must_use]
-    pub fn lending(self, descriptor: Arc<OwnedFd>) -> Self {
+    pub fn with_descriptor(self, descriptor: Arc<OwnedFd>) -> Self {
         Self {
-            lent: Some(descriptor),
+            inherited: Some(descriptor),
             ..self
         }
     }
@@ -249,8 +249,8 @@ impl Program {
             .and_then(|passed| locked(passed).take());
         // The command owns copies of the pipe's writing end, so it is dropped with this thread's
         // work; otherwise the output would never end.
-        let lent = self.lent.clone();
-        let child = on_lasting_thread(move || spawn(command, passed, lent.as_deref()))??;
+        let inherited = self.inherited.clone();
+        let child = on_lasting_thread(move || spawn(command, passed, inherited.as_deref()))??;
         let group = child
             .id()
             .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
@@ -403,25 +403,26 @@ fn on_lasting_thread<T: Send + 'static>(
     done.recv().map_err(io::Error::other)
 }
 
-/// Starts a program. The passed and the lent descriptor stay open in it, and in no other program.
+/// Starts a program. The passed and the inherited descriptor stay open in it, and in no other
+/// program.
 fn spawn(
     mut command: CommandWrap,
     passed: Option<OwnedFd>,
-    lent: Option<&OwnedFd>,
+    inherited: Option<&OwnedFd>,
 ) -> io::Result<Box<dyn ChildWrapper>> {
-    if passed.is_none() && lent.is_none() {
+    if passed.is_none() && inherited.is_none() {
         let _starting = STARTING.read().unwrap_or_else(PoisonError::into_inner);
         return command.spawn();
     }
     let _starting = STARTING.write().unwrap_or_else(PoisonError::into_inner);
-    for descriptor in passed.iter().chain(lent) {
+    for descriptor in passed.iter().chain(inherited) {
         fcntl_setfd(descriptor, FdFlags::empty())?;
     }
     let started = command.spawn();
     // Both before another program may be started.
     drop(passed);
-    if let Some(lent) = lent {
-        fcntl_setfd(lent, FdFlags::CLOEXEC)?;
+    if let Some(inherited) = inherited {
+        fcntl_setfd(inherited, FdFlags::CLOEXEC)?;
     }
     started
 }

@@ -62,7 +62,7 @@ mod tests {
             protected: vec!["/private/tmp/a/.git/hooks".into()],
             hidden: vec![],
             shown: vec![],
-            foreign: false,
+            has_foreign_files: false,
         };
         let text = profile(&policy);
         let rest = text.split_once("(subpath \"/dev/fd\"))\n").unwrap().1;

@@ -123,7 +123,7 @@ impl Sessions {
     ) -> Result<OpenedSession, ReopenError> {
         if let Some(kept) = live
             .clone()
-            .filter(|kept| !self.is_place(kept, &options.cwd))
+            .filter(|kept| !self.can_be_opened_in(kept, &options.cwd))
         {
             return Err(OpenError::other_directory(id, kept, options.cwd).into());
         }
@@ -139,7 +139,7 @@ impl Sessions {
         let asked = (id.clone(), request_kind);
         let again = locked(&self.live.refused).remove(&asked);
         let opened = self.load(id, options, again, shown).await;
-        if opened.is_err() && closed && !self.holds(id) {
+        if opened.is_err() && closed && !self.has_session(id) {
             self.store.close(id).await;
         }
         match opened {
@@ -159,7 +159,7 @@ impl Sessions {
     ///
     /// # Errors
     /// The store's.
-    pub async fn put_aside(
+    pub async fn archive(
         &self,
         id: &SessionId,
         live: Option<SessionHandle>,
@@ -169,7 +169,7 @@ impl Sessions {
         }
         let changed = self.store.change(id, RecordChange::Archived(true)).await;
         // Another connection may have opened it in the meantime.
-        if live.is_some() && !self.holds(id) {
+        if live.is_some() && !self.has_session(id) {
             self.store.close(id).await;
         }
         changed.map(drop)
@@ -203,7 +203,7 @@ impl Sessions {
         for live in children {
             live.close().await;
         }
-        if let Some(busy) = family.iter().find(|member| self.holds(member)) {
+        if let Some(busy) = family.iter().find(|member| self.has_session(member)) {
             return Err(OpenError::Held(busy.clone()));
         }
         let records = self.observed(&family).await;

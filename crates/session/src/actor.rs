@@ -21,7 +21,7 @@ use super::project::ConfigWatcher;
 use super::prompt::PromptRun;
 use super::published::SessionEvents;
 use super::sessions::Sessions;
-use super::title::{self, Titling};
+use super::title::{self, TitleTask};
 use super::{changes, diff};
 use crate::turn::budget::TurnBudget;
 use crate::turn::{
@@ -60,7 +60,7 @@ pub(super) struct SessionState {
     pub(super) events: SessionEvents,
     pub(super) inbox: Inbox,
     pub(super) choices: Choices,
-    pub(super) titling: Titling,
+    pub(super) titling: TitleTask,
     /// The sender of events that belong to no turn: titles, notices.
     pub(super) out_of_turn_events: broadcast::Sender<Event>,
     /// Cancelled when another process has asked for the session.
@@ -131,7 +131,7 @@ impl Actor {
                 }
                 // Waiting prompts run in the process that continues the session,
                 // after the turn that ended at a step here.
-                Some(prompt) if self.session.sessions.leaving.is_cancelled() => {
+                Some(prompt) if self.session.sessions.exit_requested.is_cancelled() => {
                     inbox::forget(prompt)
                 }
                 Some(prompt) => steered = self.turn(prompt, steered).await,
@@ -163,7 +163,7 @@ impl Actor {
             self.session
                 .sessions
                 .store
-                .handed_over(&self.session.record.id)
+                .await_written(&self.session.record.id)
                 .await;
             self.session.send_title();
         }
@@ -313,7 +313,7 @@ impl Actor {
         // A client that can send the prompt again does so without a notice.
         let goes_on = next::turn(&self.history).first().and_then(Message::options);
         let goes_on = goes_on.is_some_and(|options| options.idempotency_key.is_some());
-        if self.session.sessions.leaving.is_cancelled() && !goes_on {
+        if self.session.sessions.exit_requested.is_cancelled() && !goes_on {
             let title = "This server is about to stop, so the turn was ended after a step.".into();
             let details = Some("Load the session on another server and say \"continue\".".into());
             event_sender
@@ -334,7 +334,7 @@ impl Actor {
         self.session
             .sessions
             .store
-            .handed_over(&self.session.record.id)
+            .await_written(&self.session.record.id)
             .await;
         if titled {
             self.session.send_title();
@@ -435,7 +435,7 @@ impl Actor {
         // Waiting prompts are answered in order, after the running turn.
         session.inbox.forget_waiting();
         if session.sessions.ended.is_cancelled() {
-            session.sessions.live.has_listened().await;
+            session.sessions.live.await_request_listener().await;
         }
         hooks::session_end(&self.turn).await;
         let scripts = self.turn.resources.extensions.scripts.clone();
@@ -551,7 +551,7 @@ impl SessionState {
     /// Sets the user's title at once, because a turn may take an hour.
     async fn rename(&mut self, title: String, written: oneshot::Sender<()>) {
         self.amend(RecordChange::Title(title)).await;
-        self.sessions.store.handed_over(&self.record.id).await;
+        self.sessions.store.await_written(&self.record.id).await;
         self.send_title();
         acknowledge(written);
     }

@@ -411,7 +411,7 @@ async fn compact(cx: &mut BuiltinContext<'_>, rest: &str) -> TurnOutcome {
     let turn = cx.turn;
     // As with a prompt, undone turns are deleted.
     revert::settle(cx.history, cx.record, &turn.record).await;
-    if compact::has_news(cx.history) {
+    if compact::has_messages_since_summary(cx.history) {
         let focus = if rest.is_empty() {
             None
         } else {
@@ -476,7 +476,7 @@ fn still_running(cx: &BuiltinContext<'_>) -> String {
     let hidden = messages
         .get(visible(messages, &cx.record.undone)..)
         .unwrap_or_default();
-    let running = jobs::left_by(hidden, cx.turn);
+    let running = jobs::running_jobs(hidden, cx.turn);
     let line = |(id, command): &(String, String)| {
         format!(
             "\n- `{}`: `/jobs stop {id}` ends it",

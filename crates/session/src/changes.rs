@@ -56,14 +56,14 @@ mod tests {
                 large: false,
             })
         };
-        let one = |(path, old, new): &(&str, &str, &str)| FileChange {
+        let file_change = |(path, old, new): &(&str, &str, &str)| FileChange {
             path: (*path).into(),
             old: state(old),
             new: state(new),
             compared: false,
         };
         let content = Content::Patch {
-            files: changes.iter().map(one).collect(),
+            files: changes.iter().map(file_change).collect(),
             begun: false,
             unrecorded: Vec::new(),
         };

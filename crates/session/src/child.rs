@@ -186,7 +186,7 @@ impl ChildTask<'_> {
         );
         progress
             .begin(
-                about(&self.description, &self.agent.name, Some(&self.agent)),
+                subagent_info(&self.description, &self.agent.name, Some(&self.agent)),
                 &message,
             )
             .await;
@@ -347,7 +347,7 @@ impl ChildTask<'_> {
                 .publishing(self.parent.record.events.of_subagent(record.id.clone())),
             cancelled,
             // The user's messages go to the session that the user has opened.
-            spoken: watch::channel(false).1,
+            has_steering_message: watch::channel(false).1,
             event_sender,
             depth: self.parent.depth + 1,
             spent: Arc::default(),
@@ -515,7 +515,7 @@ impl ChildTask<'_> {
 }
 
 /// Returns the description of a subagent's session for clients that show it.
-pub(super) fn about(description: &str, name: &str, agent: Option<&Agent>) -> SubagentInfo {
+pub(super) fn subagent_info(description: &str, name: &str, agent: Option<&Agent>) -> SubagentInfo {
     let title = if description.is_empty() {
         "Task"
     } else {

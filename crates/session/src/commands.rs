@@ -19,7 +19,7 @@ use config::settings::{self, Settings};
 use mcp::McpServers;
 use permission::account::AccountAccess;
 use permission::rule::derive;
-use permission::{Action, Rules, laxer};
+use permission::{Action, Rules, find_more_permissive};
 use project::agent::{Agent, Agents, Mode};
 use project::command::{self, ExpandedTemplate};
 use project::skill::{Skill, Skills};
@@ -113,7 +113,7 @@ impl Commands {
     }
 
     fn list_without(&self, unlisted: &[BuiltinName]) -> Vec<events::CommandInfo> {
-        let one = |command: &settings::CommandEntry| events::CommandInfo {
+        let describe = |command: &settings::CommandEntry| events::CommandInfo {
             name: command.name.clone(),
             description: command.description.clone().unwrap_or_default(),
             hint: command.hint.clone().or_else(|| hint(&command.template)),
@@ -142,7 +142,7 @@ impl Commands {
             .filter(|skill| self.skill_commands.contains(&skill.name));
         self.commands
             .iter()
-            .map(one)
+            .map(describe)
             .chain(orders.map(order))
             .chain(skills.map(skill))
             .collect()
@@ -156,7 +156,7 @@ impl Commands {
         account: &AccountAccess,
     ) -> Vec<events::CommandInfo> {
         let mut unlisted = self.unlisted.clone();
-        if servers.has_given() {
+        if servers.has_client_servers() {
             unlisted.retain(|word| *word != BuiltinName::Mcp);
         }
         if !account.is_allowed() {
@@ -216,8 +216,8 @@ impl Commands {
     /// Returns the answer to a command that other programs have.
     fn answer_elsewhere(&self, name: &str) -> Option<String> {
         if HELP.contains(&name) {
-            let command = |one: events::CommandInfo| {
-                let line = format!("- `/{}` {}", one.name, one.description);
+            let command = |info: events::CommandInfo| {
+                let line = format!("- `/{}` {}", info.name, info.description);
                 line.trim_end().to_owned()
             };
             let commands: Vec<String> = self.list().into_iter().map(command).collect();
@@ -244,7 +244,7 @@ impl Commands {
         let mut known: Vec<String> = self
             .list_without(&[])
             .into_iter()
-            .map(|one| one.name)
+            .map(|command| command.name)
             .collect();
         known.extend(
             BuiltinName::ALL
@@ -318,7 +318,9 @@ impl Commands {
                 .is_some_and(|agent| agent.mode == Mode::Subagent),
         );
         let (command, own) = match (own, &speaker) {
-            (Some(own), Some(speaker)) if command.lent && !sub && may_more(&own, speaker, turn) => {
+            (Some(own), Some(speaker))
+                if command.has_untrusted_agent && !sub && may_more(&own, speaker, turn) =>
+            {
                 let title = format!(
                     "/{} wants {} to answer, who may do what {} may not. A project you have not trusted does not decide that: {} answers.",
                     command.name, own.name, speaker.name, speaker.name
@@ -565,7 +567,7 @@ fn may_more(own: &Agent, than: &Agent, turn: &TurnContext) -> bool {
         .filter(|agent| agent.is_subagent());
     let subagents = subagents.map(|agent| (agent.name.as_str(), &agent.rules));
     let reach = reach(&than.rules, subagents, &turn.environment);
-    laxer(&own.rules, &reach.iter().collect::<Vec<_>>(), Action::Allow).is_some()
+    find_more_permissive(&own.rules, &reach.iter().collect::<Vec<_>>(), Action::Allow).is_some()
 }
 
 /// Fills a command's template with the output of its shell commands. Returns the text, the contents

@@ -187,7 +187,7 @@ impl NamedModels {
         }) {
             return Vec::new();
         }
-        let everyone = sources.everyone(settings);
+        let everyone = sources.with_all_models(settings);
         let wrong = self
             .0
             .iter()
@@ -250,7 +250,7 @@ fn is_answered(model: &ModelRef, registry: &Registry) -> bool {
         .providers()
         .iter()
         .find(|facts| facts.id == model.provider);
-    if registry.lends(&model.provider) {
+    if registry.may_serve_plugin(&model.provider) {
         return true;
     }
     match provider {

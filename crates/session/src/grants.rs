@@ -21,7 +21,7 @@ pub struct Grants {
     held: watch::Sender<HashMap<String, Rules>>,
     /// The path of the damaged index in which earlier grants were lost, until a session reports
     /// it.
-    lost_with: Mutex<Option<String>>,
+    damaged_index: Mutex<Option<String>>,
 }
 
 impl Grants {
@@ -36,14 +36,14 @@ impl Grants {
             environment: environment.clone(),
             store: store.clone(),
             held: watch::Sender::new(by_agent(stored.grants)),
-            lost_with: Mutex::new(stored.lost_with),
+            damaged_index: Mutex::new(stored.damaged_index),
         })
     }
 
     /// Takes the path of the damaged index in which earlier grants were lost, for a notice to
     /// the user.
     pub fn take_lost(&self) -> Option<String> {
-        locked(&self.lost_with).take()
+        locked(&self.damaged_index).take()
     }
 
     /// Returns the grants of an agent as allow rules.

@@ -37,7 +37,7 @@ pub struct SessionHandle {
     /// Notices for the user, shown at the first turn.
     pub(super) notices: Arc<[Event]>,
     /// Whether the first turn has started.
-    pub(super) greeted: Arc<AtomicBool>,
+    pub(super) has_started: Arc<AtomicBool>,
     /// Numbers the prompts, from 1.
     pub(super) prompts: Arc<AtomicU64>,
     /// Separate from the mailbox, so that a full mailbox does not delay a cancel.
@@ -45,7 +45,7 @@ pub struct SessionHandle {
     pub(super) mailbox: mpsc::Sender<MailboxMessage>,
     pub(super) choice: watch::Receiver<SessionChoices>,
     /// The sandbox of commands.
-    pub(super) confinement: SandboxChoice,
+    pub(super) sandbox_choice: SandboxChoice,
     /// True if the user may change state that all users of the account share.
     pub(super) account: AccountAccess,
     /// Choices that were sent but not yet applied.
@@ -310,9 +310,9 @@ impl SessionHandle {
     /// Tests the sandbox for commands of agents that may edit, unless it was tested before or
     /// none is configured. Returns whether it is newly known to work.
     pub async fn try_sandbox(&self) -> bool {
-        let confinement = self.confined();
-        let before = confinement.is_known_to_hold();
-        confinement.holds().await && !before
+        let sandbox_choice = self.confined();
+        let before = sandbox_choice.is_known_protective();
+        sandbox_choice.is_protective().await && !before
     }
 
     /// Returns the notice about the sandbox that was tested for commands of agents that may
@@ -323,11 +323,11 @@ impl SessionHandle {
 
     /// Returns whether a sandbox for commands of agents that may edit was tested and works.
     pub fn sandboxes(&self) -> bool {
-        self.confined().is_known_to_hold()
+        self.confined().is_known_protective()
     }
 
     fn confined(&self) -> SandboxChoice {
-        self.confinement
+        self.sandbox_choice
             .at(Level::WorkspaceWrite, &self.project.borrow().settings)
     }
 
@@ -358,7 +358,7 @@ impl SessionHandle {
 
     /// Returns the notices for the first turn; `None` from the second call on.
     pub fn greeting(&self) -> Option<&[Event]> {
-        (!self.greeted.swap(true, Ordering::Relaxed)).then_some(&self.notices)
+        (!self.has_started.swap(true, Ordering::Relaxed)).then_some(&self.notices)
     }
 
     /// Returns the present configuration: agents, models, commands. It is replaced at the start

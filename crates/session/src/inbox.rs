@@ -17,14 +17,14 @@ pub(super) struct Inbox {
     /// The idempotency key of the last prompt that was taken.
     key: Option<String>,
     /// Tells the running turn whether the first waiting prompt is for the model to receive now.
-    spoken: watch::Sender<bool>,
+    has_steering_message: watch::Sender<bool>,
 }
 
 impl Inbox {
     pub(super) fn new(
         mailbox: mpsc::Receiver<MailboxMessage>,
         cancels: mpsc::UnboundedReceiver<CancelScope>,
-        spoken: watch::Sender<bool>,
+        has_steering_message: watch::Sender<bool>,
     ) -> Self {
         Self {
             mailbox,
@@ -32,7 +32,7 @@ impl Inbox {
             waiting: VecDeque::new(),
             cancelled: Vec::new(),
             key: None,
-            spoken,
+            has_steering_message,
         }
     }
 
@@ -89,7 +89,8 @@ impl Inbox {
         let is_new =
             |next: &QueuedPrompt| matches!(next.work, PromptInput::Message(_)) && !is_same(next);
         let has_message = self.waiting.front().is_some_and(is_new);
-        self.spoken.send_replace(has_message && steers);
+        self.has_steering_message
+            .send_replace(has_message && steers);
     }
 
     /// Answers all waiting prompts in order as cancelled.

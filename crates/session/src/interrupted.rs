@@ -39,7 +39,7 @@ pub(super) async fn settle(
     }
     let original = history.clone();
     let work = move || {
-        sweep(&half_undone);
+        remove_temporary_files(&half_undone);
         look(history, &tracker)
     };
     spawn_blocking(work).await.unwrap_or_else(|e| {
@@ -55,7 +55,7 @@ fn look(mut history: History, tracker: &Tracker) -> (History, Vec<(MessageId, Pa
             if let Content::Patch { files, begun, .. } = &mut part.content
                 && *begun
             {
-                sweep(files);
+                remove_temporary_files(files);
                 *begun = false;
                 *files = became(std::mem::take(files), tracker);
                 settled.push((message.id.clone(), part.clone()));
@@ -66,12 +66,12 @@ fn look(mut history: History, tracker: &Tracker) -> (History, Vec<(MessageId, Pa
 }
 
 /// Removes temporary files that were left next to these files.
-pub(super) fn sweep(files: &[FileChange]) {
+pub(super) fn remove_temporary_files(files: &[FileChange]) {
     let dirs: BTreeSet<&Path> = files
         .iter()
         .filter_map(|change| Path::new(&change.path).parent())
         .collect();
-    dirs.into_iter().for_each(disk::sweep);
+    dirs.into_iter().for_each(disk::remove_temporary_files);
 }
 
 /// Returns those of the planned edits that were made. If a file is in none of the planned states,
@@ -122,7 +122,7 @@ pub(super) fn commands(messages: &[Message]) -> Vec<String> {
         CallState::Failed {
             cause: FailureCause::ProcessEnded,
             ..
-        } => change_recorder::sweeps(call.kind, &call.tool),
+        } => change_recorder::may_change_unnamed_files(call.kind, &call.tool),
         _ => false,
     });
     unknown.map(|call| call.title.clone()).collect()

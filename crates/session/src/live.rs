@@ -70,7 +70,7 @@ impl LiveSessions {
         })
     }
 
-    pub(super) fn holds(&self, id: &SessionId) -> bool {
+    pub(super) fn has_session(&self, id: &SessionId) -> bool {
         locked(&self.held).contains(id)
     }
 
@@ -123,14 +123,14 @@ impl LiveSessions {
 
     /// Waits until this process, which ends, no longer serves requests of other processes: by that
     /// they know that it releases its sessions on its own.
-    pub(super) async fn has_listened(&self) {
+    pub(super) async fn await_request_listener(&self) {
         if self.listening.load(Ordering::Relaxed) {
             self.listened.cancelled().await;
         }
     }
 
     /// Lets other processes cancel the turn of this session.
-    pub(super) fn obeys(&self, id: &SessionId, cancel: impl Fn() + Send + 'static) {
+    pub(super) fn accept_remote_cancel(&self, id: &SessionId, cancel: impl Fn() + Send + 'static) {
         drop(locked(&self.cancels).insert(id.clone(), Box::new(cancel)));
     }
 
@@ -182,18 +182,18 @@ mod tests {
             let guard = live.claim(&id).unwrap();
             let wanted = live.offer(&id, &store, &tasks, &ended);
             let cancel = asked.clone();
-            live.obeys(&id, move || drop(cancel.clone()));
+            live.accept_remote_cancel(&id, move || drop(cancel.clone()));
             (guard, wanted)
         };
         let (guard, _wanted) = open();
-        assert!(live.holds(&id));
+        assert!(live.has_session(&id));
         assert!(live.claim(&id).is_none());
         assert_eq!(Arc::strong_count(&asked), 2);
         drop(guard);
         assert_eq!(Arc::strong_count(&asked), 1);
         assert!(locked(&live.wanted).is_empty());
         assert!(locked(&live.cancels).is_empty());
-        assert!(!live.holds(&id));
+        assert!(!live.has_session(&id));
         // A second opening is registered as well.
         let (_guard, _wanted) = open();
         assert_eq!(locked(&live.wanted).len(), 1);

@@ -155,7 +155,7 @@ pub(super) async fn read(
 
 /// Scales the pictures of a prompt to fit. If the model does not accept PDFs, their text is sent.
 /// Files that cannot be sent are reported to the model and to the user.
-pub(super) async fn fitted(content: Vec<Content>, turn: &TurnContext) -> Vec<Content> {
+pub(super) async fn fit_attachments(content: Vec<Content>, turn: &TurnContext) -> Vec<Content> {
     let mut out = Vec::with_capacity(content.len());
     for piece in content {
         match piece {
@@ -248,7 +248,7 @@ async fn pdf_text(file: &File, turn: &TurnContext) -> Option<String> {
         return None;
     }
     let agent = step_context::agent(turn).ok()?;
-    pdf::words(file, &tool_context::context(turn, &agent, &turn.call_id())).await
+    pdf::text_or_reason(file, &tool_context::context(turn, &agent, &turn.call_id())).await
 }
 
 /// Returns the resources of MCP servers that a part names: in its text, or as a link of the client.

@@ -63,7 +63,7 @@ impl ModelSources {
     }
 
     /// Returns the same, and all other models of the catalogue, for listings.
-    pub fn everyone(&self, settings: &Settings) -> Registry {
+    pub fn with_all_models(&self, settings: &Settings) -> Registry {
         let endpoints = EditorEndpoints::default();
         self.inputs()
             .registry(settings, &endpoints, Vec::new(), true)
@@ -115,7 +115,7 @@ impl ModelSources {
     }
 
     /// Returns whether a model is known to have no known context window even when it is loaded.
-    pub(super) fn is_windowless(&self, model: &ModelRef) -> bool {
+    pub(super) fn lacks_context_window(&self, model: &ModelRef) -> bool {
         locked(&self.windowless).contains(model)
     }
 
@@ -224,7 +224,7 @@ impl RegistryInputs {
             enabled: settings.general.enabled_providers.as_deref(),
             everything,
             auth: &Auth::read(&self.environment)
-                .lent(settings.scripts.iter().any(|script| !script.project)),
+                .with_plugin_logins(settings.scripts.iter().any(|script| !script.project)),
             environment: &self.environment,
             client: self.client.clone(),
             public_client: self.public_client.clone(),

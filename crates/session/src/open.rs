@@ -22,7 +22,7 @@ use super::replay::Replay;
 use super::revert::{RevertError, RevertPoint};
 use super::session_control::PluginSessionControl;
 use super::sessions::Sessions;
-use super::title::Titling;
+use super::title::TitleTask;
 use super::{beginning, child, interrupted, revert};
 use crate::grants::Grants;
 use crate::turn::left_out_tools::LeftOutNotice;
@@ -41,7 +41,7 @@ use config::settings::McpEntry;
 use events::{Event, EventSender, Severity};
 use extensions::Extensions;
 use lsp::SessionServers;
-use mcp::{ForSession, McpServers};
+use mcp::{McpServers, McpSessionOptions};
 use permission::Action;
 use permission::account::AccountProperty;
 use providers::editor::EditorEndpoints;
@@ -122,8 +122,8 @@ pub struct OpenOptions {
     pub quiet: bool,
     /// True if a chosen model is the first one of the project's next session.
     pub remembers_models: bool,
-    /// Whether the client can show addresses to visit.
-    pub addresses: bool,
+    /// Whether the client can show URLs to visit.
+    pub shows_urls: bool,
     /// The MCP servers that the client adds.
     pub servers: Vec<McpEntry>,
     /// The client's addition to the system prompt.
@@ -188,7 +188,7 @@ struct PreparedSession {
     claim: HistoryGuard,
     choices: Choices,
     notices: Vec<Event>,
-    spoken: watch::Sender<bool>,
+    has_steering_message: watch::Sender<bool>,
     local: Option<JoinHandle<()>>,
 }
 
@@ -215,7 +215,7 @@ impl Sessions {
     /// Same as [`Self::create`], and if the id is malformed or already exists. If the host creates
     /// a directory per session, clients cannot choose ids: a client that knows another user's id
     /// would be given that user's directory.
-    pub async fn begin_again(
+    pub async fn recreate(
         self: &Arc<Self>,
         id: SessionId,
         options: OpenOptions,
@@ -569,7 +569,7 @@ impl Sessions {
         for (message, part) in settled {
             self.store.part(&record.id, &message, &part).await;
         }
-        let (spoken, heard) = watch::channel(false);
+        let (has_steering_message, heard) = watch::channel(false);
         let jobs = Arc::new(tools::process::background_jobs::Jobs::after(
             turn::jobs::last(&history),
         ));
@@ -597,8 +597,8 @@ impl Sessions {
                 .choosing(chosen.clone())
                 .publishing(events),
             cancelled: self.ended.child_token(),
-            leaving: self.leaving.clone(),
-            spoken: heard,
+            exit_requested: self.exit_requested.clone(),
+            has_steering_message: heard,
             // Replaced for each turn.
             event_sender: EventSender::new().0,
             session_requests: mpsc::channel(1).0,
@@ -618,7 +618,7 @@ impl Sessions {
             claim,
             choices,
             notices,
-            spoken,
+            has_steering_message,
             local,
         })
     }
@@ -632,7 +632,7 @@ impl Sessions {
             claim,
             choices,
             notices,
-            spoken,
+            has_steering_message,
             local,
         } = prepared;
         let (mailbox, mail) = mpsc::channel(handle::MAX_WAITING_MESSAGES);
@@ -645,7 +645,7 @@ impl Sessions {
         let stop = cancels.clone();
         let prompts = Arc::<AtomicU64>::default();
         let sent = prompts.clone();
-        self.live.obeys(&record.id, move || {
+        self.live.accept_remote_cancel(&record.id, move || {
             // The receiver is dropped when the session is closed, and then there is no
             // turn to cancel.
             stop.send(CancelScope::UpTo(sent.load(Ordering::Relaxed)))
@@ -659,12 +659,12 @@ impl Sessions {
             project: watcher.subscribe(),
             servers: turn.resources.servers.clone(),
             notices: notices.into(),
-            greeted: Arc::new(AtomicBool::new(false)),
+            has_started: Arc::new(AtomicBool::new(false)),
             prompts,
             cancels,
             mailbox,
             choice: choices.current.subscribe(),
-            confinement: turn.permissions.confinement.clone(),
+            sandbox_choice: turn.permissions.sandbox_choice.clone(),
             account: turn.permissions.account.clone(),
             pending: Arc::default(),
         };
@@ -681,9 +681,9 @@ impl Sessions {
             sessions: self.clone(),
             events: turn.record.events.clone(),
             record,
-            inbox: Inbox::new(mail, cancel, spoken),
+            inbox: Inbox::new(mail, cancel, has_steering_message),
             choices,
-            titling: Titling::default(),
+            titling: TitleTask::default(),
             out_of_turn_events,
             taken,
             running: None,
@@ -754,7 +754,7 @@ impl Sessions {
         if approvals != Approvals::Sandboxed {
             return None;
         }
-        let confinement = tools::process::sandboxing::SandboxChoice::new(&self.sandbox)
+        let sandbox_choice = tools::process::sandboxing::SandboxChoice::new(&self.sandbox)
             .at(Level::WorkspaceWrite, settings);
         let title = "Approvals are \"sandboxed\", but no sandbox is available here: the rules decide what is asked.";
         let details = Some("`adjutant doctor` shows the sandboxes that were tried.".to_owned());
@@ -763,7 +763,7 @@ impl Sessions {
             title: title.into(),
             details,
         };
-        (!confinement.holds().await).then_some(notice)
+        (!sandbox_choice.is_protective().await).then_some(notice)
     }
 
     fn workspace(
@@ -796,7 +796,7 @@ impl Sessions {
             grants: self.grants(project).await,
             inherited: child::rules(record.all_denied(), Action::Deny),
             asks: child::rules(record.all_asked(), Action::Ask),
-            confinement: tools::process::sandboxing::SandboxChoice::new(&self.sandbox),
+            sandbox_choice: tools::process::sandboxing::SandboxChoice::new(&self.sandbox),
             attended,
             account: self.account(),
             chosen,
@@ -813,12 +813,12 @@ impl Sessions {
         snapshots: Arc<Tracker>,
     ) -> SessionResources {
         // The login at an address is stored for the account.
-        let addresses =
-            options.addresses && self.account().check(AccountProperty::McpLogins).is_ok();
-        let session = ForSession {
-            given: options.servers.clone(),
+        let shows_urls =
+            options.shows_urls && self.account().check(AccountProperty::McpLogins).is_ok();
+        let session = McpSessionOptions {
+            client_servers: options.servers.clone(),
             attended: options.attended,
-            addresses,
+            shows_urls,
             catalogs: Some(self.catalogs.clone()),
         };
         let dirs = (&*options.cwd, &*options.additional_directories);

@@ -97,11 +97,11 @@ async fn sandbox(turn: &TurnContext) -> String {
     match step_context::agent(turn) {
         Ok(agent) => {
             let settings = &turn.project.settings;
-            let confinement = turn
+            let sandbox_choice = turn
                 .permissions
-                .confinement
+                .sandbox_choice
                 .for_agent(&agent.rules, settings);
-            text::escaped(&confinement.status().await)
+            text::escaped(&sandbox_choice.status().await)
         }
         Err(_) => "unknown, because the mode no longer exists".to_owned(),
     }

@@ -193,8 +193,9 @@ impl ConfigSnapshot {
             Arc::new(Agents::build(&loaded.settings, &paths.environment, &paths.worktree).0);
         live_denies::forbid(&mut forbidding, partial);
         // Searches show the contents of files without a call for each.
-        let stricter =
-            |agents: Agents, other: &Arc<Agents>| agents.denying_as(other, Rule::is_about_reading);
+        let stricter = |agents: Agents, other: &Arc<Agents>| {
+            agents.with_denies_of(other, Rule::is_about_reading)
+        };
         let agents = Arc::new(forbidding.iter().fold(Agents::clone(&earlier), stricter));
         let search_filter = search_filter(&agents, &paths.environment, &paths.worktree, &paths.cwd);
         let instructions = instruction::load(
@@ -717,7 +718,7 @@ impl ConfigWatcher {
 
 /// Returns the properties of agents that a client shows.
 fn shown(agents: &Agents) -> Vec<Vec<Option<String>>> {
-    let one = |agent: &Arc<project::agent::Agent>| {
+    let describe = |agent: &Arc<project::agent::Agent>| {
         let model = agent.model.as_ref().map(ToString::to_string);
         vec![
             Some(agent.name.clone()),
@@ -727,7 +728,7 @@ fn shown(agents: &Agents) -> Vec<Vec<Option<String>>> {
             agent.variant.clone(),
         ]
     };
-    agents.modes().iter().map(one).collect()
+    agents.modes().iter().map(describe).collect()
 }
 
 /// Returns the settings that determine the available models.

@@ -42,8 +42,8 @@ impl PromptRun {
             PromptInput::Message(content) => {
                 match sent_before(&self.history, &self.record, &content) {
                     None => self.message(content, watcher).await,
-                    Some((SentBefore::Last, known_as)) => self.again(known_as, watcher).await,
-                    Some((SentBefore::Earlier, known_as)) => {
+                    Some((EarlierPrompt::Last, known_as)) => self.again(known_as, watcher).await,
+                    Some((EarlierPrompt::Earlier, known_as)) => {
                         let message = self.turn.message_id();
                         self.prompted_again(message, known_as).await;
                         TurnOutcome::Ended
@@ -174,14 +174,14 @@ impl PromptRun {
         let mut draft = PromptDraft::new(head(turn), &self.record, &self.history, turn);
         let content = watcher.commands().typed(content, &mut draft, turn).await;
         let content = mention::read(content, &mut draft, turn).await;
-        let content = mention::fitted(content, turn).await;
+        let content = mention::fit_attachments(content, turn).await;
         let mut content = if turn.depth < turn.project.settings.general.subagent_depth {
             mention::named(content, draft.user_text.as_deref(), &turn.project.agents)
         } else {
             content
         };
         if self.steered {
-            remind::spoken_meanwhile(&mut content);
+            remind::add_steering_note(&mut content);
         }
         let once = draft.choices_override.take();
         // A command may have chosen another agent than the draft's.
@@ -214,10 +214,10 @@ async fn refresh_project(
     watcher.contribute(added, turn, choice).await;
     let servers = &turn.resources.servers;
     let notices = servers
-        .greet(&turn.project.settings.mcp, &turn.cancelled)
+        .prepare_turn(&turn.project.settings.mcp, &turn.cancelled)
         .await;
     watcher.report_servers(notices, turn).await;
-    servers.invite(&turn.event_sender);
+    servers.offer_logins(&turn.event_sender);
 }
 
 /// Restores the agent that a command has chosen for its turn, if it differs from the session's
@@ -246,7 +246,7 @@ fn answers_once(
 /// The position of a prompt that is already in the history: its connection was lost, and its sender
 /// does not know how far it came.
 #[derive(Debug, PartialEq)]
-enum SentBefore {
+enum EarlierPrompt {
     Last,
     /// Other prompts follow it: its turn has ended.
     Earlier,
@@ -257,7 +257,7 @@ fn sent_before(
     history: &History,
     record: &Record,
     content: &[Content],
-) -> Option<(SentBefore, MessageId)> {
+) -> Option<(EarlierPrompt, MessageId)> {
     let key = idempotency_key(content)?;
     let is = |message: &Message| {
         message
@@ -275,9 +275,9 @@ fn sent_before(
     // An undone turn is not continued.
     let undone = visible(&history.messages, &record.undone) < history.messages.len();
     let position = if index == 0 && !undone {
-        SentBefore::Last
+        EarlierPrompt::Last
     } else {
-        SentBefore::Earlier
+        EarlierPrompt::Earlier
     };
     Some((position, message.id.clone()))
 }
@@ -348,20 +348,20 @@ mod tests {
             &'a [Option<&'a str>],
             Option<usize>,
             Option<&'a str>,
-            Option<SentBefore>,
+            Option<EarlierPrompt>,
         );
         let table: [Row<'_>; 7] = [
             (
                 &[Some("a"), Some("b")],
                 None,
                 Some("b"),
-                Some(SentBefore::Last),
+                Some(EarlierPrompt::Last),
             ),
             (
                 &[Some("a"), Some("b")],
                 None,
                 Some("a"),
-                Some(SentBefore::Earlier),
+                Some(EarlierPrompt::Earlier),
             ),
             (&[Some("a"), Some("b")], None, Some("c"), None),
             // The same text without a key is a new prompt.
@@ -370,13 +370,13 @@ mod tests {
                 &[Some("a"), None],
                 None,
                 Some("a"),
-                Some(SentBefore::Earlier),
+                Some(EarlierPrompt::Earlier),
             ),
             (
                 &[Some("a"), Some("b")],
                 Some(1),
                 Some("b"),
-                Some(SentBefore::Earlier),
+                Some(EarlierPrompt::Earlier),
             ),
             (&[], None, Some("a"), None),
         ];

@@ -144,23 +144,25 @@ impl SessionEvents {
     /// Publishes a new session.
     pub fn created(&self, record: &Record) {
         self.publisher
-            .publish("session.created", None, || self.about(record));
+            .publish("session.created", None, || self.session_properties(record));
     }
 
     /// Publishes changed properties of the session.
     pub fn updated(&self, record: &Record) {
         self.publisher
-            .publish("session.updated", Some(self.id()), || self.about(record));
+            .publish("session.updated", Some(self.id()), || {
+                self.session_properties(record)
+            });
     }
 
     /// Publishes that the session was deleted.
     pub fn deleted(&self, record: &Record) {
         self.publisher
-            .publish("session.deleted", None, || self.about(record));
+            .publish("session.deleted", None, || self.session_properties(record));
     }
 
     /// Returns the properties of events about the session itself.
-    pub fn about(&self, record: &Record) -> Value {
+    pub fn session_properties(&self, record: &Record) -> Value {
         json!({ "sessionID": self.id(), "info": info(record) })
     }
 

@@ -274,7 +274,7 @@ fn between(messages: &[Message]) -> Vec<String> {
 /// Removes the temporary files of an undo or a redo that was killed.
 async fn remove_leftovers(files: &[FileChange]) {
     let files = files.to_vec();
-    let work = move || interrupted::sweep(&files);
+    let work = move || interrupted::remove_temporary_files(&files);
     if let Err(e) = spawn_blocking(work).await {
         tracing::warn!("the remains of an interrupted undo were not searched for: {e}");
     }

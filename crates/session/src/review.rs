@@ -20,7 +20,7 @@ impl Sessions {
         until: Option<&MessageId>,
         shows_subagents: bool,
     ) -> Result<Replay, store::Error> {
-        self.store.handed_over(&session.id).await;
+        self.store.await_written(&session.id).await;
         let stored = self.store.peek(&session.id).await?;
         let record = stored.record;
         let messages = stored.messages;

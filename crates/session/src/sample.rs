@@ -55,7 +55,7 @@ struct UsageGuard<'a> {
 
 impl Drop for UsageGuard<'_> {
     fn drop(&mut self) {
-        step::pay_unused(self.turn, &self.model, &self.usage);
+        step::count_unused_answer(self.turn, &self.model, &self.usage);
     }
 }
 

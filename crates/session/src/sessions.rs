@@ -58,7 +58,7 @@ pub struct Sessions {
     pub events: EventBus,
     pub ended: CancellationToken,
     /// Cancelled when turns must end at their next step, because the process is about to exit.
-    pub leaving: CancellationToken,
+    pub exit_requested: CancellationToken,
     pub tasks: TaskTracker,
     /// Set if this process can export traces and metrics.
     pub telemetry: OnceLock<StartTelemetry>,
@@ -119,7 +119,7 @@ impl Sessions {
             environment,
             store,
             events: EventBus::default(),
-            leaving: CancellationToken::new(),
+            exit_requested: CancellationToken::new(),
             telemetry: OnceLock::new(),
             served: OnceLock::new(),
             ended,
@@ -168,8 +168,8 @@ impl Sessions {
     }
 
     /// Returns whether a session's history is in use in this process.
-    pub fn holds(&self, id: &SessionId) -> bool {
-        self.live.holds(id)
+    pub fn has_session(&self, id: &SessionId) -> bool {
+        self.live.has_session(id)
     }
 
     /// Stops a running subagent, but no other session. Returns whether there is one.

@@ -41,14 +41,14 @@ pub(super) fn from_prompt(prompt: &Message) -> Option<String> {
 
 /// The title agent's work for one session.
 #[derive(Default)]
-pub(super) struct Titling {
+pub(super) struct TitleTask {
     task: Option<JoinHandle<Option<String>>>,
     asked: bool,
     /// The answer, until it is applied.
     pub(super) answered: Option<String>,
 }
 
-impl Titling {
+impl TitleTask {
     pub(super) fn ask(&mut self, turn: &TurnContext, history: &History) {
         if !self.asked {
             self.task = ask(turn, history);

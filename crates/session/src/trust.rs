@@ -39,7 +39,7 @@ pub(super) async fn trust(review: &Review, turn: &TurnContext) -> TrustOutcome {
         Some(true) => {}
         Some(false) => {
             turn.environment
-                .decline(&review.declined_as(&turn.project.worktree.root));
+                .decline(&review.declined_key(&turn.project.worktree.root));
             return TrustOutcome::Declined(review.notice());
         }
         None => return TrustOutcome::Withheld(review.notice()),

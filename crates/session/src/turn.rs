@@ -196,9 +196,9 @@ pub struct TurnContext {
     pub record: record::Recorder,
     pub cancelled: CancellationToken,
     /// Cancelled when the turn must end at its next step, because the process is about to exit.
-    pub leaving: CancellationToken,
+    pub exit_requested: CancellationToken,
     /// Whether the user has sent a message that the model should receive before its next step.
-    pub spoken: watch::Receiver<bool>,
+    pub has_steering_message: watch::Receiver<bool>,
     pub event_sender: EventSender,
     /// The sender of requests from the turn to its session.
     pub session_requests: SessionRequestSender,
@@ -239,7 +239,7 @@ pub struct Permissions {
     /// Rules of clients that ask, for this session and its subagents.
     pub asks: Rules,
     /// The sandbox of commands, and whether the user has been notified about it.
-    pub confinement: tools::process::sandboxing::SandboxChoice,
+    pub sandbox_choice: tools::process::sandboxing::SandboxChoice,
     /// Whether a user is present to answer questions.
     pub attended: bool,
     /// Whether calls may change property of the user's account.

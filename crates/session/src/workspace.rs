@@ -25,7 +25,7 @@ impl Sessions {
 
     /// Returns whether a session of one directory may be opened with another: always if the host
     /// makes the directories itself, because clients do not know them.
-    pub fn is_place(&self, kept: &Path, asked: &Path) -> bool {
+    pub fn can_be_opened_in(&self, kept: &Path, asked: &Path) -> bool {
         !self.served().workspace.is_empty() || super::open::same_directory(kept, asked)
     }
 

@@ -294,14 +294,14 @@ impl<'s> Parser<'s> {
 
     fn list(&mut self) -> Read<List> {
         let mut items = vec![];
-        let mut perhaps = false;
+        let mut is_conditional = false;
         loop {
-            if self.depth == self.base && !perhaps {
+            if self.depth == self.base && !is_conditional {
                 self.whole = self.at;
             }
             self.linebreak()?;
             if self.at_stop() {
-                return if perhaps {
+                return if is_conditional {
                     Err(Unreadable::Syntax)
                 } else {
                     Ok(items)
@@ -314,11 +314,11 @@ impl<'s> Parser<'s> {
             items.push(Item {
                 commands,
                 background: false,
-                perhaps,
+                is_conditional,
             });
             self.blank()?;
-            perhaps = self.eat("&&") || self.eat("||");
-            if perhaps || self.peek() == Some(b'\n') {
+            is_conditional = self.eat("&&") || self.eat("||");
+            if is_conditional || self.peek() == Some(b'\n') {
                 continue;
             }
             match self.peek() {

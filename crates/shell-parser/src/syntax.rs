@@ -23,7 +23,7 @@ pub struct Item {
     pub commands: Vec<ShellCommand>,
     pub background: bool,
     /// Runs only if the preceding item ended accordingly (`&&`, `||`).
-    pub perhaps: bool,
+    pub is_conditional: bool,
 }
 
 /// A command of a pipeline, with its redirections.

@@ -3,10 +3,10 @@
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest as sha};
 
 /// The length of a digest, in bytes.
-pub(super) const DIGEST: usize = 32;
+pub(super) const DIGEST_BYTES: usize = 32;
 
 /// A digest; its hexadecimal form is the name of an object.
-pub(super) type Digest = [u8; DIGEST];
+pub(super) type Digest = [u8; DIGEST_BYTES];
 
 /// Returns the name of an object.
 pub(super) fn digest(bytes: &[u8]) -> String {
@@ -58,10 +58,10 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 
 /// Parses the name of an object. Returns `None` for a blob id of git, and for any other text.
 pub(super) fn parse_name(name: &str) -> Option<Digest> {
-    if name.len() != 2 * DIGEST || !name.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+    if name.len() != 2 * DIGEST_BYTES || !name.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }
-    let mut digest = [0; DIGEST];
+    let mut digest = [0; DIGEST_BYTES];
     for (n, byte) in digest.iter_mut().enumerate() {
         *byte = u8::from_str_radix(name.get(2 * n..2 * n + 2)?, 16).ok()?;
     }

@@ -57,7 +57,7 @@ impl FileStamp {
 
 /// Returns the time of a file's creation in nanoseconds since 1970, or of its last change if the
 /// file system does not record its creation.
-pub(super) fn born(path: &Path) -> i128 {
+pub(super) fn creation_time(path: &Path) -> i128 {
     created(path)
         .or_else(|| Some(FileStamp::at(path)?.changed))
         .unwrap_or(i128::MIN)

@@ -107,7 +107,7 @@ impl GitObjects {
 
 impl ObjectLookup {
     /// Returns whether a blob of this size is in a pack.
-    pub(super) fn holds(&self, name: &str, size: u64) -> bool {
+    pub(super) fn has_blob(&self, name: &str, size: u64) -> bool {
         let Ok(id) = ObjectId::from_hex(name.as_bytes()) else {
             return false;
         };

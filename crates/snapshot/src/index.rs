@@ -16,7 +16,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 use super::digest::is_blob_name;
-use super::file::{FileStamp, born, kind, large, read_known};
+use super::file::{FileStamp, creation_time, kind, large, read_known};
 use super::git::{GitIndex, GitObjects, ObjectLookup};
 use super::ignored::{REPOSITORIES, excluding};
 use super::modes::FileModes;
@@ -226,8 +226,8 @@ impl FileIndex {
         if bytes > MAX_PROJECT_BYTES {
             return Err(Untracked::ManyBytes(self.root.clone()));
         }
-        // From this point on the update may be cancelled: changes that are not yet reported are
-        // reported by the next one.
+        // From this point on the update may be cancelled: changes that are not yet reported are reported
+        // by the next one.
         let states = self.read_all(&tasks, objects, stop)?;
         let mut changes = Vec::new();
         let mut differing = 0;
@@ -242,7 +242,7 @@ impl FileIndex {
         for (task, state) in tasks.into_iter().zip(states) {
             let path = self.absolute(&task.dir, &task.name);
             let is_known = !task.is_new || removed_inodes.contains(&task.stamp.inode);
-            let was_made = is_known || born(&path) >= self.at;
+            let was_made = is_known || creation_time(&path) >= self.at;
             let Some(entry) = self
                 .dirs
                 .get_mut(&task.dir)
@@ -319,7 +319,7 @@ impl FileIndex {
             for entry in chunk {
                 let size = entry.stamp.map_or(0, |stamp| stamp.size);
                 let is_lost = |state: &FileState| {
-                    is_blob_name(&state.hash) && !lookup.holds(&state.hash, size)
+                    is_blob_name(&state.hash) && !lookup.has_blob(&state.hash, size)
                 };
                 if entry.state.as_ref().is_some_and(is_lost) {
                     entry.stamp = None;
@@ -361,7 +361,7 @@ impl FileIndex {
                 format!("{}/{}", task.dir, task.name)
             };
             let id = index.unchanged(&path, &task.stamp)?;
-            lookup.holds(id, task.stamp.size).then(|| id.to_owned())
+            lookup.has_blob(id, task.stamp.size).then(|| id.to_owned())
         };
         let find_blobs = |chunk: &[ReadTask]| -> Vec<Option<String>> {
             let lookup = git.lookup();

@@ -64,7 +64,7 @@ struct JournalState {
 
 #[derive(Debug)]
 struct TouchedFile {
-    before: Before,
+    before: EarlierState,
     /// The process that touched it first.
     pid: u32,
     /// The unfinished calls whose programs have touched it.
@@ -73,7 +73,7 @@ struct TouchedFile {
 
 /// The state of a file before it was touched.
 #[derive(Debug, Clone)]
-enum Before {
+enum EarlierState {
     Missing,
     InMemory {
         bytes: Vec<u8>,
@@ -89,7 +89,7 @@ enum Before {
     Stored(FileState),
 }
 
-impl Before {
+impl EarlierState {
     /// Returns the size of its content in memory, in bytes.
     fn memory(&self) -> usize {
         match self {
@@ -229,7 +229,7 @@ impl WriteJournal {
         }
         if let Some(touched) = &mut touched {
             state.note_released(&touched.before);
-            touched.before = new.map_or(Before::Missing, Before::Stored);
+            touched.before = new.map_or(EarlierState::Missing, EarlierState::Stored);
         }
         state.keep_touched(path, touched);
         state.record_modes(&self.tracker);
@@ -388,9 +388,9 @@ impl WriteJournal {
     fn resolve_change(
         &self,
         path: &Path,
-        before: Before,
+        before: EarlierState,
         modes: &mut Vec<(PathBuf, FileState, u32)>,
-    ) -> std::io::Result<(Option<StatePair>, Before)> {
+    ) -> std::io::Result<(Option<StatePair>, EarlierState)> {
         let clone = before.is_clone().then(|| before.clone());
         let before = before.loaded()?;
         let limit = if clone.is_some() {
@@ -405,9 +405,9 @@ impl WriteJournal {
             Err(e) => return Err(e),
         };
         match (&before, &now) {
-            (Before::Missing, FoundFile::Missing) => return Ok((None, before)),
+            (EarlierState::Missing, FoundFile::Missing) => return Ok((None, before)),
             (
-                Before::InMemory { bytes, kind, .. },
+                EarlierState::InMemory { bytes, kind, .. },
                 FoundFile::Content {
                     bytes: now,
                     kind: now_kind,
@@ -417,7 +417,7 @@ impl WriteJournal {
                 return Ok((None, clone.unwrap_or(before)));
             }
             // A large file was stored, because there was a clone of it or a tool named it.
-            (Before::Stored(state), FoundFile::Large { .. })
+            (EarlierState::Stored(state), FoundFile::Large { .. })
                 if self.tracker.is(path, Some(state)).unwrap_or_default() =>
             {
                 return Ok((None, before));
@@ -429,11 +429,13 @@ impl WriteJournal {
             FoundFile::Missing => None,
             FoundFile::Large { state, .. } => Some(state),
             FoundFile::Content { bytes, kind, mode } => {
-                let now = Before::InMemory { bytes, kind, mode };
+                let now = EarlierState::InMemory { bytes, kind, mode };
                 stored(path, now, &self.tracker, modes)?
             }
         };
-        let present = new.clone().map_or(Before::Missing, Before::Stored);
+        let present = new
+            .clone()
+            .map_or(EarlierState::Missing, EarlierState::Stored);
         Ok(((old != new).then_some((old, new)), present))
     }
 }
@@ -444,13 +446,13 @@ type StatePair = (Option<FileState>, Option<FileState>);
 /// Stores a state, and adds its mode to `modes`.
 fn stored(
     path: &Path,
-    before: Before,
+    before: EarlierState,
     tracker: &Tracker,
     modes: &mut Vec<(PathBuf, FileState, u32)>,
 ) -> std::io::Result<Option<FileState>> {
     Ok(match before.loaded()? {
-        Before::Stored(state) => Some(state),
-        Before::InMemory { bytes, kind, mode } => {
+        EarlierState::Stored(state) => Some(state),
+        EarlierState::InMemory { bytes, kind, mode } => {
             let state = FileState {
                 hash: tracker.objects.put(&bytes)?,
                 kind,
@@ -459,7 +461,7 @@ fn stored(
             modes.push((path.to_owned(), state.clone(), mode));
             Some(state)
         }
-        Before::Missing | Before::Cloned { .. } => None,
+        EarlierState::Missing | EarlierState::Cloned { .. } => None,
     })
 }
 
@@ -480,7 +482,7 @@ impl JournalState {
     }
 
     /// Records that a state is no longer in memory.
-    fn note_released(&mut self, before: &Before) {
+    fn note_released(&mut self, before: &EarlierState) {
         self.memory = self.memory.saturating_sub(before.memory());
         self.clones -= usize::from(before.is_clone()).min(self.clones);
     }
@@ -495,15 +497,15 @@ impl JournalState {
     }
 
     /// Returns the state of a file larger than [`MAX_FILE_BYTES`]: a clone if one is possible.
-    fn keep_large(&mut self, path: &Path, state: FileState, size: u64, mode: u32) -> Before {
+    fn keep_large(&mut self, path: &Path, state: FileState, size: u64, mode: u32) -> EarlierState {
         if size > MAX_NAMED_BYTES || self.clones >= MAX_CLONES {
-            return Before::Stored(state);
+            return EarlierState::Stored(state);
         }
         let Ok(clone) = cloned(path) else {
-            return Before::Stored(state);
+            return EarlierState::Stored(state);
         };
         self.clones += 1;
-        Before::Cloned {
+        EarlierState::Cloned {
             clone: Arc::new(clone),
             kind: state.kind,
             mode,
@@ -543,9 +545,11 @@ impl JournalState {
             load(path, MAX_FILE_BYTES)
         };
         let before = match found {
-            Ok(FoundFile::Missing) => Before::Missing,
+            Ok(FoundFile::Missing) => EarlierState::Missing,
             Ok(FoundFile::Large { state, size, mode }) => self.keep_large(path, state, size, mode),
-            Ok(FoundFile::Content { bytes, kind, mode }) => Before::InMemory { bytes, kind, mode },
+            Ok(FoundFile::Content { bytes, kind, mode }) => {
+                EarlierState::InMemory { bytes, kind, mode }
+            }
             // Directories and pipes are not recorded.
             Err(e) if e.kind() == std::io::ErrorKind::Other => return,
             Err(e) => {
@@ -569,12 +573,12 @@ impl JournalState {
     }
 
     fn insert(&mut self, path: &Path, mut touched: TouchedFile, tracker: &Tracker) {
-        if let Before::InMemory { bytes, .. } = &touched.before {
+        if let EarlierState::InMemory { bytes, .. } = &touched.before {
             self.memory += bytes.len();
             if self.memory > MAX_MEMORY_BYTES {
                 self.memory -= bytes.len();
                 touched.before = match stored(path, touched.before, tracker, &mut self.modes) {
-                    Ok(state) => state.map_or(Before::Missing, Before::Stored),
+                    Ok(state) => state.map_or(EarlierState::Missing, EarlierState::Stored),
                     Err(e) => {
                         tracing::warn!(
                             "the previous content of {} is not saved: {e}",

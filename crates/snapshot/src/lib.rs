@@ -350,7 +350,7 @@ impl Tracker {
     }
 
     /// Returns whether an object should be stored but is missing.
-    pub fn lacks(&self, state: &FileState) -> bool {
+    pub fn is_content_missing(&self, state: &FileState) -> bool {
         !state.large && !self.objects.has(&state.hash)
     }
 
@@ -402,7 +402,7 @@ impl Tracker {
     }
 
     /// Returns whether [`Tracker::prepare`] was not called yet.
-    pub fn is_unprepared(&self) -> bool {
+    pub fn needs_preparation(&self) -> bool {
         *locked(&self.preparation) == Preparation::NotBegun
     }
 

@@ -417,23 +417,23 @@ mod tests {
     #[test]
     fn processes_share_one_list() {
         let dir = tempfile::tempdir().unwrap();
-        let one = FileModes::new(dir.path());
+        let first = FileModes::new(dir.path());
         let other = FileModes::new(dir.path());
         let path = Path::new("/p/f");
         let plain = |hash: &str| state(hash, FileKind::Plain);
         let note = |modes: &FileModes, hash: &str, mode: u32| {
             modes.note(std::iter::once((path, &plain(hash), FILE | mode)));
         };
-        let of = |hash: &str| [&one, &other].map(|modes| modes.of(path, &plain(hash)));
+        let of = |hash: &str| [&first, &other].map(|modes| modes.of(path, &plain(hash)));
         assert_eq!(of("1"), [None; 2]);
-        note(&one, "1", 0o600);
+        note(&first, "1", 0o600);
         note(&other, "2", 0o640);
         assert_eq!(of("1"), [Some(0o600); 2]);
         assert_eq!(of("2"), [Some(0o640); 2]);
         // The last record counts, whichever process made it, even if a process made the same record
         // before.
         note(&other, "1", 0o644);
-        note(&one, "1", 0o600);
+        note(&first, "1", 0o600);
         assert_eq!(of("1"), [Some(0o600); 2]);
         let length = || fs::metadata(dir.path().join("modes")).unwrap().len();
         let before = length();
@@ -449,11 +449,11 @@ mod tests {
         note(&other, "3", 0o660);
         assert_eq!(of("1"), [Some(0o600); 2]);
         assert_eq!(of("3"), [Some(0o660); 2]);
-        assert_eq!(one.of(path, &plain("1")), Some(0o600));
-        assert_eq!(one.of(Path::new("/p/g"), &plain("1")), None);
-        assert_eq!(one.of(path, &state("1", FileKind::Program)), None);
+        assert_eq!(first.of(path, &plain("1")), Some(0o600));
+        assert_eq!(first.of(Path::new("/p/g"), &plain("1")), None);
+        assert_eq!(first.of(path, &state("1", FileKind::Program)), None);
         // Links and modes of links are not recorded.
-        one.note(
+        first.note(
             [
                 (path, &state("4", FileKind::Link), FILE | 0o777),
                 (path, &plain("4"), 0o120_777),
@@ -461,13 +461,13 @@ mod tests {
             .into_iter(),
         );
         assert_eq!(of("4"), [None; 2]);
-        assert_eq!(one.of(path, &state("4", FileKind::Link)), None);
+        assert_eq!(first.of(path, &state("4", FileKind::Link)), None);
     }
 
     #[test]
     fn list_without_additions_is_removed() {
         let dir = tempfile::tempdir().unwrap();
-        let one = FileModes::new(dir.path());
+        let first = FileModes::new(dir.path());
         let other = FileModes::new(dir.path());
         let path = Path::new("/p/f");
         let plain = |hash: &str| state(hash, FileKind::Plain);
@@ -477,18 +477,18 @@ mod tests {
         let known =
             |modes: &FileModes| ["1", "2", "3"].map(|hash| modes.of(path, &plain(hash)).is_some());
         let old = dir.path().join("modes.old");
-        note(&one, "1");
+        note(&first, "1");
         assert_eq!(known(&other), [true, false, false]);
         let limit = fs::metadata(dir.path().join("modes"))
             .unwrap()
             .modified()
             .unwrap();
-        one.clean(limit);
+        first.clean(limit);
         assert!(old.exists());
         note(&other, "2");
-        one.clean(limit);
+        first.clean(limit);
         assert_eq!(
-            [&one, &other].map(known),
+            [&first, &other].map(known),
             [[true, true, false]; 2],
             "it was added to lately"
         );
@@ -497,9 +497,9 @@ mod tests {
         let list = fs::File::options().write(true).open(&old).unwrap();
         list.set_modified(limit - Duration::from_secs(1)).unwrap();
         other.clean(limit);
-        note(&one, "3");
-        assert_eq!([&one, &other].map(known), [[true; 3]; 2]);
+        note(&first, "3");
+        assert_eq!([&first, &other].map(known), [[true; 3]; 2]);
         fs::remove_file(&old).unwrap();
-        assert_eq!([&one, &other].map(known), [[false, false, true]; 2]);
+        assert_eq!([&first, &other].map(known), [[false, false, true]; 2]);
     }
 }

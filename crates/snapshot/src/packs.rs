@@ -20,7 +20,7 @@ use std::time::SystemTime;
 use rustix::fs::FlockOperation;
 
 use super::aging::{mark_used, possible_paths, remove_unused, usual_name};
-use super::digest::{DIGEST, Digest, hex, parse_name};
+use super::digest::{DIGEST_BYTES, Digest, hex, parse_name};
 use base::environment::private_file;
 use base::lock::locked;
 
@@ -43,7 +43,7 @@ const RETAINED_PART: u64 = 4;
 const MARK: u8 = b'P';
 
 /// The length of a record before its content, in bytes.
-const HEADER: usize = 1 + DIGEST + 4;
+const HEADER: usize = 1 + DIGEST_BYTES + 4;
 
 #[derive(Debug)]
 pub(super) struct Packs {
@@ -391,7 +391,7 @@ fn read_records(file: &File, from: u64, mut add: impl FnMut(Digest, u64, u32)) -
 
 fn parse_header(header: &[u8; HEADER]) -> Option<(Digest, u32)> {
     let rest = header.strip_prefix(&[MARK])?;
-    let (digest, size) = rest.split_first_chunk::<DIGEST>()?;
+    let (digest, size) = rest.split_first_chunk::<DIGEST_BYTES>()?;
     Some((*digest, u32::from_be_bytes(size.try_into().ok()?)))
 }
 
@@ -443,25 +443,25 @@ mod tests {
     #[test]
     fn contents_are_shared_between_processes() {
         let dir = tempfile::tempdir().unwrap();
-        let one = open(dir.path());
+        let first = open(dir.path());
         let other = open(dir.path());
-        let names = fill(&one);
+        let names = fill(&first);
         let files = fs::read_dir(dir.path().join("objects")).unwrap().count();
         assert!(files <= MIN_OBJECTS_BEFORE_PACKS, "{files}");
-        assert_eq!(intact(&one, &names).len(), COUNT);
+        assert_eq!(intact(&first, &names).len(), COUNT);
         assert_eq!(intact(&other, &names).len(), COUNT);
         // An object that is added later is found, and one in a pack is not stored again.
-        let late = one.put(b"late").unwrap();
+        let late = first.put(b"late").unwrap();
         assert_eq!(other.get(&late).as_deref(), Ok(&b"late"[..]));
-        assert_eq!(fill(&one), names);
+        assert_eq!(fill(&first), names);
         let length = fs::metadata(pack_of(dir.path())).unwrap().len();
-        assert_eq!(fill(&one), names);
+        assert_eq!(fill(&first), names);
         assert_eq!(fs::metadata(pack_of(dir.path())).unwrap().len(), length);
         // A large content has its own file.
         let large: Vec<u8> = (0..1_000_000_u32)
             .flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes())
             .collect();
-        let large = one.put(&large).unwrap();
+        let large = first.put(&large).unwrap();
         assert!(other.has(&large));
         assert_eq!(fs::metadata(pack_of(dir.path())).unwrap().len(), length);
     }
@@ -500,15 +500,15 @@ mod tests {
     #[test]
     fn unused_pack_is_removed_except_wanted_contents() {
         let dir = tempfile::tempdir().unwrap();
-        let one = open(dir.path());
-        let names = fill(&one);
+        let first = open(dir.path());
+        let names = fill(&first);
         let path = pack_of(dir.path());
         let other = open(dir.path());
         let wanted = names[COUNT - 1].clone();
         let limit = make_older(&path);
         other.clean(limit, |name| name == wanted);
         assert!(path.exists(), "its process appends to it");
-        drop(one);
+        drop(first);
         other.clean(limit - Duration::from_secs(10 * 24 * 3600), |_| false);
         assert!(path.exists(), "it was used after the limit");
         assert!(other.has(&wanted));
@@ -528,14 +528,14 @@ mod tests {
     #[test]
     fn content_in_two_packs_outlives_one() {
         let dir = tempfile::tempdir().unwrap();
-        let one = open(dir.path());
+        let first = open(dir.path());
         let other = open(dir.path());
-        let names = fill(&one);
+        let names = fill(&first);
         let path = pack_of(dir.path());
         fill(&other);
         let reader = open(dir.path());
         assert_eq!(intact(&reader, &names).len(), COUNT);
-        drop(one);
+        drop(first);
         let limit = make_older(&path);
         reader.clean(limit, |_| false);
         assert!(!path.exists());
@@ -566,7 +566,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let names = fill(&open(dir.path()));
         let path = pack_of(dir.path());
-        let one = open(dir.path());
+        let first = open(dir.path());
         let other = open(dir.path());
         let limit = make_older(&path);
         let over = std::sync::atomic::AtomicBool::new(false);
@@ -581,7 +581,7 @@ mod tests {
                 if let Ok(file) = File::open(&path) {
                     file.set_modified(limit - Duration::from_secs(60)).unwrap();
                 }
-                one.put(&last).is_err() || one.get(&names[COUNT - 1]).is_err()
+                first.put(&last).is_err() || first.get(&names[COUNT - 1]).is_err()
             };
             let lost = (0..1_000).filter(round).count();
             over.store(true, std::sync::atomic::Ordering::Relaxed);

@@ -838,28 +838,28 @@ fn content_used_during_removal_remains() {
     let fixture = Fixture::new();
     let dir = fixture.data.join("objects");
     let packs = fixture.data.join("packs");
-    let one = Objects::new(dir.clone(), packs.clone());
+    let first = Objects::new(dir.clone(), packs.clone());
     let other = Objects::new(dir.clone(), packs);
-    let hash = one.put(b"x").unwrap();
+    let hash = first.put(b"x").unwrap();
     let path = dir.join(&hash[..2]).join(&hash[2..]);
     let limit = fs::metadata(&path).unwrap().modified().unwrap() - DAY * 30;
     assert!(make_older(&path, 40));
     // The content is stored again after the check whether it is wanted.
     other.clean(limit, |_| {
-        one.put(b"x").unwrap();
+        first.put(b"x").unwrap();
         false
     });
-    assert_eq!(one.get(&hash).as_deref(), Ok(&b"x"[..]));
+    assert_eq!(first.get(&hash).as_deref(), Ok(&b"x"[..]));
     // A cleaning was killed after renaming the file.
     let aside = path.with_file_name(format!(".going-{}", &hash[2..]));
     fs::rename(&path, &aside).unwrap();
-    assert!(one.has(&hash) && one.get(&hash).is_ok());
+    assert!(first.has(&hash) && first.get(&hash).is_ok());
     other.clean(limit, |_| false);
     assert!(path.exists() && !aside.exists(), "it was used lately");
     // The content of a file that the index removes cannot be written again.
     assert!(make_older(&path, 40));
     fs::rename(&path, &aside).unwrap();
-    one.mark_used(&hash);
+    first.mark_used(&hash);
     other.clean(limit, |_| false);
     assert!(path.exists() && !aside.exists(), "it is used now");
     assert!(make_older(&path, 40));
@@ -868,7 +868,7 @@ fn content_used_during_removal_remains() {
     assert!(path.exists() && !aside.exists(), "it is wanted");
     fs::rename(&path, &aside).unwrap();
     other.clean(limit, |_| false);
-    assert!(!one.has(&hash) && !aside.exists());
+    assert!(!first.has(&hash) && !aside.exists());
 }
 
 /// Checks that an object that was reported as stored is available, whatever another process does at
@@ -878,9 +878,9 @@ fn stored_content_survives_concurrent_cleaning() {
     let fixture = Fixture::new();
     let dir = fixture.data.join("objects");
     let packs = fixture.data.join("packs");
-    let one = Objects::new(dir.clone(), packs.clone());
+    let first = Objects::new(dir.clone(), packs.clone());
     let other = Objects::new(dir.clone(), packs);
-    let hash = one.put(b"x").unwrap();
+    let hash = first.put(b"x").unwrap();
     let path = dir.join(&hash[..2]).join(&hash[2..]);
     let limit: SystemTime = fs::metadata(&path).unwrap().modified().unwrap() - DAY * 30;
     let is_over = AtomicBool::new(false);
@@ -892,7 +892,7 @@ fn stored_content_survives_concurrent_cleaning() {
         });
         let round = |_: &u32| {
             make_older(&path, 40);
-            one.put(b"x").is_err() || one.get(&hash).is_err()
+            first.put(b"x").is_err() || first.get(&hash).is_err()
         };
         let lost = (0..2_000).filter(round).count();
         is_over.store(true, Ordering::Relaxed);

@@ -101,7 +101,7 @@ pub struct StoredGrants {
     pub grants: Vec<Grant>,
     /// The path of a damaged index whose grants could not be read, if this has not been reported
     /// yet.
-    pub lost_with: Option<String>,
+    pub damaged_index: Option<String>,
 }
 
 /// The state of the backend, for display.
@@ -166,7 +166,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns [`Error::Unwritable`] if the store has stopped.
-    pub async fn about(&self) -> Result<BackendState, Error> {
+    pub async fn backend_state(&self) -> Result<BackendState, Error> {
         self.ask(|reply| StoreJob::About { reply }).await
     }
 
@@ -226,7 +226,7 @@ impl Store {
     }
 
     /// Writes a part that a longer one with the same id will replace soon.
-    pub async fn growing_part(&self, session: &SessionId, message: &MessageId, part: &Part) {
+    pub async fn write_growing_part(&self, session: &SessionId, message: &MessageId, part: &Part) {
         self.write_part(session, message, part, true).await;
     }
 
@@ -263,7 +263,7 @@ impl Store {
     /// Waits until everything written about a session so far has been passed to the operating
     /// system: it survives the end of this process, though not a crash of the machine. The next
     /// flush reports failed writes.
-    pub async fn handed_over(&self, session: &SessionId) {
+    pub async fn await_written(&self, session: &SessionId) {
         let session = session.clone();
         // A store that has stopped has nothing to write.
         self.ask(|reply| StoreJob::HandOver { session, reply })

@@ -129,7 +129,7 @@ async fn concurrent_sessions_are_saved_in_order() {
             store.create(record).await.unwrap();
             for _ in 0..3 {
                 write(&store, record, &messages).await;
-                store.handed_over(&record.id).await;
+                store.await_written(&record.id).await;
                 assert_eq!(store.peek(&record.id).await.unwrap().messages, messages);
             }
             store.flush(&record.id).await.unwrap();
@@ -157,16 +157,16 @@ async fn concurrent_sessions_are_saved_in_order() {
 #[tokio::test]
 async fn session_is_exclusive_from_creation() {
     each(async |backend: TestStore| {
-        let one = backend.store();
+        let first = backend.store();
         let other = backend.store();
         let record = record("ses_00000001", "/w", 1);
-        one.create(&record).await.unwrap();
+        first.create(&record).await.unwrap();
         assert!(matches!(other.delete(&record.id).await, Err(Error::Locked { .. })));
         // Before its first message no other process knows of it.
         assert!(matches!(other.peek(&record.id).await, Err(Error::NotFound(_))));
         let messages = [message("a", &["one"])];
-        write(&one, &record, &messages).await;
-        one.flush(&record.id).await.unwrap();
+        write(&first, &record, &messages).await;
+        first.flush(&record.id).await.unwrap();
         let refused = other.load(&record.id).await;
         assert!(
             matches!(&refused, Err(Error::Locked { holder, .. }) if holder.pid == Some(std::process::id())),
@@ -176,10 +176,10 @@ async fn session_is_exclusive_from_creation() {
         // It can be read in any case.
         assert_eq!(other.peek(&record.id).await.unwrap().messages, messages);
         assert!(matches!(other.load(&record.id).await, Err(Error::Locked { .. })));
-        one.close(&record.id).await;
-        one.flush(&record.id).await.unwrap();
+        first.close(&record.id).await;
+        first.flush(&record.id).await.unwrap();
         assert_eq!(other.load(&record.id).await.unwrap().messages, messages);
-        assert!(matches!(one.load(&record.id).await, Err(Error::Locked { .. })));
+        assert!(matches!(first.load(&record.id).await, Err(Error::Locked { .. })));
         other.stop().await;
         if let StoreLocation::Files(dir) = &backend.location {
             let left = std::fs::read_dir(dir.join("sessions")).unwrap().flatten().map(|file| file.file_name());
@@ -449,11 +449,11 @@ async fn session_without_prompt_is_saved_until_left() {
                 .unwrap()
                 .sessions
                 .into_iter()
-                .map(|one| one.id)
+                .map(|record| record.id)
                 .collect()
         };
         for n in 1..=4 {
-            store.handed_over(&id(n)).await;
+            store.await_written(&id(n)).await;
         }
         assert_eq!(listed(&store).await, [id(4), id(3)]);
         // Closed without `leave`, as by a kill.
@@ -613,7 +613,7 @@ async fn cut_messages_are_deleted() {
             ],
         )
         .await;
-        store.handed_over(&record.id).await;
+        store.await_written(&record.id).await;
         // Some of them are written in the same batch as the cut.
         write(&store, &record, &[message("d", &["four"])]).await;
         store.cut(&record.id, &MessageId::new("b")).await;

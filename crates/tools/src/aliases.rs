@@ -3,19 +3,19 @@
 /// The names that models use for a tool and its fields, in the form that `folded` returns.
 #[derive(Clone, Debug)]
 pub struct Aliases {
-    pub also: &'static [&'static str],
+    pub tool_names: &'static [&'static str],
     /// Fields of other tools with one of their values, or `*` for any. They select one of several
     /// operations of a tool, or ask for the default behaviour; with a third entry, that field of
     /// ours is set to true.
-    pub says: &'static [(&'static str, &'static str, Option<&'static str>)],
+    pub field_values: &'static [(&'static str, &'static str, Option<&'static str>)],
     /// The fields, each with its names in other agents.
     pub fields: &'static [(&'static str, &'static [&'static str])],
 }
 
 impl Aliases {
     pub const NONE: Self = Self {
-        also: &[],
-        says: &[],
+        tool_names: &[],
+        field_values: &[],
         fields: &[],
     };
 }

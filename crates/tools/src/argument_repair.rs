@@ -185,7 +185,7 @@ fn tools_of_other_agents(
     let name = folded(bare(name));
     let named = PROPERTIES
         .iter()
-        .filter(|tool| tool.aliases.also.contains(&name.as_str()));
+        .filter(|tool| tool.aliases.tool_names.contains(&name.as_str()));
     let find = |wanted: &ToolProperties| {
         tools
             .iter()
@@ -235,7 +235,7 @@ pub(super) fn accept<T: Tool>(input: Value, schema: &Value) -> Result<AcceptedAr
     let mut notes = Vec::new();
     let input = match input {
         Value::Object(mut fields) => {
-            for (field, word, means) in names.says {
+            for (field, word, means) in names.field_values {
                 let is_match = |(name, value): &(&String, &Value)| {
                     let value = value
                         .as_str()
@@ -295,11 +295,11 @@ fn object(
     let Some(known) = schema["properties"].as_object() else {
         return Ok(fields);
     };
-    let also = |field: &str, name: &str| {
+    let tool_names = |field: &str, name: &str| {
         names
             .fields
             .iter()
-            .any(|(own, also)| *own == field && also.contains(&name))
+            .any(|(own, tool_names)| *own == field && tool_names.contains(&name))
     };
     let mut out: Map<String, Value> = Map::new();
     let mut others = Vec::new();
@@ -315,7 +315,7 @@ fn object(
             .keys()
             .find(|field| folded(field) == bare)
             .or_else(|| {
-                let mut called = known.keys().filter(|field| also(field, &bare));
+                let mut called = known.keys().filter(|field| tool_names(field, &bare));
                 // "path" may be an alias of two fields; the one without a value is preferred.
                 let open = called.clone().find(|field| !out.contains_key(*field));
                 open.or_else(|| called.next())
@@ -624,16 +624,16 @@ mod tests {
                 continue;
             };
             let schema = tool.schema().to_string();
-            for (field, also) in aliases.fields {
+            for (field, tool_names) in aliases.fields {
                 // `edits` is in a form of the arguments that is not offered.
                 let is_known = *field == "edits" || schema.contains(&format!("\"{field}\":"));
                 assert!(is_known, "{own} {field}");
                 assert!(
-                    also.iter().all(|name| folded(name) == *name),
+                    tool_names.iter().all(|name| folded(name) == *name),
                     "{own} {field}"
                 );
             }
-            for name in aliases.also {
+            for name in aliases.tool_names {
                 assert_eq!(folded(name), *name);
                 assert!(
                     tools.iter().all(|tool| folded(tool.name()) != *name),
@@ -820,10 +820,10 @@ mod tests {
         let mut others = tools.clone();
         others.retain(|tool| tool.name() != "read");
         assert!(named(&others, "view", &json!({"path": "a"})).is_none());
-        let told = unknown(&tools, "str_replace_editor");
+        let message = unknown(&tools, "str_replace_editor");
         assert!(
-            told.contains("Did you mean edit? It takes filePath (string), oldString (string), newString (string)"),
-            "{told}"
+            message.contains("Did you mean edit? It takes filePath (string), oldString (string), newString (string)"),
+            "{message}"
         );
         let read = tools.iter().find(|tool| tool.name() == "read").unwrap();
         for (input, why) in [

@@ -219,8 +219,11 @@ mod tests {
         for (rules, request, begins, ends) in table {
             let verdict = evaluate(rules, &Rules::default(), &request);
             assert_eq!(verdict.action, Deny, "{request:?}");
-            let said = explain(&verdict, &request, rules);
-            assert!(said.starts_with(begins) && said.ends_with(ends), "{said}");
+            let message = explain(&verdict, &request, rules);
+            assert!(
+                message.starts_with(begins) && message.ends_with(ends),
+                "{message}"
+            );
         }
     }
 }

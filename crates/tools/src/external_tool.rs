@@ -32,7 +32,7 @@ pub fn title(tool: &str, input: &Value) -> String {
 /// whatever the rules allow. `whose` is named in the reason.
 pub fn access_request(permission: &str, whose: &str, context: &ToolContext) -> AccessRequest {
     let mut request = AccessRequest::new(permission, "*").always("*");
-    if context.confinement.reads_only() {
+    if context.sandbox_choice.reads_only() {
         let why = format!("what {whose} does is not known, and this agent only reads");
         request.minimum = Some((Action::Ask, why));
     }

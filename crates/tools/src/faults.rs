@@ -65,13 +65,13 @@ const CONCURRENT_CHANGES: [(&str, bool); 12] = [
     ("makes other line ends", false),
 ];
 
-fn change_concurrently(what: &str, stage: &TestProject) {
-    let f = stage.cwd().join("f");
-    let other = stage.outside().join("other");
+fn change_concurrently(what: &str, fixture: &TestProject) {
+    let f = fixture.cwd().join("f");
+    let other = fixture.outside().join("other");
     let same = fs::read(&f).unwrap();
     match what {
-        "writes something else" => stage.write("f", "somebody's\nold\n"),
-        "appends" => stage.write(
+        "writes something else" => fixture.write("f", "somebody's\nold\n"),
+        "appends" => fixture.write(
             "f",
             [&same[..], b"more\n"]
                 .concat()
@@ -79,9 +79,9 @@ fn change_concurrently(what: &str, stage: &TestProject) {
                 .map(|b| char::from(*b))
                 .collect::<String>(),
         ),
-        "empties it" => stage.write("f", ""),
+        "empties it" => fixture.write("f", ""),
         "removes it" => fs::remove_file(&f).unwrap(),
-        "makes other line ends" => stage.write("f", "a\r\nold\r\nb\r\n"),
+        "makes other line ends" => fixture.write("f", "a\r\nold\r\nb\r\n"),
         "puts a directory in its place" => {
             fs::remove_file(&f).unwrap();
             fs::create_dir(&f).unwrap();
@@ -105,8 +105,8 @@ fn change_concurrently(what: &str, stage: &TestProject) {
             .set_modified(std::time::SystemTime::UNIX_EPOCH)
             .unwrap(),
         "puts the same file in its place" => {
-            fs::write(stage.cwd().join("fresh"), &same).unwrap();
-            fs::rename(stage.cwd().join("fresh"), &f).unwrap();
+            fs::write(fixture.cwd().join("fresh"), &same).unwrap();
+            fs::rename(fixture.cwd().join("fresh"), &f).unwrap();
         }
         "makes it executable" => fs::set_permissions(&f, Permissions::from_mode(0o755)).unwrap(),
         what => panic!("unknown change: {what}"),
@@ -140,18 +140,18 @@ async fn fw03_changes_by_others_are_not_lost() {
                     "tool {number}, another program {what}, {}",
                     if asked { "while asked" } else { "before" }
                 );
-                let stage = TestProject::new();
-                stage.write("f", "a\nold\nb\n");
-                let context = stage.context();
+                let fixture = TestProject::new();
+                fixture.write("f", "a\nold\nb\n");
+                let context = fixture.context();
                 look(&context).await;
-                let path = stage.cwd().join("f");
+                let path = fixture.cwd().join("f");
                 let result = if asked {
                     let prepared = tool.prepare(input.clone(), &context).await.unwrap();
-                    change_concurrently(what, &stage);
+                    change_concurrently(what, &fixture);
                     let found = state(&path);
                     ((prepared.run)(context.clone()).await, found)
                 } else {
-                    change_concurrently(what, &stage);
+                    change_concurrently(what, &fixture);
                     let found = state(&path);
                     (
                         call(&tool, input.clone(), &context)
@@ -194,7 +194,7 @@ async fn fw03_changes_by_others_are_not_lost() {
                             "{case}: {failure}"
                         );
                         assert_eq!(state(&path), found, "{case}");
-                        let said = failure.to_string();
+                        let message = failure.to_string();
                         let reasons = [
                             "changed since it was read",
                             "was removed since it was read",
@@ -207,13 +207,13 @@ async fn fw03_changes_by_others_are_not_lost() {
                             "directory",
                         ];
                         assert!(
-                            reasons.iter().any(|reason| said.contains(reason)),
-                            "{case}: {said}"
+                            reasons.iter().any(|reason| message.contains(reason)),
+                            "{case}: {message}"
                         );
                     }
                 }
                 assert!(
-                    fs::read(stage.outside().join("other"))
+                    fs::read(fixture.outside().join("other"))
                         .is_ok_and(|other| other.ends_with(b"old\n") || other.ends_with(b"b\n"))
                         || !what.contains("link")
                 );
@@ -263,13 +263,13 @@ async fn fw04_line_ends_outside_the_edit_do_not_change() {
             });
             let before: String = lines.collect();
             for (old, new) in EDITS {
-                let stage = TestProject::new();
-                stage.write("f", &before);
-                let context = stage.context();
+                let fixture = TestProject::new();
+                fixture.write("f", &before);
+                let context = fixture.context();
                 look(&context).await;
                 let input = json!({ "filePath": "f", "oldString": old, "newString": new });
                 let done = call(&erase(edit::EditTool), input, &context).await;
-                let after = String::from_utf8(stage.read("f")).unwrap();
+                let after = String::from_utf8(fixture.read("f")).unwrap();
                 let first = old.lines().next().unwrap();
                 let last = old.lines().last().unwrap();
                 let from = before.find(first).unwrap();
@@ -369,13 +369,13 @@ async fn fw05_other_encodings_are_preserved() {
         let ascii = ascii.map(|(tool, input)| (tool, input, Some(replaced(new))));
         let fresh = letter.as_deref().map(&replaced);
         for (tool, input, wanted) in ascii.chain([(erase(edit::EditTool), umlaut.clone(), fresh)]) {
-            let stage = TestProject::new();
-            stage.write_bytes("f", before);
-            let context = stage.context();
+            let fixture = TestProject::new();
+            fixture.write_bytes("f", before);
+            let context = fixture.context();
             look(&context).await;
             let case = format!("{} {input}", String::from_utf8_lossy(before));
             let done = call(&tool, input, &context).await;
-            let after = stage.read("f");
+            let after = fixture.read("f");
             assert!(
                 !after.windows(3).any(|bytes| bytes == REPLACEMENT),
                 "{case}"
@@ -384,8 +384,8 @@ async fn fw05_other_encodings_are_preserved() {
                 (Ok(_), Some(wanted)) => assert_eq!(after, wanted, "{case}"),
                 (Err(failure), None) => {
                     assert_eq!(after, *before, "{case}");
-                    let said = failure.to_string();
-                    assert!(said.starts_with("Cannot write f: "), "{case}: {said}");
+                    let message = failure.to_string();
+                    assert!(message.starts_with("Cannot write f: "), "{case}: {message}");
                 }
                 (Ok(_), None) => panic!("{case} is written"),
                 (Err(failure), Some(_)) => panic!("{case}: {failure}"),
@@ -402,10 +402,10 @@ async fn fw07_file_properties_survive_an_edit() {
         let [first, ..] = tools();
         first
     };
-    let stage = TestProject::new();
-    let f = stage.cwd().join("f");
-    let inside = stage.cwd().join("inside");
-    let outside = stage.outside().join("target");
+    let fixture = TestProject::new();
+    let f = fixture.cwd().join("f");
+    let inside = fixture.cwd().join("inside");
+    let outside = fixture.outside().join("target");
     for what in [
         "executable",
         "setgid",
@@ -420,10 +420,10 @@ async fn fw07_file_properties_survive_an_edit() {
         "2 GiB",
         "pipe",
     ] {
-        for path in [&f, &inside, &outside, &stage.cwd().join("twin")] {
+        for path in [&f, &inside, &outside, &fixture.cwd().join("twin")] {
             fs::remove_file(path).ok();
         }
-        stage.write("f", "a\nold\nb\n");
+        fixture.write("f", "a\nold\nb\n");
         match what {
             "executable" => fs::set_permissions(&f, Permissions::from_mode(0o751)).unwrap(),
             "setgid" => fs::set_permissions(&f, Permissions::from_mode(0o2640)).unwrap(),
@@ -449,7 +449,7 @@ async fn fw07_file_properties_survive_an_edit() {
                 )
                 .unwrap();
             }
-            "second name" => fs::hard_link(&f, stage.cwd().join("twin")).unwrap(),
+            "second name" => fs::hard_link(&f, fixture.cwd().join("twin")).unwrap(),
             "attributes" => {
                 let file = fs::File::open(&f).unwrap();
                 let kept = rustix::fs::fsetxattr(
@@ -477,7 +477,7 @@ async fn fw07_file_properties_survive_an_edit() {
             }
             what => panic!("{what}?"),
         }
-        let context = stage.context();
+        let context = fixture.context();
         look(&context).await;
         let before = fs::symlink_metadata(&f).unwrap();
         let done = call(&tool, input.clone(), &context).await;
@@ -490,11 +490,11 @@ async fn fw07_file_properties_survive_an_edit() {
         match what {
             "executable" | "setgid" | "attributes" | "second name" => {
                 done.unwrap();
-                assert_eq!(stage.read("f"), b"a\nnew\nb\n", "{what}");
+                assert_eq!(fixture.read("f"), b"a\nnew\nb\n", "{what}");
                 assert_eq!(before.mode(), after.mode(), "{what}");
                 if what == "second name" {
                     // The file is replaced, so its other name has the complete old content.
-                    assert_eq!(stage.read("twin"), b"a\nold\nb\n");
+                    assert_eq!(fixture.read("twin"), b"a\nold\nb\n");
                 }
                 if what == "attributes" {
                     let mut value = [0_u8; 8];

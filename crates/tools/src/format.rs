@@ -93,7 +93,7 @@ async fn one(
             )));
         }
     };
-    if run.of_project && !context.confinement.trusted {
+    if run.of_project && !context.sandbox_choice.trusted {
         return Ok(Some(
             "was not run: it would run code of this project, which is not trusted; `adjutant trust` shows it"
                 .to_owned(),
@@ -124,7 +124,7 @@ async fn one(
 
 /// Runs the program to its end. Returns the reason if it failed.
 async fn started(run: &FormatterRun, context: &ToolContext) -> Result<Option<String>, Failure> {
-    let lock = match context.confinement.lock(context).await {
+    let lock = match context.sandbox_choice.lock(context).await {
         Ok(lock) => lock,
         Err(Failure::ForModel(why)) => {
             return Ok(Some(format!("was not run: {}", why.trim_end_matches('.'))));
@@ -136,7 +136,7 @@ async fn started(run: &FormatterRun, context: &ToolContext) -> Result<Option<Str
         .settings
         .variables
         .for_model_program(&context.project.environment);
-    if !context.confinement.trusted {
+    if !context.sandbox_choice.trusted {
         env.extend(GIT_UNTRUSTED.map(|(name, value)| (name.into(), value.into())));
     }
     env.extend(
@@ -151,7 +151,7 @@ async fn started(run: &FormatterRun, context: &ToolContext) -> Result<Option<Str
         env,
     )
     .args(arguments);
-    let program = match context.confinement.enter(&lock, context, program) {
+    let program = match context.sandbox_choice.enter(&lock, context, program) {
         Ok(program) => program,
         Err(why) => {
             return Ok(Some(format!(
@@ -226,13 +226,13 @@ mod tests {
 
     #[tokio::test]
     async fn formatted_text_is_the_written_text() {
-        let stage = TestProject::new();
-        let mut context = stage.context();
+        let fixture = TestProject::new();
+        let mut context = fixture.context();
         with(&mut context, large());
-        stage.write("a.x", "ONE\r\n");
+        fixture.write("a.x", "ONE\r\n");
         let input = json!({"filePath": "a.x", "oldString": "ONE", "newString": "two"});
         let (requests, output) = call(&erase(edit::EditTool), input, &context).await.unwrap();
-        assert_eq!(stage.read("a.x"), b"TWO\r\n");
+        assert_eq!(fixture.read("a.x"), b"TWO\r\n");
         assert_eq!(
             (
                 requests[0].changes[0].new.as_str(),
@@ -271,7 +271,7 @@ mod tests {
         .await
         .unwrap();
         assert_eq!(
-            (stage.read("n.x"), stage.read("a.x")),
+            (fixture.read("n.x"), fixture.read("a.x")),
             (b"N\n".to_vec(), b"FIVE\r\n".to_vec())
         );
         assert!(
@@ -283,20 +283,20 @@ mod tests {
 
     #[tokio::test]
     async fn editor_gets_the_formatted_text_once() {
-        let stage = TestProject::new();
-        stage.write("a.x", "OLD\n");
-        let (mut context, editor) = stage.with_editor(EditorReply::Saves);
+        let fixture = TestProject::new();
+        fixture.write("a.x", "OLD\n");
+        let (mut context, editor) = fixture.with_editor(EditorReply::Saves);
         with(&mut context, large());
-        editor.type_into(&stage.cwd().join("a.x"), "OLD\nunsaved\n");
+        editor.type_into(&fixture.cwd().join("a.x"), "OLD\nunsaved\n");
         let input = json!({"filePath": "a.x", "oldString": "OLD", "newString": "new"});
         let (_, output) = call(&erase(edit::EditTool), input, &context).await.unwrap();
         assert_eq!(
-            (stage.read("a.x"), editor.saved()),
+            (fixture.read("a.x"), editor.saved()),
             (b"NEW\nUNSAVED\n".to_vec(), 1)
         );
         assert_eq!(output.changes[0].new, "NEW\nUNSAVED\n");
         // A write that the editor refuses leaves the disk unchanged.
-        let (mut context, _) = stage.with_editor(EditorReply::Declines);
+        let (mut context, _) = fixture.with_editor(EditorReply::Declines);
         with(&mut context, large());
         let input = json!({"filePath": "a.x", "oldString": "NEW", "newString": "other"});
         let failure = call(&erase(edit::EditTool), input, &context)
@@ -304,18 +304,18 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(failure.contains("the editor refused"), "{failure}");
-        assert_eq!(stage.read("a.x"), b"NEW\nUNSAVED\n");
+        assert_eq!(fixture.read("a.x"), b"NEW\nUNSAVED\n");
     }
 
     #[tokio::test]
     async fn project_formatter_does_not_run_without_trust() {
-        let stage = TestProject::new();
-        stage.write("package.json", r#"{"dependencies": {"prettier": "3"}}"#);
-        stage.write("node_modules/.bin/prettier", "#!/bin/sh\necho run > ran\n");
-        let program = stage.cwd().join("node_modules/.bin/prettier");
+        let fixture = TestProject::new();
+        fixture.write("package.json", r#"{"dependencies": {"prettier": "3"}}"#);
+        fixture.write("node_modules/.bin/prettier", "#!/bin/sh\necho run > ran\n");
+        let program = fixture.cwd().join("node_modules/.bin/prettier");
         std::fs::set_permissions(program, std::os::unix::fs::PermissionsExt::from_mode(0o755))
             .unwrap();
-        let mut context = stage.context();
+        let mut context = fixture.context();
         with(&mut context, json!(true));
         let input = json!({"filePath": "a.ts", "content": "a\n"});
         let (_, output) = call(&erase(write::WriteTool), input, &context)
@@ -328,14 +328,14 @@ mod tests {
             "{}",
             output.text
         );
-        assert!(!stage.cwd().join("ran").exists());
-        context.confinement.trusted = true;
+        assert!(!fixture.cwd().join("ran").exists());
+        context.sandbox_choice.trusted = true;
         let input = json!({"filePath": "b.ts", "content": "a\n"});
         let (_, output) = call(&erase(write::WriteTool), input, &context)
             .await
             .unwrap();
         assert_eq!(
-            (output.text.as_str(), stage.read("ran")),
+            (output.text.as_str(), fixture.read("ran")),
             ("File written.", b"run\n".to_vec())
         );
     }

@@ -176,13 +176,13 @@ struct Row {
     /// The expected verdicts on reading, on changing, on changing as the planning agent; a
     /// tolerated alternative.
     wanted: [String; 3],
-    also: String,
+    tool_names: String,
 }
 
 fn rows() -> Vec<Row> {
     let mut rows = vec![];
     for row in records(include_str!("../../../editor-tests/data/path_cases.csv")) {
-        let [id, class, input, _, read, edit, plan, also, ..] = row.as_slice() else {
+        let [id, class, input, _, read, edit, plan, tool_names, ..] = row.as_slice() else {
             panic!("{row:?}")
         };
         // Searches and races are tested in `rows.rs`, patterns below.
@@ -205,7 +205,7 @@ fn rows() -> Vec<Row> {
             lab,
             inputs,
             wanted,
-            also: also.clone(),
+            tool_names: tool_names.clone(),
         });
     }
     for row in records(include_str!(
@@ -226,7 +226,7 @@ fn rows() -> Vec<Row> {
             lab,
             inputs,
             wanted,
-            also: String::new(),
+            tool_names: String::new(),
         });
     }
     rows
@@ -241,7 +241,7 @@ async fn tools_and_checker_agree_on_every_path() {
         lab,
         inputs,
         wanted,
-        also,
+        tool_names,
     } in rows()
     {
         seen += 1;
@@ -256,7 +256,8 @@ async fn tools_and_checker_agree_on_every_path() {
                         .map(|what| format!("{id} {agent} {what}")),
                 );
                 let mut expect = |use_of: &str, got: &str, want: &str| {
-                    if want != "—" && got != want && (also.is_empty() || got != also) {
+                    if want != "—" && got != want && (tool_names.is_empty() || got != tool_names)
+                    {
                         wrong.push(format!(
                             "{id} {agent} {use_of} {path:?}: {got}, wanted {want}"
                         ));

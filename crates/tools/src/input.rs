@@ -115,7 +115,7 @@ pub(super) fn choices(schema: &Value) -> Vec<&str> {
         .as_array()
         .into_iter()
         .flatten()
-        .filter_map(|one| one["const"].as_str());
+        .filter_map(|schema| schema["const"].as_str());
     listed.chain(single).collect()
 }
 

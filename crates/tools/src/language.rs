@@ -25,7 +25,9 @@ use base::task::spawn_blocking;
 use base::text;
 use base::text::shared::SharedText;
 use events::{Event, Severity};
-use lsp::{Diagnostic, Judged, LspClient, ServerHandle, Unready, introduced};
+use lsp::{
+    Diagnostic, LspClient, ReportedDiagnostics, ServerHandle, Unavailable, introduced_errors,
+};
 use permission::Action;
 use permission::search_filter::SearchFilter;
 use sandbox::process::Program;
@@ -49,7 +51,7 @@ const MAX_MESSAGE_CHARS: usize = 600;
 /// that is missing or cannot be started.
 pub(super) async fn servers(real: &Path, context: &ToolContext) -> Vec<Arc<ServerHandle>> {
     let settings = &context.project.settings;
-    if !context.confinement.trusted
+    if !context.sandbox_choice.trusted
         || !settings
             .language_servers
             .iter()
@@ -84,21 +86,21 @@ pub(super) async fn servers(real: &Path, context: &ToolContext) -> Vec<Arc<Serve
     for run in found.await.unwrap_or_default() {
         match run {
             Ok(None) => {}
-            Ok(Some(run)) => match context.confinement.lock(context).await {
+            Ok(Some(run)) => match context.sandbox_choice.lock(context).await {
                 Ok(mut lock) => {
                     // Several sessions share the server, so it gets none of their directories.
                     lock.scratch =
                         scratch::directory(&context.project.environment, "language servers");
                     let confined = format!(
                         "{:?}, {:?}",
-                        context.confinement.reads_only(),
+                        context.sandbox_choice.reads_only(),
                         lock.restrictions
                     );
                     let program = || {
                         let mut env = settings
                             .variables
                             .for_model_program(&context.project.environment);
-                        if !context.confinement.trusted {
+                        if !context.sandbox_choice.trusted {
                             env.extend(
                                 GIT_UNTRUSTED.map(|(name, value)| (name.into(), value.into())),
                             );
@@ -110,7 +112,7 @@ pub(super) async fn servers(real: &Path, context: &ToolContext) -> Vec<Arc<Serve
                         );
                         let (program, arguments) = &run.command;
                         let program = Program::new(program, &run.root, env).args(arguments);
-                        context.confinement.enter_shared(&lock, context, program)
+                        context.sandbox_choice.enter_shared(&lock, context, program)
                     };
                     match context.session.language.get(&run, &confined, program) {
                         Ok(server) => all.push(server),
@@ -147,7 +149,7 @@ async fn unstarted(name: &str, why: Failure, context: &ToolContext) {
 
 /// Notifies the user, once per session.
 async fn notify_once(context: &ToolContext, title: String, details: Option<String>) {
-    if context.session.language.tells(&title) {
+    if context.session.language.record_notice(&title) {
         context
             .client
             .event_sender
@@ -168,16 +170,16 @@ pub(super) async fn peer(
 ) -> Result<Arc<LspClient>, String> {
     match server.peer(until).await {
         Ok(peer) => Ok(peer),
-        Err(Unready::Late) => Err(format!("{} is still starting", server.name())),
-        Err(Unready::Failed(down)) => {
+        Err(Unavailable::Late) => Err(format!("{} is still starting", server.name())),
+        Err(Unavailable::Failed(down)) => {
             let what = if down.rests {
                 "failed repeatedly and is paused"
             } else {
                 "does not work"
             };
-            let wrote = Some(down.wrote.trim()).filter(|wrote| wrote.lines().count() > 1);
-            let details = wrote
-                .map(|wrote| format!("It wrote:\n{}", text::escaped(wrote).replace("\\n", "\n")));
+            let stderr = Some(down.stderr.trim()).filter(|stderr| stderr.lines().count() > 1);
+            let details = stderr
+                .map(|stderr| format!("It wrote:\n{}", text::escaped(stderr).replace("\\n", "\n")));
             let title = format!(
                 "The language server {} {what}: {}.",
                 server.name(),
@@ -370,7 +372,7 @@ impl AskedServer {
         }
         self.known = peer.published();
         let others: Vec<PathBuf> = self.others.keys().cloned().collect();
-        for Judged { path, all } in peer.judge(&there, &others, until).await {
+        for ReportedDiagnostics { path, all } in peer.judge(&there, &others, until).await {
             match all {
                 Some(all) => drop(self.known.insert(path, all)),
                 None => drop(self.known.remove(&path)),
@@ -411,12 +413,12 @@ impl AskedServer {
             .published()
             .into_iter()
             .filter(|(path, _)| !first.contains(path) && !others.contains(path));
-        judged.extend(more.map(|(path, all)| Judged {
+        judged.extend(more.map(|(path, all)| ReportedDiagnostics {
             path,
             all: Some(all),
         }));
         let mut found = Vec::new();
-        for Judged { path, all } in judged {
+        for ReportedDiagnostics { path, all } in judged {
             let Some(all) = all else { continue };
             let file = self.files.iter().find(|file| file.real == path);
             let old = file.map_or(Some(""), |file| file.old.as_deref());
@@ -433,8 +435,8 @@ impl AskedServer {
             }
             let before = known.map(Vec::as_slice).unwrap_or_default();
             let all = match file {
-                Some(_) => introduced(before, &all, old.unwrap_or_default(), now),
-                None => introduced(before, &all, "", ""),
+                Some(_) => introduced_errors(before, &all, old.unwrap_or_default(), now),
+                None => introduced_errors(before, &all, "", ""),
             };
             if !all.is_empty() {
                 found.push((
@@ -451,7 +453,7 @@ impl AskedServer {
         let note = silent.then(|| format!("The language server {name} did not report in time."));
         (
             found,
-            note.filter(|note| context.session.language.tells(note)),
+            note.filter(|note| context.session.language.record_notice(note)),
         )
     }
 }

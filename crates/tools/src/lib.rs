@@ -235,7 +235,7 @@ pub struct ToolContext {
     /// The rules and grants of the agent, and the context in which they are evaluated.
     pub policy: Arc<Policy>,
     /// The sandbox of this agent's commands.
-    pub confinement: process::sandboxing::SandboxChoice,
+    pub sandbox_choice: process::sandboxing::SandboxChoice,
     /// The limits of output for the model.
     pub limits: OutputLimits,
     pub cancelled: CancellationToken,
@@ -389,7 +389,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    pub fn tell(text: impl Into<String>) -> Self {
+    pub fn for_model(text: impl Into<String>) -> Self {
         Self::ForModel(text.into())
     }
 }

@@ -30,7 +30,8 @@ use crate::{
 use base::text;
 use events::{Location, ToolKind};
 use lsp::{
-    Diagnostic, FileRange, Judged, LspClient, Navigation, Position, Symbol, TextEdit, Units,
+    Diagnostic, FileRange, LspClient, Navigation, Position, ReportedDiagnostics, Symbol, TextEdit,
+    Units,
 };
 use permission::AccessRequest;
 
@@ -105,8 +106,8 @@ impl Tool for LspTool {
     const OFFER: Availability = Availability::PerStep;
     const KEY: Option<PermissionKey> = Some(PermissionKey::reading("Querying a language server."));
     const ALIASES: Aliases = Aliases {
-        also: &["languageserver", "codeintelligence"],
-        says: &[],
+        tool_names: &["languageserver", "codeintelligence"],
+        field_values: &[],
         fields: &[
             ("filePath", PATH),
             ("operation", &["action", "command", "method", "op"]),
@@ -215,7 +216,9 @@ async fn answer(
             find(input, resolved_path, until, context).await
         }
         (Operation::Diagnostics, None) => everywhere(until, context).await,
-        (_, None) => Err(Failure::tell("filePath is missing: the file to query.")),
+        (_, None) => Err(Failure::for_model(
+            "filePath is missing: the file to query.",
+        )),
         (Operation::DocumentSymbol, Some(resolved_path)) => {
             let (peers, _) = ready(&resolved_path, until, context).await?;
             let all = first(&peers, |peer| peer.symbols(&resolved_path.real.path, until)).await?;
@@ -228,7 +231,7 @@ async fn answer(
                 peers.iter().map(|peer| peer.judge(&file, &[], until)),
             )
             .await;
-            let judged: Vec<Judged> = judged.into_iter().flatten().collect();
+            let judged: Vec<ReportedDiagnostics> = judged.into_iter().flatten().collect();
             if judged.iter().all(|judged| judged.all.is_none()) {
                 return Err(Failure::ForModel(format!(
                     "The language server did not report on {} in time.",
@@ -322,7 +325,7 @@ async fn first<'p, T, F: Future<Output = Result<Vec<T>, String>>>(
 /// Converts the requested position to the server's units.
 fn position(input: &Input, text: &str, peer: &LspClient, shown: &str) -> Result<Position, Failure> {
     let Some(line) = input.line.filter(|line| *line > 0) else {
-        return Err(Failure::tell(
+        return Err(Failure::for_model(
             "line is missing: lines count from 1, as read shows them.",
         ));
     };
@@ -570,7 +573,7 @@ async fn find(
         }
     }
     if peers.is_empty() {
-        return Err(Failure::tell(
+        return Err(Failure::for_model(
             "No language server runs yet: name any file of the language in filePath.",
         ));
     }
@@ -623,7 +626,7 @@ async fn find(
 async fn everywhere(until: Instant, context: &ToolContext) -> Result<String, Failure> {
     let servers = context.session.language.used_servers();
     if servers.is_empty() {
-        return Err(Failure::tell(
+        return Err(Failure::for_model(
             "No language server runs yet: name a file in filePath.",
         ));
     }
@@ -638,11 +641,14 @@ async fn everywhere(until: Instant, context: &ToolContext) -> Result<String, Fai
         judged.extend(peer.judge(&open, &[], until).await);
         looked.extend(open);
         let reports = peer.workspace_diagnostics(until).await.unwrap_or_default();
-        let pushed = peer.published().into_iter().map(|(path, all)| Judged {
-            path,
-            all: Some(all),
-        });
-        let more: Vec<Judged> = reports
+        let pushed = peer
+            .published()
+            .into_iter()
+            .map(|(path, all)| ReportedDiagnostics {
+                path,
+                all: Some(all),
+            });
+        let more: Vec<ReportedDiagnostics> = reports
             .into_iter()
             .chain(pushed)
             .filter(|judged| !looked.contains(&judged.path))
@@ -658,9 +664,9 @@ async fn everywhere(until: Instant, context: &ToolContext) -> Result<String, Fai
 }
 
 /// Lists the errors and warnings by file, errors first; `None` if there are none.
-fn diagnoses(judged: Vec<Judged>, context: &ToolContext) -> Option<String> {
+fn diagnoses(judged: Vec<ReportedDiagnostics>, context: &ToolContext) -> Option<String> {
     let mut files: BTreeMap<PathBuf, Vec<Diagnostic>> = BTreeMap::new();
-    for Judged { path, all } in judged {
+    for ReportedDiagnostics { path, all } in judged {
         let known = files.entry(path).or_default();
         for diagnostic in all
             .unwrap_or_default()
@@ -707,7 +713,7 @@ async fn renamed(
     context: &ToolContext,
 ) -> Result<apply_patch::Ready, Failure> {
     let Some(resolved_path) = resolved_path else {
-        return Err(Failure::tell(
+        return Err(Failure::for_model(
             "filePath is missing: the file that contains the name.",
         ));
     };
@@ -717,7 +723,7 @@ async fn renamed(
         .map(str::trim)
         .filter(|name| !name.is_empty())
     else {
-        return Err(Failure::tell("newName is missing."));
+        return Err(Failure::for_model("newName is missing."));
     };
     let until = Instant::now() + CALL_TIMEOUT;
     let (peers, text) = ready(&resolved_path, until, context).await?;
@@ -734,7 +740,9 @@ async fn renamed(
     });
     let all: Vec<(PathBuf, Vec<TextEdit>, Units)> = all.await?;
     if all.iter().all(|(_, edits, _)| edits.is_empty()) {
-        return Err(Failure::tell("There is nothing to rename at this place."));
+        return Err(Failure::for_model(
+            "There is nothing to rename at this place.",
+        ));
     }
     let mut replaced = Vec::new();
     for (path, edits, units) in all {

@@ -156,7 +156,7 @@ mod tests {
         let tools = PROPERTIES
             .iter()
             .filter(|tool| acts.contains(&tool.name) || tool.permission == "edit");
-        let names = tools.flat_map(|tool| tool.aliases.also);
+        let names = tools.flat_map(|tool| tool.aliases.tool_names);
         let unknown: Vec<_> = names
             .filter(|name| config::meant_permission(name).is_none())
             .collect();
@@ -253,8 +253,8 @@ mod tests {
     #[test]
     fn texts_name_only_offered_tools() {
         use project::system::{family, render};
-        let stage = crate::test::TestProject::new();
-        let context = stage.context();
+        let fixture = crate::test::TestProject::new();
+        let context = fixture.context();
         let (agents, _) = project::agent::Agents::build(
             &config::Settings::default(),
             &context.project.environment,
@@ -459,7 +459,7 @@ pub const PERMISSIONS: &[(&str, &str)] = &[
 
 /// The permissions of agents that only look for something.
 #[rustfmt::skip]
-pub(crate) const LOOKING: &[&str] = &[
+pub(crate) const READ_ONLY_PERMISSIONS: &[&str] = &[
 ";
         for (name, _) in keys.iter().filter(|(_, key)| key.only_reads) {
             text += &format!("    {name:?},\n");

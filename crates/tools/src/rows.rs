@@ -17,9 +17,9 @@ use crate::{AnyTool, erase};
 use permission::{AccessRequest, Action, Rules, evaluate, rule};
 
 /// Returns the verdict of the built-in rules.
-fn verdict(stage: &TestProject, requests: &[AccessRequest]) -> Action {
+fn verdict(fixture: &TestProject, requests: &[AccessRequest]) -> Action {
     let rules: Rules = rule::base(
-        &stage.home().join("data"),
+        &fixture.home().join("data"),
         Path::new("/scratch"),
         &[] as &[PathBuf],
     );
@@ -31,7 +31,7 @@ fn verdict(stage: &TestProject, requests: &[AccessRequest]) -> Action {
 
 #[tokio::test]
 async fn p67_searches_leave_out_secrets_with_a_note() {
-    let stage = TestProject::new();
+    let fixture = TestProject::new();
     for name in [
         ".env",
         "conf/prod.env",
@@ -41,11 +41,11 @@ async fn p67_searches_leave_out_secrets_with_a_note() {
         ".ENV.local",
         ".aws/credentials",
     ] {
-        stage.write(name, "token=swordfish\n");
+        fixture.write(name, "token=swordfish\n");
     }
-    stage.write("a.txt", "token=harmless\n");
-    stage.write(".env.example", "token=\n");
-    let context = stage.context();
+    fixture.write("a.txt", "token=harmless\n");
+    fixture.write(".env.example", "token=\n");
+    let context = fixture.context();
     let (_, found) = call(
         &erase(grep::GrepTool),
         json!({"pattern": "token", "path": "."}),
@@ -85,9 +85,9 @@ async fn p67_searches_leave_out_secrets_with_a_note() {
 
 #[tokio::test]
 async fn p107_workdir_outside_is_asked_about() {
-    let stage = TestProject::new();
-    let context = stage.context();
-    std::os::unix::fs::symlink(stage.outside(), stage.cwd().join("link")).unwrap();
+    let fixture = TestProject::new();
+    let context = fixture.context();
+    std::os::unix::fs::symlink(fixture.outside(), fixture.cwd().join("link")).unwrap();
     for (workdir, wanted) in [
         ("../outside", Action::Ask),
         ("link", Action::Ask),
@@ -104,16 +104,16 @@ async fn p107_workdir_outside_is_asked_about() {
             .into_iter()
             .filter(|request| request.permission == "external_directory")
             .collect();
-        assert_eq!(verdict(&stage, &requests), wanted, "{workdir}");
+        assert_eq!(verdict(&fixture, &requests), wanted, "{workdir}");
     }
 }
 
 #[tokio::test]
 async fn p111_file_replaced_after_the_question_is_not_written() {
-    let stage = TestProject::new();
-    stage.write("a.txt", "mine\n");
-    std::fs::write(stage.outside().join("a.txt"), "mine\n").unwrap();
-    let context = stage.context();
+    let fixture = TestProject::new();
+    fixture.write("a.txt", "mine\n");
+    std::fs::write(fixture.outside().join("a.txt"), "mine\n").unwrap();
+    let context = fixture.context();
     call(
         &erase(read::ReadTool),
         json!({"filePath": "a.txt"}),
@@ -126,15 +126,16 @@ async fn p111_file_replaced_after_the_question_is_not_written() {
         .prepare(change.clone(), &context)
         .await
         .unwrap();
-    std::fs::remove_file(stage.cwd().join("a.txt")).unwrap();
-    std::os::unix::fs::symlink(stage.outside().join("a.txt"), stage.cwd().join("a.txt")).unwrap();
+    std::fs::remove_file(fixture.cwd().join("a.txt")).unwrap();
+    std::os::unix::fs::symlink(fixture.outside().join("a.txt"), fixture.cwd().join("a.txt"))
+        .unwrap();
     let failure = (prepared.run)(context.clone())
         .await
         .unwrap_err()
         .to_string();
     assert!(failure.contains("moved or replaced"), "{failure}");
     assert_eq!(
-        std::fs::read(stage.outside().join("a.txt")).unwrap(),
+        std::fs::read(fixture.outside().join("a.txt")).unwrap(),
         b"mine\n"
     );
     // When read again, it is a file outside, which needs permission.
@@ -142,24 +143,24 @@ async fn p111_file_replaced_after_the_question_is_not_written() {
         .prepare(json!({"filePath": "a.txt"}), &context)
         .await
         .unwrap();
-    assert_eq!(verdict(&stage, &again.requests), Action::Ask);
+    assert_eq!(verdict(&fixture, &again.requests), Action::Ask);
 }
 
 #[test]
 fn p112_directory_moved_during_a_write_is_not_written_to() {
-    let stage = TestProject::new();
-    stage.write("deep/a.txt", "old");
-    let file = stage.cwd().join("deep/a.txt");
+    let fixture = TestProject::new();
+    fixture.write("deep/a.txt", "old");
+    let file = fixture.cwd().join("deep/a.txt");
     let moved = disk::replace(&file, b"new", || {
-        std::fs::rename(stage.cwd().join("deep"), stage.outside().join("deep")).unwrap();
+        std::fs::rename(fixture.cwd().join("deep"), fixture.outside().join("deep")).unwrap();
     });
     assert!(matches!(moved, Err(disk::Error::Moved)), "{moved:?}");
     assert_eq!(
-        std::fs::read(stage.outside().join("deep/a.txt")).unwrap(),
+        std::fs::read(fixture.outside().join("deep/a.txt")).unwrap(),
         b"old"
     );
     assert_eq!(
-        std::fs::read_dir(stage.outside().join("deep"))
+        std::fs::read_dir(fixture.outside().join("deep"))
             .unwrap()
             .count(),
         1
@@ -170,10 +171,10 @@ fn p112_directory_moved_during_a_write_is_not_written_to() {
 /// judged.
 #[tokio::test]
 async fn searches_stay_in_judged_directory() {
-    let stage = TestProject::new();
-    stage.write("src/a.txt", "needle\n");
-    std::fs::write(stage.outside().join("b.txt"), "needle\n").unwrap();
-    let context = stage.context();
+    let fixture = TestProject::new();
+    fixture.write("src/a.txt", "needle\n");
+    std::fs::write(fixture.outside().join("b.txt"), "needle\n").unwrap();
+    let context = fixture.context();
     let tools: [(_, std::sync::Arc<dyn AnyTool>, _); 2] = [
         (
             "grep",
@@ -190,9 +191,9 @@ async fn searches_stay_in_judged_directory() {
     for (name, tool, input) in &tools {
         waiting.push((name, tool.prepare(input.clone(), &context).await.unwrap()));
     }
-    let held = SearchRoot::open(&stage.cwd().join("src")).unwrap();
-    std::fs::rename(stage.cwd().join("src"), stage.cwd().join("aside")).unwrap();
-    std::os::unix::fs::symlink(stage.outside(), stage.cwd().join("src")).unwrap();
+    let held = SearchRoot::open(&fixture.cwd().join("src")).unwrap();
+    std::fs::rename(fixture.cwd().join("src"), fixture.cwd().join("aside")).unwrap();
+    std::os::unix::fs::symlink(fixture.outside(), fixture.cwd().join("src")).unwrap();
     for (name, prepared) in waiting {
         let failure = (prepared.run)(context.clone())
             .await
@@ -201,6 +202,14 @@ async fn searches_stay_in_judged_directory() {
         assert!(failure.contains("moved or replaced"), "{name}: {failure}");
     }
     // If it happens a moment later, the handle still refers to the judged directory.
-    assert!(held.reader().open(&stage.cwd().join("src/b.txt")).is_none());
-    assert!(held.reader().open(&stage.cwd().join("src/a.txt")).is_some());
+    assert!(
+        held.reader()
+            .open(&fixture.cwd().join("src/b.txt"))
+            .is_none()
+    );
+    assert!(
+        held.reader()
+            .open(&fixture.cwd().join("src/a.txt"))
+            .is_some()
+    );
 }

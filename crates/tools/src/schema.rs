@@ -274,13 +274,13 @@ impl<'a> Normaliser<'a> {
             return Value::Null;
         }
         match value {
-            Value::Array(all) => all.iter().map(|one| self.copy(one)).collect(),
+            Value::Array(all) => all.iter().map(|element| self.copy(element)).collect(),
             Value::Object(all) => Value::Object(
                 all.iter()
-                    .map(|(key, one)| (key.clone(), self.copy(one)))
+                    .map(|(key, element)| (key.clone(), self.copy(element)))
                     .collect(),
             ),
-            one => one.clone(),
+            element => element.clone(),
         }
     }
 
@@ -497,12 +497,12 @@ impl<'a> Normaliser<'a> {
         let all = places
             .into_iter()
             .flatten()
-            .chain(others.filter(|one| one.is_object()));
+            .chain(others.filter(|schema| schema.is_object()));
         let mut choices: Vec<Value> = Vec::new();
-        for one in all {
-            let one = self.value(one, depth + 1, inlined);
-            if choices.len() < MAX_FORMS && !choices.contains(&one) {
-                choices.push(one);
+        for schema in all {
+            let schema = self.value(schema, depth + 1, inlined);
+            if choices.len() < MAX_FORMS && !choices.contains(&schema) {
+                choices.push(schema);
             }
         }
         match choices.len() {

@@ -102,9 +102,9 @@ impl TestProject {
         for name in ["project", "outside", "home"] {
             std::fs::create_dir(root.join(name)).unwrap();
         }
-        let stage = Self { _dir: dir, root };
-        std::fs::create_dir(stage.cwd().join(".git")).unwrap();
-        stage
+        let fixture = Self { _dir: dir, root };
+        std::fs::create_dir(fixture.cwd().join(".git")).unwrap();
+        fixture
     }
 
     pub(super) fn cwd(&self) -> PathBuf {
@@ -232,7 +232,7 @@ fn listened(
             files: FileCapabilities::default(),
         },
         policy: Arc::new(policy),
-        confinement: crate::process::sandboxing::SandboxChoice::none(&Environment::from_vars(
+        sandbox_choice: crate::process::sandboxing::SandboxChoice::none(&Environment::from_vars(
             BTreeMap::new(),
         )),
         cancelled: CancellationToken::new(),

@@ -34,7 +34,7 @@ impl Tool for TodowriteTool {
     const KEEPS_INPUT: bool = true;
     const KEY: Option<PermissionKey> = Some(PermissionKey::acting("Updating the todo list."));
     const ALIASES: Aliases = Aliases {
-        also: &[
+        tool_names: &[
             "writetodos",
             "updatetodos",
             "updateplan",
@@ -45,7 +45,7 @@ impl Tool for TodowriteTool {
             "gettodos",
             "listtodos",
         ],
-        says: &[],
+        field_values: &[],
         fields: &[
             ("todos", &["todolist", "items", "tasks", "plan", "list"]),
             (
@@ -188,8 +188,8 @@ mod tests {
 
     #[tokio::test]
     async fn plan_is_stored_and_shown() {
-        let stage = TestProject::new();
-        let (context, mut up) = stage.listened();
+        let fixture = TestProject::new();
+        let (context, mut up) = fixture.listened();
         let todos = json!([
             {"content": "one", "status": "completed", "priority": "high", "id": "1", "notes": null},
             {"content": "two", "status": "in_progress"},

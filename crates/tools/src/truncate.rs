@@ -451,9 +451,9 @@ mod tests {
 
     #[test]
     fn long_result_names_explore_where_the_agent_may_start_it() {
-        let stage = TestProject::new();
+        let fixture = TestProject::new();
         for can_explore in [true, false] {
-            let mut context = stage.context();
+            let mut context = fixture.context();
             context.call.can_explore = can_explore;
             let named = |lines: usize| {
                 let text = "line\n".repeat(lines);
@@ -468,8 +468,8 @@ mod tests {
 
     #[test]
     fn long_results_are_stored_and_expire() {
-        let stage = TestProject::new();
-        let context = stage.context();
+        let fixture = TestProject::new();
+        let context = fixture.context();
         let whole: String = (0..3000).map(|n| format!("line {n}\n")).collect();
         let output = finish(
             ToolOutput {

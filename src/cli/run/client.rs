@@ -248,7 +248,7 @@ impl Client {
             self.screen.message(&self.screen.aside.line(FAINT, &line));
         }
         self.show_model(options);
-        self.screen.doing(WAITING);
+        self.screen.show_activity(WAITING);
     }
 
     /// Prints the model of a session's config options, unless it is the one that was shown last.
@@ -422,7 +422,7 @@ impl Client {
     /// Shows the activity of the model, unless a call runs in the meantime.
     fn speaking(&self, activity: &str) {
         if self.progress().calls.is_empty() {
-            self.screen.doing(activity);
+            self.screen.show_activity(activity);
         }
     }
 
@@ -525,7 +525,7 @@ impl Client {
         };
         self.progress().calls.insert(call.tool_call_id, begun);
         self.screen.end_line();
-        self.screen.doing(&activity(call.kind, &call.title));
+        self.screen.show_activity(&activity(call.kind, &call.title));
     }
 
     fn news(&self, session: &v1::SessionId, update: v1::ToolCallUpdate) {
@@ -575,7 +575,7 @@ impl Client {
             Some(v1::ToolCallStatus::Failed) => true,
             _ => {
                 drop(progress);
-                return self.screen.doing(&activity);
+                return self.screen.show_activity(&activity);
             }
         };
         let Some(call) = progress.calls.remove(&update.tool_call_id) else {
@@ -626,7 +626,7 @@ impl Client {
             if let Some((_, plan)) = plan {
                 self.show_todos(&plan);
             }
-            self.screen.doing(&next);
+            self.screen.show_activity(&next);
         }
     }
 
@@ -780,7 +780,7 @@ impl Client {
             let person = client.format == OutputFormat::Text && io::stdin().is_terminal();
             let waiting =
                 client.begin_waiting(&request.session_id, Some(&request.tool_call.tool_call_id));
-            let mut said = None;
+            let mut comment = None;
             let mut is_withdrawn = false;
             let asked = if is_stored && (client.allow || client.deny || !person) {
                 None
@@ -798,7 +798,7 @@ impl Client {
                     }
                 };
                 answer.map(|(kind, words)| {
-                    said = if is_stored { None } else { words };
+                    comment = if is_stored { None } else { words };
                     kind
                 })
             };
@@ -835,7 +835,7 @@ impl Client {
             // A withdrawn question was settled by another answer, or ended with its turn.
             if !is_stored
                 && !is_withdrawn
-                && said.is_none()
+                && comment.is_none()
                 && !matches!(asked, Some(AllowOnce | AllowAlways))
             {
                 let refused = RefusedCall::new(&request);
@@ -851,7 +851,7 @@ impl Client {
             }
             Ok(v1::RequestPermissionResponse::new(match chosen {
                 Some(option) => {
-                    let meta = said.map(|words| with_member(COMMENT, words.into()));
+                    let meta = comment.map(|words| with_member(COMMENT, words.into()));
                     let chosen =
                         v1::SelectedPermissionOutcome::new(option.option_id.clone()).meta(meta);
                     v1::RequestPermissionOutcome::Selected(chosen)
@@ -968,8 +968,7 @@ impl Client {
         let mut sender = Some(sender);
         let check: LineCheck = Box::new(move |line| {
             let put = match (field.read(line), unlikely.take()) {
-                // Even if the field must be answered, for which an empty line alone is not an
-                // answer.
+                // Even if the field must be answered, for which an empty line alone is not an answer.
                 (_, Some(put)) if line.trim().is_empty() => Some(put),
                 (FieldReply::Answer(put), _) => put,
                 (FieldReply::Again(why), _) => {
@@ -1261,11 +1260,11 @@ fn is_same_change(one: &v1::Diff, other: &v1::Diff) -> bool {
 }
 
 fn diffs(content: &[v1::ToolCallContent]) -> Vec<v1::Diff> {
-    let one = |content: &v1::ToolCallContent| match content {
+    let diff = |content: &v1::ToolCallContent| match content {
         v1::ToolCallContent::Diff(diff) => Some(diff.clone()),
         _ => None,
     };
-    content.iter().filter_map(one).collect()
+    content.iter().filter_map(diff).collect()
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use protocol::acp::v1;
 
-use super::Misuse;
+use super::UsageError;
 use crate::cli::{input, terminal};
 use tools::files::encoding::{EncodingHint, NotText, decode};
 
@@ -26,7 +26,7 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
 /// command, if there is one, and may be empty then.
 ///
 /// # Errors
-/// Returns [`Misuse`] if the prompt is empty, or a file cannot be sent.
+/// Returns [`UsageError`] if the prompt is empty, or a file cannot be sent.
 pub(super) fn blocks(
     command: Option<&str>,
     words: &[String],
@@ -38,12 +38,12 @@ pub(super) fn blocks(
     } else {
         words.join(" ")
     };
-    let piped = piped().map_err(|e| Misuse(format!("{e:#}")))?;
+    let piped = piped().map_err(|e| UsageError(format!("{e:#}")))?;
     let piped = piped.trim_end();
     let text = match (words.trim().is_empty(), piped.trim().is_empty()) {
         (true, true) if command.is_some() => String::new(),
         (true, true) => {
-            return Err(Misuse(
+            return Err(UsageError(
                 "the prompt is empty; say what to do: adjutant run \"PROMPT\"".into(),
             )
             .into());
@@ -58,7 +58,7 @@ pub(super) fn blocks(
     };
     let mut blocks = vec![text.into()];
     for path in files {
-        let attached = file(path).map_err(|e| Misuse(format!("{e:#}")))?;
+        let attached = file(path).map_err(|e| UsageError(format!("{e:#}")))?;
         if let Some(encoding) = attached.encoding
             && !quiet
         {
@@ -68,7 +68,7 @@ pub(super) fn blocks(
     }
     let size: usize = blocks.iter().map(size).sum();
     if u64::try_from(size).unwrap_or(u64::MAX) > MAX_PROMPT_BYTES {
-        return Err(Misuse(format!(
+        return Err(UsageError(format!(
             "the prompt and its files are larger than {} MiB in total",
             MAX_PROMPT_BYTES >> 20
         ))

@@ -19,7 +19,7 @@ use snapshot::Tracker;
 use store::{Record, Store, StoredSession, visible};
 
 /// The direction of an undo.
-pub(in crate::cli) enum Way {
+pub(in crate::cli) enum UndoDirection {
     /// Undo, to before the last turn or to before a message or part; `force` also restores files
     /// that have changed since.
     Back { to: Option<String>, force: bool },
@@ -33,7 +33,7 @@ pub(in crate::cli) async fn revert(
     store: &Store,
     environment: &Environment,
     id: &SessionId,
-    way: Way,
+    way: UndoDirection,
 ) -> anyhow::Result<u8> {
     // The changes may have been recorded on another machine.
     store.is_shared().await;
@@ -43,7 +43,7 @@ pub(in crate::cli) async fn revert(
     let keep = Recorder::new(store.clone(), id.clone());
     let context = restore_context(&record, environment)?;
     let (done, hints) = match way {
-        Way::Back { to, force } => {
+        UndoDirection::Back { to, force } => {
             let point = to.map_or(RevertPoint::LastTurn, RevertPoint::Before);
             let done = revert::undo(messages, &mut record, &keep, &context, &point, force).await;
             let hints = revert::RevertHints {
@@ -54,7 +54,7 @@ pub(in crate::cli) async fn revert(
             };
             (done, Some(hints))
         }
-        Way::Forth => (
+        UndoDirection::Forth => (
             revert::redo(messages, &mut record, &keep, &context).await,
             None,
         ),

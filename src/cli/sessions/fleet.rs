@@ -31,10 +31,10 @@ pub(super) async fn running(
     };
     let mut lines = Vec::new();
     let mut entries = Vec::new();
-    for one in busy {
+    for session in busy {
         // A session that is created and not yet written has no record.
         let record = store
-            .peek(&one.session)
+            .peek(&session.session)
             .await
             .ok()
             .map(|stored| stored.record);
@@ -44,22 +44,22 @@ pub(super) async fn running(
         {
             continue;
         }
-        let state = one.state.map_or("open", TaskState::as_str);
+        let state = session.state.map_or("open", TaskState::as_str);
         let title = record.as_ref().and_then(|record| record.title.clone());
-        let (host, pid) = one
+        let (host, pid) = session
             .host
             .clone()
             .map_or((None, None), |(host, pid)| (Some(host), Some(pid)));
         let cwd = record.map(|record| record.cwd);
         entries.push(
-            json!({ "id": one.session, "state": state, "host": host, "pid": pid, "tries": one.tries,
+            json!({ "id": session.session, "state": state, "host": host, "pid": pid, "tries": session.tries,
                 "title": title, "cwd": cwd }),
         );
-        let host = one
+        let host = session
             .host
             .map_or_else(|| "-".to_owned(), |(host, pid)| format!("{host} ({pid})"));
         let title = title.unwrap_or_else(|| "(no title)".into());
-        lines.push(format!("{}  {state}  {host}  {title}", one.session));
+        lines.push(format!("{}  {state}  {host}  {title}", session.session));
     }
     if json {
         crate::cli::terminal::json(&serde_json::to_string_pretty(&entries)?);
@@ -123,11 +123,11 @@ pub(super) async fn wait(store: &Store, session: &SessionId, strict: bool) -> an
 
 /// Cancels a prompt that runs or waits.
 pub(super) async fn cancel(store: &Store, session: &SessionId) -> anyhow::Result<u8> {
-    let was = store.cancel_task(session).await?;
-    crate::cli::say(&if was {
+    let was_cancelled = store.cancel_task(session).await?;
+    crate::cli::say(&if was_cancelled {
         format!("cancelled {session}")
     } else {
         format!("Nothing is running in {session}.")
     });
-    Ok(u8::from(!was))
+    Ok(u8::from(!was_cancelled))
 }

@@ -141,14 +141,17 @@ fn new_place(path: &Path, old: &Path, new: &Path) -> Option<PathBuf> {
 
 /// A directory that is gone, and may be this project now.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Gone {
+struct MissingDirectory {
     old: PathBuf,
     new: PathBuf,
 }
 
 /// Returns the directories that are gone and whose sessions belong to this project's repository,
 /// with the numbers of their sessions.
-async fn left_behind(store: &Store, environment: &Environment) -> BTreeMap<Gone, usize> {
+async fn left_behind(
+    store: &Store,
+    environment: &Environment,
+) -> BTreeMap<MissingDirectory, usize> {
     let mut gone = BTreeMap::new();
     // A directory of a session in a shared database may be on another machine.
     if store.is_shared().await {
@@ -178,7 +181,7 @@ async fn left_behind(store: &Store, environment: &Environment) -> BTreeMap<Gone,
     for record in page.sessions.iter().filter(is_left) {
         let old = gone_root(&record.cwd, root).to_path_buf();
         let new = root.clone();
-        *gone.entry(Gone { old, new }).or_default() += 1;
+        *gone.entry(MissingDirectory { old, new }).or_default() += 1;
     }
     gone
 }

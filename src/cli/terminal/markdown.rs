@@ -12,7 +12,7 @@ use textwrap::core::{Word, display_width};
 use textwrap::{WordSeparator, WordSplitter, WrapAlgorithm};
 
 use super::highlight::Highlighter;
-use super::styled::{CODE, FAINT, Ink, STRONG, of_change, painted};
+use super::styled::{CODE, FAINT, STRONG, StyleSupport, of_change, painted};
 use base::text;
 
 /// The smallest width that text is wrapped to.
@@ -30,9 +30,9 @@ const EAGER_BYTES: usize = 4096;
 
 /// The look of rendered Markdown.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Look {
+pub(super) struct RenderStyle {
     pub(super) width: usize,
-    pub(super) ink: Ink,
+    pub(super) ink: StyleSupport,
     /// True if our own marks are limited to ASCII.
     pub(super) ascii: bool,
 }
@@ -67,7 +67,7 @@ fn is_fence(line: &str) -> bool {
 
 impl MarkdownStream {
     /// Adds a piece of the text, and returns the finished lines.
-    pub(super) fn push(&mut self, piece: &str, look: Look) -> String {
+    pub(super) fn push(&mut self, piece: &str, look: RenderStyle) -> String {
         let mut out = String::new();
         for part in piece.split_inclusive('\n') {
             self.tail.push_str(part);
@@ -89,7 +89,7 @@ impl MarkdownStream {
     }
 
     /// Returns the last block, and begins a new text.
-    pub(super) fn end(&mut self, look: Look) -> String {
+    pub(super) fn end(&mut self, look: RenderStyle) -> String {
         let mut out = String::new();
         if !self.tail.is_empty() {
             let line = std::mem::take(&mut self.tail);
@@ -101,7 +101,7 @@ impl MarkdownStream {
     }
 
     /// Prints those lines of the first pending block that can no longer change.
-    fn print_part(&mut self, look: Look, out: &mut String) {
+    fn print_part(&mut self, look: RenderStyle, out: &mut String) {
         let length = self.pending.len() + self.tail.len();
         if self.code.is_some() || length < self.next_try {
             return;
@@ -130,7 +130,7 @@ impl MarkdownStream {
         self.printed = Some(PrintedPart { lines: whole, look });
     }
 
-    fn line(&mut self, line: &str, look: Look, out: &mut String) {
+    fn line(&mut self, line: &str, look: RenderStyle, out: &mut String) {
         self.preview.clear();
         if let Some(code) = &mut self.code {
             if code.is_end(line) {
@@ -161,7 +161,7 @@ impl MarkdownStream {
 
     /// Prints the first block of the pending lines. Returns `false` if there is none, or it may
     /// continue.
-    fn block(&mut self, is_last: bool, look: Look, out: &mut String) -> bool {
+    fn block(&mut self, is_last: bool, look: RenderStyle, out: &mut String) -> bool {
         let Some(block) = first_block(&self.pending, is_last) else {
             let rest = std::mem::take(&mut self.pending);
             if rest.trim().is_empty() {
@@ -251,7 +251,7 @@ impl MarkdownStream {
 struct PrintedPart {
     lines: usize,
     /// The look that it was printed with, for the rest of the block.
-    look: Look,
+    look: RenderStyle,
 }
 
 fn is_underline(line: &str) -> bool {
@@ -432,7 +432,7 @@ struct CodeBlock {
 }
 
 impl CodeBlock {
-    fn of(opening: &str, look: Look) -> Self {
+    fn of(opening: &str, look: RenderStyle) -> Self {
         let words = opening.trim_start();
         let mark = if words.starts_with('~') { '~' } else { '`' };
         let fence: String = words.chars().take_while(|c| *c == mark).collect();
@@ -446,7 +446,7 @@ impl CodeBlock {
             indent: opening.len() - words.len(),
             fence,
             // Without colours no syntax is loaded.
-            highlighter: if look.ink == Ink::Colours {
+            highlighter: if look.ink == StyleSupport::Colours {
                 Highlighter::of(&language)
             } else {
                 None
@@ -468,7 +468,7 @@ impl CodeBlock {
     }
 
     /// Returns the description of the block, if it is more than a language.
-    fn heading(&self, look: Look) -> String {
+    fn heading(&self, look: RenderStyle) -> String {
         if !self.info.contains(char::is_whitespace) {
             return String::new();
         }
@@ -481,7 +481,7 @@ impl CodeBlock {
         text.starts_with(self.fence.as_str()) && text.trim_start_matches(mark).is_empty()
     }
 
-    fn render(&mut self, line: &str, look: Look) -> String {
+    fn render(&mut self, line: &str, look: RenderStyle) -> String {
         let blanks = line.len() - line.trim_start_matches(' ').len();
         let line = &line[blanks.min(self.indent)..];
         // The indent is outside of the colours, so that a wrapped line has it too.
@@ -502,8 +502,8 @@ impl CodeBlock {
         super::folded(&line, look.width, CONTINUED_CODE_INDENT) + "\n"
     }
 
-    fn coloured(&mut self, line: &str, look: Look) -> String {
-        let is_plain = look.ink != Ink::Colours || line.len() > MAX_COLOURED_BYTES;
+    fn coloured(&mut self, line: &str, look: RenderStyle) -> String {
+        let is_plain = look.ink != StyleSupport::Colours || line.len() > MAX_COLOURED_BYTES;
         let Some(highlighter) = self.highlighter.as_mut() else {
             return paint(look, CODE, line);
         };
@@ -527,7 +527,7 @@ fn has_comment(line: &str) -> bool {
     text.any(|word| MARKS.iter().any(|mark| word.starts_with(mark)))
 }
 
-fn paint(look: Look, style: Style, text: &str) -> String {
+fn paint(look: RenderStyle, style: Style, text: &str) -> String {
     let style = look.ink.shown(style);
     if text.is_empty() || style.is_plain() {
         return text.to_owned();
@@ -636,7 +636,7 @@ impl Spans {
     }
 
     /// Wraps the text to a width.
-    fn wrapped(&self, width: usize, look: Look) -> Vec<String> {
+    fn wrapped(&self, width: usize, look: RenderStyle) -> Vec<String> {
         let ranges = self.line_ranges(width).into_iter();
         ranges.map(|range| self.part(range, look)).collect()
     }
@@ -675,7 +675,7 @@ impl Spans {
         out
     }
 
-    fn part(&self, range: Range<usize>, look: Look) -> String {
+    fn part(&self, range: Range<usize>, look: RenderStyle) -> String {
         let mut out = String::new();
         for (span, style) in &self.styles {
             let start = span.start.max(range.start);
@@ -701,7 +701,7 @@ fn is_after_blank(source: &str) -> bool {
 
 /// The renderer of one block.
 struct BlockRenderer {
-    look: Look,
+    look: RenderStyle,
     out: String,
     /// The indents of the lists and quotations around the text.
     indents: Vec<String>,
@@ -718,7 +718,7 @@ struct BlockRenderer {
 }
 
 impl BlockRenderer {
-    fn new(look: Look) -> Self {
+    fn new(look: RenderStyle) -> Self {
         Self {
             look,
             out: String::new(),
@@ -770,7 +770,7 @@ impl BlockRenderer {
             Event::Text(text) => self.text(&text),
             Event::Code(code) => {
                 let code = text::escaped(&code);
-                let code = if self.look.ink == Ink::Colours {
+                let code = if self.look.ink == StyleSupport::Colours {
                     code
                 } else {
                     format!("`{code}`")
@@ -804,7 +804,7 @@ impl BlockRenderer {
         if let Some(code) = &mut self.code {
             let indent = self.indents.concat();
             let width = self.look.width.saturating_sub(display_width(&indent));
-            let look = Look {
+            let look = RenderStyle {
                 width: width.max(MIN_WIDTH),
                 ..self.look
             };
@@ -835,7 +835,7 @@ impl BlockRenderer {
                     self.style(STRONG.underline());
                     self.styles.swap_remove(self.styles.len() - 2);
                 }
-                if self.look.ink == Ink::Plain {
+                if self.look.ink == StyleSupport::Plain {
                     self.spans
                         .push(Style::new(), &format!("{} ", "#".repeat(level as usize)));
                 }
@@ -1094,7 +1094,7 @@ fn column_widths(natural: &[usize], least: &[usize], room: usize) -> Option<Vec<
         .find(|widths| widths.iter().sum::<usize>() <= room)
 }
 
-fn aligned(cell: &Spans, width: usize, alignment: Alignment, look: Look) -> String {
+fn aligned(cell: &Spans, width: usize, alignment: Alignment, look: RenderStyle) -> String {
     let blanks = width.saturating_sub(cell.width());
     let left = match alignment {
         Alignment::Right => blanks,
@@ -1115,15 +1115,15 @@ mod tests {
     const WIDE: &str = include_str!("markdown/wide.md");
     const ANSWERS: &[&str] = &[ANSWER, BLOCKS, LINES, WIDE];
 
-    fn look(width: usize) -> Look {
-        Look {
+    fn look(width: usize) -> RenderStyle {
+        RenderStyle {
             width,
-            ink: Ink::Plain,
+            ink: StyleSupport::Plain,
             ascii: false,
         }
     }
 
-    fn rendered(source: &str, look: Look) -> String {
+    fn rendered(source: &str, look: RenderStyle) -> String {
         let mut stream = MarkdownStream::default();
         let mut out = stream.push(source, look);
         out.push_str(&stream.end(look));
@@ -1266,7 +1266,7 @@ mod tests {
 
     #[test]
     fn marks_are_ascii_if_wanted() {
-        let look = Look {
+        let look = RenderStyle {
             ascii: true,
             ..look(60)
         };

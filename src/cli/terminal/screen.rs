@@ -164,7 +164,7 @@ impl Screen {
     }
 
     /// Shows the spinner with a description of the current activity.
-    pub(in crate::cli) fn doing(&self, what: &str) {
+    pub(in crate::cli) fn show_activity(&self, what: &str) {
         if self.turns {
             let mut state = self.state();
             let is_same = state.doing.as_ref().is_some_and(|doing| doing.name == what);

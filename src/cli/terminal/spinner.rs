@@ -78,8 +78,8 @@ impl SpinnerLines {
     fn drawn(&self, now: Instant, columns: usize) -> String {
         let marks: &[&str] = if self.ascii { &ASCII_MARKS } else { &MARKS };
         let mark = marks[self.drawings % marks.len()];
-        let room = columns.saturating_sub(display_width(mark) + " ".len() + 1);
-        let line = format!("{mark} {}", self.activity_in(room, now));
+        let available = columns.saturating_sub(display_width(mark) + " ".len() + 1);
+        let line = format!("{mark} {}", self.activity_in(available, now));
         // Terminals differ in the widths of characters that do not have one column, so the end of a
         // line with them is not known.
         let has_preview = !self.preview.is_empty()
@@ -108,8 +108,8 @@ impl SpinnerLines {
             0 => String::new(),
             _ => format!(", {}", spoken(elapsed)),
         };
-        let room = columns.saturating_sub(time.len());
-        format!("{}{time}", cut(&self.activity, room))
+        let available = columns.saturating_sub(time.len());
+        format!("{}{time}", cut(&self.activity, available))
     }
 
     fn draw(&self) {
@@ -198,9 +198,9 @@ mod tests {
     #[test]
     fn lines_fit_the_terminal() {
         let drawn = |activity: &str, preview: &str, seconds, columns, ascii| {
-            let begun = Instant::now();
-            let lines = SpinnerLines::new(activity.to_owned(), begun, preview.to_owned(), ascii);
-            let drawn = lines.drawn(begun + Duration::from_secs(seconds), columns);
+            let started = Instant::now();
+            let lines = SpinnerLines::new(activity.to_owned(), started, preview.to_owned(), ascii);
+            let drawn = lines.drawn(started + Duration::from_secs(seconds), columns);
             drawn.strip_prefix(ERASE).unwrap().to_owned()
         };
         assert_eq!(drawn("answering", "", 0, 80, false), "⠋ answering\r");

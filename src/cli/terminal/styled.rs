@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 
 use anstyle::{AnsiColor, Style};
 
-use super::markdown::{Look, MarkdownStream};
+use super::markdown::{MarkdownStream, RenderStyle};
 use base::environment::Environment;
 use base::text;
 use base::text::diff::LineDiff;
@@ -71,7 +71,7 @@ impl Styled {
 
 /// The styles that a stream shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ink {
+pub(super) enum StyleSupport {
     /// None: a pipe, a file, or a terminal that has none.
     Plain,
     /// Bold, faint and underlined text without colours, as `NO_COLOR` wants it.
@@ -79,7 +79,7 @@ pub(super) enum Ink {
     Colours,
 }
 
-impl Ink {
+impl StyleSupport {
     /// Returns the part of a style that is shown.
     pub(super) fn shown(self, style: Style) -> Style {
         match self {
@@ -93,7 +93,7 @@ impl Ink {
 /// The colours of a stream.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::cli) struct Palette {
-    ink: Ink,
+    ink: StyleSupport,
     /// True if our own marks are limited to ASCII.
     ascii: bool,
 }
@@ -103,11 +103,11 @@ impl Palette {
     /// styles are shown.
     pub(in crate::cli) fn of(stream: &impl IsTerminal, environment: &Environment) -> Self {
         let ink = if !stream.is_terminal() || environment.var("TERM") == Some("dumb") {
-            Ink::Plain
+            StyleSupport::Plain
         } else if environment.var("NO_COLOR").is_some() {
-            Ink::Effects
+            StyleSupport::Effects
         } else {
-            Ink::Colours
+            StyleSupport::Colours
         };
         Self {
             ink,
@@ -234,8 +234,8 @@ impl Palette {
     }
 
     /// Returns the look of Markdown in a terminal of a width.
-    pub(super) fn look(self, width: usize) -> Look {
-        Look {
+    pub(super) fn look(self, width: usize) -> RenderStyle {
+        RenderStyle {
             width,
             ink: self.ink,
             ascii: self.ascii,
@@ -309,14 +309,14 @@ mod tests {
     use super::*;
 
     const COLOURS: Palette = Palette {
-        ink: Ink::Colours,
+        ink: StyleSupport::Colours,
         ascii: false,
     };
 
     #[test]
     fn changed_lines_have_the_numbers_of_their_text() {
         let plain = Palette {
-            ink: Ink::Plain,
+            ink: StyleSupport::Plain,
             ascii: false,
         };
         let old: String = (1..=30).map(|n| format!("line {n}\n")).collect();
@@ -369,11 +369,11 @@ mod tests {
     fn effects_are_shown_without_colours() {
         let styled = |ink, style| tags(&Palette { ink, ..COLOURS }.styled(style, "word"));
         let table = [
-            (Ink::Colours, STRONG, "<b>word</>"),
-            (Ink::Effects, STRONG, "<b>word</>"),
-            (Ink::Effects, FAINT, "<faint>word</>"),
-            (Ink::Effects, GOOD, "word"),
-            (Ink::Plain, STRONG, "word"),
+            (StyleSupport::Colours, STRONG, "<b>word</>"),
+            (StyleSupport::Effects, STRONG, "<b>word</>"),
+            (StyleSupport::Effects, FAINT, "<faint>word</>"),
+            (StyleSupport::Effects, GOOD, "word"),
+            (StyleSupport::Plain, STRONG, "word"),
         ];
         for (ink, style, expected) in table {
             assert_eq!(styled(ink, style), expected, "{ink:?}");

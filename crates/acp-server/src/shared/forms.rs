@@ -11,7 +11,7 @@ macro_rules! forms {
         use crate::view::{ClientReply, Form, FormAnswer};
         use base::id::SessionId;
         use events::{
-            FieldKind, FieldOption, FormField, FormPage, ManyLimits, TextFormat, TextLimits,
+            ChoiceLimits, FieldKind, FieldOption, FormField, FormPage, TextFormat, TextLimits,
         };
 
         /// Sends a form or a URL to the client, and waits for the user's answer.
@@ -29,7 +29,7 @@ macro_rules! forms {
                 FormPage::Fields(fields) => {
                     acp::ElicitationFormMode::new(scope, schema(fields)).into()
                 }
-                FormPage::Address(url) => {
+                FormPage::Url(url) => {
                     let id = format!("address-{}", ADDRESSES.fetch_add(1, Ordering::Relaxed));
                     completion = form.finished.map(|finished| {
                         (
@@ -78,8 +78,8 @@ macro_rules! forms {
         ) -> acp::ElicitationPropertySchema {
             match kind {
                 FieldKind::Text(TextLimits {
-                    shortest,
-                    longest,
+                    min_length,
+                    max_length,
                     format,
                     default,
                 }) => {
@@ -87,8 +87,8 @@ macro_rules! forms {
                         .title(title)
                         .description(description)
                         .default_value(default);
-                    text.min_length(shortest)
-                        .max_length(longest)
+                    text.min_length(min_length)
+                        .max_length(max_length)
                         .format(format.map(text_format))
                         .into()
                 }
@@ -98,8 +98,8 @@ macro_rules! forms {
                 )]
                 FieldKind::Number {
                     whole: true,
-                    least,
-                    most,
+                    min,
+                    max,
                     default,
                 } => {
                     let number = acp::IntegerPropertySchema::new()
@@ -107,23 +107,20 @@ macro_rules! forms {
                         .description(description);
                     let whole = |limit: f64| limit as i64;
                     number
-                        .minimum(least.map(whole))
-                        .maximum(most.map(whole))
+                        .minimum(min.map(whole))
+                        .maximum(max.map(whole))
                         .default_value(default.map(whole))
                         .into()
                 }
                 FieldKind::Number {
-                    least,
-                    most,
-                    default,
-                    ..
+                    min, max, default, ..
                 } => {
                     let number = acp::NumberPropertySchema::new()
                         .title(title)
                         .description(description);
                     number
-                        .minimum(least)
-                        .maximum(most)
+                        .minimum(min)
+                        .maximum(max)
                         .default_value(default)
                         .into()
                 }
@@ -132,25 +129,25 @@ macro_rules! forms {
                     .description(description)
                     .default_value(default)
                     .into(),
-                FieldKind::One(options, default) => {
+                FieldKind::SingleChoice(options, default) => {
                     let text = acp::StringPropertySchema::new()
                         .title(title)
                         .description(description);
                     text.one_of(all(options)).default_value(default).into()
                 }
-                FieldKind::Many(
+                FieldKind::MultipleChoice(
                     options,
-                    ManyLimits {
-                        fewest,
-                        most,
+                    ChoiceLimits {
+                        min_items,
+                        max,
                         default,
                     },
                 ) => {
                     let many = acp::MultiSelectPropertySchema::titled(all(options))
                         .title(title)
                         .description(description);
-                    many.min_items(fewest)
-                        .max_items(most)
+                    many.min_items(min_items)
+                        .max_items(max)
                         .default_value(default)
                         .into()
                 }
@@ -167,11 +164,11 @@ macro_rules! forms {
         }
 
         fn all(options: Vec<FieldOption>) -> Vec<acp::EnumOption> {
-            let one = |option: FieldOption| {
+            let encode_option = |option: FieldOption| {
                 let description = Some(option.description).filter(|words| !words.is_empty());
                 acp::EnumOption::new(option.value, option.label).description(description)
             };
-            options.into_iter().map(one).collect()
+            options.into_iter().map(encode_option).collect()
         }
 
         pub(crate) fn answer(action: acp::ElicitationAction) -> FormAnswer {

@@ -15,10 +15,10 @@ pub(super) fn ask(
     choice: ChoiceRequest,
     cards: &mut ToolCallViews,
 ) -> ClientReply<Option<PickedAnswer>> {
-    let one = |answer: AnswerOption| {
+    let encode_answer = |answer: AnswerOption| {
         v1::PermissionOption::new(answer.id.to_owned(), answer.label, kind(answer.kind))
     };
-    let options = choice.answers.into_iter().map(one).collect();
+    let options = choice.answers.into_iter().map(encode_answer).collect();
     let show = cards.question(&choice.call, &choice.text);
     let request =
         v1::RequestPermissionRequest::new(session.share(), show, options).meta(choice.meta);

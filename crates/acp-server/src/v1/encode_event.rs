@@ -149,7 +149,7 @@ fn encode(event: &Event, seen: &mut SessionViewV1) -> Vec<v1::SessionUpdate> {
         // The session sends the options; see `updates.rs`.
         Event::Options | Event::Logins => vec![],
         Event::Commands(commands) => {
-            let one = |command: &events::CommandInfo| {
+            let encode_command = |command: &events::CommandInfo| {
                 let input = command.hint.as_ref().map(|hint| {
                     v1::AvailableCommandInput::Unstructured(v1::UnstructuredCommandInput::new(
                         hint.as_str(),
@@ -159,7 +159,7 @@ fn encode(event: &Event, seen: &mut SessionViewV1) -> Vec<v1::SessionUpdate> {
                     .input(input)
             };
             vec![U::AvailableCommandsUpdate(
-                v1::AvailableCommandsUpdate::new(commands.iter().map(one).collect()),
+                v1::AvailableCommandsUpdate::new(commands.iter().map(encode_command).collect()),
             )]
         }
         Event::Info { title, updated } => {
@@ -196,7 +196,10 @@ fn encode(event: &Event, seen: &mut SessionViewV1) -> Vec<v1::SessionUpdate> {
         Event::Subagent(subagent) => {
             let mut out = vec![U::SubagentUpdate(self::subagent(subagent))];
             if subagent.info.is_some() {
-                out.extend(seen.tool_calls.refer(&subagent.call, &subagent.session));
+                out.extend(
+                    seen.tool_calls
+                        .link_session(&subagent.call, &subagent.session),
+                );
             }
             out
         }

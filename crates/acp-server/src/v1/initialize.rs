@@ -36,7 +36,7 @@ pub(super) fn initialize(
             .elicitation
             .as_ref()
             .is_some_and(|elicitation| elicitation.form.is_some()),
-        addresses: client
+        urls: client
             .elicitation
             .as_ref()
             .is_some_and(|elicitation| elicitation.url.is_some()),

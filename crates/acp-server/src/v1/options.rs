@@ -8,7 +8,7 @@ use protocol::table::{Reply, RequestContext};
 use super::line;
 use crate::error::RequestError;
 use crate::meta::Meta;
-use crate::options::{self, Chosen, MODE, MODEL, RECENT};
+use crate::options::{self, ChosenValue, MODE, MODEL, RECENT};
 use crate::server::{ChoiceReply, Server};
 use crate::updates::UpdateSender;
 use crate::view::{
@@ -106,8 +106,8 @@ pub(super) fn choices(
 }
 
 fn legacy_models(value: &ConfigOptionState) -> Option<SessionModels> {
-    let model = |one: &ConfigOptionValue, name: String| SessionModel {
-        model_id: one.id.clone(),
+    let model = |value: &ConfigOptionValue, name: String| SessionModel {
+        model_id: value.id.clone(),
         name,
     };
     let (current, available_models) = match value {
@@ -116,20 +116,20 @@ fn legacy_models(value: &ConfigOptionState) -> Option<SessionModels> {
             current: now,
             values,
         } => {
-            let models = values.iter().map(|one| model(one, one.name.clone()));
+            let models = values.iter().map(|value| model(value, value.name.clone()));
             (now, models.collect())
         }
         ConfigOptionState::GroupedSelect {
             current: now,
             groups,
         } => {
-            let named = |group: &ConfigOptionGroup, one: &ConfigOptionValue| match &*group.id {
-                RECENT => one.name.clone(),
-                _ => format!("{}/{}", group.name, one.name),
+            let named = |group: &ConfigOptionGroup, value: &ConfigOptionValue| match &*group.id {
+                RECENT => value.name.clone(),
+                _ => format!("{}/{}", group.name, value.name),
             };
             let models = groups.iter().flat_map(|group| {
                 let values = group.values.iter();
-                values.map(move |one| model(one, named(group, one)))
+                values.map(move |value| model(value, named(group, value)))
             });
             (now, models.collect())
         }
@@ -153,8 +153,8 @@ pub(super) fn set_config_option(
     server.clone().when_tried(&id, tries, move || {
         let session = server.session(&request.session_id.0)?;
         let chosen = match &request.value {
-            v1::SessionConfigOptionValue::Boolean { value } => Chosen::Switch(*value),
-            v1::SessionConfigOptionValue::ValueId { value } => Chosen::Value(&value.0),
+            v1::SessionConfigOptionValue::Boolean { value } => ChosenValue::Switch(*value),
+            v1::SessionConfigOptionValue::ValueId { value } => ChosenValue::Value(&value.0),
             _ => {
                 return Err(RequestError::Invalid(
                     "this kind of value is not supported".into(),
@@ -165,7 +165,7 @@ pub(super) fn set_config_option(
             response,
             pending_write,
         } = options::choose(&server, &session, &request.config_id.0, chosen)?;
-        if let (MODE, Chosen::Value(mode)) = (&*request.config_id.0, chosen) {
+        if let (MODE, ChosenValue::Value(mode)) = (&*request.config_id.0, chosen) {
             let server = server.clone();
             let update = v1::CurrentModeUpdate::new(mode.to_owned());
             cx.after(async move {

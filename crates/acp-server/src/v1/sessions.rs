@@ -180,7 +180,7 @@ fn session_setup(
 fn mcp_entry(server: &v1::McpServer) -> Option<McpEntry> {
     let headers = |all: &[v1::HttpHeader]| {
         all.iter()
-            .map(|one| (one.name.clone(), one.value.clone()))
+            .map(|variable| (variable.name.clone(), variable.value.clone()))
             .collect()
     };
     match server {
@@ -191,7 +191,7 @@ fn mcp_entry(server: &v1::McpServer) -> Option<McpEntry> {
             let environment = server
                 .env
                 .iter()
-                .map(|one| (one.name.clone(), one.value.clone()))
+                .map(|variable| (variable.name.clone(), variable.value.clone()))
                 .collect();
             Some(sessions::stdio_server(
                 server.name.clone(),

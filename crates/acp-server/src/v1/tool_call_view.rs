@@ -48,10 +48,10 @@ impl ToolCallViews {
         let mut changed = card.apply_update(update);
         let over = update.progress.is_some_and(Progress::is_over);
         changed |= std::mem::take(&mut card.holds_changes)
-            || card.restores(over)
+            || card.take_back_question(over)
             || (over && card.terminal);
         // A question has the same changes, and clients show it without the card.
-        if changed && card.hold(update) {
+        if changed && card.hold_changes(update) {
             changed = false;
         }
         let mut out = Vec::new();
@@ -83,7 +83,7 @@ impl ToolCallViews {
             fields.content = Some(contents(content, id));
         }
         if card.terminal
-            && let Some(data) = card.printed(update, over)
+            && let Some(data) = card.terminal_output(update, over)
         {
             card.has_output_in_terminal = true;
             let data = json!({ "terminal_id": id.as_str(), "data": data });
@@ -121,13 +121,13 @@ impl ToolCallViews {
 
     /// Returns the update with which a call refers to the session of the subagent that it has
     /// started.
-    pub(super) fn refer(
+    pub(super) fn link_session(
         &mut self,
         call: &CallId,
         session: &SessionId,
     ) -> Option<v1::SessionUpdate> {
         let card = self.all.get_mut(call)?;
-        if !card.refer(session) {
+        if !card.link_session(session) {
             return None;
         }
         let fields = v1::ToolCallUpdateFields::new().content(contents(card.content(), call));
@@ -143,7 +143,7 @@ impl ToolCallViews {
             card.shows_question = true;
             card.holds_changes = false;
         }
-        card.ask(show);
+        card.apply_question(show);
         let mut fields = fields(show);
         fields.raw_output = None;
         let text = ToolCallContent::Text(text.to_owned());
@@ -209,10 +209,10 @@ fn fields(update: &CallUpdate) -> v1::ToolCallUpdateFields {
     fields.raw_input = tool_call_view::input(update);
     fields.raw_output = tool_call_view::result(update);
     fields.locations = update.locations.as_ref().map(|locations| {
-        let one = |location: &Location| {
+        let encode_location = |location: &Location| {
             v1::ToolCallLocation::new(location.path.clone()).line(location.line)
         };
-        locations.iter().map(one).collect()
+        locations.iter().map(encode_location).collect()
     });
     fields
 }
@@ -224,7 +224,7 @@ fn lines_before(part: transcript::LineOffsets) -> v1::Meta {
 
 /// Encodes the content of a card.
 fn contents(pieces: Vec<ToolCallContent<'_>>, id: &CallId) -> Vec<v1::ToolCallContent> {
-    let one = |piece| match piece {
+    let encode_piece = |piece| match piece {
         // A version 1 diff cannot express a deletion: it would look like an empty new file.
         ToolCallContent::Change(change) if change.deleted && change.old.is_none() => {
             let text = format!(
@@ -246,7 +246,7 @@ fn contents(pieces: Vec<ToolCallContent<'_>>, id: &CallId) -> Vec<v1::ToolCallCo
             v1::ToolCallContent::Session(v1::SessionReference::new(session.share()))
         }
     };
-    pieces.into_iter().map(one).collect()
+    pieces.into_iter().map(encode_piece).collect()
 }
 
 fn kind(kind: ToolKind) -> v1::ToolKind {

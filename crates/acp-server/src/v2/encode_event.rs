@@ -127,7 +127,9 @@ impl SessionViewV2 {
         }
         out.push(association);
         out.extend(state);
-        let reference = self.tool_calls.refer(&subagent.call, &subagent.session);
+        let reference = self
+            .tool_calls
+            .link_session(&subagent.call, &subagent.session);
         out.extend(reference.map(|update| line(parent, update)));
     }
 }
@@ -308,7 +310,7 @@ fn encode(event: &Event, tool_calls: &mut ToolCallViews) -> Vec<v2::SessionUpdat
 
 /// Encodes the list of slash commands.
 pub(super) fn encode_commands(list: &[CommandInfo]) -> Vec<v2::AvailableCommand> {
-    let one = |command: &CommandInfo| {
+    let encode_command = |command: &CommandInfo| {
         let input = command
             .hint
             .as_ref()
@@ -317,7 +319,7 @@ pub(super) fn encode_commands(list: &[CommandInfo]) -> Vec<v2::AvailableCommand>
             v2::Command::new(&command.name, &command.description).input(input),
         )
     };
-    list.iter().map(one).collect()
+    list.iter().map(encode_command).collect()
 }
 
 /// Splits a text into chunks of at most [`MAX_CHUNK_BYTES`] bytes, so that an encoded line stays

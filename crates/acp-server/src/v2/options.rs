@@ -7,7 +7,7 @@ use protocol::table::{Reply, RequestContext};
 
 use crate::error::RequestError;
 use crate::meta::Meta;
-use crate::options::{self, Chosen};
+use crate::options::{self, ChosenValue};
 use crate::server::{ChoiceReply, Server};
 use crate::view::{
     ConfigOption, ConfigOptionCategory, ConfigOptionGroup, ConfigOptionState, ConfigOptionValue,
@@ -88,8 +88,8 @@ pub(super) fn set_config_option(
     server.clone().when_tried(&id, tries, move || {
         let session = server.session(&request.session_id.0)?;
         let chosen = match &request.value {
-            v2::SessionConfigOptionValue::Boolean { value } => Chosen::Switch(*value),
-            v2::SessionConfigOptionValue::Id { value } => Chosen::Value(&value.0),
+            v2::SessionConfigOptionValue::Boolean { value } => ChosenValue::Switch(*value),
+            v2::SessionConfigOptionValue::Id { value } => ChosenValue::Value(&value.0),
             _ => {
                 return Err(RequestError::Invalid(
                     "this kind of value is not supported".into(),

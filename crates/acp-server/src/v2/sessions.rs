@@ -49,7 +49,7 @@ pub(super) fn new(
             .available_commands(commands(&session));
         cx.after(send_out_of_turn_updates(
             server,
-            OpenedForClient::fully_shown(session),
+            OpenedForClient::with_all_events_shown(session),
         ));
         Ok(response)
     })
@@ -109,7 +109,7 @@ pub(super) fn fork(
             .available_commands(commands(&session));
         cx.after(send_out_of_turn_updates(
             server,
-            OpenedForClient::fully_shown(session),
+            OpenedForClient::with_all_events_shown(session),
         ));
         Ok(response)
     })
@@ -218,7 +218,7 @@ fn mcp_entry(n: usize, server: v2::McpServer) -> Result<McpEntry, RequestError> 
             let environment = server
                 .env
                 .into_iter()
-                .map(|one| (one.name, one.value))
+                .map(|variable| (variable.name, variable.value))
                 .collect();
             let command = std::iter::once(program).chain(server.args).collect();
             Ok(sessions::stdio_server(server.name, command, environment))
@@ -227,7 +227,7 @@ fn mcp_entry(n: usize, server: v2::McpServer) -> Result<McpEntry, RequestError> 
             let headers = server
                 .headers
                 .into_iter()
-                .map(|one| (one.name, one.value))
+                .map(|variable| (variable.name, variable.value))
                 .collect();
             Ok(sessions::http_server(
                 server.name,

@@ -36,22 +36,22 @@ impl ToolCallViews {
         }
         let mut changed = card.apply_update(update) | std::mem::take(&mut card.holds_changes);
         // A question has the same changes.
-        if changed && card.hold(update) {
+        if changed && card.hold_changes(update) {
             changed = false;
         }
         let over = update.progress.is_some_and(Progress::is_over);
         changed |= first || (over && card.terminal);
         if card.terminal {
-            out.extend(begun(id, update));
+            out.extend(first_terminal_update(id, update));
         }
         let mut call = fields(id, update, first, card.new_name(update));
         let shown = card.content();
         // A new call has no content until an update sets it.
         if changed && !card.holds_changes && !(first && shown.is_empty()) {
-            call = call.content(contents(shown, id));
+            call = call.content(encode_contents(shown, id));
         }
         if card.terminal
-            && let Some(data) = card.printed(update, over)
+            && let Some(data) = card.terminal_output(update, over)
         {
             out.push(match update.stream {
                 Some(_) => v2::SessionUpdate::TerminalOutputChunk(v2::TerminalOutputChunk::new(
@@ -90,17 +90,17 @@ impl ToolCallViews {
 
     /// Returns the update with which a call refers to the session of the subagent that it has
     /// started.
-    pub(super) fn refer(
+    pub(super) fn link_session(
         &mut self,
         call: &CallId,
         session: &SessionId,
     ) -> Option<v2::SessionUpdate> {
         let card = self.all.get_mut(call)?;
-        if !card.refer(session) {
+        if !card.link_session(session) {
             return None;
         }
         let update = v2::ToolCallUpdate::new(call.share());
-        let update = update.content(contents(card.content(), call));
+        let update = update.content(encode_contents(card.content(), call));
         Some(v2::SessionUpdate::ToolCallUpdate(update))
     }
 
@@ -112,7 +112,7 @@ impl ToolCallViews {
         if let Some(card) = self.all.get_mut(id) {
             card.holds_changes = false;
         }
-        card.ask(show);
+        card.apply_question(show);
         let call = fields(
             id,
             &CallUpdate {
@@ -127,13 +127,13 @@ impl ToolCallViews {
         Some(if changes.is_empty() {
             call
         } else {
-            call.content(contents(changes, id))
+            call.content(encode_contents(changes, id))
         })
     }
 }
 
 /// Returns the first update of a terminal, when the command is known.
-fn begun(id: &CallId, update: &CallUpdate) -> Option<v2::SessionUpdate> {
+fn first_terminal_update(id: &CallId, update: &CallUpdate) -> Option<v2::SessionUpdate> {
     let command = update
         .input
         .as_ref()?
@@ -157,10 +157,10 @@ fn fields(
     name: Option<String>,
 ) -> v2::ToolCallUpdate {
     let locations = update.locations.as_ref().map(|locations| {
-        let one = |location: &events::Location| {
+        let encode_location = |location: &events::Location| {
             v2::ToolCallLocation::new(location.path.clone()).line(location.line)
         };
-        locations.iter().map(one).collect::<Vec<_>>()
+        locations.iter().map(encode_location).collect::<Vec<_>>()
     });
     let sent_kind = if first || !update.earlier {
         update.kind
@@ -186,7 +186,7 @@ fn defined<T>(value: Option<T>) -> protocol::acp::MaybeUndefined<T> {
 }
 
 /// Encodes the content of a card. Consecutive changes become one diff.
-fn contents(pieces: Vec<ToolCallContent<'_>>, id: &CallId) -> Vec<v2::ToolCallContent> {
+fn encode_contents(pieces: Vec<ToolCallContent<'_>>, id: &CallId) -> Vec<v2::ToolCallContent> {
     let mut out = Vec::new();
     let mut changes: Vec<&Change> = Vec::new();
     for piece in pieces {
@@ -195,8 +195,8 @@ fn contents(pieces: Vec<ToolCallContent<'_>>, id: &CallId) -> Vec<v2::ToolCallCo
                 changes.push(change);
                 continue;
             }
-            ToolCallContent::Text(text) => words(v2::ContentBlock::from(text)),
-            ToolCallContent::File(file) => words(encode_file(file)),
+            ToolCallContent::Text(text) => content_block(v2::ContentBlock::from(text)),
+            ToolCallContent::File(file) => content_block(encode_file(file)),
             ToolCallContent::Terminal => {
                 v2::ToolCallContent::Terminal(v2::Terminal::new(id.share()))
             }
@@ -204,19 +204,19 @@ fn contents(pieces: Vec<ToolCallContent<'_>>, id: &CallId) -> Vec<v2::ToolCallCo
                 v2::ToolCallContent::Session(v2::SessionReference::new(session.share()))
             }
         };
-        out.extend(changed(&mut changes));
+        out.extend(take_diff(&mut changes));
         out.push(next);
     }
-    out.extend(changed(&mut changes));
+    out.extend(take_diff(&mut changes));
     out
 }
 
-fn changed(changes: &mut Vec<&Change>) -> Option<v2::ToolCallContent> {
+fn take_diff(changes: &mut Vec<&Change>) -> Option<v2::ToolCallContent> {
     let all = std::mem::take(changes);
     (!all.is_empty()).then(|| v2::ToolCallContent::Diff(diff(&all)))
 }
 
-fn words(block: v2::ContentBlock) -> v2::ToolCallContent {
+fn content_block(block: v2::ContentBlock) -> v2::ToolCallContent {
     v2::ToolCallContent::Content(Box::new(v2::Content::new(block)))
 }
 

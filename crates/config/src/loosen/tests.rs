@@ -94,7 +94,7 @@ fn remaining_settings_loosen_nothing() {
         let mut all = vec![layer(&user, false), layer(&project, true)];
         let alone = join(all[..1].iter());
         let before = access_state(&alone, &[], &alone, &environment, &worktree).agent_rules;
-        let found = loosening(&all, &environment, &worktree);
+        let found = loosening_keys(&all, &environment, &worktree);
         *(if found.is_empty() {
             &mut calm
         } else {
@@ -236,7 +236,7 @@ fn loosening_by_agents_is_withheld() {
         ),
     ];
     for (user, project, wanted) in table {
-        let found = loosening(
+        let found = loosening_keys(
             &[layer(user, false), layer(&project, true)],
             &environment,
             &worktree,
@@ -268,7 +268,7 @@ fn restrictions_for_all_tools_are_not_withheld() {
     for (user, rules, wanted) in table {
         let project = json!({ "permission": rules });
         let layers = [layer(&user, false), layer(&project, true)];
-        let found = loosening(&layers, &environment, &worktree);
+        let found = loosening_keys(&layers, &environment, &worktree);
         let keys: Vec<&str> = found.iter().map(|found| found.key.as_str()).collect();
         assert_eq!(keys, wanted, "{user} {project}");
     }

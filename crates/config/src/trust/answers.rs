@@ -26,12 +26,12 @@ pub struct TrustStore {
     path: PathBuf,
     entries: BTreeMap<String, TrustEntry>,
     /// The reason why the file cannot be read.
-    unread: Option<Unread>,
+    unread: Option<UnreadableAnswers>,
 }
 
 /// The reason why the answers cannot be read, with the location in the file.
 #[derive(Debug, Clone)]
-struct Unread {
+struct UnreadableAnswers {
     code: ProblemCode,
     line: u32,
     column: u32,
@@ -77,7 +77,7 @@ impl TrustStore {
     }
 
     /// Returns whether the user's answer about a project lets these packages be fetched.
-    pub fn lets_fetch(&self, root: &Path, specs: &[String]) -> bool {
+    pub fn allows_fetching(&self, root: &Path, specs: &[String]) -> bool {
         self.entry(root).is_some_and(|entry| {
             entry.decision == Decision::Trusted
                 && specs.iter().all(|spec| entry.packages.contains(spec))
@@ -258,8 +258,8 @@ impl TrustStore {
 }
 
 /// Reads all answers; none if there is no file.
-fn read(path: &Path) -> Result<BTreeMap<String, TrustEntry>, Unread> {
-    let unreadable = |reason: String| Unread {
+fn read(path: &Path) -> Result<BTreeMap<String, TrustEntry>, UnreadableAnswers> {
+    let unreadable = |reason: String| UnreadableAnswers {
         code: ProblemCode::Unreadable,
         line: 0,
         column: 0,
@@ -296,7 +296,7 @@ fn read(path: &Path) -> Result<BTreeMap<String, TrustEntry>, Unread> {
             .next()
             .unwrap_or_default()
             .to_owned();
-        Unread {
+        UnreadableAnswers {
             code: ProblemCode::Syntax,
             line,
             column,

@@ -40,9 +40,9 @@ impl CoveredItem {
         if bytes > MAX_BYTES {
             return Vec::new();
         }
-        let mut room = MAX_TEXT_BYTES;
+        let mut available = MAX_TEXT_BYTES;
         for (covered, item) in all.iter_mut().zip(items) {
-            covered.add_texts(&item.covered.files, &mut room);
+            covered.add_texts(&item.covered.files, &mut available);
         }
         all
     }

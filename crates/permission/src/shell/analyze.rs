@@ -142,7 +142,7 @@ impl<'p> Analyzer<'p> {
         if let Some(reason) = self.disk.overrun() {
             self.mark_incomplete(reason);
         }
-        if let Some(reason) = self.expander.settled() {
+        if let Some(reason) = self.expander.why_undecided() {
             self.set_opaque(reason);
         }
         settle::mark_shadowable_programs(&mut self.units, self.context, &self.disk);

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 pub(super) use arg::Arg;
-use arg::{Spread, Values};
+use arg::{Values, WordCount};
 pub(super) use arithmetic::holds_code;
 pub(super) use state::{
     Directories, ShellState, StdinSource, Value, WrittenFunction, apply_loop_effects, may_move,
@@ -147,7 +147,7 @@ impl<'s> Expansion<'_, 's, '_> {
             raw,
             values: Rc::new(values(&parts)),
             literal,
-            spread: Spread::One,
+            spread: WordCount::One,
         }
     }
 
@@ -160,7 +160,7 @@ impl<'s> Expansion<'_, 's, '_> {
                 raw: raw.into(),
                 values,
                 literal: true,
-                spread: Spread::One,
+                spread: WordCount::One,
             });
             return;
         }
@@ -184,7 +184,7 @@ impl<'s> Expansion<'_, 's, '_> {
                     raw: field.into(),
                     values: Rc::new(values),
                     literal: false,
-                    spread: Spread::One,
+                    spread: WordCount::One,
                 });
             }
             return;
@@ -220,7 +220,7 @@ impl<'s> Expansion<'_, 's, '_> {
                 let many = words.len() > 1;
                 for parts in words {
                     let spread = if vanishes(&parts) {
-                        Spread::Words
+                        WordCount::Words
                     } else {
                         spread(&parts)
                     };
@@ -398,14 +398,14 @@ fn vanishes(parts: &[ExpandedPiece]) -> bool {
     )
 }
 
-fn spread(parts: &[ExpandedPiece]) -> Spread {
+fn spread(parts: &[ExpandedPiece]) -> WordCount {
     if parts
         .iter()
         .any(|part| matches!(part, ExpandedPiece::Words))
     {
-        Spread::Words
+        WordCount::Words
     } else {
-        Spread::One
+        WordCount::One
     }
 }
 

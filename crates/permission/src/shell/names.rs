@@ -2,5 +2,5 @@
 
 /// Returns whether a name is in a list.
 pub(super) fn among(names: &str, name: &str) -> bool {
-    names.split_ascii_whitespace().any(|one| one == name)
+    names.split_ascii_whitespace().any(|listed| listed == name)
 }

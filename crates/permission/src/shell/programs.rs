@@ -28,7 +28,7 @@ pub(super) use lookup::{
     family, is_language, is_shell, knows, meets, runs_of_itself, takes_any, takes_next,
 };
 pub(super) use program_effect::{
-    CommandContext, PathEffect, PickedFiles, Picks, ProgramEffect, RunEffect, ShellEffect,
+    CommandContext, NameSelection, PathEffect, PickedFiles, ProgramEffect, RunEffect, ShellEffect,
     UnitEffect,
 };
 
@@ -39,7 +39,7 @@ use crate::{Access, Action};
 pub(crate) use code::protected_in;
 pub(super) use find::names_no_secret;
 use read::{GivenOption, ParsedArgs};
-use table::{Does, Operand, Utility};
+use table::{Operand, OptionEffect, Utility};
 
 /// Returns the effects of a program with these arguments.
 pub(super) fn effects_of<'v>(
@@ -272,10 +272,10 @@ impl EffectCollector<'_> {
             return;
         };
         match does {
-            Does::Harmless => {}
-            Does::Reads => self.uses(Access::Read, &option.value_or_unknown()),
-            Does::Lists => self.uses(Access::List, &option.value_or_unknown()),
-            Does::Names => {
+            OptionEffect::Harmless => {}
+            OptionEffect::Reads => self.uses(Access::Read, &option.value_or_unknown()),
+            OptionEffect::Lists => self.uses(Access::List, &option.value_or_unknown()),
+            OptionEffect::Names => {
                 self.uses(Access::Read, &option.value_or_unknown());
                 let reason = format!(
                     "the files it reads are named in {}",
@@ -283,7 +283,7 @@ impl EffectCollector<'_> {
                 );
                 self.add(UnitEffect::Unknown(reason));
             }
-            Does::Writes => {
+            OptionEffect::Writes => {
                 if program.effect == Effect::Reads && program.special != "archive" {
                     self.add_danger(name);
                 }
@@ -293,11 +293,11 @@ impl EffectCollector<'_> {
                     self.add(RunEffect::Text(option.value_or_unknown().after(1), true));
                 }
             }
-            Does::Edits | Does::Changes => {
+            OptionEffect::Edits | OptionEffect::Changes => {
                 self.add_danger(name);
                 self.effect(Effect::Writes);
             }
-            Does::Destroys => {
+            OptionEffect::Destroys => {
                 if name.starts_with('-') {
                     self.add_danger(name);
                 }
@@ -307,8 +307,8 @@ impl EffectCollector<'_> {
                     self.uses(Access::Edit, file);
                 }
             }
-            Does::Sends => network::sends(self, option),
-            Does::Enters => {
+            OptionEffect::Sends => network::sends(self, option),
+            OptionEffect::Enters => {
                 if program.special == "git" {
                     self.add_danger(name);
                 }
@@ -317,7 +317,7 @@ impl EffectCollector<'_> {
                     None => self.add(ShellEffect::UnknownDirectory),
                 }
             }
-            Does::RemoteShell => {
+            OptionEffect::RemoteShell => {
                 self.add_danger(name);
                 self.uses(Access::List, &option.value_or_unknown());
                 self.add(UnitEffect::AtStake(
@@ -329,19 +329,25 @@ impl EffectCollector<'_> {
     }
 
     /// Applies an option that may start a program.
-    fn starts(&mut self, program: &Utility, does: Does, option: &GivenOption, args: &[Arg]) {
+    fn starts(
+        &mut self,
+        program: &Utility,
+        does: OptionEffect,
+        option: &GivenOption,
+        args: &[Arg],
+    ) {
         let name = &*option.name;
         match does {
-            Does::Runs => {
+            OptionEffect::Runs => {
                 self.add_danger(name);
                 self.effect(Effect::Unproven);
                 self.carries(option.value.as_ref());
             }
-            Does::Until => find::until(self, option, args, program.name == "find"),
-            Does::Formats => special::formats(self, option),
-            Does::Settings => special::settings(self, option),
-            Does::Options => special::ssh_option(self, option),
-            Does::Action => {
+            OptionEffect::Until => find::until(self, option, args, program.name == "find"),
+            OptionEffect::Formats => special::formats(self, option),
+            OptionEffect::Settings => special::settings(self, option),
+            OptionEffect::Options => special::ssh_option(self, option),
+            OptionEffect::Action => {
                 self.add_danger(name);
                 self.effect(Effect::Unproven);
                 if option.value_or_unknown().prefix().starts_with("exec=") {
@@ -350,12 +356,12 @@ impl EffectCollector<'_> {
                     self.set_opaque("what it does at a checkpoint is computed");
                 }
             }
-            Does::Unproven => {
+            OptionEffect::Unproven => {
                 self.add_danger(name);
                 self.effect(Effect::Unproven);
                 self.add_foreign_code(option.value.as_ref());
             }
-            Does::Doubt => {
+            OptionEffect::Doubt => {
                 self.add_danger(name);
                 self.effect(Effect::Unproven);
                 self.set_may_be_denied(&format!(
@@ -363,12 +369,12 @@ impl EffectCollector<'_> {
                 ));
                 self.add_foreign_code(option.value.as_ref());
             }
-            Does::Opaque => {
+            OptionEffect::Opaque => {
                 self.add_danger(name);
                 self.set_opaque(&format!("{name} may start anything"));
                 self.add_foreign_code(option.value.as_ref());
             }
-            Does::OpaqueFile => {
+            OptionEffect::OpaqueFile => {
                 self.add_danger(name);
                 self.uses(Access::Read, &option.value_or_unknown());
                 self.set_opaque("its settings are in a file, and may start programs");
@@ -524,7 +530,7 @@ impl EffectCollector<'_> {
                     if at + 1 < reading.operands.len() && deep {
                         self.add(PathEffect::Below(
                             arg.clone(),
-                            Picks {
+                            NameSelection {
                                 only: vec![],
                                 ..recursive::picks(reading)
                             },

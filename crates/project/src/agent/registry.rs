@@ -85,7 +85,7 @@ impl Agents {
     /// `other` has and that `counts` accepts. Exceptions from those rules are left out, so that
     /// nothing is loosened.
     #[must_use]
-    pub fn denying_as(&self, other: &Self, counts: impl Fn(&Rule) -> bool) -> Self {
+    pub fn with_denies_of(&self, other: &Self, counts: impl Fn(&Rule) -> bool) -> Self {
         let stricter = |agent: &Arc<Agent>| {
             let Some(other) = other.get(&agent.name) else {
                 return agent.clone();

@@ -85,7 +85,7 @@ fn row(agent: &Agent, is_default: bool, remarks: &[String], width: Option<usize>
 /// Returns the agents as JSON for programs, by name.
 pub fn to_json(agents: &Agents, remarks: impl Fn(&str) -> Vec<String>) -> Vec<serde_json::Value> {
     let default = agents.default();
-    let one = |agent: &Agent| {
+    let encode_agent = |agent: &Agent| {
         serde_json::json!({
             "name": agent.name,
             "state": EntryState::Active.code(),
@@ -100,7 +100,7 @@ pub fn to_json(agents: &Agents, remarks: impl Fn(&str) -> Vec<String>) -> Vec<se
     };
     let mut all: Vec<&Agent> = agents.all().map(AsRef::as_ref).collect();
     all.sort_by(|a, b| a.name.cmp(&b.name));
-    all.into_iter().map(one).collect()
+    all.into_iter().map(encode_agent).collect()
 }
 
 /// Returns one agent as JSON, as in [`to_json`], with its rules in the order of evaluation.

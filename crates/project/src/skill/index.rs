@@ -399,7 +399,7 @@ mod tests {
     fn changed_skill_is_fetched_again_and_dropped_one_is_removed() {
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path().join("skills");
-        let one = |name: &str, version: Option<&str>| IndexedSkill {
+        let indexed = |name: &str, version: Option<&str>| IndexedSkill {
             name: name.to_owned(),
             files: vec!["SKILL.md".into(), "x/y.txt".into()],
             version: version.map(str::to_owned),
@@ -413,18 +413,18 @@ mod tests {
             vec![(name.to_owned(), vec![file("SKILL.md"), file("x/y.txt")])]
         };
         let text = |path: &str| std::fs::read_to_string(dir.join(path)).ok();
-        let first = index(&[one("a", Some("1")), one("b", None)]);
+        let first = index(&[indexed("a", Some("1")), indexed("b", None)]);
         assert!(current(&dir, &first).is_empty());
         keep(&dir, &first, fetched("a", "old")).unwrap();
         // The other skill could not be fetched.
         assert_eq!(current(&dir, &first), BTreeSet::from(["a".to_owned()]));
         keep(&dir, &first, fetched("b", "b")).unwrap();
         assert_eq!(current(&dir, &first).len(), 2);
-        let next = index(&[one("a", Some("2")), one("b", None)]);
+        let next = index(&[indexed("a", Some("2")), indexed("b", None)]);
         assert_eq!(current(&dir, &next), BTreeSet::from(["b".to_owned()]));
         keep(&dir, &next, fetched("a", "new")).unwrap();
         assert_eq!(text("a/x/y.txt").as_deref(), Some("new"));
-        keep(&dir, &index(&[one("a", Some("2"))]), Vec::new()).unwrap();
+        keep(&dir, &index(&[indexed("a", Some("2"))]), Vec::new()).unwrap();
         assert_eq!(
             (text("a/SKILL.md").as_deref(), text("b/SKILL.md")),
             (Some("new"), None)
@@ -435,7 +435,7 @@ mod tests {
         }));
         std::fs::remove_file(dir.join("a/x/y.txt")).unwrap();
         assert!(
-            current(&dir, &index(&[one("a", Some("2"))])).is_empty(),
+            current(&dir, &index(&[indexed("a", Some("2"))])).is_empty(),
             "a file is missing"
         );
     }

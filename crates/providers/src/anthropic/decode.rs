@@ -14,7 +14,7 @@ use transcript::{Finish, Usage};
 /// The state of one answer.
 pub(super) struct Blocks {
     who: String,
-    open: BTreeMap<usize, Open>,
+    open: BTreeMap<usize, OpenBlock>,
     usage: Usage,
     finish: Option<Finish>,
     over: bool,
@@ -22,7 +22,7 @@ pub(super) struct Blocks {
 
 /// An incomplete block, with the parts that must be complete before they are passed on.
 #[derive(Default)]
-struct Open {
+struct OpenBlock {
     kind: Kind,
     signature: String,
     citations: Vec<Value>,
@@ -61,7 +61,7 @@ impl Blocks {
                 .unwrap_or_default()
                 .to_owned()
         };
-        let mut open = Open::default();
+        let mut open = OpenBlock::default();
         match block
             .get("type")
             .and_then(Value::as_str)
@@ -134,9 +134,9 @@ impl Blocks {
             } else {
                 Kind::Text
             };
-            Open {
+            OpenBlock {
                 kind,
-                ..Open::default()
+                ..OpenBlock::default()
             }
         });
         if let Some(text) = delta.text {

@@ -238,11 +238,11 @@ fn max_tokens(request: &Request, knobs: &RequestOptions, budget: u64) -> u64 {
         .unwrap_or(Model::OUTPUT_LIMIT);
     // Input and maximum output must fit into the window together, and a conversation is compacted
     // only when `wanted` no longer fits next to it.
-    let room = request.model.context.map_or(u64::MAX, |window| {
+    let available = request.model.context.map_or(u64::MAX, |window| {
         window.saturating_sub(most_input_tokens(request))
     });
     let both = wanted + budget;
-    let with = if both <= room { both } else { wanted };
+    let with = if both <= available { both } else { wanted };
     let limit = request.model.output.unwrap_or(with);
     with.min(limit).max(budget + 1)
 }
@@ -325,15 +325,15 @@ fn turns<'a>(request: &'a Request, mark: Option<&Value>) -> Vec<Element<MessageP
         let blocks = blocks
             .into_iter()
             .map(|block| CachedBlock { block, mark: None });
-        let upto = at + 1;
+        let message_count = at + 1;
         match turns.last_mut().filter(|turn| turn.value.role == role) {
             Some(turn) => {
-                turn.upto = upto;
+                turn.message_count = message_count;
                 turn.value.content.extend(blocks);
             }
             None => {
                 turns.push(Element {
-                    upto,
+                    message_count,
                     settled: true,
                     value: MessageParam {
                         role,

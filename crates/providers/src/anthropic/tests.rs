@@ -545,8 +545,8 @@ fn search_results_and_citations_are_found_pages() {
         stop(2),
     ];
     events.extend(finish("end_turn"));
-    let said = read(&events).unwrap();
-    let found: Vec<&str> = said
+    let deltas = read(&events).unwrap();
+    let found: Vec<&str> = deltas
         .lines()
         .filter(|line| line.starts_with("found"))
         .collect();
@@ -557,7 +557,7 @@ fn search_results_and_citations_are_found_pages() {
             r#"found T <u2> "May" """#,
             r#"found T <u1> "" "words""#
         ],
-        "{said}"
+        "{deltas}"
     );
 }
 

@@ -210,7 +210,7 @@ impl ChatMessages<'_> {
         let messages = &self.request.messages;
         let mut elements = Vec::with_capacity(messages.len() + 1);
         elements.extend(self.system().map(|value| Element {
-            upto: 0,
+            message_count: 0,
             settled: true,
             value,
         }));
@@ -218,7 +218,7 @@ impl ChatMessages<'_> {
             let marked = self.dialect.marks && at + 2 >= messages.len();
             let mut add = |value| {
                 elements.push(Element {
-                    upto: at + 1,
+                    message_count: at + 1,
                     settled: !marked,
                     value,
                 })

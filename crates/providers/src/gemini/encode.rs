@@ -135,17 +135,17 @@ fn contents(request: &Request) -> Vec<Element<GeminiContent<'_>>> {
             ModelMessage::Assistant(outputs) => ("model", model_parts(outputs, model)),
             ModelMessage::Results(results) => ("user", result_parts(results, model)),
         };
-        let upto = at + 1;
+        let message_count = at + 1;
         match contents
             .last_mut()
             .filter(|content| content.value.role == role)
         {
             Some(content) => {
-                content.upto = upto;
+                content.message_count = message_count;
                 content.value.parts.extend(parts);
             }
             None => contents.push(Element {
-                upto,
+                message_count,
                 settled: true,
                 value: GeminiContent { role, parts },
             }),

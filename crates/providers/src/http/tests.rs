@@ -475,7 +475,7 @@ async fn answer_without_content_stalls() {
             tokio::time::sleep(Duration::from_secs(60)).await;
             Some((Ok(Bytes::from_static(nothing.as_bytes())), ()))
         });
-        let begun = Instant::now();
+        let started = Instant::now();
         let decoder = wire.decoder(&RequestTarget::default());
         let mut reading = ResponseStream::new(
             "Acme".into(),
@@ -498,7 +498,7 @@ async fn answer_without_content_stalls() {
             Ok(Some(Err(Error::Stalled(Duration::from_secs(900))))),
             "{nothing}"
         );
-        assert_eq!(begun.elapsed().as_secs(), 900, "{nothing}");
+        assert_eq!(started.elapsed().as_secs(), 900, "{nothing}");
     }
 
     let silence = futures_util::stream::pending();
@@ -595,7 +595,7 @@ async fn long_stream_is_read() {
         .map(|i| Bytes::from(format!("data: {{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1700000000,\"model\":\"bench-model\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{i:05} some words here\"}},\"finish_reason\":null}}]}}\n\n")))
         .collect();
     let size: usize = flood.iter().map(Bytes::len).sum();
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     let items = flood
         .into_iter()
         .map(Ok)
@@ -613,7 +613,7 @@ async fn long_stream_is_read() {
         deltas += 1;
         letters += text(&[delta]).len();
     }
-    let took = begun.elapsed();
+    let took = started.elapsed();
     println!(
         "{deltas} deltas, {size} bytes in {took:?}: {:.0} MB/s",
         size as f64 / took.as_secs_f64() / 1e6

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::json;
 
 use super::search;
-use super::turn::{OfflineTurn, OrEnd, PlannedCall, unable};
+use super::turn::{OfflineResult, OfflineTurn, PlannedCall, unable};
 use base::text::cut_chars;
 
 /// The maximum number of lines shown of a file or an output.
@@ -73,7 +73,7 @@ impl OrderToken<'_> {
 }
 
 /// Carries out the order in a prompt; a prompt without one is a question.
-pub(super) fn carry_out(turn: &OfflineTurn<'_>) -> OrEnd<String> {
+pub(super) fn carry_out(turn: &OfflineTurn<'_>) -> OfflineResult<String> {
     const FILLERS: &str = "please now can could you me the a file files command in";
     let tokens = tokens(&turn.prompt);
     let words: Vec<&OrderToken<'_>> = tokens
@@ -101,13 +101,18 @@ pub(super) fn carry_out(turn: &OfflineTurn<'_>) -> OrEnd<String> {
 }
 
 /// Makes a call and returns its result.
-fn make(turn: &OfflineTurn<'_>, doing: &str, what: &str, call: PlannedCall) -> OrEnd<String> {
+fn make(
+    turn: &OfflineTurn<'_>,
+    doing: &str,
+    what: &str,
+    call: PlannedCall,
+) -> OfflineResult<String> {
     let done = turn.calls(format!("{doing} {what}."), vec![call])?;
     Ok(done.concat())
 }
 
 /// Shows the beginning of a file or a directory.
-pub(super) fn read(turn: &OfflineTurn<'_>, path: &str) -> OrEnd<String> {
+pub(super) fn read(turn: &OfflineTurn<'_>, path: &str) -> OfflineResult<String> {
     let what = quoted(path);
     // A full stop after the name of the current directory would look like its parent.
     let place = if path == "." {
@@ -119,7 +124,7 @@ pub(super) fn read(turn: &OfflineTurn<'_>, path: &str) -> OrEnd<String> {
     Ok(format!("{what}:\n\n{}", fenced(path, &contents(&done))))
 }
 
-fn run(turn: &OfflineTurn<'_>, command: &str) -> OrEnd<String> {
+fn run(turn: &OfflineTurn<'_>, command: &str) -> OfflineResult<String> {
     let what = quoted(command);
     let done = make(
         turn,
@@ -135,7 +140,7 @@ fn run(turn: &OfflineTurn<'_>, command: &str) -> OrEnd<String> {
     Ok(format!("{what}:\n\n{}", fenced("", &lines)))
 }
 
-fn replace(turn: &OfflineTurn<'_>, old: &str, new: &str, path: &str) -> OrEnd<String> {
+fn replace(turn: &OfflineTurn<'_>, old: &str, new: &str, path: &str) -> OfflineResult<String> {
     // `edit` requires that the file has been read.
     read(turn, path)?;
     let what = format!("{} with {} in {}", quoted(old), quoted(new), quoted(path));
@@ -144,7 +149,7 @@ fn replace(turn: &OfflineTurn<'_>, old: &str, new: &str, path: &str) -> OrEnd<St
     Ok(format!("Done: replaced {what}."))
 }
 
-fn create(turn: &OfflineTurn<'_>, path: &str, content: &str) -> OrEnd<String> {
+fn create(turn: &OfflineTurn<'_>, path: &str, content: &str) -> OfflineResult<String> {
     let content = format!("{}\n", content.trim_end_matches('\n'));
     let given = json!({"filePath": path, "content": content});
     make(turn, "Writing", &quoted(path), ("write", given))?;

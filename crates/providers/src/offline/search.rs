@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::order::{OrderToken, contents, fenced, quoted, read};
-use super::turn::{EarlyEnd, OfflineTurn, OrEnd, unable};
+use super::turn::{EarlyEnd, OfflineResult, OfflineTurn, unable};
 
 /// The maximum number of places shown.
 const MAX_SHOWN: usize = 2;
@@ -35,7 +35,7 @@ struct Definition {
 }
 
 /// Answers a question.
-pub(super) fn answer(turn: &OfflineTurn<'_>, tokens: &[OrderToken<'_>]) -> OrEnd<String> {
+pub(super) fn answer(turn: &OfflineTurn<'_>, tokens: &[OrderToken<'_>]) -> OfflineResult<String> {
     // Some stand for all of the code, and so name no part of it.
     const FILLERS: &str = "where what which is are was am does do the a an of i it this that find show me live lives \
         defined declared implemented located definition can you project repository repo codebase code program app \
@@ -72,7 +72,7 @@ fn name<'a>(token: &OrderToken<'a>, is_only: bool) -> Option<&'a str> {
 }
 
 /// Shows the likeliest definitions of a name with their code.
-fn definitions(turn: &OfflineTurn<'_>, name: &str) -> OrEnd<String> {
+fn definitions(turn: &OfflineTurn<'_>, name: &str) -> OfflineResult<String> {
     let last = name.rsplit([':', '.']).next().unwrap_or(name);
     let pattern = DEFINITION.replace("NAME", &last.replace('$', r"\$"));
     let doing = format!("Looking for the definition of {}.", quoted(name));

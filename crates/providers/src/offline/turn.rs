@@ -27,7 +27,7 @@ pub(super) enum EarlyEnd {
     Unable(String),
 }
 
-pub(super) type OrEnd<T> = Result<T, EarlyEnd>;
+pub(super) type OfflineResult<T> = Result<T, EarlyEnd>;
 
 /// Returns the end of a turn that cannot fulfil the request. `why` is a sentence.
 pub(super) fn unable(why: &str) -> EarlyEnd {
@@ -142,7 +142,11 @@ impl<'a> OfflineTurn<'a> {
     }
 
     /// Makes calls in parallel and returns their outputs, in order. A failed call ends the turn.
-    pub(super) fn calls(&self, text: String, wanted: Vec<PlannedCall>) -> OrEnd<Vec<Arc<str>>> {
+    pub(super) fn calls(
+        &self,
+        text: String,
+        wanted: Vec<PlannedCall>,
+    ) -> OfflineResult<Vec<Arc<str>>> {
         let mut results = Vec::new();
         let mut missing = Vec::new();
         for (tool, given) in wanted {

@@ -72,7 +72,7 @@ fn wanted(name: &str) -> ModelRef {
 fn providers_are_ranked_by_configuration_and_key() {
     let bare = registry(Vec::new(), &[("GITLAB_TOKEN", "of something else")]);
     assert_eq!(names(&bare), ["offline/offline"]);
-    assert!(bare.is_bare());
+    assert!(bare.is_offline_only());
     assert_eq!(bare.default_model().id.to_string(), "offline/offline");
 
     let by_key = registry(Vec::new(), &[("ACME_KEY", "k")]);
@@ -418,7 +418,7 @@ fn login_of_a_plugin_is_no_missing_key() {
             enabled: None,
             everything: false,
             auth: &Auth::parse(r#"{"acme":{"type":"oauth","refresh":"r","access":"a"}}"#)
-                .lent(lent),
+                .with_plugin_logins(lent),
             environment: &environment,
             client: Arc::new(HttpClient::new(&environment)),
             public_client: Arc::new(HttpClient::new(&environment)),
@@ -428,10 +428,10 @@ fn login_of_a_plugin_is_no_missing_key() {
     };
     let lent = with(true);
     let alone = with(false);
-    assert!(lent.lends("acme") && lent.find(&wanted("acme/gpt-5")).is_ok());
+    assert!(lent.may_serve_plugin("acme") && lent.find(&wanted("acme/gpt-5")).is_ok());
     // It is not listed; it must be named.
     assert!(!names(&lent).contains(&"acme/gpt-5".to_owned()));
-    assert!(!alone.lends("acme") && alone.find(&wanted("acme/gpt-5")).is_err());
+    assert!(!alone.may_serve_plugin("acme") && alone.find(&wanted("acme/gpt-5")).is_err());
 }
 
 #[test]

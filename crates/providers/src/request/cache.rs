@@ -27,7 +27,7 @@ pub(crate) struct CachedBody {
 }
 
 pub(crate) struct ElementEnd {
-    pub(crate) upto: usize,
+    pub(crate) message_count: usize,
     pub(crate) at: usize,
 }
 

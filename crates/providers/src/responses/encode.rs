@@ -182,7 +182,7 @@ impl ResponsesInput<'_> {
         let mut elements = Vec::with_capacity(self.request.messages.len());
         for (at, message) in self.request.messages.iter().enumerate() {
             let element = |value| Element {
-                upto: at + 1,
+                message_count: at + 1,
                 settled: true,
                 value,
             };

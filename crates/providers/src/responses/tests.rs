@@ -506,9 +506,9 @@ fn search_requires_recent_model() {
         0,
         json!({"item": {"type": "message", "content": content}}),
     );
-    let said = read(&[item, completed(json!({}))]).unwrap();
+    let deltas = read(&[item, completed(json!({}))]).unwrap();
     assert!(
-        said.contains("found T <u> \"\" \"\"\nfound  <u> \"\" \"\"\nusage"),
-        "{said}"
+        deltas.contains("found T <u> \"\" \"\"\nfound  <u> \"\" \"\"\nusage"),
+        "{deltas}"
     );
 }

@@ -1,6 +1,6 @@
 //! The tasks of a fork. Its history names the child sessions of the session that it was copied
-//! from; to continue with one of them, the fork copies it, as it was when the fork's history ends
-//! with it.
+//! from; to continue with one of them, the fork copies it, as it was when the fork's history ends with
+//! it.
 
 use base::id::SessionId;
 use serde_json::Value;

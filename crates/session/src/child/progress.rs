@@ -243,7 +243,7 @@ impl<'a> ChildProgress<'a> {
                 {
                     form.call = Some(self.parent_call.clone());
                 }
-                form.who = format!("{}: {}", self.agent_name, form.who);
+                form.requester = format!("{}: {}", self.agent_name, form.requester);
                 self.parent
                     .event_sender
                     .send(TurnMessage::AskForm(form))
@@ -484,7 +484,10 @@ impl<'a> ChildProgress<'a> {
         if update.progress.is_some() {
             // The event is sent in the parent's session, but the call is stored in the child's:
             // wait until it is saved.
-            self.parent.record.handed_over_of(self.child_session).await;
+            self.parent
+                .record
+                .await_saved_session(self.child_session)
+                .await;
         }
         update.title = update.title.map(|title| self.with_agent_name(&title));
         self.parent

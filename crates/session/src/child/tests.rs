@@ -11,18 +11,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::session_turn::TurnFuture;
-use crate::turn::tests::{Played, Stage, full, paired};
+use crate::turn::tests::{Fixture, Played, full, paired};
 use events::PermissionReply;
 use providers::Error;
 use providers::scripted::{Scripted, ScriptedAnswer};
 
-async fn play(stage: &mut Stage, prompt: &str) -> Played {
-    play_until(stage, prompt, usize::MAX).await.0
+async fn play(fixture: &mut Fixture, prompt: &str) -> Played {
+    play_until(fixture, prompt, usize::MAX).await.0
 }
 
 /// Plays a turn that is cancelled just before it is polled for the `moment`th time. Returns the
 /// number of polls as well.
-async fn play_until(stage: &mut Stage, prompt: &str, moment: usize) -> (Played, usize) {
+async fn play_until(fixture: &mut Fixture, prompt: &str, moment: usize) -> (Played, usize) {
     let woken = Arc::new(AtomicUsize::new(0));
     let counted = woken.clone();
     let run = move |environment, history, turn: TurnContext| -> TurnFuture<'static> {
@@ -42,7 +42,7 @@ async fn play_until(stage: &mut Stage, prompt: &str, moment: usize) -> (Played, 
             done
         })
     };
-    let played = stage.play_with(prompt, run).await;
+    let played = fixture.play_with(prompt, run).await;
     (played, woken.load(Ordering::Relaxed))
 }
 
@@ -55,13 +55,13 @@ fn task(name: &str) -> (&'static str, Value) {
 
 #[tokio::test(start_paused = true)]
 async fn task_returns_last_text() {
-    let mut stage = Stage::new([
+    let mut fixture = Fixture::new([
         ScriptedAnswer::calls(&[task("general")]),
         ScriptedAnswer::calls(&[("list", json!({}))]),
         ScriptedAnswer::text("Nothing there."),
         ScriptedAnswer::text("There is nothing."),
     ]);
-    let played = play(&mut stage, "look").await;
+    let played = play(&mut fixture, "look").await;
     assert_eq!(
         played.events.last().map(String::as_str),
         Some("text: There is nothing.")
@@ -71,7 +71,7 @@ async fn task_returns_last_text() {
         "{:?}",
         played.events
     );
-    let asked = stage.model.asked();
+    let asked = fixture.model.asked();
     let tools = |n: usize| {
         asked[n]
             .tools
@@ -92,15 +92,15 @@ async fn cancel_ends_every_wait_of_a_child() {
     let ask = [("bash", "*", Action::Ask)];
     let begin = || ScriptedAnswer::calls(&[task("general")]);
     let command = |command: &str| ScriptedAnswer::calls(&[("bash", json!({ "command": command }))]);
-    let table: [(&str, Stage, &'static str); 5] = [
+    let table: [(&str, Fixture, &'static str); 5] = [
         (
             "the question about the task",
-            Stage::new([begin()]).rules(&[("task", "*", Action::Ask)]),
+            Fixture::new([begin()]).rules(&[("task", "*", Action::Ask)]),
             "ask",
         ),
         (
             "the stream",
-            Stage::new([
+            Fixture::new([
                 begin(),
                 ScriptedAnswer::calls(&[("list", json!({}))]),
                 ScriptedAnswer::silence(),
@@ -109,7 +109,7 @@ async fn cancel_ends_every_wait_of_a_child() {
         ),
         (
             "the backoff",
-            Stage::new([
+            Fixture::new([
                 begin(),
                 ScriptedAnswer::fails(Error::Network("reset".into())),
             ]),
@@ -117,18 +117,18 @@ async fn cancel_ends_every_wait_of_a_child() {
         ),
         (
             "the question",
-            Stage::new([begin(), command("echo hi")]).rules(&ask),
+            Fixture::new([begin(), command("echo hi")]).rules(&ask),
             "ask: general: echo hi",
         ),
         (
             "the tool",
-            Stage::new([begin(), command("sleep 600")]),
+            Fixture::new([begin(), command("sleep 600")]),
             "told: - sleep 600 …|",
         ),
     ];
-    for (name, mut stage, at) in table {
-        stage.cancel_at = Some(at);
-        let played = play(&mut stage, "go").await;
+    for (name, mut fixture, at) in table {
+        fixture.cancel_at = Some(at);
+        let played = play(&mut fixture, "go").await;
         assert_eq!(
             played.outcome,
             TurnOutcome::Cancelled,
@@ -147,13 +147,13 @@ async fn cancel_ends_every_wait_of_a_child() {
             "{name}: {:?}",
             calls[0].state
         );
-        assert_eq!(stage.model.left(), 0, "{name}");
+        assert_eq!(fixture.model.left(), 0, "{name}");
         // The next prompt works.
-        stage.cancel_at = None;
-        stage.cancelled = CancellationToken::new();
-        stage.model = Scripted::new([ScriptedAnswer::text("fine")]);
+        fixture.cancel_at = None;
+        fixture.cancelled = CancellationToken::new();
+        fixture.model = Scripted::new([ScriptedAnswer::text("fine")]);
         assert_eq!(
-            play(&mut stage, "and now?").await.outcome,
+            play(&mut fixture, "and now?").await.outcome,
             TurnOutcome::Ended,
             "{name}"
         );
@@ -169,7 +169,7 @@ async fn child_inherits_denies_of_parent() {
         ScriptedAnswer::text("no"),
         ScriptedAnswer::text("ok"),
     ];
-    let mut stage = Stage::new(scripts)
+    let mut fixture = Fixture::new(scripts)
         .rules(&[("webfetch", "*", Action::Deny)])
         .answering([PermissionReply::Once]);
     let entry = |name: &str, rules: Rules| config::settings::AgentEntry {
@@ -178,7 +178,7 @@ async fn child_inherits_denies_of_parent() {
         rules,
         ..Default::default()
     };
-    stage.settings.agents = vec![
+    fixture.settings.agents = vec![
         entry("build", Rules::built_in(&[("edit", "*", Action::Deny)])),
         entry(
             "fixer",
@@ -188,8 +188,8 @@ async fn child_inherits_denies_of_parent() {
             ]),
         ),
     ];
-    play(&mut stage, "go").await;
-    let asked = stage.model.asked();
+    play(&mut fixture, "go").await;
+    let asked = fixture.model.asked();
     let tools: Vec<_> = asked[1]
         .tools
         .iter()
@@ -210,7 +210,7 @@ async fn child_inherits_denies_of_parent() {
 /// Returns a turn with all kinds of waits: an answer that breaks off and is requested again,
 /// parallel calls, a question, an edit, two subagents with questions of their own, a full window
 /// whose summary fails at first, and a last text.
-fn rich() -> Stage {
+fn rich() -> Fixture {
     let reset = || Error::Network("reset".into());
     let write = |name: &str| {
         ScriptedAnswer::calls(&[("write", json!({ "filePath": name, "content": "new" }))])
@@ -235,12 +235,12 @@ fn rich() -> Stage {
         ScriptedAnswer::text("done"),
     ];
     let rules = [("edit", "*", Action::Ask)];
-    let mut stage = Stage::new([])
+    let mut fixture = Fixture::new([])
         .rules(&rules)
         .answering([PermissionReply::Once, PermissionReply::Once]);
-    stage.model = Scripted::paced(scripts);
-    stage.tracked = true;
-    stage
+    fixture.model = Scripted::paced(scripts);
+    fixture.tracked = true;
+    fixture
 }
 
 /// Waits until no task is left. A cancelled comparison of the project ends when its thread has
@@ -268,10 +268,10 @@ async fn no_task_is_left(name: &str) {
 /// task is left; and a provider accepts the next request.
 #[tokio::test(start_paused = true)]
 async fn cancel_at_any_moment_leaves_usable_session() {
-    let mut stage = rich();
-    let (played, all) = play_until(&mut stage, "go", usize::MAX).await;
+    let mut fixture = rich();
+    let (played, all) = play_until(&mut fixture, "go", usize::MAX).await;
     assert_eq!(
-        (&played.outcome, stage.model.left()),
+        (&played.outcome, fixture.model.left()),
         (&TurnOutcome::Ended, 0),
         "{:#?}",
         played.events
@@ -281,8 +281,8 @@ async fn cancel_at_any_moment_leaves_usable_session() {
     let mut moment = 1;
     let mut cancelled = 0;
     loop {
-        let mut stage = rich();
-        let (played, woken) = play_until(&mut stage, "go", moment).await;
+        let mut fixture = rich();
+        let (played, woken) = play_until(&mut fixture, "go", moment).await;
         let name = format!("moment {moment} of {all}");
         if woken < moment {
             assert_eq!(played.outcome, TurnOutcome::Ended, "{name}");
@@ -297,15 +297,15 @@ async fn cancel_at_any_moment_leaves_usable_session() {
         played.is_settled(&name);
         no_task_is_left(&name).await;
         // If the window is full, the first of these is a summary.
-        stage.cancelled = CancellationToken::new();
-        stage.model = Scripted::new([
+        fixture.cancelled = CancellationToken::new();
+        fixture.model = Scripted::new([
             ScriptedAnswer::text("## Objective"),
             ScriptedAnswer::text("fine"),
         ]);
-        let next = play(&mut stage, "and now?").await;
+        let next = play(&mut fixture, "and now?").await;
         assert_eq!(next.outcome, TurnOutcome::Ended, "{name}");
         next.is_settled(&name);
-        paired(&stage.model.asked());
+        paired(&fixture.model.asked());
         moment += 1;
     }
     assert!(cancelled > moment / 2, "{cancelled} of {moment}");

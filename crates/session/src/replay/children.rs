@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::super::child::about;
+use super::super::child::subagent_info;
 use super::{event, fault, finished, summarised};
 use crate::turn::{History, recover};
 use base::id::SessionId;
@@ -42,17 +42,20 @@ impl Children {
                 continue;
             };
             let subagent = Subagent {
-                info: Some(self.about(call)),
+                info: Some(self.subagent_info(call)),
                 ..unknown(&child, call)
             };
-            match known.iter_mut().find(|one| one.session == child) {
-                Some(one) => *one = subagent,
+            match known
+                .iter_mut()
+                .find(|known_subagent| known_subagent.session == child)
+            {
+                Some(known_subagent) => *known_subagent = subagent,
                 None => known.push(subagent),
             }
         }
         known
             .into_iter()
-            .map(|one| Event::Subagent(Box::new(one)))
+            .map(|known_subagent| Event::Subagent(Box::new(known_subagent)))
             .collect()
     }
 
@@ -91,7 +94,7 @@ impl Children {
                 ..whole
             };
             let subagent = Subagent {
-                info: Some(self.about(call)),
+                info: Some(self.subagent_info(call)),
                 ..unknown(&child, call)
             };
             let mut events = vec![
@@ -183,12 +186,12 @@ impl Children {
         (events, stop)
     }
 
-    fn about(&self, call: &Call) -> SubagentInfo {
+    fn subagent_info(&self, call: &Call) -> SubagentInfo {
         // The tool's title has the form "agent: description".
         let (agent, description) = call.title.split_once(": ").unwrap_or(("", &call.title));
         let text = |key| call.input.get(key).and_then(Value::as_str);
         let name = text("subagent_type").unwrap_or(agent);
-        let about = about(
+        let about = subagent_info(
             text("description").unwrap_or(description),
             name,
             self.agents.get(name).as_deref(),

@@ -98,7 +98,7 @@ fn doubt(tracker: &Tracker, change: &FileChange) -> Option<&'static str> {
             "it changed while a command ran unobserved, so another program may have changed it",
         );
     }
-    let is_lost = |now: &FileState| now.large || tracker.lacks(now);
+    let is_lost = |now: &FileState| now.large || tracker.is_content_missing(now);
     change
         .old
         .as_ref()

@@ -64,7 +64,7 @@ pub(super) async fn permit(
 ) -> Result<(), Failure> {
     let mut asked: Vec<Vec<AskedRequest<'_>>> = Vec::new();
     for request in requests {
-        let Some(one) = judged(turn, agent, call, request).await? else {
+        let Some(asked_request) = judged(turn, agent, call, request).await? else {
             continue;
         };
         if is_allowed {
@@ -73,11 +73,11 @@ pub(super) async fn permit(
         let together = |group: &&mut Vec<AskedRequest<'_>>| {
             group
                 .iter()
-                .any(|other| is_one_question(&other.request, &one.request))
+                .any(|other| is_one_question(&other.request, &asked_request.request))
         };
         match asked.iter_mut().find(together) {
-            Some(group) => group.push(one),
-            None => asked.push(vec![one]),
+            Some(group) => group.push(asked_request),
+            None => asked.push(vec![asked_request]),
         }
     }
     if asked.is_empty() {
@@ -167,19 +167,20 @@ impl QuestionText {
     ) -> Self {
         let pairs: Vec<(&AccessRequest, &Verdict)> = asked
             .iter()
-            .map(|one| (&*one.request, &one.verdict))
+            .map(|asked_request| (&*asked_request.request, &asked_request.verdict))
             .collect();
         let requests: Vec<&AccessRequest> = pairs.iter().map(|(request, _)| *request).collect();
         let lasting = asked
             .iter()
-            .all(|one| !one.hooked && policy.settles(&one.request));
+            .all(|asked_request| !asked_request.hooked && policy.settles(&asked_request.request));
         let wording = QuestionWording::new(&pairs, reason);
         let allows = |request: &AccessRequest, rules: &[Rule]| {
             let policy = Policy {
                 rules: policy.rules.clone().then(&Rules::from(rules.to_vec())),
                 ..policy.clone()
             };
-            !asked.iter().any(|one| one.hooked) && policy.judge(request).action == Action::Allow
+            !asked.iter().any(|asked_request| asked_request.hooked)
+                && policy.judge(request).action == Action::Allow
         };
         let unattended = (!attended).then(|| wording::settings_that_allow(&requests, allows));
         let details = details(&pairs, &wording, lasting);
@@ -202,11 +203,11 @@ impl QuestionText {
 /// Returns whether all requests have been granted in the meantime.
 async fn granted(turn: &TurnContext, agent: &Agent, asked: &[AskedRequest<'_>]) -> bool {
     let policy = tool_context::rules(turn, agent);
-    for one in asked {
+    for asked_request in asked {
         // Under the same rules it would be asked again.
-        if one.hooked
-            || policy.judges_as(&one.policy)
-            || judge(&policy, &one.request).await.action != Action::Allow
+        if asked_request.hooked
+            || policy.judges_as(&asked_request.policy)
+            || judge(&policy, &asked_request.request).await.action != Action::Allow
         {
             return false;
         }
@@ -231,14 +232,17 @@ async fn ask(
     }
     let pairs: Vec<(&AccessRequest, &Verdict)> = asked
         .iter()
-        .map(|one| (&*one.request, &one.verdict))
+        .map(|asked_request| (&*asked_request.request, &asked_request.verdict))
         .collect();
     let attended = turn.permissions.attended;
     let policy = tool_context::rules(turn, agent);
     let reason = reason.map(str::to_owned);
     let owned: Vec<AskedRequest<'static>> = asked.iter().map(AskedRequest::owned).collect();
     // Without a user, the search for a setting that allows it judges the request several times.
-    let is_large = !attended || asked.iter().any(|one| is_large(&one.request));
+    let is_large = !attended
+        || asked
+            .iter()
+            .any(|asked_request| is_large(&asked_request.request));
     let text = async move { QuestionText::of(&owned, &policy, attended, reason.as_deref()) };
     let QuestionText {
         wording,
@@ -283,8 +287,8 @@ async fn ask(
                     Ok(PermissionReply::Once) => still_allowed(turn, agent, asked).await,
                     Ok(PermissionReply::Always) => {
                         still_allowed(turn, agent, asked).await?;
-                        for one in asked {
-                            let AccessRequest { permission, always, .. } = &*one.request;
+                        for asked_request in asked {
+                            let AccessRequest { permission, always, .. } = &*asked_request.request;
                             turn.permissions.grants.give(&agent.name, permission, always).await;
                         }
                         Ok(())
@@ -322,8 +326,8 @@ async fn still_allowed(
     agent: &Agent,
     asked: &[AskedRequest<'_>],
 ) -> Result<(), Failure> {
-    for one in asked {
-        live_denies::forbidden(turn, agent, &one.request, true).await?;
+    for asked_request in asked {
+        live_denies::forbidden(turn, agent, &asked_request.request, true).await?;
     }
     Ok(())
 }
@@ -342,15 +346,15 @@ async fn in_sandbox<'n>(
     if request.command.is_some() || !(changes || request.temporary) {
         return Cow::Borrowed(request);
     }
-    let confinement = turn
+    let sandbox_choice = turn
         .permissions
-        .confinement
+        .sandbox_choice
         .for_agent(&agent.rules, &turn.project.settings);
     let mut request = request.clone();
     if request.temporary && turn.resources.shared.exec.is_empty() {
-        request.guarantee = confinement.guarantee().await;
+        request.guarantee = sandbox_choice.guarantee().await;
     }
-    if changes && confinement.holds().await {
+    if changes && sandbox_choice.is_protective().await {
         request = isolated(request);
     }
     Cow::Owned(request)

@@ -30,7 +30,7 @@ pub enum Remaining {
 
 impl TurnBudget {
     /// Adds the tokens of an answer, and its cost.
-    pub fn pay(&self, usage: &Usage, dollars: Option<f64>) {
+    pub fn add_usage(&self, usage: &Usage, dollars: Option<f64>) {
         let mut spent = locked(&self.0);
         spent.dollars += dollars.unwrap_or_default();
         spent.usage.add(usage);
@@ -77,7 +77,8 @@ mod tests {
                 cache_write: 1,
                 ..Usage::default()
             };
-            paid.iter().for_each(|dollars| budget.pay(&usage, *dollars));
+            paid.iter()
+                .for_each(|dollars| budget.add_usage(&usage, *dollars));
             assert_eq!(budget.is_empty(limit), empty, "{paid:?} of {limit:?}");
             assert_eq!(budget.usage().context(), 3 * paid.len() as u64, "{paid:?}");
         }

@@ -179,7 +179,7 @@ async fn waiting<'a>(
         let message = id;
         let instructions = instructions.clone();
         let facts = LiveFacts::default();
-        let one = RunningCall {
+        let running_call = RunningCall {
             turn,
             frame,
             changes,
@@ -203,7 +203,7 @@ async fn waiting<'a>(
             repeats,
             refusals,
         };
-        waiting.push_back((index, one));
+        waiting.push_back((index, running_call));
     }
     waiting
 }
@@ -550,7 +550,7 @@ impl RunningCall<'_> {
         let description = self.description.take();
         self.describe(description);
         if self.size > MAX_ARGUMENT_BYTES {
-            return Err(Failure::tell(
+            return Err(Failure::for_model(
                 "The arguments are larger than 8 MiB. Split the call.",
             ));
         }
@@ -598,7 +598,7 @@ impl RunningCall<'_> {
             .event(Event::Call(Box::new(update)))
             .await;
         // Files that the model knows and a command changes were changed by the agent.
-        let sweeps = super::change_recorder::sweeps(self.call.kind, tool.name());
+        let sweeps = super::change_recorder::may_change_unnamed_files(self.call.kind, tool.name());
         let before = if sweeps {
             unchanged_files(&context).await
         } else {

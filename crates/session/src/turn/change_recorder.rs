@@ -91,13 +91,13 @@ impl Drop for ChangeRecorder {
 
 /// Returns whether a call may change files that it does not name. The hints of MCP servers about
 /// their tools are not trusted.
-pub fn sweeps(kind: ToolKind, tool: &str) -> bool {
+pub fn may_change_unnamed_files(kind: ToolKind, tool: &str) -> bool {
     let own = find_properties(tool).map(|tool| tool.sweeps);
     let acts = matches!(
         kind,
         ToolKind::Execute | ToolKind::Delete | ToolKind::Move | ToolKind::Other
     );
-    own.unwrap_or(acts || !mcp::LOOKING.contains(&tool))
+    own.unwrap_or(acts || !mcp::READ_ONLY_TOOLS.contains(&tool))
 }
 
 /// Returns whether all writes of a built-in tool are reported, if its sandbox reports writes:
@@ -149,12 +149,12 @@ impl WriteObserver for JournalObserver {
 /// reported.
 pub fn prepare(turn: &TurnContext, ended: CancellationToken) {
     let settings = &turn.project.settings;
-    let reported =
-        turn.permissions.confinement.may_report(settings) && turn.resources.shared.exec.is_empty();
+    let reported = turn.permissions.sandbox_choice.may_report(settings)
+        && turn.resources.shared.exec.is_empty();
     let Some(tracker) = turn.resources.snapshots.clone() else {
         return;
     };
-    if reported || !settings.general.snapshot || !tracker.is_unprepared() {
+    if reported || !settings.general.snapshot || !tracker.needs_preparation() {
         return;
     }
     let stop = Arc::<AtomicBool>::default();
@@ -226,10 +226,13 @@ impl ChangeRecorder {
             || reports(tool)
                 && turn
                     .permissions
-                    .confinement
+                    .sandbox_choice
                     .may_report(&turn.project.settings)
                 && turn.resources.shared.exec.is_empty();
-        if sweeps(kind, tool) && (replaced || !reported) && !self.mark.initialized() {
+        if may_change_unnamed_files(kind, tool)
+            && (replaced || !reported)
+            && !self.mark.initialized()
+        {
             self.compare();
         }
     }
@@ -285,14 +288,16 @@ impl ChangeRecorder {
             .replace_tools
             .iter()
             .any(|replaced| replaced == tool);
-        let acts = replaced || kind.acts() || sweeps(kind, tool) || !changes.is_empty();
+        let acts =
+            replaced || kind.acts() || may_change_unnamed_files(kind, tool) || !changes.is_empty();
         if !acts || !hooked && only_reads(requests) {
             return;
         }
         // The host's command prefix may run the command without reports of its writes.
-        let reported = context.session.exec.is_empty() && context.confinement.reports().await;
-        let sweeping =
-            replaced || sweeps(kind, tool) || (changes.is_empty() && kind == ToolKind::Edit);
+        let reported = context.session.exec.is_empty() && context.sandbox_choice.reports().await;
+        let sweeping = replaced
+            || may_change_unnamed_files(kind, tool)
+            || (changes.is_empty() && kind == ToolKind::Edit);
         if sweeping {
             let seen = !replaced && (tool == TaskTool::NAME || reported && reports(tool));
             if !seen || hooked && !reported {
@@ -320,7 +325,7 @@ impl ChangeRecorder {
         let journal = self.journal.clone();
         let id = call.call.clone();
         let look = move || -> Vec<(EditedFile, FileChange)> {
-            let one = |change: Arc<Change>| {
+            let begin_change = |change: Arc<Change>| {
                 let path = resolved(Path::new(&change.path));
                 match around_edit(&tracker, &path, &change) {
                     Ok((old, new)) => {
@@ -354,7 +359,7 @@ impl ChangeRecorder {
                     }
                 }
             };
-            changes.into_iter().filter_map(one).collect()
+            changes.into_iter().filter_map(begin_change).collect()
         };
         let fresh = spawn_blocking(look).await.unwrap_or_default();
         if fresh.is_empty() {
@@ -383,7 +388,7 @@ impl ChangeRecorder {
             },
         };
         turn.record.part(&self.message, &part).await;
-        turn.record.handed_over().await;
+        turn.record.await_saved().await;
     }
 
     /// Records the writes of a finished call, before the user saves other files if possible.

@@ -121,7 +121,7 @@ pub async fn compact(
         prompt,
         estimated,
         usable,
-        room,
+        available,
         recent,
         mut unseen,
     } = plan(history, turn, frame, why, focus.clone()).map_err(TurnOutcome::Failed)?;
@@ -176,8 +176,8 @@ pub async fn compact(
     };
     let text = summary.text.clone();
     let messages = history.messages.len();
-    let room = room.saturating_sub(size::tokens(text.len()));
-    let share = carried_share(room, recent, unseen.as_mut());
+    let available = available.saturating_sub(size::tokens(text.len()));
+    let share = carried_share(available, recent, unseen.as_mut());
     let mut carried =
         compaction_carryover::carried(&prompt.history, turn, &frame.agent, share).await;
     let compaction = carried.in_compaction(compaction);
@@ -314,7 +314,7 @@ fn plan(
     let auto = why != CompactionTrigger::Asked;
     let next = request::request(history, frame, turn.session.as_str());
     let estimated = size::request(&next);
-    let fixed = size::fixed(&next);
+    let fixed = size::fixed_tokens(&next);
     let usable = frame.model.usable(settings.reserved);
     let seen = view(history);
     let refused = |m: &&Message| {
@@ -357,9 +357,9 @@ fn plan(
     } else {
         usable
     };
-    let room = usable.saturating_sub(fixed + waiting);
+    let available = usable.saturating_sub(fixed + waiting);
     // The rest is for the summary, for what is carried over, and for the next step.
-    let budget = digest::budget(usable, settings.preserve_recent_tokens).min(room / 3);
+    let budget = digest::budget(usable, settings.preserve_recent_tokens).min(available / 3);
     let candidates = VisibleHistory {
         messages: seen.messages[..end].to_vec(),
         ..seen.clone()
@@ -370,7 +370,7 @@ fn plan(
         _ => end,
     };
     // Results that the model has not seen are not summarised, as far as half of it suffices.
-    let unseen = unseen_results::find(&seen, end, from, room / 2);
+    let unseen = unseen_results::find(&seen, end, from, available / 2);
     let from = unseen.as_ref().map_or(from, |(at, _)| *at);
     let unseen = unseen.map(|(_, unseen)| unseen);
     let recent: u64 = seen.messages[from..end]
@@ -393,14 +393,14 @@ fn plan(
         messages: count,
         focus,
         hook_texts: Vec::new(),
-        limit: (room / 2).max(256),
+        limit: (available / 2).max(256),
     };
     Ok(CompactionPlan {
         tail,
         prompt,
         estimated,
         usable,
-        room,
+        available,
         recent,
         unseen,
     })
@@ -415,7 +415,7 @@ fn set_after(message: &mut Message, tokens: u64) {
 }
 
 /// Returns whether there are messages after the last summary.
-pub fn has_news(history: &History) -> bool {
+pub fn has_messages_since_summary(history: &History) -> bool {
     let seen = view(history);
     seen.messages.len() > seen.before_compaction
 }
@@ -516,20 +516,20 @@ async fn write(
     prompt: &SummarySource,
     mut pieces: SummaryPieces<'_>,
 ) -> Result<Summary, SummaryError> {
-    let room = usable.min(
+    let available = usable.min(
         writer
             .model
             .usable(turn.project.settings.compaction.reserved),
     );
-    let mut room = usize::try_from(room * BYTES_PER_TOKEN).unwrap_or(usize::MAX);
+    let mut available = usize::try_from(available * BYTES_PER_TOKEN).unwrap_or(usize::MAX);
     let mut failed = SummaryError::Bad("it did not come");
     for _ in 0..MAX_ATTEMPTS {
-        let request = Arc::new(question(turn, writer, prompt, room));
+        let request = Arc::new(question(turn, writer, prompt, available));
         failed = match ask(turn, writer, &request, prompt.limit, &mut pieces).await {
             Ok(summary) => return Ok(summary),
             Err(SummaryError::Overflow(why)) => {
                 // BYTES_PER_TOKEN was too high for this text, by an unknown factor.
-                room /= 2;
+                available /= 2;
                 SummaryError::Overflow(why)
             }
             Err(SummaryError::Bad(why)) => SummaryError::Bad(why),
@@ -602,7 +602,7 @@ async fn ask(
             answer = read(writer, &request, limit, &mut usage, pieces) => Some(answer),
         };
         if !matches!(answer, Some(Ok(Ok(_)))) {
-            step::pay_unused(turn, &writer.model, &usage);
+            step::count_unused_answer(turn, &writer.model, &usage);
         }
         let error = match answer.ok_or(SummaryError::Cancelled)? {
             Ok(good_or_bad) => return good_or_bad.map_err(SummaryError::Bad),
@@ -744,7 +744,7 @@ fn put(
         .parts
         .extend(summary.notes.into_iter().map(|note| turn.part(note)));
     let cost = step::cost(&writer.model, &summary.usage);
-    turn.budget.pay(&summary.usage, cost);
+    turn.budget.add_usage(&summary.usage, cost);
     let assistant = Assistant {
         parent: asked.id.clone(),
         agent: "compaction".into(),

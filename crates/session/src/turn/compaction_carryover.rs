@@ -37,7 +37,7 @@ pub(super) async fn carried(
     messages: &History,
     turn: &TurnContext,
     agent: &Agent,
-    room: u64,
+    available: u64,
 ) -> Carried {
     let mut skills = Vec::new();
     let mut loaded = Vec::new();
@@ -62,16 +62,16 @@ pub(super) async fn carried(
         }
     }
     let known = turn.project.background.skills.clone();
-    let mut room = usize::try_from(room * BYTES_PER_TOKEN)
+    let mut available = usize::try_from(available * BYTES_PER_TOKEN)
         .unwrap_or(usize::MAX)
         .min(MAX_CARRIED_BYTES);
     let own = [
         remind::mode(&agent.name).map(str::to_owned),
-        todo_note(&turn.resources.shared.todos.get(), room / 2),
+        todo_note(&turn.resources.shared.todos.get(), available / 2),
         jobs::running(turn),
     ];
     let notes: Vec<String> = own.into_iter().flatten().collect();
-    room = room.saturating_sub(notes.iter().map(String::len).sum());
+    available = available.saturating_sub(notes.iter().map(String::len).sum());
     let filter = SearchFilter::new(&tool_context::policy(turn, agent));
     let environment = turn.environment.clone();
     let worktree = turn.project.worktree.clone();
@@ -84,7 +84,7 @@ pub(super) async fn carried(
                     .map(|entry| InstructionText::block(&entry))
             },
             |name| known.get(name).map(Skill::loaded),
-            room,
+            available,
         )
     };
     let mut carried = base::task::spawn_blocking(read).await.unwrap_or_default();
@@ -98,9 +98,9 @@ pub(super) async fn carried(
 /// Removes duplicates, and sorts by the last occurrence.
 fn once<T: PartialEq>(all: Vec<T>) -> Vec<T> {
     let mut unique: Vec<T> = Vec::new();
-    for one in all.into_iter().rev() {
-        if !unique.contains(&one) {
-            unique.push(one);
+    for item in all.into_iter().rev() {
+        if !unique.contains(&item) {
+            unique.push(item);
         }
     }
     unique.reverse();

@@ -209,9 +209,9 @@ mod tests {
             "{whole}"
         );
         assert!(whole.contains("… [7000 more bytes]"), "{whole}");
-        for room in [3_000, 1_000, 300, 60] {
-            let text = transcript(&messages, room);
-            assert!(text.len() <= room + 60, "{room}: {}", text.len());
+        for limit in [3_000, 1_000, 300, 60] {
+            let text = transcript(&messages, limit);
+            assert!(text.len() <= limit + 60, "{limit}: {}", text.len());
         }
         assert!(transcript(&messages, 60).contains("bytes are left out here"));
     }

@@ -234,7 +234,7 @@ pub async fn contributions(turn: &TurnContext) -> Vec<Contribution> {
     };
     let context = tool_context::context(turn, &agent, &turn.call_id());
     // The next wait of the turn notices a cancel.
-    scripts.greet(&context).await.ok();
+    scripts.prepare_turn(&context).await.ok();
     scripts.added()
 }
 
@@ -260,7 +260,7 @@ pub async fn prompt(
     };
     let context = tool_context::context(turn, &agent, &turn.call_id());
     // The next wait of the turn notices a cancel.
-    scripts.greet(&context).await.ok();
+    scripts.prepare_turn(&context).await.ok();
     let mut notes = Vec::new();
     if first {
         let kind = if resumed {
@@ -269,7 +269,7 @@ pub async fn prompt(
             "session.created"
         };
         // Other observers learnt of it when it was opened.
-        scripts.event(kind, &turn.record.events.about(record));
+        scripts.event(kind, &turn.record.events.session_properties(record));
         let start = Moment::new(HookPoint::SessionStart, &agent.name).with("resumed", resumed);
         let advice = turn
             .resources
@@ -334,11 +334,11 @@ pub(super) fn remember(history: &History, turn: &TurnContext, busy: bool) {
 
 /// Gives plugins access to this step: to the subagents that the current agent may start without a
 /// question.
-pub(super) fn lend(turn: &TurnContext, frame: &StepContext) {
+pub(super) fn share_with_plugins(turn: &TurnContext, frame: &StepContext) {
     if turn.depth > 0 {
         return;
     }
-    turn.resources.extensions.scripts.lend(|| {
+    turn.resources.extensions.scripts.set_turn_access(|| {
         let rules = &frame.agent.rules;
         let settings = &turn.project.settings;
         let speaker = frame.agent.name.as_str();
@@ -402,7 +402,7 @@ pub(super) async fn ended(
 ) -> Option<String> {
     let scripts = &turn.resources.extensions.scripts;
     if turn.depth == 0 {
-        scripts.lend(|| None);
+        scripts.set_turn_access(|| None);
     }
     remember(history, turn, false);
     report_end(turn, outcome);
@@ -431,7 +431,7 @@ pub(super) async fn ended(
         return None;
     }
     let more = scripts.wants_more().await;
-    if advice.goes_on.is_none() && !more {
+    if advice.remaining_work.is_none() && !more {
         return None;
     }
     if sent_on >= MAX_CONTINUATIONS {
@@ -448,7 +448,7 @@ pub(super) async fn ended(
         return None;
     }
     let prompts: Vec<String> = advice
-        .goes_on
+        .remaining_work
         .into_iter()
         .chain(plugin_prompts(turn).await)
         .collect();
@@ -479,17 +479,21 @@ pub(super) async fn compaction(
 }
 
 /// Returns whether a turn continues after an automatic compaction: plugins may end it there.
-pub(super) async fn goes_on(turn: &TurnContext, frame: &StepContext, overflow: bool) -> bool {
+pub(super) async fn continues_after_compaction(
+    turn: &TurnContext,
+    frame: &StepContext,
+    overflow: bool,
+) -> bool {
     let extensions = &turn.resources.extensions;
     if !extensions
         .scripts
-        .hangs_into("experimental.compaction.autocontinue")
+        .handles_hook("experimental.compaction.autocontinue")
     {
         return true;
     }
     let context = tool_context::context(turn, &frame.agent, &turn.call_id());
     extensions
-        .goes_on(&frame.model, overflow, &context)
+        .continues_after_compaction(&frame.model, overflow, &context)
         .await
         .unwrap_or(true)
 }
@@ -499,7 +503,7 @@ pub async fn small_model(turn: &TurnContext, current: &ModelRef) -> Option<Model
     let extensions = &turn.resources.extensions;
     if !extensions
         .scripts
-        .hangs_into("experimental.provider.small_model")
+        .handles_hook("experimental.provider.small_model")
     {
         return None;
     }
@@ -630,7 +634,7 @@ pub async fn command(
     let Ok(agent) = step_context::agent(turn) else {
         return content;
     };
-    if !extensions.scripts.hangs_into("command.execute.before") {
+    if !extensions.scripts.handles_hook("command.execute.before") {
         return content;
     }
     let context = tool_context::context(turn, &agent, &turn.call_id());
@@ -661,7 +665,10 @@ pub(super) async fn request(turn: &TurnContext, frame: &StepContext, request: &m
 /// Lets plugins rewrite the texts of a complete answer.
 pub(super) async fn complete(turn: &TurnContext, frame: &StepContext, message: &mut Message) {
     let extensions = &turn.resources.extensions;
-    if !extensions.scripts.hangs_into("experimental.text.complete") {
+    if !extensions
+        .scripts
+        .handles_hook("experimental.text.complete")
+    {
         return;
     }
     let context = tool_context::context(turn, &frame.agent, &turn.call_id());

@@ -176,36 +176,37 @@ pub async fn call(
         state: CallState::Pending,
         provider: Map::new(),
     };
-    let mut one = InsertCall {
+    let mut insert = InsertCall {
         draft,
         turn,
         agent,
         part: turn.part(Content::Tool(call.clone())),
         call,
     };
-    let context = tool_context::context(turn, agent, &one.call.call);
-    if let Some(description) = tool.describe(&one.call.input, &context) {
-        one.call.title = base::text::title(&description.title);
-        one.call.locations = description.locations;
+    let context = tool_context::context(turn, agent, &insert.call.call);
+    if let Some(description) = tool.describe(&insert.call.input, &context) {
+        insert.call.title = base::text::title(&description.title);
+        insert.call.locations = description.locations;
     }
-    one.update(CallUpdate {
-        tool: Some(one.call.tool.clone()),
-        title: Some(one.call.title.clone()),
-        kind: Some(one.call.kind),
-        progress: Some(Progress::Pending),
-        input: Some(Value::clone(&one.call.input)),
-        locations: (!one.call.locations.is_empty()).then(|| one.call.locations.clone()),
-        ..CallUpdate::of(&one.call.call)
-    })
-    .await;
-    let done = one.attempt(tool).await;
+    insert
+        .update(CallUpdate {
+            tool: Some(insert.call.tool.clone()),
+            title: Some(insert.call.title.clone()),
+            kind: Some(insert.call.kind),
+            progress: Some(Progress::Pending),
+            input: Some(Value::clone(&insert.call.input)),
+            locations: (!insert.call.locations.is_empty()).then(|| insert.call.locations.clone()),
+            ..CallUpdate::of(&insert.call.call)
+        })
+        .await;
+    let done = insert.attempt(tool).await;
     let made = match done {
         Ok(output) => {
             let facts = CallFacts {
                 details: output.metadata.clone(),
                 ..output.facts.clone()
             };
-            one.call.state = CallState::Completed(Completed {
+            insert.call.state = CallState::Completed(Completed {
                 output: output.text.as_str().into(),
                 display: output.display.clone(),
                 facts,
@@ -220,13 +221,13 @@ pub async fn call(
             };
             let why = match failure {
                 Failure::Broken(cause) => {
-                    tracing::error!("{} failed for a command: {cause}", one.call.tool);
+                    tracing::error!("{} failed for a command: {cause}", insert.call.tool);
                     "it failed".to_owned()
                 }
                 Failure::Cancelled | Failure::CutOff(_) => "cancelled".to_owned(),
                 failure => failure.to_string().trim_end_matches('.').to_owned(),
             };
-            one.call.state = CallState::Failed {
+            insert.call.state = CallState::Failed {
                 error: why.clone(),
                 cause,
                 facts: CallFacts::default(),
@@ -234,7 +235,7 @@ pub async fn call(
             Err(why)
         }
     };
-    one.update(CallUpdate::from(&one.call)).await;
+    insert.update(CallUpdate::from(&insert.call)).await;
     made
 }
 

@@ -75,7 +75,7 @@ pub async fn settle(history: &mut History, turn: &TurnContext) {
         if let Content::Tool(call) = &mut part.content
             && let CallState::Completed(done) = &mut call.state
         {
-            let state = if ended.heard {
+            let state = if ended.is_known_to_model {
                 JobState::Reported
             } else {
                 JobState::Ended
@@ -121,7 +121,7 @@ fn known(ended: &EndedJob, state: fn(String) -> JobState) -> CallFacts {
 /// Returns the note for the model about ended jobs, and marks them as reported.
 pub(super) async fn news(history: &mut History, turn: &TurnContext) -> Option<String> {
     settle(history, turn).await;
-    if !turn.resources.shared.jobs.untold() {
+    if !turn.resources.shared.jobs.take_unknown_end() {
         return None;
     }
     let mut lines = Vec::new();
@@ -158,7 +158,7 @@ pub(super) async fn news(history: &mut History, turn: &TurnContext) -> Option<St
 }
 
 /// Returns the running jobs that these messages have started: ids and command lines.
-pub fn left_by(messages: &[Message], turn: &TurnContext) -> Vec<(String, String)> {
+pub fn running_jobs(messages: &[Message], turn: &TurnContext) -> Vec<(String, String)> {
     let started: Vec<&str> = messages
         .iter()
         .flat_map(Message::calls)
@@ -203,7 +203,7 @@ pub async fn show(turn: &TurnContext) {
 
 /// Returns the notices between two turns about ended jobs.
 pub fn notices(turn: &TurnContext) -> Vec<Event> {
-    let one = |ended: EndedJob| Event::Notice {
+    let notice = |ended: EndedJob| Event::Notice {
         severity: Severity::Info,
         title: format!(
             "A background command has ended ({}): {}.",
@@ -216,6 +216,6 @@ pub fn notices(turn: &TurnContext) -> Vec<Event> {
         .jobs
         .unnoticed()
         .into_iter()
-        .map(one)
+        .map(notice)
         .collect()
 }

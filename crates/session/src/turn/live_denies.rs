@@ -55,7 +55,7 @@ pub fn forbid(forbidding: &mut Vec<Arc<Agents>>, partial: Arc<Agents>) {
     if forbidding.len() < MAX_READINGS {
         forbidding.push(partial);
     } else if let Some(last) = forbidding.last_mut() {
-        *last = Arc::new(last.denying_as(&partial, |_| true));
+        *last = Arc::new(last.with_denies_of(&partial, |_| true));
     }
 }
 

@@ -162,7 +162,7 @@ impl Models {
         match self.find(wanted) {
             Err(_) if local::is_known(&wanted.provider) => source.search().await,
             Ok((model, _)) if self.must_be_loaded(&model) => {
-                if source.sources.is_windowless(&model.id) {
+                if source.sources.lacks_context_window(&model.id) {
                     return;
                 }
                 let is_loaded = source.sources.load_local(&model).await;
@@ -211,9 +211,9 @@ impl Models {
     }
 
     /// Returns whether there may be a model in addition to the offline one.
-    pub fn is_anybody_there(&self) -> bool {
+    pub fn may_have_online_model(&self) -> bool {
         let registry = self.registry.borrow();
-        registry.may_lend() || !registry.is_bare()
+        registry.may_have_plugin_models() || !registry.is_offline_only()
     }
 
     /// Waits for the first search for model servers on this machine, if it still runs.

@@ -263,7 +263,7 @@ fn compact_if_useful(history: &History, limits: &Limits) -> NextAction {
 /// Returns whether the visible history is estimated to be too large, for providers that report no
 /// usage. Every request has `fixed` further tokens. Always `false` if a summary would not help or
 /// has just been made.
-pub fn overfull(history: &History, limits: &Limits, fixed: u64) -> bool {
+pub fn exceeds_window(history: &History, limits: &Limits, fixed: u64) -> bool {
     let Some(usable) = limits.usable else {
         return false;
     };

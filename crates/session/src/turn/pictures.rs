@@ -42,7 +42,7 @@ pub(super) async fn fit(
 /// Replaces PDFs by their text, if it can be extracted.
 pub(super) async fn replace_pdfs(output: &mut ToolOutput, context: &ToolContext) {
     for file in std::mem::take(&mut output.attachments) {
-        match pdf::words(&file, context).await {
+        match pdf::text_or_reason(&file, context).await {
             Some(text) => output.text = format!("{}\n{text}", output.text),
             None => output.attachments.push(file),
         }

@@ -105,7 +105,9 @@ impl Recorder {
     /// Stores a part of an answer that is still growing, without publishing it. The deltas are
     /// published separately.
     pub async fn partial(&self, message: &MessageId, part: &Part) {
-        self.store.growing_part(&self.session, message, part).await;
+        self.store
+            .write_growing_part(&self.session, message, part)
+            .await;
     }
 
     /// Shares the full result of a tool with other machines.
@@ -165,7 +167,7 @@ impl Recorder {
         let lacking = base::task::spawn_blocking(move || {
             wanted
                 .into_iter()
-                .filter(|state| tracker_here.lacks(state))
+                .filter(|state| tracker_here.is_content_missing(state))
                 .map(|state| state.hash)
                 .collect::<Vec<_>>()
         });
@@ -237,13 +239,13 @@ impl Recorder {
     }
 
     /// Waits until all changes so far would survive the end of this process.
-    pub async fn handed_over(&self) {
-        self.store.handed_over(&self.session).await;
+    pub async fn await_saved(&self) {
+        self.store.await_written(&self.session).await;
     }
 
-    /// Waits like [`Self::handed_over`], but for the session of a subagent.
-    pub async fn handed_over_of(&self, session: &SessionId) {
-        self.store.handed_over(session).await;
+    /// Waits like [`Self::await_saved`], but for the session of a subagent.
+    pub async fn await_saved_session(&self, session: &SessionId) {
+        self.store.await_written(session).await;
     }
 
     /// Returns the stored session.

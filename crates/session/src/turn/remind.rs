@@ -128,7 +128,7 @@ fn waits(message: &Message) -> bool {
 /// Adds a note with the user's message that was sent during a turn, if it has text: a command for a
 /// subagent, or a picture, needs no note. The original texts remain in the history, for the user
 /// only.
-pub fn spoken_meanwhile(content: &mut Vec<Content>) {
+pub fn add_steering_note(content: &mut Vec<Content>) {
     let mut texts = Vec::new();
     for content in content.iter_mut() {
         if let Content::Text(text) = content
@@ -221,7 +221,7 @@ mod tests {
             ),
         ] {
             let mut content = content;
-            spoken_meanwhile(&mut content);
+            add_steering_note(&mut content);
             let is_note = |content: &Content| matches!(content, Content::Text(text) if text.synthetic && text.text.contains("<system-reminder>"));
             assert_eq!(content.iter().any(is_note), noted, "{name}");
         }

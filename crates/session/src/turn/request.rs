@@ -128,7 +128,7 @@ fn messages(history: &History, frame: &StepContext) -> Vec<ModelMessage> {
 
 /// Converts a user message; `bare` leaves out its attachments.
 fn inputs(message: &Message, frame: &StepContext, bare: bool) -> Vec<ModelInput> {
-    let one = |content: &Content| match content {
+    let encode_input = |content: &Content| match content {
         Content::Text(text) if text.ignored || text.text.trim().is_empty() => None,
         Content::Text(text) => {
             let note = text
@@ -156,7 +156,7 @@ fn inputs(message: &Message, frame: &StepContext, bare: bool) -> Vec<ModelInput>
     message
         .parts
         .iter()
-        .filter_map(|part| one(&part.content))
+        .filter_map(|part| encode_input(&part.content))
         .collect()
 }
 

@@ -74,7 +74,7 @@ async fn make_steps(history: &mut History, turn: &TurnContext) -> TurnOutcome {
     let outcome = steps(history, turn, &mut changed).await;
     step::enter(history, turn, changed).await;
     if outcome == TurnOutcome::Rejected {
-        step::say_rejected(history, turn).await;
+        step::announce_rejected_calls(history, turn).await;
     }
     outcome
 }
@@ -114,7 +114,7 @@ async fn steps(
     // Before a compaction or a subtask, because the note is about the work before the prompt.
     interrupted(history, turn).await;
     loop {
-        if turn.cancelled.is_cancelled() || turn.leaving.is_cancelled() {
+        if turn.cancelled.is_cancelled() || turn.exit_requested.is_cancelled() {
             return TurnOutcome::Cancelled;
         }
         if turn.record.is_exhausted().await {
@@ -140,7 +140,7 @@ async fn steps(
                 Err(fault) => return TurnOutcome::Failed(fault),
             },
             // A message sent in the meantime comes with its own turn.
-            NextAction::Step { made: 1.., .. } if *turn.spoken.borrow() => {
+            NextAction::Step { made: 1.., .. } if *turn.has_steering_message.borrow() => {
                 return TurnOutcome::Steered;
             }
             NextAction::Step { made, last } => (made, last),
@@ -164,7 +164,8 @@ async fn steps(
             Ok(frame) => frame,
             Err(fault) => return TurnOutcome::Failed(fault),
         };
-        if size::load(history) == 0 && next::overfull(history, &limits, frame.fixed()) {
+        if size::load(history) == 0 && next::exceeds_window(history, &limits, frame.fixed_tokens())
+        {
             asked = None;
             step::enter(history, turn, changed.take()).await;
             if !prune::prune(history, turn).await
@@ -253,7 +254,7 @@ async fn compact_to_continue(
     compact::compact(history, turn, &frame, why, None).await?;
     evict::evict(history, turn).await;
     let overflow = why == CompactionTrigger::Refused;
-    if hooks::goes_on(turn, &frame, overflow).await {
+    if hooks::continues_after_compaction(turn, &frame, overflow).await {
         Ok(())
     } else {
         Err(TurnOutcome::Ended)
@@ -296,7 +297,7 @@ fn fitting(frame: StepContext) -> Result<StepContext, Fault> {
     if frame.fits() {
         return Ok(frame);
     }
-    let fixed = frame.fixed();
+    let fixed = frame.fixed_tokens();
     Err(compact::too_small(&frame.model, fixed, 0))
 }
 

@@ -64,11 +64,11 @@ pub fn output(done: &transcript::Completed) -> u64 {
 }
 
 pub fn request(request: &Request) -> u64 {
-    fixed(request) + request.messages.iter().map(asked).sum::<u64>()
+    fixed_tokens(request) + request.messages.iter().map(asked).sum::<u64>()
 }
 
 /// Returns the size of the system prompt and the tools, which every request contains.
-pub fn fixed(request: &Request) -> u64 {
+pub fn fixed_tokens(request: &Request) -> u64 {
     let tools = request
         .tools
         .iter()

@@ -73,7 +73,7 @@ pub async fn step(
     request.params.omitted = turn.resources.refused_tools.fields(&frame.model);
     request.body_cache = asked.take().map(BodyCache::after).unwrap_or_default();
     hooks::remember(history, turn, true);
-    hooks::lend(turn, frame);
+    hooks::share_with_plugins(turn, frame);
     hooks::request(turn, frame, &mut request).await;
     let mut request = Arc::new(request);
     let parent = history.messages.iter().rev().find(|m| m.user().is_some());
@@ -104,7 +104,7 @@ pub async fn step(
     if let Ok((_, usage)) = &answered {
         paid = cost(&frame.model, usage);
         // Before the calls are made: they may start subagents, which share the rest of the budget.
-        turn.budget.pay(usage, paid);
+        turn.budget.add_usage(usage, paid);
     }
     if let Ok((finish, _)) = &answered {
         hooks::complete(turn, frame, &mut message).await;
@@ -172,8 +172,8 @@ async fn ask(
         let mut answer = trace::observed(turn, &frame.model, purpose, answer).peekable();
         if first && attempt == 0 && empty == 0 {
             // The store and the model work in parallel.
-            let begun = async { Pin::new(&mut answer).peek().await.is_some() };
-            let both = async { tokio::join!(turn.record.flush(), begun) };
+            let has_begun = async { Pin::new(&mut answer).peek().await.is_some() };
+            let both = async { tokio::join!(turn.record.flush(), has_begun) };
             tokio::select! {
                 biased;
                 () = turn.cancelled.cancelled() => {}
@@ -199,7 +199,7 @@ async fn ask(
                     }
                     return Ok((finish, usage));
                 }
-                pay_unused(turn, &frame.model, &usage);
+                count_unused_answer(turn, &frame.model, &usage);
                 Error::InvalidResult("the model's answer was empty".into())
             }
             Some(Err(error)) => error,
@@ -247,7 +247,7 @@ const REFUSED: &str = "(The model, or a filter at its provider, refused to answe
 
 /// Adds a text that lists the rejected calls and announces the end of the turn, for clients that
 /// show only the answer. The model knows it from the calls. Without an answer it is a notice.
-pub async fn say_rejected(history: &mut History, turn: &TurnContext) {
+pub async fn announce_rejected_calls(history: &mut History, turn: &TurnContext) {
     let Some(message) = history.messages.last_mut() else {
         return;
     };
@@ -386,7 +386,7 @@ async fn fold(
             biased;
             () = turn.cancelled.cancelled() => {
                 folded.save(SaveReason::End).await;
-                pay_unused(turn, &frame.model, &folded.usage);
+                count_unused_answer(turn, &frame.model, &folded.usage);
                 return None;
             }
             delta = answer.next() => delta,
@@ -440,7 +440,7 @@ async fn fold(
     let usage = folded.usage;
     let finish = folded.finish;
     if failed.is_some() || finish.is_none() {
-        pay_unused(turn, &frame.model, &usage);
+        count_unused_answer(turn, &frame.model, &usage);
     }
     Some(match (failed, finish) {
         (Some(error), _) => Err(error),
@@ -735,9 +735,9 @@ pub(super) fn cost(model: &Model, usage: &Usage) -> Option<f64> {
 
 /// Counts the tokens and the cost of an answer that is not used, as far as its provider reported
 /// usage. The next complete message includes it in its cost.
-pub fn pay_unused(turn: &TurnContext, model: &Model, usage: &Usage) {
+pub fn count_unused_answer(turn: &TurnContext, model: &Model, usage: &Usage) {
     let dollars = cost(model, usage).filter(|dollars| *dollars > 0.0);
-    turn.budget.pay(usage, dollars);
+    turn.budget.add_usage(usage, dollars);
     if let Some(dollars) = dollars {
         turn.spent.add(dollars);
     }

@@ -56,8 +56,8 @@ const ESSENTIAL_TOOLS: [&str; 6] = [
 
 impl StepContext {
     /// Returns the size of the system prompt and the tools, in tokens.
-    pub fn fixed(&self) -> u64 {
-        size::fixed(&request::request(&History::default(), self, ""))
+    pub fn fixed_tokens(&self) -> u64 {
+        size::fixed_tokens(&request::request(&History::default(), self, ""))
     }
 
     /// Returns the size that the system prompt and the tools must not reach. `None` if the window
@@ -82,7 +82,8 @@ impl StepContext {
     /// Returns whether the system prompt and the tools leave enough of the model's window for
     /// messages.
     pub fn fits(&self) -> bool {
-        self.fixed_limit().is_none_or(|limit| self.fixed() < limit)
+        self.fixed_limit()
+            .is_none_or(|limit| self.fixed_tokens() < limit)
     }
 
     fn add(&mut self, tool: Arc<dyn AnyTool>) {
@@ -367,13 +368,13 @@ fn with_tools(
         surroundings: &turn.project.background.surroundings,
         commands: &turn
             .permissions
-            .confinement
+            .sandbox_choice
             .for_agent(&agent.rules, &turn.project.settings)
             .reach(),
         mark: &turn.mark,
         references: &turn.project.background.references,
         instructions: &turn.project.background.instructions,
-        servers: &turn.resources.servers.words(&names),
+        servers: &turn.resources.servers.server_texts(&names),
         skills: &skills,
         extra: (!extra.is_empty()).then_some(&*extra),
     });

@@ -2,7 +2,7 @@
 //! expectation is the list of events as text.
 
 mod compaction;
-mod stage;
+mod fixture;
 
 use std::time::Duration;
 
@@ -19,23 +19,23 @@ use providers::{Delta, Error};
 use store::{Store, StoredSession};
 use transcript::{CallState, Fault, FaultKind, Finish, Message};
 
-pub(crate) use stage::{Played, Stage, full, paired};
+pub(crate) use fixture::{Fixture, Played, full, paired};
 
 #[tokio::test(start_paused = true)]
 async fn answer_is_sent_as_text() {
-    let mut stage = Stage::new([ScriptedAnswer::text("hello")]);
-    let played = stage.play("hi").await;
+    let mut fixture = Fixture::new([ScriptedAnswer::text("hello")]);
+    let played = fixture.play("hi").await;
     assert_eq!(played.events, ["text: hello"]);
     assert_eq!(played.outcome, TurnOutcome::Ended);
 }
 
 #[tokio::test(start_paused = true)]
 async fn call_is_announced_shown_run_and_answered() {
-    let mut stage = Stage::new([
+    let mut fixture = Fixture::new([
         ScriptedAnswer::calls(&[("list", json!({}))]),
         ScriptedAnswer::text("empty"),
     ]);
-    let played = stage.play("look").await;
+    let played = fixture.play("look").await;
     let expected = ["call: list", "shown: Read .", "running"];
     assert_eq!(played.events[..3], expected);
     assert!(
@@ -44,12 +44,12 @@ async fn call_is_announced_shown_run_and_answered() {
         played.events
     );
     assert_eq!(played.events[4..], ["text: empty"]);
-    assert_eq!(stage.model.asked().len(), 2);
+    assert_eq!(fixture.model.asked().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn request_begins_with_previous_one_and_pairs_its_calls() {
-    let mut stage = Stage::new([
+    let mut fixture = Fixture::new([
         ScriptedAnswer::calls(&[
             ("list", json!({})),
             ("nosuch", json!({})),
@@ -58,9 +58,9 @@ async fn request_begins_with_previous_one_and_pairs_its_calls() {
         ScriptedAnswer::text("done"),
         ScriptedAnswer::text("again"),
     ]);
-    stage.play("look").await;
-    stage.play("and now?").await;
-    let asked = stage.model.asked();
+    fixture.play("look").await;
+    fixture.play("and now?").await;
+    let asked = fixture.model.asked();
     for pair in asked.windows(2) {
         assert_eq!(
             pair[1].messages[..pair[0].messages.len()],
@@ -79,7 +79,7 @@ async fn request_begins_with_previous_one_and_pairs_its_calls() {
     }
     paired(&asked);
     assert_eq!(
-        stage.model.follows(),
+        fixture.model.follows(),
         [false, true, false],
         "the encoded body is reused within a turn only"
     );
@@ -99,12 +99,12 @@ async fn mistakes_are_reported_to_model() {
         },
         Delta::Finish(Finish::ToolCalls),
     ]);
-    let mut stage = Stage::new([
+    let mut fixture = Fixture::new([
         broken,
         ScriptedAnswer::calls(&[("fly", json!({}))]),
         ScriptedAnswer::text("sorry"),
     ]);
-    let played = stage.play("go").await;
+    let played = fixture.play("go").await;
     let failures: Vec<_> = played
         .events
         .iter()
@@ -125,13 +125,13 @@ async fn failed_attempt_is_repeated_and_left_out_of_next_request() {
         message: "slow down".into(),
         after: Some(Duration::from_secs(12)),
     };
-    let mut stage = Stage::new([
+    let mut fixture = Fixture::new([
         ScriptedAnswer::text("half an ans").then_fails(limited),
         ScriptedAnswer::text("whole answer"),
         ScriptedAnswer::text("yes"),
     ]);
     let before = tokio::time::Instant::now();
-    let played = stage.play("hi").await;
+    let played = fixture.play("hi").await;
     assert_eq!(before.elapsed().as_secs(), 12);
     assert_eq!(
         played.events,
@@ -141,8 +141,8 @@ async fn failed_attempt_is_repeated_and_left_out_of_next_request() {
             "text: whole answer"
         ]
     );
-    stage.play("sure?").await;
-    let request::ModelMessage::Assistant(outputs) = &stage.model.asked()[2].messages[1] else {
+    fixture.play("sure?").await;
+    let request::ModelMessage::Assistant(outputs) = &fixture.model.asked()[2].messages[1] else {
         panic!("an answer")
     };
     assert_eq!(outputs.len(), 1, "{outputs:?}");
@@ -150,17 +150,17 @@ async fn failed_attempt_is_repeated_and_left_out_of_next_request() {
 
 #[tokio::test(start_paused = true)]
 async fn permanent_failure_is_a_fault_with_advice() {
-    let mut stage = Stage::new([ScriptedAnswer::fails(Error::Auth(
+    let mut fixture = Fixture::new([ScriptedAnswer::fails(Error::Auth(
         "the key is wrong".into(),
     ))]);
-    let TurnOutcome::Failed(fault) = stage.play("hi").await.outcome else {
+    let TurnOutcome::Failed(fault) = fixture.play("hi").await.outcome else {
         panic!("a fault")
     };
     assert_eq!(fault.kind, FaultKind::Auth);
     assert!(fault.advice.is_some());
-    let mut stage =
-        Stage::new((0..6).map(|_| ScriptedAnswer::fails(Error::Network("reset".into()))));
-    let played = stage.play("hi").await;
+    let mut fixture =
+        Fixture::new((0..6).map(|_| ScriptedAnswer::fails(Error::Network("reset".into()))));
+    let played = fixture.play("hi").await;
     assert_eq!(
         played.events.len(),
         5,
@@ -168,19 +168,19 @@ async fn permanent_failure_is_a_fault_with_advice() {
         played.events
     );
     assert!(matches!(played.outcome, TurnOutcome::Failed(_)));
-    assert_eq!(stage.model.left(), 0);
+    assert_eq!(fixture.model.left(), 0);
     // The session can be used afterwards, and the model sees a valid conversation.
-    stage.model = Scripted::new([ScriptedAnswer::text("back")]);
-    assert_eq!(stage.play("again").await.outcome, TurnOutcome::Ended);
+    fixture.model = Scripted::new([ScriptedAnswer::text("back")]);
+    assert_eq!(fixture.play("again").await.outcome, TurnOutcome::Ended);
 }
 
 #[tokio::test(start_paused = true)]
 async fn calls_of_interrupted_answer_are_not_run() {
     let cut = ScriptedAnswer::calls(&[("bash", json!({"command": "touch ran"}))])
         .then_fails(Error::Network("reset".into()));
-    let mut stage = Stage::new([cut, ScriptedAnswer::text("never mind")]);
-    let played = stage.play("go").await;
-    assert!(!stage.dir.path().join("work/ran").exists());
+    let mut fixture = Fixture::new([cut, ScriptedAnswer::text("never mind")]);
+    let played = fixture.play("go").await;
+    assert!(!fixture.dir.path().join("work/ran").exists());
     assert_eq!(played.outcome, TurnOutcome::Ended);
 }
 
@@ -189,37 +189,37 @@ async fn cancel_ends_every_wait() {
     let ask = [("bash", "*", Action::Ask)];
     let command = |command: &str| ScriptedAnswer::calls(&[("bash", json!({ "command": command }))]);
     let refused = ScriptedAnswer::fails(Error::Network("reset".into()));
-    let table: [(&str, Stage, &'static str); 6] = [
+    let table: [(&str, Fixture, &'static str); 6] = [
         (
             "the stream",
-            Stage::new([ScriptedAnswer::text("one").then_hangs()]),
+            Fixture::new([ScriptedAnswer::text("one").then_hangs()]),
             "one",
         ),
         (
             "the backoff",
-            Stage::new([ScriptedAnswer::fails(Error::Network("reset".into()))]),
+            Fixture::new([ScriptedAnswer::fails(Error::Network("reset".into()))]),
             "retry",
         ),
         (
             "the question",
-            Stage::new([command("echo hi")]).rules(&ask),
+            Fixture::new([command("echo hi")]).rules(&ask),
             "ask",
         ),
-        ("the tool", Stage::new([command("sleep 600")]), "running"),
+        ("the tool", Fixture::new([command("sleep 600")]), "running"),
         (
             "the summary",
-            Stage::new([full(), ScriptedAnswer::silence()]),
+            Fixture::new([full(), ScriptedAnswer::silence()]),
             "InProgress",
         ),
         (
             "the summary's backoff",
-            Stage::new([full(), refused]),
+            Fixture::new([full(), refused]),
             "retry",
         ),
     ];
-    for (name, mut stage, at) in table {
-        stage.cancel_at = Some(at);
-        let played = stage.play("go").await;
+    for (name, mut fixture, at) in table {
+        fixture.cancel_at = Some(at);
+        let played = fixture.play("go").await;
         assert_eq!(played.outcome, TurnOutcome::Cancelled, "{name}");
         played.is_settled(name);
         for call in played.history.messages.iter().flat_map(Message::calls) {
@@ -239,16 +239,16 @@ async fn cancel_ends_every_wait() {
                 .all(|m| m.compaction().is_none()),
             "{name}"
         );
-        assert_eq!(stage.model.left(), 0, "{name}");
+        assert_eq!(fixture.model.left(), 0, "{name}");
         // The next prompt works.
-        stage.cancel_at = None;
-        stage.cancelled = CancellationToken::new();
+        fixture.cancel_at = None;
+        fixture.cancelled = CancellationToken::new();
         let summary = name
             .starts_with("the summary")
             .then(|| ScriptedAnswer::text("## Objective"));
-        stage.model = Scripted::new(summary.into_iter().chain([ScriptedAnswer::text("fine")]));
+        fixture.model = Scripted::new(summary.into_iter().chain([ScriptedAnswer::text("fine")]));
         assert_eq!(
-            stage.play("and now?").await.outcome,
+            fixture.play("and now?").await.outcome,
             TurnOutcome::Ended,
             "{name}"
         );
@@ -265,7 +265,7 @@ async fn answers_to_questions_are_applied() {
             ScriptedAnswer::text("ok"),
         ]
     };
-    let mut once = Stage::new(scripts())
+    let mut once = Fixture::new(scripts())
         .rules(&ask)
         .answering([PermissionReply::Once]);
     assert!(
@@ -274,7 +274,7 @@ async fn answers_to_questions_are_applied() {
             .events
             .contains(&"done: hi".to_owned())
     );
-    let mut no = Stage::new(scripts())
+    let mut no = Fixture::new(scripts())
         .rules(&ask)
         .answering([PermissionReply::No(Denial::Rejected)]);
     let played = no.play("go").await;
@@ -284,7 +284,7 @@ async fn answers_to_questions_are_applied() {
         "a rejection ends the turn"
     );
     let reply = Denial::Corrected("use ls".into());
-    let mut corrected = Stage::new(scripts())
+    let mut corrected = Fixture::new(scripts())
         .rules(&ask)
         .answering([PermissionReply::No(reply)]);
     let played = corrected.play("go").await;
@@ -298,7 +298,7 @@ async fn answers_to_questions_are_applied() {
         "{:?}",
         played.events
     );
-    let mut denied = Stage::new(scripts()).rules(&[
+    let mut denied = Fixture::new(scripts()).rules(&[
         ("bash", "*", Action::Allow),
         ("bash", "echo *", Action::Deny),
     ]);
@@ -317,10 +317,10 @@ async fn answers_to_questions_are_applied() {
 #[tokio::test]
 async fn rejection_without_comment_ends_with_list_of_rejected_calls() {
     let call = ScriptedAnswer::calls(&[("bash", json!({"command": "touch x"}))]);
-    let mut stage = Stage::new([call, ScriptedAnswer::text("I see.")])
+    let mut fixture = Fixture::new([call, ScriptedAnswer::text("I see.")])
         .rules(&[("bash", "*", Action::Ask)])
         .answering([PermissionReply::No(Denial::Rejected)]);
-    let played = stage.play("go").await;
+    let played = fixture.play("go").await;
     let text = "text: You rejected touch x, so I stopped here. What should be done instead?";
     assert_eq!(
         played.events.last().map(String::as_str),
@@ -329,8 +329,8 @@ async fn rejection_without_comment_ends_with_list_of_rejected_calls() {
         played.events
     );
     played.is_settled("the text is stored");
-    stage.play("why?").await;
-    let asked = format!("{:?}", stage.model.asked().last().unwrap().messages);
+    fixture.play("why?").await;
+    let asked = format!("{:?}", fixture.model.asked().last().unwrap().messages);
     assert!(asked.contains("The user rejected"), "{asked}");
     assert!(!asked.contains("so I stopped here"), "{asked}");
 }
@@ -341,18 +341,18 @@ async fn question_without_user_is_refused_to_model() {
     let bash = |command: &str| ScriptedAnswer::calls(&[("bash", json!({ "command": command }))]);
     let ask = [("bash", "touch *", Action::Ask)];
     let unattended = |scripts: Vec<ScriptedAnswer>| {
-        let mut stage = Stage::new(scripts).rules(&ask).answering(no());
-        stage.attended = false;
-        stage.settings.experimental.continue_loop_on_deny = true;
-        stage
+        let mut fixture = Fixture::new(scripts).rules(&ask).answering(no());
+        fixture.attended = false;
+        fixture.settings.experimental.continue_loop_on_deny = true;
+        fixture
     };
-    let mut stage = unattended(vec![
+    let mut fixture = unattended(vec![
         bash("touch x"),
         ScriptedAnswer::text("I left it out."),
     ]);
-    let played = stage.play("go").await;
+    let played = fixture.play("go").await;
     assert_eq!(
-        (played.outcome.clone(), stage.model.left()),
+        (played.outcome.clone(), fixture.model.left()),
         (TurnOutcome::Ended, 0),
         "the turn goes on"
     );
@@ -364,16 +364,16 @@ async fn question_without_user_is_refused_to_model() {
     );
     played.is_settled("unanswered");
     // The same call for the third time, with other calls in between.
-    let mut stage = unattended(vec![
+    let mut fixture = unattended(vec![
         bash("touch x"),
         bash("echo a"),
         bash("touch x"),
         bash("echo b"),
         bash("touch x"),
     ]);
-    let played = stage.play("go").await;
+    let played = fixture.play("go").await;
     assert_eq!(
-        (played.outcome.clone(), stage.model.left()),
+        (played.outcome.clone(), fixture.model.left()),
         (TurnOutcome::Rejected, 0),
         "{:?}",
         played.events
@@ -382,15 +382,15 @@ async fn question_without_user_is_refused_to_model() {
     assert_eq!(played.events.last().map(String::as_str), Some(end));
     // A model that repeats itself.
     let list = || ScriptedAnswer::calls(&[("list", json!({}))]);
-    let mut stage = unattended(vec![
+    let mut fixture = unattended(vec![
         list(),
         list(),
         list(),
         ScriptedAnswer::text("never said"),
     ]);
-    let played = stage.play("go").await;
+    let played = fixture.play("go").await;
     assert_eq!(
-        (played.outcome, stage.model.left()),
+        (played.outcome, fixture.model.left()),
         (TurnOutcome::Rejected, 1),
         "{:?}",
         played.events
@@ -406,10 +406,10 @@ async fn one_file_is_asked_about_once() {
         )])
     };
     let rules = [("edit", "*", Action::Ask)];
-    let mut stage = Stage::new([call(), ScriptedAnswer::text("done")])
+    let mut fixture = Fixture::new([call(), ScriptedAnswer::text("done")])
         .rules(&rules)
         .answering([PermissionReply::Once]);
-    let played = stage.play("go").await;
+    let played = fixture.play("go").await;
     assert_eq!(
         played
             .events
@@ -420,15 +420,15 @@ async fn one_file_is_asked_about_once() {
         "{:?}",
         played.events
     );
-    assert!(stage.dir.path().join("elsewhere/x").exists());
+    assert!(fixture.dir.path().join("elsewhere/x").exists());
 }
 
 #[tokio::test(start_paused = true)]
 async fn third_identical_call_asks() {
     let call = || ScriptedAnswer::calls(&[("list", json!({}))]);
-    let mut stage = Stage::new([call(), call(), call(), ScriptedAnswer::text("enough")])
+    let mut fixture = Fixture::new([call(), call(), call(), ScriptedAnswer::text("enough")])
         .answering([PermissionReply::Once]);
-    let played = stage.play("loop").await;
+    let played = fixture.play("loop").await;
     assert_eq!(
         played
             .events
@@ -445,24 +445,24 @@ async fn third_identical_call_asks() {
 #[tokio::test(start_paused = true)]
 async fn step_limit_is_hard() {
     let call = |n: u32| ScriptedAnswer::calls(&[("list", json!({ "path": format!("{n}") }))]);
-    let mut stage = Stage::new([call(0), ScriptedAnswer::text("had to stop")]);
-    stage.settings.agents = vec![config::settings::AgentEntry {
+    let mut fixture = Fixture::new([call(0), ScriptedAnswer::text("had to stop")]);
+    fixture.settings.agents = vec![config::settings::AgentEntry {
         name: "build".into(),
         steps: Some(2),
         ..Default::default()
     }];
-    let played = stage.play("go").await;
+    let played = fixture.play("go").await;
     assert_eq!(played.outcome, TurnOutcome::Ended);
-    let last = &stage.model.asked()[1];
+    let last = &fixture.model.asked()[1];
     assert!(last.tools.is_empty(), "no tools on the last step");
-    assert_eq!(stage.model.left(), 0);
+    assert_eq!(fixture.model.left(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn empty_answer_is_requested_again_and_replaced_by_text() {
     let nothing = || ScriptedAnswer::from_iter([Delta::Finish(Finish::Stop)]);
-    let mut stage = Stage::new([nothing(), nothing()]);
-    let played = stage.play("hi").await;
+    let mut fixture = Fixture::new([nothing(), nothing()]);
+    let played = fixture.play("hi").await;
     assert_eq!(played.outcome, TurnOutcome::Ended);
     assert!(
         played
@@ -472,9 +472,9 @@ async fn empty_answer_is_requested_again_and_replaced_by_text() {
         "{:?}",
         played.events
     );
-    let mut stage = Stage::new([nothing(), ScriptedAnswer::text("here I am")]);
+    let mut fixture = Fixture::new([nothing(), ScriptedAnswer::text("here I am")]);
     assert!(
-        stage
+        fixture
             .play("hi")
             .await
             .events
@@ -506,8 +506,8 @@ async fn finish_reason_determines_outcome() {
             Finish::Other => 2,
             _ => 1,
         };
-        let mut stage = Stage::new((0..answers).map(|_| ends(finish)));
-        assert_eq!(stage.play("hi").await.outcome, outcome, "{finish:?}");
+        let mut fixture = Fixture::new((0..answers).map(|_| ends(finish)));
+        assert_eq!(fixture.play("hi").await.outcome, outcome, "{finish:?}");
     }
 }
 
@@ -531,9 +531,10 @@ async fn call_that_was_cut_off_is_not_run() {
     ];
     for finish in [Finish::Length, Finish::Refusal] {
         for (script, ran) in table.clone() {
-            let mut stage = Stage::new([script.then_ends(finish), ScriptedAnswer::text("done")]);
-            std::fs::create_dir(stage.dir.path().join("src")).unwrap();
-            let played = stage.play("go").await;
+            let mut fixture =
+                Fixture::new([script.then_ends(finish), ScriptedAnswer::text("done")]);
+            std::fs::create_dir(fixture.dir.path().join("src")).unwrap();
+            let played = fixture.play("go").await;
             assert_eq!(played.outcome, TurnOutcome::Ended);
             let calls: Vec<&transcript::Call> = played
                 .history
@@ -551,7 +552,7 @@ async fn call_that_was_cut_off_is_not_run() {
                     assert!(error.starts_with("Not run: "), "{error}");
                 }
             }
-            paired(&stage.model.asked());
+            paired(&fixture.model.asked());
         }
     }
 }
@@ -559,18 +560,18 @@ async fn call_that_was_cut_off_is_not_run() {
 #[tokio::test(start_paused = true)]
 async fn message_during_turn_is_received_between_steps() {
     let look = || ScriptedAnswer::calls(&[("list", json!({}))]);
-    let mut stage = Stage::new([look(), ScriptedAnswer::text("done")]);
-    stage.spoken = watch::channel(true).1;
-    let played = stage.play("go").await;
+    let mut fixture = Fixture::new([look(), ScriptedAnswer::text("done")]);
+    fixture.has_steering_message = watch::channel(true).1;
+    let played = fixture.play("go").await;
     assert_eq!(
-        (played.outcome, stage.model.left()),
+        (played.outcome, fixture.model.left()),
         (TurnOutcome::Steered, 1),
         "after the step, with its results"
     );
-    let mut stage = Stage::new([ScriptedAnswer::text("done")]);
-    stage.spoken = watch::channel(true).1;
+    let mut fixture = Fixture::new([ScriptedAnswer::text("done")]);
+    fixture.has_steering_message = watch::channel(true).1;
     assert_eq!(
-        stage.play("go").await.outcome,
+        fixture.play("go").await.outcome,
         TurnOutcome::Ended,
         "an answer that is complete is the end"
     );
@@ -578,18 +579,18 @@ async fn message_during_turn_is_received_between_steps() {
 
 #[tokio::test(start_paused = true)]
 async fn interrupted_call_is_reported_once() {
-    let mut stage = Stage::new([ScriptedAnswer::calls(&[(
+    let mut fixture = Fixture::new([ScriptedAnswer::calls(&[(
         "bash",
         json!({"command": "sleep 600"}),
     )])]);
-    stage.cancel_at = Some("running");
-    stage.play("wait").await;
-    stage.cancel_at = None;
-    stage.cancelled = CancellationToken::new();
-    stage.model = Scripted::new([ScriptedAnswer::text("fine"), ScriptedAnswer::text("fine")]);
-    stage.play("and now?").await;
-    stage.play("and then?").await;
-    let asked = stage.model.asked();
+    fixture.cancel_at = Some("running");
+    fixture.play("wait").await;
+    fixture.cancel_at = None;
+    fixture.cancelled = CancellationToken::new();
+    fixture.model = Scripted::new([ScriptedAnswer::text("fine"), ScriptedAnswer::text("fine")]);
+    fixture.play("and now?").await;
+    fixture.play("and then?").await;
+    let asked = fixture.model.asked();
     let last = |n: usize| format!("{:?}", asked[n].messages.last());
     assert!(last(0).contains("was interrupted"), "{}", last(0));
     assert!(last(0).contains("sleep 600"), "{}", last(0));
@@ -599,8 +600,8 @@ async fn interrupted_call_is_reported_once() {
 /// Runs in real time, because it waits for the disk.
 #[tokio::test]
 async fn shown_text_is_stored_when_model_stalls() {
-    let mut stage = Stage::new([ScriptedAnswer::text("half an answer").then_hangs()]);
-    let played = stage.play_with("go", |environment, history, turn| {
+    let mut fixture = Fixture::new([ScriptedAnswer::text("half an answer").then_hangs()]);
+    let played = fixture.play_with("go", |environment, history, turn| {
         Box::pin(async move {
             let store = Store::start(&environment.dirs.data);
             let session = turn.session.clone();
@@ -644,19 +645,19 @@ async fn every_outcome_leaves_usable_session() {
     let fails = |error: Error| ScriptedAnswer::fails(error);
     let network = || fails(Error::Network("reset".into()));
     let overflow = || fails(Error::ContextOverflow("too long".into()));
-    let steps = |stage: Stage, max: u32| {
-        let mut stage = stage;
+    let steps = |fixture: Fixture, max: u32| {
+        let mut fixture = fixture;
         let entry = config::settings::AgentEntry {
             name: "build".into(),
             steps: Some(max),
             ..Default::default()
         };
-        stage.settings.agents = vec![entry];
-        stage
+        fixture.settings.agents = vec![entry];
+        fixture
     };
-    let spoken = |mut stage: Stage| {
-        stage.spoken = watch::channel(true).1;
-        stage
+    let has_steering_message = |mut fixture: Fixture| {
+        fixture.has_steering_message = watch::channel(true).1;
+        fixture
     };
     let failed = |kind: FaultKind| Fault {
         kind,
@@ -665,75 +666,75 @@ async fn every_outcome_leaves_usable_session() {
     };
     let ask = [("list", "*", Action::Ask)];
     let no = || [PermissionReply::No(Denial::Rejected)];
-    let table: Vec<(&str, Stage, TurnOutcome)> = vec![
+    let table: Vec<(&str, Fixture, TurnOutcome)> = vec![
         (
             "done",
-            Stage::new([call(), ScriptedAnswer::text("done")]),
+            Fixture::new([call(), ScriptedAnswer::text("done")]),
             TurnOutcome::Ended,
         ),
         (
             "cancelled before it began",
-            Stage::new([]),
+            Fixture::new([]),
             TurnOutcome::Cancelled,
         ),
         (
             "refused",
-            Stage::new([call(), end(Finish::Refusal)]),
+            Fixture::new([call(), end(Finish::Refusal)]),
             TurnOutcome::Refused,
         ),
         (
             "output limit, once",
-            Stage::new([call(), end(Finish::Length), ScriptedAnswer::text("done")]),
+            Fixture::new([call(), end(Finish::Length), ScriptedAnswer::text("done")]),
             TurnOutcome::Ended,
         ),
         (
             "output limit",
-            Stage::new(std::iter::once(call()).chain((0..3).map(|_| end(Finish::Length)))),
+            Fixture::new(std::iter::once(call()).chain((0..3).map(|_| end(Finish::Length)))),
             TurnOutcome::MaxTokens,
         ),
         (
             "output limit in every call",
-            Stage::new((0..3).map(|_| call().then_ends(Finish::Length))),
+            Fixture::new((0..3).map(|_| call().then_ends(Finish::Length))),
             TurnOutcome::MaxTokens,
         ),
         (
             "a filter in every call",
-            Stage::new((0..3).map(|_| call().then_ends(Finish::Refusal))),
+            Fixture::new((0..3).map(|_| call().then_ends(Finish::Refusal))),
             TurnOutcome::Refused,
         ),
         (
             "rejected",
-            Stage::new([call()]).rules(&ask).answering(no()),
+            Fixture::new([call()]).rules(&ask).answering(no()),
             TurnOutcome::Rejected,
         ),
         (
             "steered",
-            spoken(Stage::new([call()])),
+            has_steering_message(Fixture::new([call()])),
             TurnOutcome::Steered,
         ),
         (
             "step limit",
-            steps(Stage::new([call(), call()]), 2),
+            steps(Fixture::new([call(), call()]), 2),
             TurnOutcome::StepLimit,
         ),
         (
             "wrong key",
-            Stage::new([call(), fails(Error::Auth("no".into()))]),
+            Fixture::new([call(), fails(Error::Auth("no".into()))]),
             TurnOutcome::Failed(failed(FaultKind::Auth)),
         ),
         (
             "retries",
-            Stage::new((0..6).map(|_| network())),
+            Fixture::new((0..6).map(|_| network())),
             TurnOutcome::Failed(failed(FaultKind::Provider)),
         ),
         (
             "retries half-way",
-            Stage::new((0..6).map(|_| call().then_fails(Error::Network("reset".into())))),
+            Fixture::new((0..6).map(|_| call().then_fails(Error::Network("reset".into())))),
             TurnOutcome::Failed(failed(FaultKind::Provider)),
         ),
         (
             "overflow, and the summary does not help",
-            Stage::new([
+            Fixture::new([
                 call(),
                 overflow(),
                 ScriptedAnswer::text("## Objective"),
@@ -743,7 +744,7 @@ async fn every_outcome_leaves_usable_session() {
         ),
         (
             "a summary that fails",
-            Stage::new([
+            Fixture::new([
                 full(),
                 end(Finish::Refusal),
                 end(Finish::Refusal),
@@ -752,29 +753,29 @@ async fn every_outcome_leaves_usable_session() {
             TurnOutcome::Failed(failed(FaultKind::Provider)),
         ),
     ];
-    for (name, mut stage, expected) in table {
+    for (name, mut fixture, expected) in table {
         if expected == TurnOutcome::Cancelled {
-            stage.cancelled.cancel();
+            fixture.cancelled.cancel();
         }
-        let played = stage.play("go").await;
+        let played = fixture.play("go").await;
         match (&played.outcome, &expected) {
             (TurnOutcome::Failed(found), TurnOutcome::Failed(expected)) => {
                 assert_eq!(found.kind, expected.kind, "{name}")
             }
             (found, expected) => assert_eq!(found, expected, "{name}"),
         }
-        assert_eq!(stage.model.left(), 0, "{name}");
+        assert_eq!(fixture.model.left(), 0, "{name}");
         played.is_settled(name);
-        stage.cancelled = CancellationToken::new();
-        stage.spoken = watch::channel(false).1;
+        fixture.cancelled = CancellationToken::new();
+        fixture.has_steering_message = watch::channel(false).1;
         // If the window is full, the first of these is a summary.
-        stage.model = Scripted::new([
+        fixture.model = Scripted::new([
             ScriptedAnswer::text("## Objective"),
             ScriptedAnswer::text("fine"),
         ]);
-        let played = stage.play("and now?").await;
+        let played = fixture.play("and now?").await;
         assert_eq!(played.outcome, TurnOutcome::Ended, "{name}");
         played.is_settled(name);
-        paired(&stage.model.asked());
+        paired(&fixture.model.asked());
     }
 }

@@ -81,9 +81,9 @@ pub fn context(turn: &TurnContext, agent: &Agent, call: &CallId) -> ToolContext 
             files: turn.resources.files,
         },
         policy: Arc::new(policy(turn, agent)),
-        confinement: turn
+        sandbox_choice: turn
             .permissions
-            .confinement
+            .sandbox_choice
             .for_agent(&agent.rules, &turn.project.settings),
         cancelled: turn.cancelled.clone(),
         limits: turn.project.settings.tool_output,

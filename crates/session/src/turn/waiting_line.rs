@@ -60,11 +60,11 @@ pub(super) fn order(concurrent: &[bool]) -> Option<String> {
             _ => groups.push((*is_concurrent, vec![n.to_string()])),
         }
     }
-    let one = |(_, group): (bool, Vec<String>)| match &group[..] {
+    let describe = |(_, group): (bool, Vec<String>)| match &group[..] {
         [first, .., last] => format!("{first} to {last} in parallel"),
         _ => group.concat(),
     };
-    let groups: Vec<String> = groups.into_iter().map(one).collect();
+    let groups: Vec<String> = groups.into_iter().map(describe).collect();
     Some(format!(
         "The calls of this message ran in this order: {}.",
         groups.join(", then ")

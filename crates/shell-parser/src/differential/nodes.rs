@@ -93,7 +93,7 @@ pub(super) fn list<'s>(script: &'s Script, items: &'s List, inline: bool) -> Opt
         };
         let before = items[..at].last().map(|item| item.commands.last());
         let node = match (chain.take(), before) {
-            (Some(chain), Some(Some(before))) if item.perhaps => {
+            (Some(chain), Some(Some(before))) if item.is_conditional => {
                 let gap =
                     script.source[before.range.end..].trim_start_matches([' ', '\t', '\\', '\n']);
                 both(
@@ -105,7 +105,7 @@ pub(super) fn list<'s>(script: &'s Script, items: &'s List, inline: bool) -> Opt
             (None, _) => node,
             _ => return None,
         };
-        if items.get(at + 1).is_some_and(|next| next.perhaps) {
+        if items.get(at + 1).is_some_and(|next| next.is_conditional) {
             chain = Some(node);
             continue;
         }

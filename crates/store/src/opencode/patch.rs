@@ -3,8 +3,7 @@
 use base::text::shared::SharedText;
 use transcript::{Change, LineOffsets};
 
-/// Returns a change for each hunk of a unified diff of one file; none for a text that is not a
-/// diff.
+/// Returns a change for each hunk of a unified diff of one file; none for a text that is not a diff.
 pub(super) fn changes(path: &str, diff: &str) -> Vec<Change> {
     let mut changes: Vec<Change> = Vec::new();
     let is_new = diff.lines().any(|line| line.trim_end() == "--- /dev/null");

@@ -149,7 +149,7 @@ impl Worker {
             .owned
             .borrow()
             .get(session)
-            .is_some_and(|leased| leased.is_to_be_indexed() && leased.index.is_little());
+            .is_some_and(|leased| leased.is_to_be_indexed() && leased.index.is_small());
         if !is_little || self.connection.is_unreachable() {
             return;
         }

@@ -46,7 +46,7 @@ enum FillWish {
 
 impl IndexFilling {
     /// Requests the indexing of all sessions without an owner, now and periodically.
-    pub(super) fn at_leisure(&self) {
+    pub(super) fn request_full_indexing(&self) {
         self.stays.set(true);
         if self.wish.get() == FillWish::None {
             self.wish.set(FillWish::AtLeisure);

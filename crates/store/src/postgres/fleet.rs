@@ -162,7 +162,7 @@ impl Worker {
 
     async fn busy(&self) -> Result<Vec<BusySession>, DatabaseFault> {
         let rows = self.execute(BUSY, &[]).await?;
-        let one = |row: &tokio_postgres::Row| {
+        let read_row = |row: &tokio_postgres::Row| {
             let host: Option<String> = row.try_get(2)?;
             let pid: Option<i64> = row.try_get(3)?;
             let state: Option<String> = row.try_get(1)?;
@@ -173,7 +173,7 @@ impl Worker {
                 tries: count(row.try_get(4)?),
             })
         };
-        rows.iter().map(one).collect()
+        rows.iter().map(read_row).collect()
     }
 
     async fn cancel_task(&self, session: &SessionId) -> Result<bool, DatabaseFault> {

@@ -37,7 +37,7 @@ impl PendingIndex {
         }
     }
 
-    pub(super) fn at_taking(is_indexed: bool) -> Self {
+    pub(super) fn when_taken(is_indexed: bool) -> Self {
         Self {
             is_based: is_indexed,
             is_current: is_indexed,
@@ -67,7 +67,7 @@ impl PendingIndex {
     }
 
     /// Returns whether the rest is so small that closing the session can wait for its indexing.
-    pub(super) fn is_little(&self) -> bool {
+    pub(super) fn is_small(&self) -> bool {
         !self.is_current && self.is_based && self.changed.len() <= MESSAGES_PER_READ
     }
 }

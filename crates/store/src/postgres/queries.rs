@@ -270,7 +270,7 @@ impl Worker {
             .collect::<Result<_, DatabaseFault>>()?;
         Ok(StoredGrants {
             grants,
-            lost_with: None,
+            damaged_index: None,
         })
     }
 

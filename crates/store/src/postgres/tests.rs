@@ -29,13 +29,13 @@ async fn requested_session_is_handed_over() {
         return;
     };
     let location = DatabaseLocation::new(&database.fresh(30));
-    let one = store(&location);
+    let first = store(&location);
     let other = store(&location);
     let record = record(id().as_str(), "/w", 1);
-    one.create(&record).await.unwrap();
-    write(&one, &record, &[message("a", &["one"])]).await;
-    one.flush(&id()).await.unwrap();
-    let mut requests = one.requests().await.unwrap();
+    first.create(&record).await.unwrap();
+    write(&first, &record, &[message("a", &["one"])]).await;
+    first.flush(&id()).await.unwrap();
+    let mut requests = first.requests().await.unwrap();
     let Err(Error::Locked { holder, .. }) = other.load(&id()).await else {
         panic!("it was given twice")
     };
@@ -46,9 +46,9 @@ async fn requested_session_is_handed_over() {
         "whoever is gone has it for that long"
     );
     assert_eq!(requests.next().await, Some(OwnerRequest::TakeOver(id())));
-    one.close(&id()).await;
+    first.close(&id()).await;
     assert_eq!(other.load(&id()).await.unwrap().messages.len(), 1);
-    one.stop().await;
+    first.stop().await;
     other.stop().await;
 }
 
@@ -59,13 +59,13 @@ async fn write_of_former_owner_is_refused() {
         return;
     };
     let location = DatabaseLocation::new(&database.fresh(60));
-    let one = store(&location);
+    let first = store(&location);
     let other = store(&location);
     let record = record(id().as_str(), "/w", 1);
-    one.create(&record).await.unwrap();
-    write(&one, &record, &[message("a", &["one"])]).await;
-    one.flush(&id()).await.unwrap();
-    let mut requests = one.requests().await.unwrap();
+    first.create(&record).await.unwrap();
+    write(&first, &record, &[message("a", &["one"])]).await;
+    first.flush(&id()).await.unwrap();
+    let mut requests = first.requests().await.unwrap();
     // As if it had been suspended for longer than its lease.
     let (client, namespace) = direct_client(&location).await;
     let expire = format!("UPDATE {namespace}.owner SET until = now() - interval '1 s'");
@@ -78,25 +78,25 @@ async fn write_of_former_owner_is_refused() {
         }
     };
     assert_eq!(taken.messages.len(), 1);
-    write(&one, &record, &[message("late", &["nobody has this"])]).await;
-    assert_eq!(one.flush(&id()).await, Err(Error::TakenOver(id())));
+    write(&first, &record, &[message("late", &["nobody has this"])]).await;
+    assert_eq!(first.flush(&id()).await, Err(Error::TakenOver(id())));
     assert_eq!(requests.next().await, Some(OwnerRequest::TakeOver(id())));
     write(&other, &record, &[message("b", &["two"])]).await;
     other.flush(&id()).await.unwrap();
-    let names: Vec<String> = one
+    let names: Vec<String> = first
         .peek(&id())
         .await
         .unwrap()
         .messages
         .iter()
-        .map(|one| one.id.to_string())
+        .map(|first| first.id.to_string())
         .collect();
     assert_eq!(names, ["a", "b"]);
     // It can still write its other sessions.
     let next = crate::Record::new(SessionId::new("ses_00000002"), "/w".into(), Timestamp(1));
-    one.create(&next).await.unwrap();
-    write(&one, &next, &[message("c", &["three"])]).await;
-    one.flush(&next.id).await.unwrap();
+    first.create(&next).await.unwrap();
+    write(&first, &next, &[message("c", &["three"])]).await;
+    first.flush(&next.id).await.unwrap();
 }
 
 /// Errors of a list do not mention saving, and state the cause once.
@@ -129,32 +129,32 @@ async fn unreachable_database_is_written_after_restart() {
     };
     let mut location = DatabaseLocation::new(&database.fresh(60));
     location.outage_limits.bytes = 10_000;
-    let one = store(&location);
+    let first = store(&location);
     let record = record(id().as_str(), "/w", 1);
-    one.create(&record).await.unwrap();
-    write(&one, &record, &[message("a", &["one"])]).await;
-    one.flush(&id()).await.unwrap();
+    first.create(&record).await.unwrap();
+    write(&first, &record, &[message("a", &["one"])]).await;
+    first.flush(&id()).await.unwrap();
     database.control(&["stop", "-m", "immediate"]);
-    write(&one, &record, &[message("b", &["two"])]).await;
+    write(&first, &record, &[message("b", &["two"])]).await;
     // The failure is detected by the first write.
-    let result = one.flush(&id()).await;
+    let result = first.flush(&id()).await;
     assert!(matches!(result, Err(Error::Unreachable(_))), "{result:?}");
-    one.handed_over(&id()).await;
+    first.await_written(&id()).await;
     let later = crate::Record::new(SessionId::new("ses_00000002"), "/w".into(), Timestamp(1));
     assert!(matches!(
-        one.create(&later).await,
+        first.create(&later).await,
         Err(Error::Unreachable(_))
     ));
-    write(&one, &later, &[message("c", &["three"])]).await;
+    write(&first, &later, &[message("c", &["three"])]).await;
     // More than the limit.
     let noise: String = (0..20_000).map(|_| fastrand::alphanumeric()).collect();
-    write(&one, &record, &[message("d", &[&noise])]).await;
-    let result = one.flush(&id()).await;
+    write(&first, &record, &[message("d", &[&noise])]).await;
+    let result = first.flush(&id()).await;
     assert!(matches!(result, Err(Error::OutageTooLong(_))), "{result:?}");
     database.control(&["start"]);
-    flushed(&one, &record.id).await;
-    flushed(&one, &later.id).await;
-    one.stop().await;
+    flushed(&first, &record.id).await;
+    flushed(&first, &later.id).await;
+    first.stop().await;
     let again = store(&location);
     assert_eq!(again.load(&id()).await.unwrap().messages.len(), 3);
     assert_eq!(again.load(&later.id).await.unwrap().messages.len(), 1);
@@ -222,11 +222,11 @@ async fn full_database_is_written_once_it_has_space() {
     };
     let mut location = DatabaseLocation::new(&database.fresh(60));
     location.outage_limits.bytes = 10_000;
-    let one = store(&location);
+    let first = store(&location);
     let record = record(id().as_str(), "/w", 1);
-    one.create(&record).await.unwrap();
-    write(&one, &record, &[message("a", &["one"])]).await;
-    one.flush(&id()).await.unwrap();
+    first.create(&record).await.unwrap();
+    write(&first, &record, &[message("a", &["one"])]).await;
+    first.flush(&id()).await.unwrap();
     let (client, namespace) = direct_client(&location).await;
     let full = format!(
         "CREATE FUNCTION {namespace}.no_room() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -235,28 +235,28 @@ async fn full_database_is_written_once_it_has_space() {
             FOR EACH ROW EXECUTE FUNCTION {namespace}.no_room()"
     );
     client.batch_execute(&full).await.unwrap();
-    write(&one, &record, &[message("b", &["two"])]).await;
-    let result = one.flush(&id()).await;
+    write(&first, &record, &[message("b", &["two"])]).await;
+    let result = first.flush(&id()).await;
     assert!(
         matches!(&result, Err(Error::Unreachable(reason)) if reason.contains("No space left")),
         "{result:?}"
     );
     // Operations that need no space continue, and the connection is still open.
-    assert_eq!(one.list(None, None, 9).await.unwrap().sessions.len(), 1);
-    assert_eq!(number(&one, "adjutant_store_connections_total"), 1.0);
-    assert!(number(&one, "adjutant_store_entries_waiting") > 0.0);
+    assert_eq!(first.list(None, None, 9).await.unwrap().sessions.len(), 1);
+    assert_eq!(number(&first, "adjutant_store_connections_total"), 1.0);
+    assert!(number(&first, "adjutant_store_entries_waiting") > 0.0);
     let noise: String = (0..20_000).map(|_| fastrand::alphanumeric()).collect();
-    write(&one, &record, &[message("c", &[&noise])]).await;
-    let result = one.flush(&id()).await;
+    write(&first, &record, &[message("c", &[&noise])]).await;
+    let result = first.flush(&id()).await;
     assert!(matches!(result, Err(Error::OutageTooLong(_))), "{result:?}");
     client
         .batch_execute(&format!("DROP TRIGGER no_room ON {namespace}.part"))
         .await
         .unwrap();
-    flushed(&one, &id()).await;
-    assert_eq!(number(&one, "adjutant_store_entries_waiting"), 0.0);
-    assert!(number(&one, "adjutant_store_flushes_failed_total") >= 2.0);
-    one.stop().await;
+    flushed(&first, &id()).await;
+    assert_eq!(number(&first, "adjutant_store_entries_waiting"), 0.0);
+    assert!(number(&first, "adjutant_store_flushes_failed_total") >= 2.0);
+    first.stop().await;
     let again = store(&location);
     assert_eq!(again.load(&id()).await.unwrap().messages.len(), 3);
     again.stop().await;
@@ -318,21 +318,21 @@ async fn promoted_standby_continues() {
     ] {
         client.batch_execute(line).await.unwrap();
     }
-    let one = store(&location);
+    let first = store(&location);
     let record = record(id().as_str(), "/w", 1);
-    one.create(&record).await.unwrap();
+    first.create(&record).await.unwrap();
     for n in 0..20 {
-        write(&one, &record, &[message(&format!("m{n:02}"), &["said"])]).await;
-        one.flush(&id()).await.unwrap();
+        write(&first, &record, &[message(&format!("m{n:02}"), &["said"])]).await;
+        first.flush(&id()).await.unwrap();
     }
     database.control(&["stop", "-m", "immediate"]);
-    write(&one, &record, &[message("n", &["meanwhile"])]).await;
-    let result = one.flush(&id()).await;
+    write(&first, &record, &[message("n", &["meanwhile"])]).await;
+    let result = first.flush(&id()).await;
     assert!(matches!(result, Err(Error::Unreachable(_))), "{result:?}");
     database.program("pg_ctl", &["-D", data, "-w", "promote"]);
-    flushed(&one, &id()).await;
-    assert!(number(&one, "adjutant_store_connections_total") >= 2.0);
-    one.stop().await;
+    flushed(&first, &id()).await;
+    assert!(number(&first, "adjutant_store_connections_total") >= 2.0);
+    first.stop().await;
     let again = store(&location);
     assert_eq!(again.load(&id()).await.unwrap().messages.len(), 21);
     again.stop().await;
@@ -345,25 +345,25 @@ async fn filled_database_of_first_format_is_upgraded() {
         return;
     };
     let location = DatabaseLocation::new(&database.fresh(60));
-    let one = store(&location);
+    let first = store(&location);
     let ids: Vec<SessionId> = (0..20)
         .map(|n| SessionId::new(format!("ses_{n:08}")))
         .collect();
     for id in &ids {
         let record = record(id.as_str(), "/w", 1);
-        one.create(&record).await.unwrap();
+        first.create(&record).await.unwrap();
         for n in 0..10 {
             write(
-                &one,
+                &first,
                 &record,
                 &[message(&format!("m{n}"), &["said", "and more"])],
             )
             .await;
         }
-        one.flush(id).await.unwrap();
+        first.flush(id).await.unwrap();
     }
-    let before = one.load(&ids[7]).await.unwrap();
-    one.stop().await;
+    let before = first.load(&ids[7]).await.unwrap();
+    first.stop().await;
     let (client, namespace) = direct_client(&location).await;
     let back = format!(
         "SET search_path TO {namespace}; {} DROP TABLE content, trust, task; ALTER TABLE session DROP COLUMN project;
@@ -404,11 +404,11 @@ async fn invalid_address_is_reported() {
     ];
     for (url, words) in table {
         let store = store(&DatabaseLocation::new(url));
-        let said = store.list(None, None, 9).await.unwrap_err().to_string();
+        let message = store.list(None, None, 9).await.unwrap_err().to_string();
         assert!(
-            said.contains(words) && !said.contains("secret"),
-            "{url}: {said}"
+            message.contains(words) && !message.contains("secret"),
+            "{url}: {message}"
         );
-        assert!(store.about().await.unwrap().problem.is_some());
+        assert!(store.backend_state().await.unwrap().problem.is_some());
     }
 }

@@ -172,7 +172,7 @@ impl Worker {
             Ok(Some(known)) => {
                 let leased = LeasedSession {
                     epoch: Some(epoch),
-                    index: PendingIndex::at_taking(is_indexed),
+                    index: PendingIndex::when_taken(is_indexed),
                     record: Some(known.record),
                     has_row: true,
                     has_messages: known.has_messages,
@@ -277,7 +277,7 @@ impl Worker {
             Ok(Some(found)) => {
                 let leased = LeasedSession {
                     epoch: Some(epoch),
-                    index: PendingIndex::at_taking(is_indexed),
+                    index: PendingIndex::when_taken(is_indexed),
                     record: Some(found.stored.record.clone()),
                     has_row: true,
                     has_messages: !found.stored.messages.is_empty(),
@@ -549,7 +549,7 @@ impl Worker {
                 };
                 answer(reply, empty);
                 // A process that requests them runs for a while.
-                self.filling.at_leisure();
+                self.filling.request_full_indexing();
             }
             job => self.shared(job).await,
         }

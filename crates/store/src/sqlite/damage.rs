@@ -180,11 +180,11 @@ async fn large_index_hides_no_session_for_long() {
     sql("INSERT INTO session SELECT * FROM row_;");
     sql("PRAGMA writable_schema = ON; INSERT INTO sqlite_schema SELECT * FROM order_;");
     let store = Store::start(dir.path());
-    let begun = Instant::now();
+    let started = Instant::now();
     let found = || dir.path().join("index.damaged-1.db").exists();
     while store.list(None, None, 100).await.unwrap().sessions != expected || !found() {
         assert!(
-            begun.elapsed() < Duration::from_secs(20),
+            started.elapsed() < Duration::from_secs(20),
             "found: {}",
             found()
         );
@@ -278,12 +278,12 @@ async fn altered_grant_is_dropped_and_reported_once() {
     let all = store.all_grants().await.unwrap();
     assert_eq!(all.grants, Vec::new());
     assert!(
-        all.lost_with.is_some(),
+        all.damaged_index.is_some(),
         "a list says it and does not settle it"
     );
     let first = store.grants("/w").await.unwrap();
     assert_eq!(
-        first.lost_with,
+        first.damaged_index,
         Some(dir.path().join("index.damaged-1.db").display().to_string())
     );
     assert_eq!(store.grants("/w").await.unwrap(), StoredGrants::default());
@@ -340,7 +340,7 @@ async fn missing_or_truncated_file_is_reported_once() {
             let record = store.load(&id).await.unwrap().record;
             write(&store, &record, &[message("more", &["y"])]).await;
             store.record(&record).await;
-            store.handed_over(&id).await;
+            store.await_written(&id).await;
             let killed = tempfile::tempdir().unwrap();
             for suffix in ["", "-wal"] {
                 fs::copy(
@@ -394,14 +394,14 @@ async fn file_removed_while_open_is_detected() {
         let record = store.load(&id).await.unwrap().record;
         if before {
             write(&store, &record, &[message("lost", &["x"])]).await;
-            store.handed_over(&id).await;
+            store.await_written(&id).await;
         }
         fs::remove_file(session::path(dir.path(), &id)).unwrap();
         if after {
             write(&store, &record, &[message("more", &["y"])]).await;
         }
         if apart {
-            store.handed_over(&id).await;
+            store.await_written(&id).await;
         }
         let flushed = store.flush(&id).await;
         assert!(
@@ -493,7 +493,7 @@ async fn title_and_choice_of_user_survive_record_of_turn() {
     record.agent = Some("plan".into());
     record.title = Some("words of the prompt".into());
     store.record(&record).await;
-    store.handed_over(&record.id).await;
+    store.await_written(&record.id).await;
     let listed = store.list(None, None, 10).await.unwrap().sessions.remove(0);
     assert_eq!(
         (listed.title.as_deref(), listed.agent.as_deref()),

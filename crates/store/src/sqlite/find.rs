@@ -389,7 +389,7 @@ mod tests {
         store.create(&record).await.unwrap();
         write(store, &record, &[message("m", &[words])]).await;
         store.record(&record).await;
-        store.handed_over(&record.id).await;
+        store.await_written(&record.id).await;
     }
 
     #[tokio::test]
@@ -446,7 +446,7 @@ mod tests {
         let id = SessionId::new("ses_00000000");
         let record = store.load(&id).await.unwrap().record;
         write(&store, &record, &[message("later", &["a giraffe"])]).await;
-        store.handed_over(&id).await;
+        store.await_written(&id).await;
         assert_eq!(hits(&store, "giraffe").await, [id.to_string()]);
         // The indexer skips an open session.
         index_all_sessions(dir.path());

@@ -336,7 +336,7 @@ impl SessionIndex {
             .query_row(&sql, params![id.as_str()], IndexRow::read)
             .optional()
             .transpose();
-        let line = found.map(IndexRow::genuine).transpose()?;
+        let line = found.map(IndexRow::checked).transpose()?;
         Ok(line.map(|line| (line.record, line.messages)))
     }
 
@@ -349,7 +349,7 @@ impl SessionIndex {
         let rows = query
             .query_map(params![id.as_str()], IndexRow::read)
             .map_err(unwritable)?;
-        rows.map(|row| IndexRow::genuine(row).map(|line| line.record.id))
+        rows.map(|row| IndexRow::checked(row).map(|line| line.record.id))
             .collect()
     }
 
@@ -398,7 +398,7 @@ impl SessionIndex {
         let rows = page
             .query_map(params![updated, id, query.rows(), cwd], IndexRow::read)
             .map_err(unwritable)?;
-        rows.map(|row| IndexRow::genuine(row).map(|line| line.record))
+        rows.map(|row| IndexRow::checked(row).map(|line| line.record))
             .collect()
     }
 
@@ -435,7 +435,7 @@ impl SessionIndex {
         let rows = query
             .query_map(params![beginning, end, limit], IndexRow::read)
             .map_err(unwritable)?;
-        rows.map(|row| IndexRow::genuine(row).map(|line| line.record.id))
+        rows.map(|row| IndexRow::checked(row).map(|line| line.record.id))
             .collect()
     }
 
@@ -445,7 +445,7 @@ impl SessionIndex {
         let sql = format!("SELECT {} FROM session WHERE {IS_EMPTY}", IndexRow::COLUMNS);
         let mut query = self.db.prepare_cached(&sql).map_err(unwritable)?;
         let rows = query.query_map([], IndexRow::read).map_err(unwritable)?;
-        rows.map(|row| IndexRow::genuine(row).map(|line| line.record))
+        rows.map(|row| IndexRow::checked(row).map(|line| line.record))
             .collect()
     }
 
@@ -532,7 +532,7 @@ impl IndexReader {
             .optional()
             .transpose();
         Ok(found
-            .map(IndexRow::genuine)
+            .map(IndexRow::checked)
             .transpose()?
             .map(|line| line.record))
     }

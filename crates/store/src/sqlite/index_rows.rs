@@ -90,7 +90,7 @@ impl IndexRow {
     }
 
     /// Returns the row, or an error that declares the index damaged if its checksum did not match.
-    pub(super) fn genuine(read: rusqlite::Result<Option<Self>>) -> Result<Self, Error> {
+    pub(super) fn checked(read: rusqlite::Result<Option<Self>>) -> Result<Self, Error> {
         read.map_err(unwritable)?
             .ok_or_else(|| Error::DamagedIndex(ALTERED_ROW.into()))
     }

@@ -96,7 +96,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let id = |n: usize| SessionId::new(format!("ses_{n:08}"));
         let mut open = OpenFiles::default();
-        let begun = Instant::now();
+        let started = Instant::now();
         let fill = |open: &mut OpenFiles, numbers: std::ops::Range<usize>, at: Instant| {
             for n in numbers {
                 open.insert(
@@ -106,12 +106,12 @@ mod tests {
                 );
             }
         };
-        fill(&mut open, 0..100, begun);
-        open.close_surplus(1000, begun);
+        fill(&mut open, 0..100, started);
+        open.close_surplus(1000, started);
         assert_eq!(open.files.len(), 100, "all of them are in use");
         // The first file is used again, and is the last to be closed.
         let first = open.remove(&id(0)).unwrap();
-        let later = begun + IN_USE_TIME;
+        let later = started + IN_USE_TIME;
         open.insert(id(0), first, later);
         open.close_surplus(1000, later);
         assert_eq!(

@@ -718,8 +718,7 @@ fn explain(id: &SessionId, path: &Path, e: &rusqlite::Error) -> Error {
             id: id.clone(),
             holder: LockHolder::default(),
         },
-        // Descriptors may have run out, or permissions may be missing: that is not a sign of
-        // damage.
+        // Descriptors may have run out, or permissions may be missing: that is not a sign of damage.
         Some(ErrorCode::CannotOpen) if has_special_companion(path) => damaged(id, path, reason),
         _ if super::is_damage(e) => damaged(id, path, reason),
         _ => Error::Unwritable(super::described(e, &path.display().to_string())),

@@ -579,7 +579,7 @@ impl Thread {
                 let is_reported = project.is_some();
                 let stored = |grants| StoredGrants {
                     grants,
-                    lost_with: index::lost_grants(&self.dir, is_reported),
+                    damaged_index: index::lost_grants(&self.dir, is_reported),
                 };
                 drop(reply.send(grants.map(stored)));
             }
@@ -613,7 +613,7 @@ impl Thread {
             StoreJob::Requests { reply } => {
                 drop(reply.send(Ok(RequestSource::Pipe(self.dir.clone()))))
             }
-            StoreJob::About { reply } => drop(reply.send(Ok(self.about()))),
+            StoreJob::About { reply } => drop(reply.send(Ok(self.backend_state()))),
             StoreJob::RecentModels { project, reply } => {
                 drop(reply.send(Ok(recent::read(&self.dir, &project))))
             }
@@ -644,7 +644,7 @@ impl Thread {
         }
     }
 
-    fn about(&self) -> BackendState {
+    fn backend_state(&self) -> BackendState {
         BackendState {
             kind: "SQLite",
             location: self.dir.display().to_string(),

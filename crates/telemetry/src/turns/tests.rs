@@ -39,8 +39,8 @@ fn unfinished(content: bool, events: &[(u64, &'static str, Value)]) -> (Turns, V
 
 fn shown(finished: Vec<Finished>) -> Vec<String> {
     let mut seen = Vec::new();
-    for one in finished {
-        if let Finished::Span(span) = one {
+    for item in finished {
+        if let Finished::Span(span) = item {
             let error = span.error.map(|error| format!(" {error}"));
             seen.push(format!(
                 "{} {}-{}{}",

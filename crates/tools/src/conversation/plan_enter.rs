@@ -31,8 +31,8 @@ impl Tool for PlanEnterTool {
     const KEY: Option<PermissionKey> =
         Some(PermissionKey::acting("Proposing to switch to planning."));
     const ALIASES: Aliases = Aliases {
-        also: &["enterplanmode", "enterplan"],
-        says: &[],
+        tool_names: &["enterplanmode", "enterplan"],
+        field_values: &[],
         fields: &[],
     };
     type Input = Input;

@@ -34,8 +34,8 @@ impl Tool for PlanExitTool {
     const OFFER: Availability = Availability::ByName;
     const KEY: Option<PermissionKey> = Some(PermissionKey::acting("Proposing to leave planning."));
     const ALIASES: Aliases = Aliases {
-        also: &["exitplanmode", "exitplan"],
-        says: &[],
+        tool_names: &["exitplanmode", "exitplan"],
+        field_values: &[],
         fields: &[],
     };
     type Input = Input;
@@ -149,7 +149,7 @@ pub(crate) async fn switch(agent: &str, context: &ToolContext) -> Result<String,
         .is_ok();
     match answer.await {
         Ok(Some(agent)) => Ok(agent),
-        Ok(None) => Err(Failure::tell(
+        Ok(None) => Err(Failure::for_model(
             "The mode cannot be changed here. Tell the user to change it.",
         )),
         Err(_) if sent && context.cancelled.is_cancelled() => Err(Failure::Cancelled),

@@ -68,8 +68,8 @@ impl Tool for QuestionTool {
     const OFFER: Availability = Availability::ByName;
     const KEY: Option<PermissionKey> = Some(PermissionKey::acting("Asking you a question."));
     const ALIASES: Aliases = Aliases {
-        also: &["ask", "askuser", "askuserquestion", "askquestion"],
-        says: &[],
+        tool_names: &["ask", "askuser", "askuserquestion", "askquestion"],
+        field_values: &[],
         fields: &[],
     };
     type Input = Input;
@@ -141,7 +141,7 @@ impl Tool for QuestionTool {
                     .into(),
             )),
             // The question was dropped, or the editor cannot show it.
-            Ok(QuestionReply::Unshown) | Err(_) => Err(Failure::tell(
+            Ok(QuestionReply::Unshown) | Err(_) => Err(Failure::for_model(
                 "The user's editor cannot show this question. Ask it in your answer, with the options as a numbered list, and end your turn.",
             )),
         }
@@ -225,9 +225,9 @@ mod tests {
     use crate::erase;
     use crate::test::TestProject;
 
-    async fn ask(input: Value, said: Option<QuestionReply>) -> Result<ToolOutput, String> {
-        let stage = TestProject::new();
-        let (context, mut up) = stage.listened();
+    async fn ask(input: Value, comment: Option<QuestionReply>) -> Result<ToolOutput, String> {
+        let fixture = TestProject::new();
+        let (context, mut up) = fixture.listened();
         let tool = erase(QuestionTool);
         let prepared = tool
             .prepare(input, &context)
@@ -238,8 +238,8 @@ mod tests {
             let Some(TurnMessage::AskQuestions(inquiry)) = up.recv().await else {
                 panic!("nothing was asked")
             };
-            if let Some(said) = said {
-                inquiry.reply.send(said).unwrap();
+            if let Some(comment) = comment {
+                inquiry.reply.send(comment).unwrap();
             }
         };
         let (output, ()) = tokio::join!((prepared.run)(context), answering);
@@ -290,7 +290,7 @@ mod tests {
 
     #[tokio::test]
     async fn invalid_questions_are_refused() {
-        let one = |question: Value| json!({ "questions": [question] });
+        let single = |question: Value| json!({ "questions": [question] });
         let label = |label: &str| json!({ "label": label });
         let table = [
             (json!({ "questions": [] }), "Ask one to 5 questions, not 0."),
@@ -299,31 +299,33 @@ mod tests {
                 "Ask one to 5 questions, not 6.",
             ),
             (
-                one(json!({ "question": " ", "header": "b" })),
+                single(json!({ "question": " ", "header": "b" })),
                 "A question is empty.",
             ),
             (
-                one(json!({ "question": "a", "header": "b", "options": [label("x"), label("x")] })),
+                single(
+                    json!({ "question": "a", "header": "b", "options": [label("x"), label("x")] }),
+                ),
                 "\"b\" has the option \"x\" twice.",
             ),
             (
-                one(json!({ "question": "a", "header": "b", "options": [label("")] })),
+                single(json!({ "question": "a", "header": "b", "options": [label("")] })),
                 "An option of \"b\" has no label.",
             ),
             (
-                one(
+                single(
                     json!({ "question": "a", "header": "b", "options": (0..13).map(|n| label(&n.to_string())).collect::<Vec<_>>() }),
                 ),
                 "\"b\" has 13 options; 12 can be shown.",
             ),
             (
-                one(json!({ "header": "b" })),
+                single(json!({ "header": "b" })),
                 "questions[0].question is missing",
             ),
         ];
         for (input, expected) in table {
-            let said = ask(input, None).await.unwrap_err();
-            assert!(said.contains(expected), "{said}");
+            let message = ask(input, None).await.unwrap_err();
+            assert!(message.contains(expected), "{message}");
         }
     }
 }

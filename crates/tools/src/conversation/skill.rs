@@ -54,8 +54,8 @@ impl Tool for SkillTool {
         "Loading a skill; patterns are skill names.",
     ));
     const ALIASES: Aliases = Aliases {
-        also: &["useskill", "loadskill", "readskill"],
-        says: &[],
+        tool_names: &["useskill", "loadskill", "readskill"],
+        field_values: &[],
         fields: &[("name", &["skill", "skillname", "command"])],
     };
     type Input = Input;

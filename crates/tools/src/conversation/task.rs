@@ -120,7 +120,7 @@ impl Tool for TaskTool {
         "Starting a subagent; patterns are agent names.",
     ));
     const ALIASES: Aliases = Aliases {
-        also: &[
+        tool_names: &[
             "agent",
             "subagent",
             "spawnagent",
@@ -128,7 +128,7 @@ impl Tool for TaskTool {
             "runsubagent",
         ],
         // The command of the user that led to the task; only the task counts.
-        says: &[("command", "*", None)],
+        field_values: &[("command", "*", None)],
         fields: &[
             ("task_id", &["sessionid", "resume"]),
             (
@@ -142,7 +142,7 @@ impl Tool for TaskTool {
     type Ready = Input;
 
     fn description(&self) -> String {
-        let one = |agent: &Arc<Agent>| {
+        let describe = |agent: &Arc<Agent>| {
             let description = agent
                 .description
                 .as_deref()
@@ -157,7 +157,7 @@ impl Tool for TaskTool {
             .agents
             .iter()
             .filter(|agent| !agent.hidden)
-            .map(one)
+            .map(describe)
             .collect();
         if agents.is_empty() {
             agents.push("- only those that the user names with @".into());
@@ -180,7 +180,7 @@ impl Tool for TaskTool {
         _: &ToolContext,
     ) -> Result<(Vec<AccessRequest>, Input), Failure> {
         if input.prompt.trim().is_empty() {
-            return Err(Failure::tell(
+            return Err(Failure::for_model(
                 "prompt is empty. Say what the subagent is to do.",
             ));
         }

@@ -185,8 +185,8 @@ impl Tool for ApplyPatchTool {
     const PERMISSION: &'static str = "edit";
     const OFFER: Availability = Availability::PatchModels;
     const ALIASES: Aliases = Aliases {
-        also: &["patch", "applydiff"],
-        says: &[],
+        tool_names: &["patch", "applydiff"],
+        field_values: &[],
         fields: &[("patchText", &["patch", "input", "diff", "content", "text"])],
     };
     type Input = Input;
@@ -491,12 +491,12 @@ fn changed(
     }
     let shown = &document.path.shown;
     let applied = apply(text, hunks, shown).map_err(|wrong| {
-        let told = wrong.iter().map(|e| match e {
+        let messages = wrong.iter().map(|e| match e {
             Error::Lines(old, _) => format!("{e}\n{}", document.nearest(text, old, context)),
             Error::Context(head, _) => format!("{e}\n{}", document.nearest(text, head, context)),
             _ => e.to_string(),
         });
-        Failure::ForModel(told.collect::<Vec<_>>().join("\n\n"))
+        Failure::ForModel(messages.collect::<Vec<_>>().join("\n\n"))
     })?;
     let mut remarks = Vec::new();
     for (fuzzy, (first, last)) in applied.fuzzy.iter().zip(&applied.now) {
@@ -643,21 +643,22 @@ mod tests {
 
     #[tokio::test]
     async fn patch_changes_all_its_files() {
-        let stage = TestProject::new();
-        stage.write("up.txt", "a\nb\n");
-        stage.write("old/name.txt", "\u{feff}x\r\ny\r\n");
-        stage.write("gone.txt", "z\n");
-        let context = stage.context();
+        let fixture = TestProject::new();
+        fixture.write("up.txt", "a\nb\n");
+        fixture.write("old/name.txt", "\u{feff}x\r\ny\r\n");
+        fixture.write("gone.txt", "z\n");
+        let context = fixture.context();
         look(&context, &["up.txt", "old/name.txt", "gone.txt"]).await;
         let body = "*** Update File: up.txt\n@@\n a\n-b\n+B\n*** Add File: new/dir/n.txt\n+n\n*** Update File: old/name.txt\n*** Move to: moved.txt\n@@\n-y\n+Y\n*** Delete File: gone.txt";
         let (requests, output) = call(&erase(ApplyPatchTool), patch(body), &context)
             .await
             .unwrap();
-        assert_eq!(stage.read("up.txt"), b"a\nB\n");
-        assert_eq!(stage.read("new/dir/n.txt"), b"n\n");
-        assert_eq!(stage.read("moved.txt"), "\u{feff}x\r\nY\r\n".as_bytes());
+        assert_eq!(fixture.read("up.txt"), b"a\nB\n");
+        assert_eq!(fixture.read("new/dir/n.txt"), b"n\n");
+        assert_eq!(fixture.read("moved.txt"), "\u{feff}x\r\nY\r\n".as_bytes());
         assert!(
-            !stage.cwd().join("old/name.txt").exists() && !stage.cwd().join("gone.txt").exists()
+            !fixture.cwd().join("old/name.txt").exists()
+                && !fixture.cwd().join("gone.txt").exists()
         );
         assert_eq!(
             output.text,
@@ -688,12 +689,12 @@ mod tests {
 
     #[tokio::test]
     async fn patch_with_one_misfit_changes_nothing() {
-        let stage = TestProject::new();
-        stage.write("a", "1\n");
-        stage.write("b", "2\n");
-        stage.write("unread", "3\n\tthree\n");
-        std::fs::write(stage.outside().join("o"), "4\n").unwrap();
-        let context = stage.context();
+        let fixture = TestProject::new();
+        fixture.write("a", "1\n");
+        fixture.write("b", "2\n");
+        fixture.write("unread", "3\n\tthree\n");
+        std::fs::write(fixture.outside().join("o"), "4\n").unwrap();
+        let context = fixture.context();
         look(&context, &["a", "b"]).await;
         let good = "*** Update File: a\n@@\n-1\n+one\n";
         let table = [
@@ -730,11 +731,11 @@ mod tests {
                 "{bad}: {failure}"
             );
             assert_eq!(
-                (stage.read("a"), stage.read("b")),
+                (fixture.read("a"), fixture.read("b")),
                 (b"1\n".to_vec(), b"2\n".to_vec())
             );
         }
-        let outside = stage.outside().join("n").display().to_string();
+        let outside = fixture.outside().join("n").display().to_string();
         let body = format!("{good}*** Add File: {outside}\n+x");
         let prepared = erase(ApplyPatchTool)
             .prepare(patch(&body), &context)
@@ -750,11 +751,11 @@ mod tests {
 
     #[tokio::test]
     async fn sections_of_one_file_combine_and_only_removal_requires_reading() {
-        let stage = TestProject::new();
-        stage.write("a", "1\n2\n3\n");
-        stage.write("b", "x\n");
-        stage.write("c", "\tif x {\n\t\ty();\n\t}\n");
-        let context = stage.context();
+        let fixture = TestProject::new();
+        fixture.write("a", "1\n2\n3\n");
+        fixture.write("b", "x\n");
+        fixture.write("c", "\tif x {\n\t\ty();\n\t}\n");
+        let context = fixture.context();
         context.session.seen.show("\t\ty();");
         look(&context, &["b"]).await;
         let body = "*** Update File: a\n@@\n-3\n+three\n*** Delete File: b\n*** Update File: a\n@@\n-1\n+one\n*** Add File: b\n+new\n*** Update File: c\n@@\n-        y();\n+        y();\n+        z();";
@@ -762,10 +763,10 @@ mod tests {
             .await
             .unwrap();
         assert_eq!(
-            (stage.read("a"), stage.read("b")),
+            (fixture.read("a"), fixture.read("b")),
             (b"one\n2\nthree\n".to_vec(), b"new\n".to_vec())
         );
-        assert_eq!(stage.read("c"), b"\tif x {\n\t\ty();\n\t\tz();\n\t}\n");
+        assert_eq!(fixture.read("c"), b"\tif x {\n\t\ty();\n\t\tz();\n\t}\n");
         assert_eq!(
             output.text,
             "Success. Updated the following files:\nM a\nM b\nM c\nc: lines of a hunk were not in it exactly; they were found ignoring spaces around lines. It has tabs where you wrote spaces. The lines as they are now:\n2: \t\ty();\n3: \t\tz();"
@@ -778,20 +779,20 @@ mod tests {
         )
         .await
         .unwrap();
-        assert!(!stage.cwd().join("c").exists());
+        assert!(!fixture.cwd().join("c").exists());
     }
 
-    fn set_mode(stage: &TestProject, name: &str, mode: u32) {
+    fn set_mode(fixture: &TestProject, name: &str, mode: u32) {
         std::fs::set_permissions(
-            stage.cwd().join(name),
+            fixture.cwd().join(name),
             std::fs::Permissions::from_mode(mode),
         )
         .unwrap();
     }
 
     /// Returns the metadata of a file.
-    fn mode(stage: &TestProject, name: &str) -> u32 {
-        std::fs::symlink_metadata(stage.cwd().join(name))
+    fn mode(fixture: &TestProject, name: &str) -> u32 {
+        std::fs::symlink_metadata(fixture.cwd().join(name))
             .unwrap()
             .permissions()
             .mode()
@@ -801,26 +802,26 @@ mod tests {
     #[tokio::test]
     async fn moved_file_keeps_its_mode_also_after_rollback() {
         for way in [None, Some(EditorReply::Saves), Some(EditorReply::Lies)] {
-            let stage = TestProject::new();
-            stage.write("run.sh", "echo 1\n");
-            stage.write("private", "2\n");
+            let fixture = TestProject::new();
+            fixture.write("run.sh", "echo 1\n");
+            fixture.write("private", "2\n");
             for name in ["gone", "stays"] {
-                stage.write(name, "3\n");
+                fixture.write(name, "3\n");
             }
             let (context, editor) = match way {
-                Some(way) => stage.with_editor(way),
-                None => (stage.context(), Default::default()),
+                Some(way) => fixture.with_editor(way),
+                None => (fixture.context(), Default::default()),
             };
-            set_mode(&stage, "run.sh", 0o755);
-            set_mode(&stage, "private", 0o600);
-            set_mode(&stage, "gone", 0o640);
+            set_mode(&fixture, "run.sh", 0o755);
+            set_mode(&fixture, "private", 0o600);
+            set_mode(&fixture, "gone", 0o640);
             look(&context, &["gone", "stays"]).await;
             let body = "*** Delete File: gone\n*** Update File: run.sh\n*** Move to: bin/run.sh\n@@\n-echo 1\n+echo one\n*** Update File: private\n*** Move to: kept\n*** Delete File: stays";
             let prepared = erase(ApplyPatchTool)
                 .prepare(patch(body), &context)
                 .await
                 .unwrap();
-            set_mode(&stage, "stays", 0o444);
+            set_mode(&fixture, "stays", 0o444);
             let failure = (prepared.run)(context.clone())
                 .await
                 .unwrap_err()
@@ -836,22 +837,22 @@ mod tests {
                 ("stays", 0o444, "3\n"),
             ] {
                 assert_eq!(
-                    (mode(&stage, name), stage.read(name)),
+                    (mode(&fixture, name), fixture.read(name)),
                     (was, text.into()),
                     "{way:?} {name}"
                 );
             }
-            let left: Vec<_> = std::fs::read_dir(stage.cwd())
+            let left: Vec<_> = std::fs::read_dir(fixture.cwd())
                 .unwrap()
                 .flatten()
                 .map(|entry| entry.file_name())
                 .collect();
             assert_eq!(left.len(), 6, "{left:?}");
-            set_mode(&stage, "stays", 0o644);
+            set_mode(&fixture, "stays", 0o644);
             // Unsaved text is moved too.
             let unsaved = way == Some(EditorReply::Saves);
             if unsaved {
-                editor.type_into(&stage.cwd().join("private"), "unsaved\n");
+                editor.type_into(&fixture.cwd().join("private"), "unsaved\n");
             }
             let (_, output) = call(&erase(ApplyPatchTool), patch(body), &context)
                 .await
@@ -864,13 +865,13 @@ mod tests {
                 output.text
             );
             assert_eq!(
-                (mode(&stage, "bin/run.sh"), stage.read("bin/run.sh")),
+                (mode(&fixture, "bin/run.sh"), fixture.read("bin/run.sh")),
                 (0o755, b"echo one\n".to_vec()),
                 "{way:?}"
             );
             let kept = if unsaved { "unsaved\n" } else { "2\n" };
             assert_eq!(
-                (mode(&stage, "kept"), stage.read("kept")),
+                (mode(&fixture, "kept"), fixture.read("kept")),
                 (0o600, kept.into()),
                 "{way:?}"
             );
@@ -886,7 +887,7 @@ mod tests {
                 failure.to_string().contains("was not read in this session"),
                 "{failure}"
             );
-            let left: Vec<_> = std::fs::read_dir(stage.cwd())
+            let left: Vec<_> = std::fs::read_dir(fixture.cwd())
                 .unwrap()
                 .flatten()
                 .map(|entry| entry.file_name())
@@ -897,10 +898,10 @@ mod tests {
 
     #[tokio::test]
     async fn binary_file_is_removed_and_moved_unchanged() {
-        let stage = TestProject::new();
-        let context = stage.context();
+        let fixture = TestProject::new();
+        let context = fixture.context();
         let large = || {
-            std::fs::File::create(stage.cwd().join("large"))
+            std::fs::File::create(fixture.cwd().join("large"))
                 .unwrap()
                 .set_len(crate::files::disk::MAX_FILE_BYTES + 1)
         };
@@ -910,31 +911,31 @@ mod tests {
             ("nul", b"a\0\xffb"),
         ];
         for (name, bytes) in files {
-            stage.write_bytes(name, bytes);
-            set_mode(&stage, name, 0o750);
+            fixture.write_bytes(name, bytes);
+            set_mode(&fixture, name, 0o750);
             let body = format!("*** Update File: {name}\n*** Move to: to/{name}");
             let (requests, output) = call(&erase(ApplyPatchTool), patch(&body), &context)
                 .await
                 .unwrap();
             assert_eq!(
                 (
-                    stage.read(&format!("to/{name}")),
-                    mode(&stage, &format!("to/{name}"))
+                    fixture.read(&format!("to/{name}")),
+                    mode(&fixture, &format!("to/{name}"))
                 ),
                 (bytes.to_vec(), 0o750)
             );
-            assert!(!stage.cwd().join(name).exists());
+            assert!(!fixture.cwd().join(name).exists());
             assert_eq!(
                 output.text,
                 format!("Success. Updated the following files:\nM to/{name}")
             );
             // Both names are judged and recorded for undo, neither of them with a text.
-            let told: Vec<_> = requests
+            let requested: Vec<_> = requests
                 .iter()
                 .map(|request| (&*request.patterns[0], &request.changes[..]))
                 .collect();
-            let [(to, [new]), (from, [old])] = &told[..] else {
-                panic!("{told:?}")
+            let [(to, [new]), (from, [old])] = &requested[..] else {
+                panic!("{requested:?}")
             };
             assert_eq!((*to, *from), (&*format!("to/{name}"), name));
             assert_eq!(
@@ -952,7 +953,7 @@ mod tests {
             let (requests, output) = call(&erase(ApplyPatchTool), patch(&body), &context)
                 .await
                 .unwrap();
-            assert!(!stage.cwd().join("to").join(name).exists());
+            assert!(!fixture.cwd().join("to").join(name).exists());
             assert_eq!(*requests[0].changes[0], output.changes[0]);
         }
         large().unwrap();
@@ -961,18 +962,18 @@ mod tests {
             .await
             .unwrap();
         assert_eq!(
-            std::fs::metadata(stage.cwd().join("to/large"))
+            std::fs::metadata(fixture.cwd().join("to/large"))
                 .unwrap()
                 .len(),
             crate::files::disk::MAX_FILE_BYTES + 1
         );
         // Undo cannot restore the file under its old name, so it must not remove it under the new
         // one.
-        let told: Vec<_> = requests
+        let requested: Vec<_> = requests
             .iter()
             .map(|request| (&*request.patterns[0], request.changes.len()))
             .collect();
-        assert_eq!(told, [("to/large", 0), ("large", 1)]);
+        assert_eq!(requested, [("to/large", 0), ("large", 1)]);
         call(
             &erase(ApplyPatchTool),
             patch("*** Delete File: to/large"),
@@ -980,16 +981,16 @@ mod tests {
         )
         .await
         .unwrap();
-        assert!(!stage.cwd().join("to/large").exists());
+        assert!(!fixture.cwd().join("to/large").exists());
     }
 
     #[tokio::test]
     async fn binary_file_is_not_touched_if_it_differs_from_what_was_shown() {
-        let stage = TestProject::new();
-        let context = stage.context();
-        stage.write_bytes("blob", b"\0\xe9\n");
-        stage.write_bytes("there", b"\0\xff");
-        stage.write_bytes("tls.key", b"\0\xff");
+        let fixture = TestProject::new();
+        let context = fixture.context();
+        fixture.write_bytes("blob", b"\0\xe9\n");
+        fixture.write_bytes("there", b"\0\xff");
+        fixture.write_bytes("tls.key", b"\0\xff");
         let table = [
             (
                 "*** Update File: blob\n*** Move to: new\n@@\n-a\n+b",
@@ -1026,12 +1027,12 @@ mod tests {
             "*** Delete File: blob",
             "*** Update File: blob\n*** Move to: new",
         ] {
-            stage.write_bytes("blob", b"\0\xe9\n");
+            fixture.write_bytes("blob", b"\0\xe9\n");
             let prepared = erase(ApplyPatchTool)
                 .prepare(patch(body), &context)
                 .await
                 .unwrap();
-            stage.write_bytes("blob", b"\0\xe9\nmore\n");
+            fixture.write_bytes("blob", b"\0\xe9\nmore\n");
             let failure = (prepared.run)(context.clone())
                 .await
                 .unwrap_err()
@@ -1040,19 +1041,19 @@ mod tests {
                 failure.contains("changed while you were being asked"),
                 "{body}: {failure}"
             );
-            assert_eq!(stage.read("blob"), b"\0\xe9\nmore\n");
+            assert_eq!(fixture.read("blob"), b"\0\xe9\nmore\n");
         }
     }
 
     #[tokio::test]
     async fn delete_of_unseen_content_shows_it_first() {
-        let stage = TestProject::new();
-        let context = stage.context();
+        let fixture = TestProject::new();
+        let context = fixture.context();
         for name in ["unread", "read", "changed"] {
-            stage.write(name, format!("{name}\n"));
+            fixture.write(name, format!("{name}\n"));
         }
         look(&context, &["read", "changed"]).await;
-        stage.write("changed", "changed\nand the user's\n");
+        fixture.write("changed", "changed\nand the user's\n");
         call(
             &erase(ApplyPatchTool),
             patch("*** Delete File: read"),
@@ -1082,29 +1083,29 @@ mod tests {
                 "{name}: {failure}"
             );
             assert!(
-                failure.contains("send the call again") && stage.cwd().join(name).exists(),
+                failure.contains("send the call again") && fixture.cwd().join(name).exists(),
                 "{name}: {failure}"
             );
             // The first attempt has shown it.
             call(&erase(ApplyPatchTool), patch(&body), &context)
                 .await
                 .unwrap();
-            assert!(!stage.cwd().join(name).exists());
+            assert!(!fixture.cwd().join(name).exists());
         }
     }
 
     #[tokio::test]
     async fn links_are_not_moved_or_removed_as_their_targets() {
         use std::os::unix::fs::symlink;
-        let stage = TestProject::new();
-        let context = stage.context();
-        stage.write("src/f", "a\n");
-        std::fs::write(stage.outside().join("o"), "a\n").unwrap();
-        symlink("src/f", stage.cwd().join("link")).unwrap();
-        symlink("src", stage.cwd().join("in")).unwrap();
-        symlink("nowhere", stage.cwd().join("dangling")).unwrap();
-        symlink(stage.outside().join("o"), stage.cwd().join("out")).unwrap();
-        let address = format!("file://{}/link", stage.cwd().display());
+        let fixture = TestProject::new();
+        let context = fixture.context();
+        fixture.write("src/f", "a\n");
+        std::fs::write(fixture.outside().join("o"), "a\n").unwrap();
+        symlink("src/f", fixture.cwd().join("link")).unwrap();
+        symlink("src", fixture.cwd().join("in")).unwrap();
+        symlink("nowhere", fixture.cwd().join("dangling")).unwrap();
+        symlink(fixture.outside().join("o"), fixture.cwd().join("out")).unwrap();
+        let address = format!("file://{}/link", fixture.cwd().display());
         let table = [
             (
                 "*** Delete File: link".to_owned(),
@@ -1158,7 +1159,7 @@ mod tests {
             );
         }
         assert_eq!(
-            (stage.read("link"), stage.read("out")),
+            (fixture.read("link"), fixture.read("out")),
             (b"a\n".to_vec(), b"a\n".to_vec())
         );
         // A link to a directory may be part of the path of a file. A change through a link applies
@@ -1185,24 +1186,24 @@ mod tests {
         )
         .await
         .unwrap();
-        assert!(!stage.cwd().join("src/f").exists() && !stage.cwd().join("src/g").exists());
-        assert_eq!(std::fs::read(stage.outside().join("o")).unwrap(), b"b\n");
+        assert!(!fixture.cwd().join("src/f").exists() && !fixture.cwd().join("src/g").exists());
+        assert_eq!(std::fs::read(fixture.outside().join("o")).unwrap(), b"b\n");
     }
 
     #[tokio::test]
     async fn replaced_file_keeps_its_line_ends() {
-        let stage = TestProject::new();
-        let context = stage.context();
-        stage.write("windows", "\u{feff}a\r\nb\r\n");
-        stage.write("anew", "a\r\n");
+        let fixture = TestProject::new();
+        let context = fixture.context();
+        fixture.write("windows", "\u{feff}a\r\nb\r\n");
+        fixture.write("anew", "a\r\n");
         look(&context, &["windows", "anew"]).await;
         let body = "*** Add File: windows\n+c\n+d\n*** Delete File: anew\n*** Add File: anew\n+e\n*** Add File: fresh\n+f";
         let (requests, _) = call(&erase(ApplyPatchTool), patch(body), &context)
             .await
             .unwrap();
-        assert_eq!(stage.read("windows"), "\u{feff}c\r\nd\r\n".as_bytes());
+        assert_eq!(fixture.read("windows"), "\u{feff}c\r\nd\r\n".as_bytes());
         assert_eq!(
-            (stage.read("anew"), stage.read("fresh")),
+            (fixture.read("anew"), fixture.read("fresh")),
             (b"e\r\n".to_vec(), b"f\n".to_vec())
         );
         assert_eq!(requests[0].changes[0].new, "c\r\nd\r\n");
@@ -1210,11 +1211,11 @@ mod tests {
 
     #[tokio::test]
     async fn failing_write_undoes_the_others() {
-        let stage = TestProject::new();
-        stage.write("a", "1\n");
-        stage.write("dir/b", "2\n");
+        let fixture = TestProject::new();
+        fixture.write("a", "1\n");
+        fixture.write("dir/b", "2\n");
         for way in [None, Some(EditorReply::Saves)] {
-            let context = way.map_or_else(|| stage.context(), |way| stage.with_editor(way).0);
+            let context = way.map_or_else(|| fixture.context(), |way| fixture.with_editor(way).0);
             look(&context, &["a", "dir/b"]).await;
             let body =
                 "*** Update File: a\n@@\n-1\n+one\n*** Add File: c\n+new\n*** Delete File: dir/b";
@@ -1222,7 +1223,7 @@ mod tests {
                 .prepare(patch(body), &context)
                 .await
                 .unwrap();
-            set_mode(&stage, "dir/b", 0o444);
+            set_mode(&fixture, "dir/b", 0o444);
             let failure = (prepared.run)(context.clone())
                 .await
                 .unwrap_err()
@@ -1233,11 +1234,11 @@ mod tests {
                 "{failure}"
             );
             assert_eq!(
-                (stage.read("a"), stage.read("dir/b")),
+                (fixture.read("a"), fixture.read("dir/b")),
                 (b"1\n".to_vec(), b"2\n".to_vec())
             );
-            assert!(!stage.cwd().join("c").exists());
-            set_mode(&stage, "dir/b", 0o644);
+            assert!(!fixture.cwd().join("c").exists());
+            set_mode(&fixture, "dir/b", 0o644);
         }
     }
 }

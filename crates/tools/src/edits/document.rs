@@ -335,14 +335,14 @@ impl Document {
     ) -> Result<(), Failure> {
         if self.is_known
             || fuzzy
-                .was
+                .original
                 .iter()
                 .all(|(_, was)| context.session.seen.shows(was))
         {
             return Ok(());
         }
         let mut places = Vec::new();
-        for (first, was) in &fuzzy.was {
+        for (first, was) in &fuzzy.original {
             context.session.seen.show(was);
             let last = first + was.trim_end().matches('\n').count();
             places.push(numbered(text, first.saturating_sub(2), last + 2));
@@ -521,7 +521,7 @@ impl Document {
     /// # Errors
     /// A message for the model if it has changed.
     pub async fn check_unchanged(&self, context: &ToolContext) -> Result<(), Failure> {
-        self.path.still()?;
+        self.path.check_unchanged()?;
         let same = match self.raw {
             Some(was) => disk::identify(&self.path.real.path).is_ok_and(|now| now == was),
             // No editor can have unsaved changes.
@@ -939,9 +939,9 @@ mod tests {
             (EditorReply::Formats, "a\n", "b\n", "editor"),
         ];
         for (way, before, after, writer) in table {
-            let stage = TestProject::new();
-            stage.write("f", before);
-            let (context, editor) = stage.with_editor(way);
+            let fixture = TestProject::new();
+            fixture.write("f", before);
+            let (context, editor) = fixture.with_editor(way);
             let mut document = target(&context, "f").await.unwrap();
             document.check_whole(&context).unwrap_err();
             document = target(&context, "f").await.unwrap();
@@ -959,7 +959,7 @@ mod tests {
             } else {
                 after.to_owned()
             };
-            assert_eq!(stage.read("f"), expected.as_bytes(), "{way:?} {before:?}");
+            assert_eq!(fixture.read("f"), expected.as_bytes(), "{way:?} {before:?}");
             assert_eq!(
                 editor.saved(),
                 usize::from(writer == "editor"),
@@ -976,9 +976,9 @@ mod tests {
 
     #[tokio::test]
     async fn write_refused_by_the_editor_is_not_made_on_disk() {
-        let stage = TestProject::new();
-        stage.write("f", "a\n");
-        let (context, _) = stage.with_editor(EditorReply::Declines);
+        let fixture = TestProject::new();
+        fixture.write("f", "a\n");
+        let (context, _) = fixture.with_editor(EditorReply::Declines);
         let document = target(&context, "f").await.unwrap();
         let failure = document
             .write(&"b\n".into(), &context)
@@ -989,9 +989,9 @@ mod tests {
             failure,
             "Cannot write f: the editor refused: the file is locked. The file is as it was."
         );
-        assert_eq!(stage.read("f"), b"a\n");
+        assert_eq!(fixture.read("f"), b"a\n");
         // A file outside the editor's project is written on the disk.
-        let outside = stage.outside().join("o");
+        let outside = fixture.outside().join("o");
         std::fs::write(&outside, "a\n").unwrap();
         let document = target(&context, &outside.display().to_string())
             .await
@@ -1002,13 +1002,13 @@ mod tests {
 
     #[tokio::test]
     async fn edits_apply_to_unsaved_text() {
-        let stage = TestProject::new();
-        stage.write("f", "old\n");
-        let (context, editor) = stage.with_editor(EditorReply::Saves);
-        editor.type_into(&stage.cwd().join("f"), "unsaved\n");
+        let fixture = TestProject::new();
+        fixture.write("f", "old\n");
+        let (context, editor) = fixture.with_editor(EditorReply::Saves);
+        editor.type_into(&fixture.cwd().join("f"), "unsaved\n");
         // The editor is not asked for a file that needs permission before it was read.
-        stage.write(".env", "KEY=old\n");
-        editor.type_into(&stage.cwd().join(".env"), "KEY=unsaved\n");
+        fixture.write(".env", "KEY=old\n");
+        editor.type_into(&fixture.cwd().join(".env"), "KEY=unsaved\n");
         assert_eq!(target(&context, ".env").await.unwrap().text, "KEY=old\n");
         let document = target(&context, "f").await.unwrap();
         assert_eq!(document.text, "unsaved\n");
@@ -1016,7 +1016,7 @@ mod tests {
         let mut document = target(&context, "f").await.unwrap();
         document.check_whole(&context).unwrap();
         // The user continues to type.
-        editor.type_into(&stage.cwd().join("f"), "more\n");
+        editor.type_into(&fixture.cwd().join("f"), "more\n");
         let failure = document
             .check_unchanged(&context)
             .await
@@ -1043,10 +1043,10 @@ mod tests {
     async fn file_to_be_created_is_read_through_the_editor_once_and_late() {
         // The text that only the editor has, and whether the file can be written.
         for (typed, is_free) in [(None, true), (Some("typed\n"), false)] {
-            let stage = TestProject::new();
-            let (context, editor) = stage.with_editor(EditorReply::Saves);
+            let fixture = TestProject::new();
+            let (context, editor) = fixture.with_editor(EditorReply::Saves);
             if let Some(typed) = typed {
-                editor.type_into(&stage.cwd().join("new"), typed);
+                editor.type_into(&fixture.cwd().join("new"), typed);
             }
             let document = target_to_write(&context, "new").await.unwrap();
             assert!(!document.exists, "{typed:?}");

@@ -118,7 +118,7 @@ impl Tool for EditTool {
         "Changing files with edit, multiedit, write and apply_patch; patterns are paths.",
     ));
     const ALIASES: Aliases = Aliases {
-        also: &[
+        tool_names: &[
             "strreplace",
             "strreplaceeditor",
             "strreplacebasededittool",
@@ -132,7 +132,7 @@ impl Tool for EditTool {
             "multieditfile",
             "multistrreplace",
         ],
-        says: &[("command", "strreplace", None)],
+        field_values: &[("command", "strreplace", None)],
         fields: &[
             ("filePath", PATH),
             ("oldString", OLD),
@@ -168,7 +168,9 @@ impl Tool for EditTool {
             Input::Several(SeveralEdits { edits, .. }) => edits,
         };
         if edits.is_empty() {
-            return Err(Failure::tell("edits is empty; there is nothing to change."));
+            return Err(Failure::for_model(
+                "edits is empty; there is nothing to change.",
+            ));
         }
         let piece = |edit: EditEntry| EditPiece {
             from: edit.old_string,
@@ -458,12 +460,12 @@ mod tests {
 
     #[tokio::test]
     async fn exact_quote_may_be_changed_unread() {
-        let stage = TestProject::new();
-        stage.write("f", "a\nb\n");
-        let context = stage.context();
+        let fixture = TestProject::new();
+        fixture.write("f", "a\nb\n");
+        let context = fixture.context();
         let input = json!({"filePath": "f", "oldString": "b", "newString": "c"});
         let (requests, output) = edit(&context, input.clone()).await.unwrap();
-        assert_eq!(stage.read("f"), b"a\nc\n");
+        assert_eq!(fixture.read("f"), b"a\nc\n");
         assert_eq!(
             (
                 requests[0].permission.as_str(),
@@ -478,9 +480,9 @@ mod tests {
         assert_eq!(output.metadata["additions"], 1);
         // The edit of a changed file is made, and the change is reported once.
         look(&context, "f").await;
-        stage.write("f", "a\nb\nuser\n");
+        fixture.write("f", "a\nb\nuser\n");
         let (_, output) = edit(&context, input.clone()).await.unwrap();
-        assert_eq!(stage.read("f"), b"a\nc\nuser\n");
+        assert_eq!(fixture.read("f"), b"a\nc\nuser\n");
         assert_eq!(
             output.text,
             "Edit applied at line 2.\nf had changed since you last saw it (by the user, the editor or a command):\n- c\n+ 2: b\n+ 3: user"
@@ -493,7 +495,7 @@ mod tests {
         .unwrap();
         assert_eq!(output.text, "Edit applied at line 2.");
         // With several occurrences the quote is ambiguous, unless all are replaced.
-        stage.write("g", "x\nx\n");
+        fixture.write("g", "x\nx\n");
         let twice = json!({"filePath": "g", "oldString": "x", "newString": "y"});
         assert!(
             edit(&context, twice)
@@ -542,9 +544,9 @@ mod tests {
 
     #[tokio::test]
     async fn inexact_quote_must_have_been_shown() {
-        let stage = TestProject::new();
-        stage.write("f", "fn a() {\n\tone();\n\ttwo();\n}\n");
-        let context = stage.context();
+        let fixture = TestProject::new();
+        fixture.write("f", "fn a() {\n\tone();\n\ttwo();\n}\n");
+        let context = fixture.context();
         let input = json!({"filePath": "f", "oldString": "    one();\n    two();", "newString": "    one();\n    2();"});
         let failure = edit(&context, input.clone()).await.unwrap_err().to_string();
         assert!(
@@ -555,7 +557,7 @@ mod tests {
         assert!(failure.contains("tabs where you wrote spaces"), "{failure}");
         // The first attempt has shown it.
         let (_, output) = edit(&context, input).await.unwrap();
-        assert_eq!(stage.read("f"), b"fn a() {\n\tone();\n\t2();\n}\n");
+        assert_eq!(fixture.read("f"), b"fn a() {\n\tone();\n\t2();\n}\n");
         assert!(
             output
                 .text
@@ -564,7 +566,7 @@ mod tests {
             output.text
         );
         // The output of a command counts like that of `read`.
-        stage.write("g", "\tx();\n");
+        fixture.write("g", "\tx();\n");
         context.session.seen.show("$ cat g\n\tx();\n");
         edit(
             &context,
@@ -572,14 +574,14 @@ mod tests {
         )
         .await
         .unwrap();
-        assert_eq!(stage.read("g"), b"\ty();\n");
+        assert_eq!(fixture.read("g"), b"\ty();\n");
     }
 
     #[tokio::test]
     async fn file_that_needs_permission_is_read_first() {
-        let stage = TestProject::new();
-        stage.write(".env", "KEY=1\n");
-        let context = stage.context();
+        let fixture = TestProject::new();
+        fixture.write(".env", "KEY=1\n");
+        let context = fixture.context();
         for (from, to) in [("KEY=1", "KEY=2"), ("KEY = 1", "KEY=2"), ("other", "x")] {
             let failure = edit(
                 &context,
@@ -593,7 +595,7 @@ mod tests {
             );
         }
         look(&context, ".env").await;
-        stage.write(".env", "KEY=1\nMORE=secret\n");
+        fixture.write(".env", "KEY=1\nMORE=secret\n");
         let failure = edit(
             &context,
             json!({"filePath": ".env", "oldString": "KEY=1", "newString": "x"}),
@@ -608,9 +610,9 @@ mod tests {
 
     #[tokio::test]
     async fn near_miss_is_shown_with_its_differences() {
-        let stage = TestProject::new();
-        stage.write("f", "one\n\nfn two() {\n    let x = 11;\n}\n");
-        let context = stage.context();
+        let fixture = TestProject::new();
+        fixture.write("f", "one\n\nfn two() {\n    let x = 11;\n}\n");
+        let context = fixture.context();
         let miss = json!({"filePath": "f", "oldString": "fn two() {\n    let x = 12;\n}", "newString": ""});
         let failure = edit(&context, miss).await.unwrap_err().to_string();
         assert_eq!(
@@ -627,21 +629,21 @@ mod tests {
 
     #[tokio::test]
     async fn only_the_shown_change_is_written() {
-        let stage = TestProject::new();
-        stage.write("f", "a\n");
-        std::fs::write(stage.outside().join("f"), "a\n").unwrap();
-        let context = stage.context();
+        let fixture = TestProject::new();
+        fixture.write("f", "a\n");
+        std::fs::write(fixture.outside().join("f"), "a\n").unwrap();
+        let context = fixture.context();
         look(&context, "f").await;
         let tool = erase(EditTool);
         let input = json!({"filePath": "f", "oldString": "a", "newString": "b"});
         for swap in ["content", "link", "gone"] {
-            stage.write("f", "a\n");
+            fixture.write("f", "a\n");
             let prepared = tool.prepare(input.clone(), &context).await.unwrap();
-            std::fs::remove_file(stage.cwd().join("f")).unwrap();
+            std::fs::remove_file(fixture.cwd().join("f")).unwrap();
             match swap {
-                "content" => stage.write("f", "user\n"),
+                "content" => fixture.write("f", "user\n"),
                 "link" => {
-                    std::os::unix::fs::symlink(stage.outside().join("f"), stage.cwd().join("f"))
+                    std::os::unix::fs::symlink(fixture.outside().join("f"), fixture.cwd().join("f"))
                         .unwrap()
                 }
                 _ => {}
@@ -655,9 +657,9 @@ mod tests {
                     || failure.contains("moved or replaced"),
                 "{swap}: {failure}"
             );
-            std::fs::remove_file(stage.cwd().join("f")).ok();
+            std::fs::remove_file(fixture.cwd().join("f")).ok();
         }
-        assert_eq!(std::fs::read(stage.outside().join("f")).unwrap(), b"a\n");
+        assert_eq!(std::fs::read(fixture.outside().join("f")).unwrap(), b"a\n");
     }
 
     #[tokio::test]
@@ -681,9 +683,9 @@ mod tests {
             (b"old\0bin", b"new\0bin"),
         ];
         for (before, after) in fixtures {
-            let stage = TestProject::new();
-            stage.write_bytes("f", before);
-            let context = stage.context();
+            let fixture = TestProject::new();
+            fixture.write_bytes("f", before);
+            let context = fixture.context();
             call(&erase(read::ReadTool), json!({"filePath": "f"}), &context)
                 .await
                 .ok();
@@ -693,26 +695,26 @@ mod tests {
             )
             .await;
             assert!(result.is_ok(), "{before:?} {result:?}");
-            assert_eq!(stage.read("f"), *after, "{before:?}");
+            assert_eq!(fixture.read("f"), *after, "{before:?}");
         }
     }
 
     #[tokio::test]
     async fn edit_creates_files_and_preserves_modes_and_links() {
         use std::os::unix::fs::PermissionsExt;
-        let stage = TestProject::new();
-        let context = stage.context();
+        let fixture = TestProject::new();
+        let context = fixture.context();
         let (requests, output) = edit(
             &context,
             json!({"filePath": "new/dir/f", "oldString": "", "newString": "x\n"}),
         )
         .await
         .unwrap();
-        assert_eq!(stage.read("new/dir/f"), b"x\n");
+        assert_eq!(fixture.read("new/dir/f"), b"x\n");
         assert_eq!(requests[0].changes[0].old, None);
         assert_eq!(
             output.changes[0].path,
-            stage.cwd().join("new/dir/f").display().to_string()
+            fixture.cwd().join("new/dir/f").display().to_string()
         );
         let failure = edit(
             &context,
@@ -739,13 +741,13 @@ mod tests {
         .to_string();
         assert!(failure.contains("is a directory"), "{failure}");
 
-        stage.write("run.sh", "#!/bin/sh\n");
+        fixture.write("run.sh", "#!/bin/sh\n");
         std::fs::set_permissions(
-            stage.cwd().join("run.sh"),
+            fixture.cwd().join("run.sh"),
             std::fs::Permissions::from_mode(0o755),
         )
         .unwrap();
-        std::os::unix::fs::symlink("run.sh", stage.cwd().join("link")).unwrap();
+        std::os::unix::fs::symlink("run.sh", fixture.cwd().join("link")).unwrap();
         look(&context, "link").await;
         let (requests, _) = edit(
             &context,
@@ -754,14 +756,14 @@ mod tests {
         .await
         .unwrap();
         assert_eq!(requests[0].patterns, ["run.sh"]);
-        assert_eq!(stage.read("run.sh"), b"#!/bin/bash\n");
+        assert_eq!(fixture.read("run.sh"), b"#!/bin/bash\n");
         assert!(
-            std::fs::symlink_metadata(stage.cwd().join("link"))
+            std::fs::symlink_metadata(fixture.cwd().join("link"))
                 .unwrap()
                 .is_symlink()
         );
         assert_eq!(
-            std::fs::metadata(stage.cwd().join("run.sh"))
+            std::fs::metadata(fixture.cwd().join("run.sh"))
                 .unwrap()
                 .permissions()
                 .mode()
@@ -769,8 +771,8 @@ mod tests {
             0o755
         );
 
-        std::fs::write(stage.outside().join("o"), "o\n").unwrap();
-        let outside = stage.outside().join("o").display().to_string();
+        std::fs::write(fixture.outside().join("o"), "o\n").unwrap();
+        let outside = fixture.outside().join("o").display().to_string();
         look(&context, &outside).await;
         let (requests, _) = edit(
             &context,
@@ -787,9 +789,9 @@ mod tests {
 
     #[tokio::test]
     async fn edits_apply_all_or_none() {
-        let stage = TestProject::new();
-        stage.write("f", "a\nb\nc\n");
-        let context = stage.context();
+        let fixture = TestProject::new();
+        fixture.write("f", "a\nb\nc\n");
+        let context = fixture.context();
         call(&erase(read::ReadTool), json!({"filePath": "f"}), &context)
             .await
             .unwrap();
@@ -814,7 +816,7 @@ mod tests {
             failure.ends_with("\n\nNothing was changed, although 1 edit fit: all edits of a call are made, or none."),
             "{failure}"
         );
-        assert_eq!(stage.read("f"), b"a\nb\nc\n");
+        assert_eq!(fixture.read("f"), b"a\nb\nc\n");
         let edits = json!([{"oldString": "a", "newString": "A"}, {"oldString": "A\nb", "newString": "A\nB"}]);
         let (_, output) = call(
             &erase(EditTool),
@@ -823,7 +825,7 @@ mod tests {
         )
         .await
         .unwrap();
-        assert_eq!(stage.read("f"), b"A\nB\nc\n");
+        assert_eq!(fixture.read("f"), b"A\nB\nc\n");
         assert_eq!(output.text, "2 edits applied, 2 replacements in all.");
         let edits = json!([{"oldString": "A", "newString": "x"}, {"oldString": "c", "newString": "x"}, {"oldString": "x", "newString": "y", "replaceAll": true}]);
         let (_, output) = call(
@@ -845,6 +847,6 @@ mod tests {
         )
         .await
         .unwrap();
-        assert_eq!(stage.read("n"), b"two\n");
+        assert_eq!(fixture.read("n"), b"two\n");
     }
 }

@@ -208,9 +208,12 @@ mod tests {
                 "{wanted:?}: {near:?}"
             );
             if let (Some(near), Some((_, _, differs))) = (near, expected) {
-                let told = differs.is_empty()
-                    || near.differences.iter().any(|told| told.contains(differs));
-                assert!(told, "{wanted:?}: {near:?}");
+                let is_described = differs.is_empty()
+                    || near
+                        .differences
+                        .iter()
+                        .any(|is_described| is_described.contains(differs));
+                assert!(is_described, "{wanted:?}: {near:?}");
             }
         }
         assert_eq!(near("", "a"), None);

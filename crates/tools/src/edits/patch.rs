@@ -49,7 +49,7 @@ pub struct Hunk {
     pub last: bool,
     /// The numbers of empty lines without a mark at its beginning and end: they may be in the file,
     /// or only in the patch.
-    pub loose: (usize, usize),
+    pub unmarked_empty_lines: (usize, usize),
 }
 
 /// The reason why a patch cannot be parsed or applied, as a message for the model.
@@ -247,16 +247,20 @@ impl OpenHunk<'_> {
     /// lines count as added, and the others do not belong to the hunk.
     fn close(self, last: bool) -> Hunk {
         let Self { contexts, lines } = self;
-        let loose = |(mark, _): &&(LineMark, &str)| *mark == LineMark::Loose;
-        let head = lines.iter().take_while(loose).count();
-        let tail = lines[head..].iter().rev().take_while(loose).count();
+        let unmarked_empty_lines = |(mark, _): &&(LineMark, &str)| *mark == LineMark::Loose;
+        let head = lines.iter().take_while(unmarked_empty_lines).count();
+        let tail = lines[head..]
+            .iter()
+            .rev()
+            .take_while(unmarked_empty_lines)
+            .count();
         let inserts = !lines
             .iter()
             .any(|(mark, _)| matches!(mark, LineMark::Stays | LineMark::Goes));
         let mut hunk = Hunk {
             contexts,
             last,
-            loose: (head, tail),
+            unmarked_empty_lines: (head, tail),
             ..Hunk::default()
         };
         let own = if inserts {

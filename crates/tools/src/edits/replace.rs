@@ -35,7 +35,7 @@ pub struct FuzzyMatch {
     pub strategy: &'static str,
     pub differences: Vec<String>,
     /// The original text of each match, with its first line.
-    pub was: Vec<(usize, String)>,
+    pub original: Vec<(usize, String)>,
 }
 
 /// The reason why nothing was replaced, as a message for the model.
@@ -189,15 +189,15 @@ fn search(
             let texts = found
                 .iter()
                 .map(|found| file.text[found.span.clone()].to_owned());
-            let was: Vec<(usize, String)> = lines.iter().copied().zip(texts).collect();
-            let differences = was
+            let original: Vec<(usize, String)> = lines.iter().copied().zip(texts).collect();
+            let differences = original
                 .first()
-                .map(|(_, was)| differences(old, was))
+                .map(|(_, original)| differences(old, original))
                 .unwrap_or_default();
             FuzzyMatch {
                 strategy,
                 differences,
-                was,
+                original,
             }
         });
         return Ok(Replacement {

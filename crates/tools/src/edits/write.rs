@@ -41,7 +41,7 @@ impl Tool for WriteTool {
     const PERMISSION: &'static str = "edit";
     const OFFER: Availability = Availability::OtherModels;
     const ALIASES: Aliases = Aliases {
-        also: &[
+        tool_names: &[
             "create",
             "writefile",
             "createfile",
@@ -52,7 +52,7 @@ impl Tool for WriteTool {
             "strreplaceeditor",
             "strreplacebasededittool",
         ],
-        says: &[("command", "create", None)],
+        field_values: &[("command", "create", None)],
         fields: &[
             ("filePath", PATH),
             (
@@ -126,8 +126,8 @@ mod tests {
 
     #[tokio::test]
     async fn files_are_created_and_replaced() {
-        let stage = TestProject::new();
-        let context = stage.context();
+        let fixture = TestProject::new();
+        let context = fixture.context();
         let tool = erase(WriteTool);
         let (requests, output) = call(
             &tool,
@@ -136,7 +136,7 @@ mod tests {
         )
         .await
         .unwrap();
-        assert_eq!(stage.read("a/b/c.txt"), b"x\n");
+        assert_eq!(fixture.read("a/b/c.txt"), b"x\n");
         assert_eq!(output.text, "File written.");
         assert_eq!(
             (
@@ -145,7 +145,7 @@ mod tests {
             ),
             ("a/b/c.txt", None)
         );
-        stage.write("old", "\u{feff}1\r\n2\r\n");
+        fixture.write("old", "\u{feff}1\r\n2\r\n");
         let input = json!({"filePath": "old", "content": "3\n4\n"});
         let failure = call(&tool, input.clone(), &context)
             .await
@@ -157,7 +157,7 @@ mod tests {
             "{failure}"
         );
         let (_, output) = call(&tool, input, &context).await.unwrap();
-        assert_eq!(stage.read("old"), "\u{feff}3\r\n4\r\n".as_bytes());
+        assert_eq!(fixture.read("old"), "\u{feff}3\r\n4\r\n".as_bytes());
         assert_eq!(output.changes[0].old.as_deref(), Some("1\r\n2\r\n"));
         let failure = call(&tool, json!({"filePath": "a", "content": ""}), &context)
             .await

@@ -109,7 +109,7 @@ impl FileAt {
     }
 
     /// Checks that the directory still has the path by which it was found.
-    fn still(&self, real: &Path) -> Result<(), Error> {
+    fn check_unchanged(&self, real: &Path) -> Result<(), Error> {
         let now = Self::find(real).map_err(|_| Error::Moved)?;
         let then = rustix::fs::fstat(&self.dir)?;
         let now = rustix::fs::fstat(&now.dir)?;
@@ -333,7 +333,7 @@ pub(crate) fn replace(real: &Path, bytes: &[u8], meanwhile: impl FnOnce()) -> Re
             rustix::fs::fchmod(&fresh, Mode::from_raw_mode(mode))?;
         }
         meanwhile();
-        spot.still(real)?;
+        spot.check_unchanged(real)?;
         rustix::fs::renameat(&spot.dir, &name, &spot.dir, &spot.name).map_err(Error::from)
     };
     let done = fill();
@@ -474,7 +474,7 @@ fn copy(spot: &FileAt, stat: &Stat, fresh: &FileAt, to: &Path) -> Result<(), Err
         take_over(spot, stat, &copied);
         rustix::fs::fchmod(&copied, Mode::from_raw_mode(stat.st_mode & 0o7777))?;
         copied.set_modified(data.modified()?)?;
-        fresh.still(to)?;
+        fresh.check_unchanged(to)?;
         give_name((&fresh.dir, name.as_ref()), (&fresh.dir, &fresh.name)).map_err(taken)
     };
     let done = fill();

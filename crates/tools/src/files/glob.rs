@@ -67,8 +67,8 @@ impl Tool for GlobTool {
         "Finding files by name; patterns are globs.",
     ));
     const ALIASES: Aliases = Aliases {
-        also: &["findfiles", "filesearch", "globsearch", "globfiles"],
-        says: &[],
+        tool_names: &["findfiles", "filesearch", "globsearch", "globfiles"],
+        field_values: &[],
         fields: &[
             ("pattern", &["glob", "globpattern", "query", "filepattern"]),
             ("path", FOLDER),
@@ -173,7 +173,7 @@ impl Tool for GlobTool {
             )));
         }
         for (root_path, _) in &ready.roots {
-            root_path.still()?;
+            root_path.check_unchanged()?;
         }
         let filter = SearchFilter::new(&context.policy);
         let cancelled = context.cancelled.clone();
@@ -433,8 +433,8 @@ mod tests {
     use crate::erase;
     use crate::test::{TestProject, call};
 
-    fn touch(stage: &TestProject, name: &str, seconds_ago: u64) {
-        stage.write(name, "x");
+    fn touch(fixture: &TestProject, name: &str, seconds_ago: u64) {
+        fixture.write(name, "x");
         #[expect(
             clippy::disallowed_methods,
             reason = "a file's age is told in real time"
@@ -442,14 +442,14 @@ mod tests {
         let at = SystemTime::now() - Duration::from_secs(seconds_ago);
         std::fs::File::options()
             .write(true)
-            .open(stage.cwd().join(name))
+            .open(fixture.cwd().join(name))
             .unwrap()
             .set_modified(at)
             .unwrap();
     }
 
-    fn names(stage: &TestProject, text: &str) -> Vec<String> {
-        let cwd = format!("{}/", stage.cwd().display());
+    fn names(fixture: &TestProject, text: &str) -> Vec<String> {
+        let cwd = format!("{}/", fixture.cwd().display());
         text.lines()
             .take_while(|line| !line.is_empty())
             .map(|line| line.replace(&cwd, ""))
@@ -458,7 +458,7 @@ mod tests {
 
     #[tokio::test]
     async fn files_are_found_newest_first() {
-        let stage = TestProject::new();
+        let fixture = TestProject::new();
         for (name, age) in [
             ("b.rs", 10),
             ("a.rs", 10),
@@ -468,19 +468,19 @@ mod tests {
             (".git/g.rs", 1),
             ("x.log", 1),
         ] {
-            touch(&stage, name, age);
+            touch(&fixture, name, age);
         }
-        stage.write(".gitignore", "target\n*.log\n");
-        stage.write(".env", "");
-        stage.write(".env.example", "");
-        let context = stage.context();
-        let same_time = std::fs::metadata(stage.cwd().join("a.rs"))
+        fixture.write(".gitignore", "target\n*.log\n");
+        fixture.write(".env", "");
+        fixture.write(".env.example", "");
+        let context = fixture.context();
+        let same_time = std::fs::metadata(fixture.cwd().join("a.rs"))
             .unwrap()
             .modified()
             .unwrap();
         std::fs::File::options()
             .write(true)
-            .open(stage.cwd().join("b.rs"))
+            .open(fixture.cwd().join("b.rs"))
             .unwrap()
             .set_modified(same_time)
             .unwrap();
@@ -502,7 +502,7 @@ mod tests {
             let (requests, output) = call(&erase(GlobTool), json!({"pattern": pattern}), &context)
                 .await
                 .unwrap();
-            assert_eq!(names(&stage, &output.text), expected, "{pattern}");
+            assert_eq!(names(&fixture, &output.text), expected, "{pattern}");
             assert_eq!(requests.len(), 1);
         }
         let (_, output) = call(&erase(GlobTool), json!({"pattern": ".env*"}), &context)
@@ -516,12 +516,12 @@ mod tests {
             output.text
         );
         for n in 0..150 {
-            stage.write(&format!("many/{n}.txt"), "");
+            fixture.write(&format!("many/{n}.txt"), "");
         }
         let (_, output) = call(&erase(GlobTool), json!({"pattern": "many/*.txt"}), &context)
             .await
             .unwrap();
-        assert_eq!(names(&stage, &output.text).len(), 100);
+        assert_eq!(names(&fixture, &output.text).len(), 100);
         assert!(
             output.text.contains("(The 100 newest of 150 files.")
                 && output.metadata["truncated"] == true
@@ -559,21 +559,21 @@ mod tests {
 
     #[tokio::test]
     async fn pattern_that_leads_outside_needs_permission() {
-        let stage = TestProject::new();
-        stage.write("src/a.txt", "");
-        std::fs::write(stage.outside().join("o.txt"), "").unwrap();
-        let context = stage.context();
-        let out = format!("{}/*", stage.outside().display());
-        let out_name = stage
+        let fixture = TestProject::new();
+        fixture.write("src/a.txt", "");
+        std::fs::write(fixture.outside().join("o.txt"), "").unwrap();
+        let context = fixture.context();
+        let out = format!("{}/*", fixture.outside().display());
+        let out_name = fixture
             .outside()
             .file_name()
             .unwrap()
             .to_string_lossy()
             .into_owned();
-        let parent = format!("{}/*", stage.cwd().parent().unwrap().display());
-        let absolute = format!("{}/*.txt", stage.outside().display());
-        let inside = format!("{}/src/*.txt", stage.cwd().display());
-        let exact = format!("{}/o.txt", stage.outside().display());
+        let parent = format!("{}/*", fixture.cwd().parent().unwrap().display());
+        let absolute = format!("{}/*.txt", fixture.outside().display());
+        let inside = format!("{}/src/*.txt", fixture.cwd().display());
+        let exact = format!("{}/o.txt", fixture.outside().display());
         let table = [
             ("../**/*.txt".to_owned(), vec![parent.as_str()], 2),
             (format!("{{src,../{out_name}}}/*.txt"), vec![&out], 2),

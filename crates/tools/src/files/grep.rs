@@ -73,7 +73,7 @@ pub struct Input {
 pub struct Ready {
     path: ResolvedPath,
     pattern: SearchPattern,
-    wanted: GrepOptions,
+    options: GrepOptions,
     include: Option<globset::GlobSet>,
 }
 
@@ -86,7 +86,7 @@ impl Tool for GrepTool {
         "Searching in files; patterns are the expressions searched for.",
     ));
     const ALIASES: Aliases = Aliases {
-        also: &[
+        tool_names: &[
             "grepsearch",
             "rg",
             "ripgrep",
@@ -96,7 +96,7 @@ impl Tool for GrepTool {
             "searchcode",
             "textsearch",
         ],
-        says: &[
+        field_values: &[
             ("outputmode", "fileswithmatches", Some("filesOnly")),
             // The output always has the number of matches.
             ("outputmode", "count", None),
@@ -188,7 +188,7 @@ impl Tool for GrepTool {
         context: &ToolContext,
     ) -> Result<(Vec<AccessRequest>, Ready), Failure> {
         if input.pattern.is_empty() {
-            return Err(Failure::tell("pattern is empty."));
+            return Err(Failure::for_model("pattern is empty."));
         }
         let named = input.path.as_deref().unwrap_or(".");
         // Searching one file is reading it.
@@ -221,8 +221,8 @@ impl Tool for GrepTool {
             "include".into(),
             written.clone().map_or(Value::Null, Value::String),
         );
-        let wanted = GrepOptions {
-            around: input.context.map_or(0, |lines| {
+        let options = GrepOptions {
+            context_lines: input.context.map_or(0, |lines| {
                 usize::try_from(lines)
                     .unwrap_or(MAX_CONTEXT_LINES)
                     .min(MAX_CONTEXT_LINES)
@@ -230,21 +230,21 @@ impl Tool for GrepTool {
             files_only: is_on(input.files_only),
             pattern: input.pattern,
             include: written,
-            broken: pattern.multiline && !multiline,
+            spans_lines: pattern.multiline && !multiline,
         };
         Ok((
             resolved_path.requests(access, own),
             Ready {
                 path: resolved_path,
                 pattern,
-                wanted,
+                options,
                 include,
             },
         ))
     }
 
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
-        ready.path.still()?;
+        ready.path.check_unchanged()?;
         if ready.path.real.is_absent() {
             let instead = suggest_similar_paths(&context, &ready.path.real.path).await;
             return Err(Failure::ForModel(format!(
@@ -258,16 +258,16 @@ impl Tool for GrepTool {
         let Ready {
             path: resolved_path,
             pattern,
-            wanted,
+            options,
             include,
         } = ready;
         let at = resolved_path.path.clone();
         let shown = resolved_path.shown.clone();
-        let (best, left_out, wanted) = run_blocking(&context, move || {
+        let (best, left_out, options) = run_blocking(&context, move || {
             let searched = AtomicUsize::new(0);
             let best: Mutex<BestFiles> = Mutex::default();
-            let by_name = resolved_path.real.found == PathKind::File;
-            let folder = if by_name {
+            let is_named = resolved_path.real.found == PathKind::File;
+            let folder = if is_named {
                 resolved_path
                     .real
                     .path
@@ -277,47 +277,47 @@ impl Tool for GrepTool {
                 &resolved_path.real.path
             };
             let root = SearchRoot::open(folder)?;
-            let looker = || {
-                let mut searchers = FileSearchers::new(by_name, &pattern, &wanted);
+            let make_visitor = || {
+                let mut searchers = FileSearchers::new(is_named, &pattern, &options);
                 let hints = &hints;
-                let mut look = root.reader();
+                let mut reader = root.reader();
                 let best = &best;
                 let resolved_path = &resolved_path;
                 let pattern = &pattern;
                 let searched = &searched;
                 let filter = &filter;
-                let files_only = wanted.files_only;
+                let files_only = options.files_only;
                 move |path: &Path| {
-                    let rank = |look: &mut SearchReader| {
+                    let rank = |reader: &mut SearchReader| {
                         Some(Rank {
                             path: spelled(path, resolved_path),
-                            ..Rank::of(path, look)?
+                            ..Rank::of(path, reader)?
                         })
                     };
                     let full = locked(best).full();
-                    let ranked = if full { rank(&mut look) } else { None };
-                    let most = match &ranked {
+                    let ranked = if full { rank(&mut reader) } else { None };
+                    let max_matches = match &ranked {
                         _ if files_only => 0,
                         Some(rank) => locked(best).remaining_capacity(rank),
                         None => MAX_SEARCH_RESULTS,
                     };
                     // It may have become a pipe or a link since it was listed.
-                    let Some(file) = look.open(path) else {
+                    let Some(file) = reader.open(path) else {
                         return locked(best).leave(SearchGap::Unreadable, filter.name(path));
                     };
-                    let taker = MatchSink {
+                    let sink = MatchSink {
                         matcher: &pattern.matcher,
-                        most,
+                        max_matches,
                         first: files_only,
                         ..MatchSink::of(&pattern.matcher)
                     };
-                    let (hits, gap) = taker.hits(&mut searchers, file, || hints.of(path));
+                    let (hits, gap) = sink.hits(&mut searchers, file, || hints.of(path));
                     match gap {
                         Some(why) => locked(best).leave(why, filter.name(path)),
                         None => drop(searched.fetch_add(1, Ordering::Relaxed)),
                     }
                     if hits.count > 0
-                        && let Some(rank) = ranked.or_else(|| rank(&mut look))
+                        && let Some(rank) = ranked.or_else(|| rank(&mut reader))
                     {
                         locked(best).add(rank, hits);
                     }
@@ -330,8 +330,8 @@ impl Tool for GrepTool {
                 })
             };
             let mut seen = AtomicUsize::new(0);
-            let left_out = if by_name {
-                looker()(&resolved_path.real.path);
+            let left_out = if is_named {
+                make_visitor()(&resolved_path.real.path);
                 Omitted::default()
             } else {
                 let counted = |path: &Path| {
@@ -344,21 +344,21 @@ impl Tool for GrepTool {
                     &cancelled,
                     counted,
                     &filter,
-                    looker,
+                    make_visitor,
                 )
             };
             let mut best = unlocked(best);
             best.searched = searched.into_inner();
             best.ignored = best.matches == 0
-                && !by_name
+                && !is_named
                 && has_ignored_files(&resolved_path.real.path, &cancelled, fits, *seen.get_mut());
-            Ok((best, left_out, wanted))
+            Ok((best, left_out, options))
         })
         .await?
         .map_err(|e: crate::files::disk::Error| {
             Failure::ForModel(format!("{shown}: {e}. Nothing was searched."))
         })?;
-        Ok(output(&best, &left_out, &wanted, at))
+        Ok(output(&best, &left_out, &options, at))
     }
 }
 
@@ -366,24 +366,24 @@ impl Tool for GrepTool {
 fn output(
     best: &BestFiles,
     left_out: &Omitted,
-    wanted: &GrepOptions,
+    options: &GrepOptions,
     at: std::path::PathBuf,
 ) -> ToolOutput {
     let metadata = Map::from_iter([
         ("matches".to_owned(), Value::from(best.matches)),
         (
             "truncated".to_owned(),
-            Value::Bool(best.is_cut(wanted.files_only)),
+            Value::Bool(best.is_cut(options.files_only)),
         ),
     ]);
     let locations = vec![Location {
         path: at,
         line: None,
     }];
-    let touched = best.shown_files(wanted).map(TouchedPath::File).collect();
+    let touched = best.shown_files(options).map(TouchedPath::File).collect();
     let text = format!(
         "{}{}{}",
-        best.shown(wanted),
+        best.shown(options),
         best.gaps(),
         left_out.to_message()
     );
@@ -401,34 +401,38 @@ fn is_on(flag: Option<bool>) -> bool {
 
 /// The searchers of one thread, and its buffer.
 struct FileSearchers {
-    by_name: bool,
+    is_named: bool,
     builder: SearcherBuilder,
     /// Searches UTF-8, and UTF-16 with a byte order mark.
-    usual: Searcher,
+    utf8: Searcher,
     /// The beginning of the file.
     head: Vec<u8>,
 }
 
 impl FileSearchers {
-    fn new(by_name: bool, pattern: &SearchPattern, wanted: &GrepOptions) -> Self {
+    fn new(is_named: bool, pattern: &SearchPattern, options: &GrepOptions) -> Self {
         // Binary files are searched only if the call names them.
-        let binary = if by_name {
+        let binary = if is_named {
             BinaryDetection::convert(0)
         } else {
             BinaryDetection::quit(0)
         };
-        let around = if wanted.files_only { 0 } else { wanted.around };
+        let context_lines = if options.files_only {
+            0
+        } else {
+            options.context_lines
+        };
         let mut builder = SearcherBuilder::new();
         builder
             .line_number(true)
             .binary_detection(binary)
             .heap_limit(Some(MAX_LINE_BYTES))
             .multi_line(pattern.multiline)
-            .before_context(around)
-            .after_context(around);
+            .before_context(context_lines)
+            .after_context(context_lines);
         Self {
-            by_name,
-            usual: builder.build(),
+            is_named,
+            utf8: builder.build(),
             builder,
             head: Vec::new(),
         }
@@ -447,7 +451,7 @@ impl FileSearchers {
         let mut other = for_search(&self.head, hint)
             .and_then(|encoding| Encoding::new(encoding.name()).ok())
             .map(|encoding| self.builder.clone().encoding(Some(encoding)).build());
-        let searcher = other.as_mut().unwrap_or(&mut self.usual);
+        let searcher = other.as_mut().unwrap_or(&mut self.utf8);
         let matcher = sink.matcher;
         if is_whole {
             return searcher.search_reader(matcher, &self.head[..], sink);
@@ -460,7 +464,7 @@ impl FileSearchers {
 struct MatchSink<'a> {
     matcher: &'a RegexMatcher,
     /// The maximum number of matches that are collected; all are counted.
-    most: usize,
+    max_matches: usize,
     first: bool,
     hits: FileMatches,
     binary: bool,
@@ -470,7 +474,7 @@ impl<'a> MatchSink<'a> {
     fn of(matcher: &'a RegexMatcher) -> Self {
         Self {
             matcher,
-            most: MAX_SEARCH_RESULTS,
+            max_matches: MAX_SEARCH_RESULTS,
             first: false,
             hits: FileMatches::default(),
             binary: false,
@@ -487,7 +491,7 @@ impl<'a> MatchSink<'a> {
         hint: impl FnOnce() -> EncodingHint,
     ) -> (FileMatches, Option<SearchGap>) {
         let gap = match searchers.search(file, &mut self, hint) {
-            Ok(()) if !self.binary || searchers.by_name => None,
+            Ok(()) if !self.binary || searchers.is_named => None,
             Ok(()) if self.hits.count > 0 => Some(SearchGap::BinaryEnd),
             Ok(()) => Some(SearchGap::Binary),
             // The searcher's own limit; errors of the system have a kind or a number.
@@ -506,7 +510,7 @@ impl Sink for MatchSink<'_> {
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
         let hits = &mut self.hits;
         hits.count += 1;
-        if hits.collected < self.most {
+        if hits.collected < self.max_matches {
             hits.collected += 1;
             let first = found.line_number().unwrap_or(0);
             for (number, line) in (first..).zip(found.lines()) {
@@ -514,7 +518,7 @@ impl Sink for MatchSink<'_> {
                 let line = if number == first {
                     GrepLine::Match(number, line)
                 } else {
-                    GrepLine::Further(number, line)
+                    GrepLine::Continued(number, line)
                 };
                 hits.lines.push(line);
             }
@@ -522,22 +526,24 @@ impl Sink for MatchSink<'_> {
         Ok(!self.first)
     }
 
-    fn context(&mut self, _: &Searcher, around: &SinkContext<'_>) -> io::Result<bool> {
-        let belongs = match around.kind() {
+    fn context(&mut self, _: &Searcher, line: &SinkContext<'_>) -> io::Result<bool> {
+        let belongs = match line.kind() {
             SinkContextKind::After => self.hits.collected == self.hits.count,
-            SinkContextKind::Before | SinkContextKind::Other => self.hits.collected < self.most,
+            SinkContextKind::Before | SinkContextKind::Other => {
+                self.hits.collected < self.max_matches
+            }
         };
         if belongs {
-            self.hits.lines.push(GrepLine::Around(
-                around.line_number().unwrap_or(0),
-                shown(around.bytes(), self.matcher),
+            self.hits.lines.push(GrepLine::Context(
+                line.line_number().unwrap_or(0),
+                shown(line.bytes(), self.matcher),
             ));
         }
         Ok(true)
     }
 
     fn context_break(&mut self, _: &Searcher) -> io::Result<bool> {
-        if self.hits.collected < self.most && !self.hits.lines.is_empty() {
+        if self.hits.collected < self.max_matches && !self.hits.lines.is_empty() {
             self.hits.lines.push(GrepLine::Gap);
         }
         Ok(true)
@@ -584,10 +590,10 @@ mod tests {
         call(&erase(GrepTool), input, context).await.unwrap().1
     }
 
-    fn age(stage: &TestProject, name: &str, seconds: u64) {
+    fn age(fixture: &TestProject, name: &str, seconds: u64) {
         let file = File::options()
             .write(true)
-            .open(stage.cwd().join(name))
+            .open(fixture.cwd().join(name))
             .unwrap();
         let at = file.metadata().unwrap().modified().unwrap() - Duration::from_secs(seconds);
         file.set_modified(at).unwrap();
@@ -595,17 +601,17 @@ mod tests {
 
     #[tokio::test]
     async fn matching_lines_are_listed() {
-        let stage = TestProject::new();
-        stage.write("a.rs", "fn one() {}\r\nfn two() {}\n");
-        stage.write("b/c.txt", "fn three\n");
-        stage.write(".hid", "fn four\n");
-        stage.write("ignored/x.rs", "fn five\n");
-        stage.write(".gitignore", "ignored\n");
-        stage.write(".git/config", "fn six\n");
-        stage.write(".env", "fn=secret\n");
-        stage.write_bytes("bin", b"fn \0 seven\n");
-        stage.write_bytes("latin", b"fn caf\xe9\n");
-        stage.write(
+        let fixture = TestProject::new();
+        fixture.write("a.rs", "fn one() {}\r\nfn two() {}\n");
+        fixture.write("b/c.txt", "fn three\n");
+        fixture.write(".hid", "fn four\n");
+        fixture.write("ignored/x.rs", "fn five\n");
+        fixture.write(".gitignore", "ignored\n");
+        fixture.write(".git/config", "fn six\n");
+        fixture.write(".env", "fn=secret\n");
+        fixture.write_bytes("bin", b"fn \0 seven\n");
+        fixture.write_bytes("latin", b"fn caf\xe9\n");
+        fixture.write(
             "minified.js",
             format!("{}fn needle {}", "x".repeat(100_000), "y".repeat(100_000)),
         );
@@ -613,10 +619,10 @@ mod tests {
             .iter()
             .enumerate()
         {
-            age(&stage, name, 100 * n as u64);
+            age(&fixture, name, 100 * n as u64);
         }
-        let context = stage.context();
-        let cwd = stage.cwd().display().to_string();
+        let context = fixture.context();
+        let cwd = fixture.cwd().display().to_string();
         let text = grep(&context, json!({"pattern": "^fn"})).await.text;
         assert_eq!(
             text,
@@ -703,12 +709,12 @@ mod tests {
 
     #[tokio::test]
     async fn matches_of_the_newest_files_are_shown() {
-        let stage = TestProject::new();
+        let fixture = TestProject::new();
         for n in 0..40 {
-            stage.write(&format!("f{n:02}"), "hit\n".repeat(5));
-            age(&stage, &format!("f{n:02}"), 1000 - n);
+            fixture.write(&format!("f{n:02}"), "hit\n".repeat(5));
+            age(&fixture, &format!("f{n:02}"), 1000 - n);
         }
-        let context = stage.context();
+        let context = fixture.context();
         let output = grep(&context, json!({"pattern": "hit"})).await;
         assert!(output.text.starts_with(
             "Found 200 matches in 40 files; 100 are shown, those of the newest files\n"
@@ -742,12 +748,12 @@ mod tests {
 
     #[tokio::test]
     async fn options_select_the_shown_lines() {
-        let stage = TestProject::new();
-        stage.write("a", "1\n2\nhit\n4\n5\n6\n7\nhit hit\n9\n");
-        stage.write("b/c", "let x =\n    hit;\n");
-        age(&stage, "b/c", 100);
-        let context = stage.context();
-        let cwd = stage.cwd().display().to_string();
+        let fixture = TestProject::new();
+        fixture.write("a", "1\n2\nhit\n4\n5\n6\n7\nhit hit\n9\n");
+        fixture.write("b/c", "let x =\n    hit;\n");
+        age(&fixture, "b/c", 100);
+        let context = fixture.context();
+        let cwd = fixture.cwd().display().to_string();
         let a = format!("{cwd}/a");
         let table = [
             (
@@ -782,7 +788,7 @@ mod tests {
                 "{input}"
             );
         }
-        stage.write("many", "1\n2\nhit\n4\n".repeat(150));
+        fixture.write("many", "1\n2\nhit\n4\n".repeat(150));
         let text = grep(
             &context,
             json!({"pattern": "hit", "path": "many", "context": 1}),
@@ -802,24 +808,24 @@ mod tests {
         assert_eq!(
             text.matches("- ").count(),
             200,
-            "what belongs to what is not shown is not shown"
+            "context lines of matches that are not shown are left out"
         );
     }
 
     #[tokio::test]
     async fn unsearched_files_are_reported() {
-        let stage = TestProject::new();
-        stage.write("a.txt", "hit\n");
+        let fixture = TestProject::new();
+        fixture.write("a.txt", "hit\n");
         for name in ["1.bin", "2.bin", "3.bin", "4.bin"] {
-            stage.write_bytes(name, b"hit\n\0\n");
+            fixture.write_bytes(name, b"hit\n\0\n");
         }
         let binary = "4 files are binary and not searched; name one as path to search it: 1.bin, 2.bin, 3.bin and 1 more";
         // The NUL byte comes after the first buffer.
-        stage.write("late", format!("hit\n{}\0hit\n", "straw\n".repeat(20_000)));
+        fixture.write("late", format!("hit\n{}\0hit\n", "straw\n".repeat(20_000)));
         let late =
             "1 file is searched only up to a NUL byte; name it as path to search all of it: late";
-        let context = stage.context();
-        let cwd = stage.cwd().display().to_string();
+        let context = fixture.context();
+        let cwd = fixture.cwd().display().to_string();
         let table = [
             (
                 json!({"pattern": "hit", "include": "*.bin"}),
@@ -863,8 +869,8 @@ mod tests {
             .prepare(json!({"pattern": "hit", "path": "a.txt"}), &context)
             .await
             .unwrap();
-        std::fs::remove_file(stage.cwd().join("a.txt")).unwrap();
-        nix::unistd::mkfifo(&stage.cwd().join("a.txt"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        std::fs::remove_file(fixture.cwd().join("a.txt")).unwrap();
+        nix::unistd::mkfifo(&fixture.cwd().join("a.txt"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         let text = (prepared.run)(context).await.unwrap().text;
         assert_eq!(
             text,
@@ -881,8 +887,8 @@ mod tests {
         let pattern = SearchPattern::new("pattern", "hit", MatchOptions::default()).unwrap();
         let builder = SearcherBuilder::new();
         let mut searchers = FileSearchers {
-            by_name: false,
-            usual: builder.clone().heap_limit(Some(1_000)).build(),
+            is_named: false,
+            utf8: builder.clone().heap_limit(Some(1_000)).build(),
             builder,
             head: Vec::new(),
         };
@@ -899,7 +905,7 @@ mod tests {
 
     #[tokio::test]
     async fn missing_path_proposes_similar_ones() {
-        let stage = TestProject::new();
+        let fixture = TestProject::new();
         for name in [
             "src/runtime/mod.rs",
             "src/net/mod.rs",
@@ -908,10 +914,10 @@ mod tests {
             "secret/keys.rs",
             ".env",
         ] {
-            stage.write(name, "x\n");
+            fixture.write(name, "x\n");
         }
-        stage.write(".gitignore", "ignored\n");
-        let mut context = stage.context();
+        fixture.write(".gitignore", "ignored\n");
+        let mut context = fixture.context();
         let mut policy = permission::Policy::clone(&context.policy);
         policy.rules.extend([permission::Rule {
             permission: "read".into(),
@@ -959,9 +965,9 @@ mod tests {
 
     #[tokio::test]
     async fn cancelled_search_stops() {
-        let stage = TestProject::new();
-        stage.write("a", "x\n");
-        let context = stage.context();
+        let fixture = TestProject::new();
+        fixture.write("a", "x\n");
+        let context = fixture.context();
         let prepared = erase(GrepTool)
             .prepare(json!({"pattern": "x"}), &context)
             .await

@@ -125,7 +125,8 @@ impl Hidden {
     fn settle(mut self, environment: &Environment) -> Self {
         let all: BTreeSet<PathBuf> = self.rows.iter().map(|entry| entry.path.clone()).collect();
         // The directories of other sessions; the command's own is mounted over this.
-        let scratch = std::fs::canonicalize(crate::process::scratch::above(environment)).ok();
+        let scratch =
+            std::fs::canonicalize(crate::process::scratch::parent_directory(environment)).ok();
         let above = |path: &Path| path.ancestors().skip(1).any(|above| all.contains(above));
         self.shown.retain(|path| above(path) && !all.contains(path));
         self.places = all
@@ -150,7 +151,7 @@ impl Hidden {
     /// Explains, for the model, that a command may have failed because a path is hidden.
     pub fn blame(&self, printed: &str, command: &str, environment: &Environment) -> Option<String> {
         let home = environment.home.as_deref();
-        let says = |text: &str, entry: &HiddenPath| {
+        let matches_text = |text: &str, entry: &HiddenPath| {
             let below = home.and_then(|home| entry.path.strip_prefix(home).ok());
             text.contains(&*entry.path.to_string_lossy())
                 || below.is_some_and(|below| text.contains(&format!("~/{}", below.display())))
@@ -170,15 +171,17 @@ impl Hidden {
             entry.row.is_none() && words.any(|word| word == name)
         };
         let find = |is: &dyn Fn(&&HiddenPath) -> bool| self.rows.iter().find(is);
-        let missed = find(&|entry| says(printed, entry))
-            .or_else(|| find(&|entry| says(command, entry)))
+        let missed = find(&|entry| matches_text(printed, entry))
+            .or_else(|| find(&|entry| matches_text(command, entry)))
             .or_else(|| find(&denied))
-            .or_else(|| find(&|entry| row_of(entry).is_some_and(|row| row.is_missed(printed))))?;
+            .or_else(|| {
+                find(&|entry| row_of(entry).is_some_and(|row| row.is_missing_in(printed)))
+            })?;
         let shown_path = shown(&missed.path, environment);
         Some(match row_of(missed) {
             Some(row) => format!(
                 "`{shown_path}` is hidden from commands here, but {}. The user can show it to all commands: {}.",
-                who_sees(row),
+                describe_visibility(row),
                 setting_that_shows(row)
             ),
             None => format!(
@@ -193,7 +196,7 @@ fn row_of(entry: &HiddenPath) -> Option<&'static CredentialRow> {
 }
 
 /// Describes which commands see the paths of a row.
-pub fn who_sees(row: &CredentialRow) -> String {
+pub fn describe_visibility(row: &CredentialRow) -> String {
     let programs: Vec<&str> = row
         .programs
         .iter()

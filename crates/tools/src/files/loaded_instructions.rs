@@ -127,7 +127,7 @@ pub async fn add(output: &mut ToolOutput, context: &ToolContext) {
     {
         output.facts.loaded.push(path.clone());
     }
-    let mut room = context.limits.bytes / SHARE;
+    let mut available = context.limits.bytes / SHARE;
     let mut asked: HashSet<PathBuf> = HashSet::new();
     let mut left_out: HashSet<PathBuf> = HashSet::new();
     let mut taken: Vec<InstructionText> = Vec::new();
@@ -145,11 +145,11 @@ pub async fn add(output: &mut ToolOutput, context: &ToolContext) {
         };
         for entry in applying(dir, context, &is_known).await {
             let source = PathBuf::from(&entry.source);
-            if index > 0 && entry.text.len() > room {
+            if index > 0 && entry.text.len() > available {
                 left_out.insert(source);
                 continue;
             }
-            room = room.saturating_sub(entry.text.len());
+            available = available.saturating_sub(entry.text.len());
             if instructions.claim(&source) {
                 taken.push(entry);
             }
@@ -303,8 +303,8 @@ mod tests {
     use super::*;
     use crate::test::TestProject;
 
-    fn stage() -> TestProject {
-        let stage = TestProject::new();
+    fn fixture() -> TestProject {
+        let fixture = TestProject::new();
         for (path, text) in [
             ("AGENTS.md", "root"),
             ("web/AGENTS.md", "web rules"),
@@ -312,23 +312,23 @@ mod tests {
             ("api/AGENTS.md", "api rules"),
             ("web/forms/a.js", ""),
         ] {
-            stage.write(path, text);
+            fixture.write(path, text);
         }
-        stage
+        fixture
     }
 
-    fn context(stage: &TestProject, seen: &[&str]) -> ToolContext {
-        let mut context = stage.context();
-        let seen = seen.iter().map(|path| stage.cwd().join(path));
+    fn context(fixture: &TestProject, seen: &[&str]) -> ToolContext {
+        let mut context = fixture.context();
+        let seen = seen.iter().map(|path| fixture.cwd().join(path));
         context.call.instructions = std::sync::Arc::new(LoadedInstructions::new(seen));
         context
     }
 
     #[tokio::test]
     async fn results_bring_each_instruction_file_once() {
-        let stage = stage();
-        let file = |path: &str| TouchedPath::File(stage.cwd().join(path));
-        let dir = |path: &str| TouchedPath::Directory(stage.cwd().join(path));
+        let fixture = fixture();
+        let file = |path: &str| TouchedPath::File(fixture.cwd().join(path));
+        let dir = |path: &str| TouchedPath::Directory(fixture.cwd().join(path));
         // The files that the model has seen, the touched paths, the files that come.
         let table: [(&[&str], Vec<TouchedPath>, &[&str]); 8] = [
             (&[], vec![file("x.js")], &[]),
@@ -353,7 +353,7 @@ mod tests {
             (&[], vec![file("../outside/a"), dir("new/deep")], &[]),
         ];
         for (seen, touched, expected) in table {
-            let context = context(&stage, seen);
+            let context = context(&fixture, seen);
             let shown = format!("{touched:?}");
             let mut output = ToolOutput {
                 touched,
@@ -361,8 +361,10 @@ mod tests {
                 ..ToolOutput::default()
             };
             add(&mut output, &context).await;
-            let expected: Vec<PathBuf> =
-                expected.iter().map(|path| stage.cwd().join(path)).collect();
+            let expected: Vec<PathBuf> = expected
+                .iter()
+                .map(|path| fixture.cwd().join(path))
+                .collect();
             assert_eq!(output.facts.loaded, expected, "{shown}");
             let instructions = &output.instructions;
             let blocks = instructions.text.matches("Instructions from: ").count();
@@ -382,18 +384,18 @@ mod tests {
 
     #[tokio::test]
     async fn wide_search_brings_what_fits() {
-        let stage = TestProject::new();
+        let fixture = TestProject::new();
         let long = "x".repeat(1_000);
         for name in ["a", "b", "c", "d"] {
-            stage.write(&format!("{name}/AGENTS.md"), &long);
+            fixture.write(&format!("{name}/AGENTS.md"), &long);
         }
-        stage.write("e/AGENTS.md", "short");
-        let mut context = stage.context();
+        fixture.write("e/AGENTS.md", "short");
+        let mut context = fixture.context();
         context.limits.bytes = 8_200;
         let mut output = ToolOutput {
             touched: ["a", "b", "c", "d", "e"]
                 .iter()
-                .map(|name| TouchedPath::File(stage.cwd().join(name).join("f")))
+                .map(|name| TouchedPath::File(fixture.cwd().join(name).join("f")))
                 .collect(),
             ..ToolOutput::default()
         };
@@ -409,13 +411,13 @@ mod tests {
 
     #[tokio::test]
     async fn change_waits_until_instructions_are_seen() {
-        let stage = stage();
-        let path = |path: &str| stage.cwd().join(path);
+        let fixture = fixture();
+        let path = |path: &str| fixture.cwd().join(path);
         let unseen_of = async |context: &ToolContext, paths: &[&str]| {
             let paths: Vec<PathBuf> = paths.iter().map(|name| path(name)).collect();
             unseen(&paths, context).await
         };
-        let context = context(&stage, &["web/AGENTS.md"]);
+        let context = context(&fixture, &["web/AGENTS.md"]);
         for free in [&["x"][..], &["web/a"], &["web/AGENTS.md"], &["new/a"], &[]] {
             assert_eq!(unseen_of(&context, free).await, None, "{free:?}");
         }
@@ -446,16 +448,16 @@ mod tests {
 
     #[tokio::test]
     async fn file_that_the_model_wrote_is_seen() {
-        let stage = stage();
-        let context = context(&stage, &[]);
+        let fixture = fixture();
+        let context = context(&fixture, &[]);
         let change = |old: Option<&str>| transcript::Change {
-            path: stage.cwd().join("api/AGENTS.md").display().to_string(),
+            path: fixture.cwd().join("api/AGENTS.md").display().to_string(),
             old: old.map(Into::into),
             new: "mine".into(),
             deleted: false,
             part: None,
         };
-        let paths = [stage.cwd().join("api/a")];
+        let paths = [fixture.cwd().join("api/a")];
         let mut output = ToolOutput {
             changes: vec![change(Some("theirs"))],
             ..ToolOutput::default()
@@ -464,7 +466,7 @@ mod tests {
         assert!(output.facts.loaded.is_empty());
         output.changes = vec![change(None)];
         add(&mut output, &context).await;
-        assert_eq!(output.facts.loaded, [stage.cwd().join("api/AGENTS.md")]);
+        assert_eq!(output.facts.loaded, [fixture.cwd().join("api/AGENTS.md")]);
         assert_eq!(unseen(&paths, &context).await, None);
     }
 }

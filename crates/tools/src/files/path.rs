@@ -36,7 +36,7 @@ impl ResolvedPath {
     ///
     /// # Errors
     /// A message for the model if it now leads elsewhere.
-    pub fn still(&self) -> Result<(), Failure> {
+    pub fn check_unchanged(&self) -> Result<(), Failure> {
         if locate::real(&self.path).as_deref() == Some(&self.real.path) {
             return Ok(());
         }
@@ -88,30 +88,34 @@ mod tests {
     use super::*;
     use crate::test::TestProject;
 
-    fn stage() -> TestProject {
+    fn fixture() -> TestProject {
         use std::os::unix::fs::symlink;
-        let stage = TestProject::new();
-        stage.write("src/deep/f", "f");
-        stage.write("a.txt", "a");
-        stage.write(".env", "KEY=1");
-        std::fs::create_dir(stage.outside().join("d")).unwrap();
-        std::fs::write(stage.outside().join("secret"), "s").unwrap();
-        symlink(stage.outside(), stage.cwd().join("link")).unwrap();
-        symlink(stage.outside().join("secret"), stage.cwd().join("linkf")).unwrap();
-        symlink("src", stage.cwd().join("inlink")).unwrap();
-        symlink("missing", stage.cwd().join("dang_in")).unwrap();
-        symlink("loop", stage.cwd().join("loop")).unwrap();
-        symlink(".env", stage.cwd().join(".env.example")).unwrap();
-        stage
+        let fixture = TestProject::new();
+        fixture.write("src/deep/f", "f");
+        fixture.write("a.txt", "a");
+        fixture.write(".env", "KEY=1");
+        std::fs::create_dir(fixture.outside().join("d")).unwrap();
+        std::fs::write(fixture.outside().join("secret"), "s").unwrap();
+        symlink(fixture.outside(), fixture.cwd().join("link")).unwrap();
+        symlink(
+            fixture.outside().join("secret"),
+            fixture.cwd().join("linkf"),
+        )
+        .unwrap();
+        symlink("src", fixture.cwd().join("inlink")).unwrap();
+        symlink("missing", fixture.cwd().join("dang_in")).unwrap();
+        symlink("loop", fixture.cwd().join("loop")).unwrap();
+        symlink(".env", fixture.cwd().join(".env.example")).unwrap();
+        fixture
     }
 
     #[test]
     fn paths_resolve_to_their_targets() {
-        let stage = stage();
-        let context = stage.context();
-        let out = |name: &str| stage.outside().join(name).display().to_string();
-        let encoded = format!("file://{}/%2e%2e/x", stage.cwd().display());
-        let twice = format!("file://{}/%252e%252e", stage.cwd().display());
+        let fixture = fixture();
+        let context = fixture.context();
+        let out = |name: &str| fixture.outside().join(name).display().to_string();
+        let encoded = format!("file://{}/%2e%2e/x", fixture.cwd().display());
+        let twice = format!("file://{}/%252e%252e", fixture.cwd().display());
         // The written path, its target (relative ones are inside), the kind of the target.
         let table: &[(&str, &str, PathKind)] = &[
             ("src/../a.txt", "a.txt", PathKind::File),
@@ -134,7 +138,7 @@ mod tests {
             ("link/d/..", &out(""), PathKind::Directory),
             (
                 &encoded,
-                &stage
+                &fixture
                     .cwd()
                     .parent()
                     .unwrap()
@@ -147,7 +151,7 @@ mod tests {
         ];
         for (written, real, found) in table {
             let resolved = resolve(&context, written, Access::Edit).unwrap();
-            assert_eq!(resolved.real.path, stage.cwd().join(real), "{written}");
+            assert_eq!(resolved.real.path, fixture.cwd().join(real), "{written}");
             let absent = *found == PathKind::Missing && resolved.real.is_absent();
             assert!(resolved.real.found == *found || absent, "{written}");
             let inside = !real.starts_with('/');
@@ -158,7 +162,7 @@ mod tests {
         let home = resolve(&context, "~/x", Access::Read).unwrap();
         assert_eq!(
             home.real.path,
-            std::fs::canonicalize(stage.home()).unwrap().join("x")
+            std::fs::canonicalize(fixture.home()).unwrap().join("x")
         );
         let request = resolve(&context, "link/secret", Access::Read)
             .unwrap()
@@ -167,7 +171,7 @@ mod tests {
             .unwrap();
         assert_eq!(
             request.patterns,
-            [format!("{}/*", stage.outside().display())]
+            [format!("{}/*", fixture.outside().display())]
         );
         let request = resolve(&context, "link/d", Access::Read)
             .unwrap()
@@ -176,15 +180,15 @@ mod tests {
             .unwrap();
         assert_eq!(
             request.patterns,
-            [format!("{}/d/*", stage.outside().display())]
+            [format!("{}/d/*", fixture.outside().display())]
         );
     }
 
     #[test]
     fn unusable_paths_are_refused() {
-        let stage = stage();
-        let context = stage.context();
-        let sock = std::os::unix::net::UnixListener::bind(stage.cwd().join("sock")).unwrap();
+        let fixture = fixture();
+        let context = fixture.context();
+        let sock = std::os::unix::net::UnixListener::bind(fixture.cwd().join("sock")).unwrap();
         let table = [
             ("", "empty"),
             ("a\0b", "NUL"),

@@ -20,7 +20,7 @@ const MAX_OUTPUT_BYTES: u64 = 16 << 20;
 
 /// Returns the text of a PDF for the model, or the reason why there is none. Returns `None` for
 /// other files, and without `pdftotext`.
-pub async fn words(file: &File, context: &ToolContext) -> Option<String> {
+pub async fn text_or_reason(file: &File, context: &ToolContext) -> Option<String> {
     if file.mime != "application/pdf" || file.is_rejected {
         return None;
     }
@@ -34,8 +34,8 @@ pub async fn words(file: &File, context: &ToolContext) -> Option<String> {
             .unwrap_or("The PDF"),
     );
     let bytes = STANDARD.decode(data.trim_ascii()).ok()?;
-    let confinement = context.confinement.reading().quietly();
-    let lock = confinement.lock(context).await.ok()?;
+    let sandbox_choice = context.sandbox_choice.reading().without_notices();
+    let lock = sandbox_choice.lock(context).await.ok()?;
     let mut env = context
         .project
         .settings
@@ -45,7 +45,7 @@ pub async fn words(file: &File, context: &ToolContext) -> Option<String> {
     // It needs nothing of the project, so it does not run there.
     let program =
         Program::new(program, "/", env).args(["-q", "-layout", "-enc", "UTF-8", "-", "-"]);
-    let program = confinement.enter(&lock, context, program).ok()?;
+    let program = sandbox_choice.enter(&lock, context, program).ok()?;
     let ran = tokio::select! {
         ran = program.answer(&bytes, MAX_OUTPUT_BYTES, CONVERSION_TIMEOUT) => ran,
         () = context.cancelled.cancelled() => return None,
@@ -111,21 +111,26 @@ mod tests {
             ),
         ];
         for (script, wanted) in table {
-            let stage = TestProject::new();
-            let mut context = stage.context();
-            let path = stage.cwd().join(PROGRAM);
-            stage.write(PROGRAM, format!("#!/bin/sh\n{script}\n"));
+            let fixture = TestProject::new();
+            let mut context = fixture.context();
+            let path = fixture.cwd().join(PROGRAM);
+            fixture.write(PROGRAM, format!("#!/bin/sh\n{script}\n"));
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-            let dirs = format!("{}:/usr/bin:/bin", stage.cwd().display());
+            let dirs = format!("{}:/usr/bin:/bin", fixture.cwd().display());
             context.project.environment = context.project.environment.with("PATH", &dirs);
             assert_eq!(
-                words(&file("application/pdf"), &context).await.as_deref(),
+                text_or_reason(&file("application/pdf"), &context)
+                    .await
+                    .as_deref(),
                 Some(wanted)
             );
-            assert_eq!(words(&file("image/png"), &context).await, None);
-            let nothing = stage.cwd().join("no-programs").display().to_string();
+            assert_eq!(text_or_reason(&file("image/png"), &context).await, None);
+            let nothing = fixture.cwd().join("no-programs").display().to_string();
             context.project.environment = context.project.environment.with("PATH", &nothing);
-            assert_eq!(words(&file("application/pdf"), &context).await, None);
+            assert_eq!(
+                text_or_reason(&file("application/pdf"), &context).await,
+                None
+            );
         }
     }
 }

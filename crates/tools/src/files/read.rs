@@ -93,7 +93,7 @@ impl Tool for ReadTool {
         "Reading a file or directory; patterns are paths relative to the project.",
     ));
     const ALIASES: Aliases = Aliases {
-        also: &[
+        tool_names: &[
             "view",
             "readfile",
             "viewfile",
@@ -112,7 +112,7 @@ impl Tool for ReadTool {
             "dir",
         ],
         // The entries that `list` leaves out elsewhere are shown.
-        says: &[("command", "view", None), ("ignore", "*", None)],
+        field_values: &[("command", "view", None), ("ignore", "*", None)],
         fields: &[
             ("filePath", PATH),
             ("filePath", DIRECTORY),
@@ -198,7 +198,7 @@ impl Tool for ReadTool {
             path: resolved_path,
             part,
         } = ready;
-        resolved_path.still()?;
+        resolved_path.check_unchanged()?;
         if resolved_path.real.found == PathKind::Directory {
             return directory(&resolved_path, part);
         }
@@ -287,7 +287,7 @@ async fn large_file(
             )));
         }
     };
-    if window.sample.contains(&0) || mostly_control(&window.sample) {
+    if window.sample.contains(&0) || has_mostly_control_chars(&window.sample) {
         return Err(Failure::ForModel(format!(
             "Cannot read binary file: {}",
             resolved_path.shown
@@ -673,7 +673,7 @@ fn decode(
             ),
         })
     })?;
-    if mostly_control(decoded.text.as_bytes()) {
+    if has_mostly_control_chars(decoded.text.as_bytes()) {
         return Err(Failure::ForModel(format!(
             "Cannot read binary file: {}",
             resolved_path.shown
@@ -683,7 +683,7 @@ fn decode(
 }
 
 /// Returns whether a text begins with so many control characters that it is none.
-pub(crate) fn mostly_control(bytes: &[u8]) -> bool {
+pub(crate) fn has_mostly_control_chars(bytes: &[u8]) -> bool {
     let sample = &bytes[..bytes.len().min(4096)];
     let control = sample
         .iter()
@@ -720,14 +720,14 @@ mod tests {
 
     #[tokio::test]
     async fn large_file_is_read_by_lines() {
-        let stage = TestProject::new();
+        let fixture = TestProject::new();
         let lines = |range: std::ops::Range<usize>| {
             range.map(|n| format!("line {n:>20}\n")).collect::<String>()
         };
         let most = usize::try_from(disk::MAX_FILE_BYTES).unwrap();
         let total = most / lines(1..2).len() + 1_000;
-        stage.write("log", lines(1..total + 1));
-        let context = stage.context();
+        fixture.write("log", lines(1..total + 1));
+        let context = fixture.context();
         let last = format!(
             "{total}: line {total:>20}\n\n(Showing lines {}-{total} of {total}.",
             total - 1
@@ -760,18 +760,18 @@ mod tests {
 
     #[tokio::test]
     async fn files_are_numbered_and_paged() {
-        let stage = TestProject::new();
-        stage.write("f", "a\r\nb\nc\n");
-        stage.write("empty", "");
-        stage.write("long", format!("{}\nend\n", "é".repeat(2_001)));
-        stage.write(
+        let fixture = TestProject::new();
+        fixture.write("f", "a\r\nb\nc\n");
+        fixture.write("empty", "");
+        fixture.write("long", format!("{}\nend\n", "é".repeat(2_001)));
+        fixture.write(
             "big",
             (0..9_000)
                 .map(|n| format!("line {n}\n"))
                 .collect::<String>(),
         );
-        let context = stage.context();
-        let path = stage.cwd().join("f").display().to_string();
+        let context = fixture.context();
+        let path = fixture.cwd().join("f").display().to_string();
         let text = read(&context, json!({"filePath": path}))
             .await
             .unwrap()
@@ -839,22 +839,22 @@ mod tests {
 
     #[tokio::test]
     async fn binary_files_images_and_directories_are_handled() {
-        let stage = TestProject::new();
-        stage.write_bytes("p.txt", b"\x89PNG\r\n\x1a\nrest");
-        stage.write_bytes("d.pdf", b"%PDF-1.7\n%\xe2\xe3");
-        stage.write_bytes("bin", b"\x7fELF\0\0");
-        stage.write_bytes("a.wav", b"RIFF\x24\0\0\0WAVEfmt ");
-        stage.write_bytes("latin", b"caf\xe9 cr\xe8me\n");
-        stage.write_bytes("wide", b"\xff\xfea\0\n\0");
-        stage.write("sub/x", "");
-        stage.write("Readme.md", "");
-        let context = stage.context();
+        let fixture = TestProject::new();
+        fixture.write_bytes("p.txt", b"\x89PNG\r\n\x1a\nrest");
+        fixture.write_bytes("d.pdf", b"%PDF-1.7\n%\xe2\xe3");
+        fixture.write_bytes("bin", b"\x7fELF\0\0");
+        fixture.write_bytes("a.wav", b"RIFF\x24\0\0\0WAVEfmt ");
+        fixture.write_bytes("latin", b"caf\xe9 cr\xe8me\n");
+        fixture.write_bytes("wide", b"\xff\xfea\0\n\0");
+        fixture.write("sub/x", "");
+        fixture.write("Readme.md", "");
+        let context = fixture.context();
         let output = read(&context, json!({"filePath": "p.txt"})).await.unwrap();
         assert_eq!(
             (output.text.as_str(), output.attachments[0].mime.as_str()),
             ("Image (image/png, 12 bytes)", "image/png")
         );
-        stage.write("empty.PNG", "");
+        fixture.write("empty.PNG", "");
         let output = read(&context, json!({"filePath": "empty.PNG"}))
             .await
             .unwrap();
@@ -862,19 +862,19 @@ mod tests {
             (output.text.as_str(), output.attachments[0].data.as_deref()),
             ("Image (image/png, 0 bytes)", Some(""))
         );
-        std::fs::remove_file(stage.cwd().join("empty.PNG")).unwrap();
+        std::fs::remove_file(fixture.cwd().join("empty.PNG")).unwrap();
         for (bytes, mime) in [
             (b"\0\0\x01\0\x01\0\x10\x10".as_slice(), "image/x-icon"),
             (b"\0\0\0\x18ftypheic\0\0\0\0", "image/heic"),
             (b"\0\0\0\x1cftypavif\0\0\0\0", "image/avif"),
         ] {
-            stage.write_bytes("picture", bytes);
+            fixture.write_bytes("picture", bytes);
             let output = read(&context, json!({"filePath": "picture"}))
                 .await
                 .unwrap();
             assert_eq!(output.attachments[0].mime, mime);
         }
-        std::fs::remove_file(stage.cwd().join("picture")).unwrap();
+        std::fs::remove_file(fixture.cwd().join("picture")).unwrap();
         let output = read(&context, json!({"filePath": "a.wav"})).await.unwrap();
         assert_eq!(
             (output.text.as_str(), output.attachments[0].mime.as_str()),
@@ -922,10 +922,10 @@ mod tests {
 
     #[tokio::test]
     async fn unsaved_text_is_read() {
-        let stage = TestProject::new();
-        stage.write("f", "saved\n");
-        let (context, editor) = stage.with_editor(EditorReply::Saves);
-        editor.type_into(&stage.cwd().join("f"), "unsaved\n");
+        let fixture = TestProject::new();
+        fixture.write("f", "saved\n");
+        let (context, editor) = fixture.with_editor(EditorReply::Saves);
+        editor.type_into(&fixture.cwd().join("f"), "unsaved\n");
         assert!(
             read(&context, json!({"filePath": "f"}))
                 .await
@@ -934,7 +934,7 @@ mod tests {
                 .contains("1: unsaved\n")
         );
         // An empty answer may mean that there is no such buffer.
-        editor.type_into(&stage.cwd().join("f"), "");
+        editor.type_into(&fixture.cwd().join("f"), "");
         assert!(
             read(&context, json!({"filePath": "f"}))
                 .await
@@ -951,8 +951,8 @@ mod tests {
 
     #[test]
     fn title_shows_the_requested_lines() {
-        let stage = TestProject::new();
-        let context = stage.context();
+        let fixture = TestProject::new();
+        let context = fixture.context();
         let table = [
             (json!({"filePath": "src/lib.rs"}), "Read src/lib.rs", None),
             (

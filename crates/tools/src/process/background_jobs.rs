@@ -88,7 +88,7 @@ pub struct EndedJob {
     /// The facts with which its call was shown as completed.
     pub facts: CallFacts,
     /// Whether the model knows of the end already, by a result.
-    pub heard: bool,
+    pub is_known_to_model: bool,
 }
 
 #[derive(Debug)]
@@ -137,7 +137,7 @@ struct JobProgress {
     halt: Option<(&'static str, Duration)>,
     end: Option<(String, ProgramExit)>,
     notes: Vec<String>,
-    heard: bool,
+    is_known_to_model: bool,
     settled: bool,
     /// The facts with which the call that started it was shown as completed; `None` before.
     announced: Option<CallFacts>,
@@ -229,7 +229,7 @@ impl Jobs {
         call: &CallId,
     ) -> (String, Option<PathBuf>) {
         let id = format!("bash_{}", self.next.fetch_add(1, Ordering::Relaxed) + 1);
-        running.printed.file_all();
+        running.printed.move_to_file();
         let path = running.printed.path();
         let DetachedCommand {
             child,
@@ -252,7 +252,7 @@ impl Jobs {
             halt: None,
             end: None,
             notes: Vec::new(),
-            heard: false,
+            is_known_to_model: false,
             settled: false,
             announced: None,
             shown: false,
@@ -360,7 +360,7 @@ impl Jobs {
     /// Records that the model knows by a result how a job ended.
     pub(crate) fn mark_reported(&self, id: &str) {
         if let Ok(job) = self.find(id) {
-            job.state().heard = true;
+            job.state().is_known_to_model = true;
         }
     }
 
@@ -384,7 +384,7 @@ impl Jobs {
 
     /// Returns whether the history may contain an end that the model does not know of. Returns true
     /// only once.
-    pub fn untold(&self) -> bool {
+    pub fn take_unknown_end(&self) -> bool {
         self.untold.swap(false, Ordering::Relaxed)
     }
 
@@ -409,7 +409,7 @@ impl Jobs {
                     tail,
                     coloured: state.tail.coloured(),
                     facts: state.announced.clone().unwrap_or_default(),
-                    heard: state.heard,
+                    is_known_to_model: state.is_known_to_model,
                 })
             })
             .collect()
@@ -495,7 +495,7 @@ impl RunningJob {
         }
         state.fresh.clear();
         state.seen = state.printed.live();
-        state.heard |= state.end.is_some();
+        state.is_known_to_model |= state.end.is_some();
         JobOutput {
             text: String::from_utf8_lossy(&news).into_owned(),
             came: true,

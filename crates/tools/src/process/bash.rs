@@ -24,7 +24,9 @@ use running::{BackgroundedAt, CommandEnd, CommandOptions, OutputKeeping, Running
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use shell_line::{MAX_ARGUMENT_BYTES, filter_of, line_of, notebook, starts_others, staying};
+use shell_line::{
+    MAX_ARGUMENT_BYTES, filter_of, line_of, notebook, starts_others, with_waiting_shell,
+};
 use terminal::needs_terminal;
 
 use crate::aliases::Aliases;
@@ -81,7 +83,7 @@ pub struct Ready {
     path: ResolvedPath,
     /// The path of bash; never a file of the project.
     bash: Option<PathBuf>,
-    confinement: SandboxChoice,
+    sandbox_choice: SandboxChoice,
     lock: CommandSandbox,
     touched: Vec<TouchedPath>,
 }
@@ -95,7 +97,7 @@ impl Tool for BashTool {
         "Running commands; patterns are command lines, judged one command at a time.",
     ));
     const ALIASES: Aliases = Aliases {
-        also: &[
+        tool_names: &[
             "shell",
             "sh",
             "run",
@@ -112,7 +114,7 @@ impl Tool for BashTool {
             "command",
             "cmd",
         ],
-        says: &[],
+        field_values: &[],
         fields: &[
             (
                 "command",
@@ -170,10 +172,10 @@ impl Tool for BashTool {
         context: &ToolContext,
     ) -> Result<(Vec<AccessRequest>, Ready), Failure> {
         if input.command.trim().is_empty() {
-            return Err(Failure::tell("command is empty."));
+            return Err(Failure::for_model("command is empty."));
         }
         if input.command.contains('\0') {
-            return Err(Failure::tell(
+            return Err(Failure::for_model(
                 "command contains a NUL character, which no argument can contain.",
             ));
         }
@@ -185,7 +187,7 @@ impl Tool for BashTool {
         }
         let timeout = input.timeout.or(input.timeout_ms);
         if timeout == Some(0) {
-            return Err(Failure::tell(
+            return Err(Failure::for_model(
                 "timeout is 0. Send the limit in milliseconds.",
             ));
         }
@@ -209,15 +211,15 @@ impl Tool for BashTool {
         if let Some(reason) = needs_terminal(&line.analysis) {
             return Err(Failure::ForModel(reason));
         }
-        let confinement = if line.is_harmless() {
-            context.confinement.proven()
+        let sandbox_choice = if line.is_harmless() {
+            context.sandbox_choice.proven()
         } else {
-            context.confinement.clone()
+            context.sandbox_choice.clone()
         };
-        let mut lock = confinement.lock_unannounced(context).await?;
-        let capabilities = confinement.capabilities(&mut lock, &line, context);
+        let mut lock = sandbox_choice.lock_unannounced(context).await?;
+        let capabilities = sandbox_choice.capabilities(&mut lock, &line, context);
         let plan = plan_command(line.analysis, &context.policy, capabilities);
-        confinement.announce(&lock, plan.asks(), context).await;
+        sandbox_choice.announce(&lock, plan.asks(), context).await;
         if plan.is_isolated {
             lock = lock.isolated();
         }
@@ -246,7 +248,7 @@ impl Tool for BashTool {
                 keep,
                 path: resolved_path,
                 bash,
-                confinement,
+                sandbox_choice,
                 lock,
                 touched,
             },
@@ -254,7 +256,7 @@ impl Tool for BashTool {
     }
 
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
-        ready.path.still()?;
+        ready.path.check_unchanged()?;
         if ready.background {
             // Other jobs may have been started while the user was asked.
             context
@@ -338,7 +340,7 @@ impl Tool for BashTool {
                 .session
                 .jobs
                 .add(running, &command, &context.call.id);
-            let words = end.stays(&id);
+            let words = end.describe_background(&id);
             let apart = if shown.text.is_empty() { "" } else { "\n" };
             live.take(format!("{apart}{words}\n").as_bytes());
             result_notes.coloured = live.tail().coloured();
@@ -352,7 +354,7 @@ impl Tool for BashTool {
         live.over(exit.clone(), &context).await;
         let shown = printed.shown_output();
         if exit.as_ref().is_none_or(|exit| exit.code != Some(0)) {
-            let missed = lock.misses(&shown.text, &command, &context.project.environment);
+            let missed = lock.hidden_path_hint(&shown.text, &command, &context.project.environment);
             result_notes
                 .notes
                 .extend(missed.or_else(|| lock.blame(&shown.text)));
@@ -388,7 +390,7 @@ fn start(
         command,
         path: resolved_path,
         bash,
-        confinement,
+        sandbox_choice,
         lock,
         ..
     } = ready;
@@ -397,7 +399,7 @@ fn start(
         .settings
         .variables
         .for_model_program(&context.project.environment);
-    if !context.confinement.trusted {
+    if !context.sandbox_choice.trusted {
         env.extend(GIT_UNTRUSTED.map(|(name, value)| (name.into(), value.into())));
     }
     env.extend(
@@ -407,7 +409,7 @@ fn start(
             .iter()
             .map(|(name, value)| (name.into(), value.into())),
     );
-    if confinement.reads_only() {
+    if sandbox_choice.reads_only() {
         // In a read-only sandbox, fetched objects could not be stored.
         env.insert("GIT_NO_LAZY_FETCH".into(), "1".into());
     }
@@ -420,7 +422,7 @@ fn start(
     };
     let line = note
         .as_deref()
-        .and_then(|note| staying(command, note))
+        .and_then(|note| with_waiting_shell(command, note))
         .unwrap_or_else(|| command.clone());
     let (shell, args) = match bash {
         Some(bash) => (bash.clone(), &["--noprofile", "--norc", "-c"][..]),
@@ -435,11 +437,11 @@ fn start(
                 word.replace("{cwd}", &resolved_path.real.path.to_string_lossy())
                     .into()
             };
-            program.behind(own(before), words.iter().map(own).collect())
+            program.started_by(own(before), words.iter().map(own).collect())
         }
         None => program,
     };
-    let program = confinement.enter(lock, context, program.env("PWD", &resolved_path.path))?;
+    let program = sandbox_choice.enter(lock, context, program.env("PWD", &resolved_path.path))?;
     // After the sandbox has created the paths that it protects, and before the command runs.
     let watch = ControlFiles::look(&context.project.worktree);
     let mut child = program.start(StdioMode::Merged, work).map_err(|e| {
@@ -479,7 +481,7 @@ fn permission_context(resolved_path: &ResolvedPath, context: &ToolContext) -> Pe
             &context.project.environment,
             context.session.id.as_str(),
         )),
-        trusted: context.confinement.trusted,
+        trusted: context.sandbox_choice.trusted,
         cwd: resolved_path.real.path.clone(),
         ..context.policy.context.clone()
     }
@@ -653,9 +655,9 @@ mod tests {
 
     #[tokio::test]
     async fn commands_run_with_output_and_exit_code() {
-        let stage = TestProject::new();
-        stage.write("sub/f", "");
-        let context = stage.context();
+        let fixture = TestProject::new();
+        fixture.write("sub/f", "");
+        let context = fixture.context();
         let table = [
             (
                 json!({"command": "echo a; echo b >&2; echo c"}),
@@ -733,7 +735,7 @@ mod tests {
             let failure = bash(&context, input.clone()).await.unwrap_err().to_string();
             assert!(failure.contains(why), "{input}: {failure}");
         }
-        let outside = stage.outside().display().to_string();
+        let outside = fixture.outside().display().to_string();
         let (requests, _) = call(
             &erase(BashTool),
             json!({"command": "pwd", "workdir": outside}),
@@ -747,11 +749,11 @@ mod tests {
 
     #[tokio::test]
     async fn output_is_streamed_to_the_editor() {
-        let stage = TestProject::new();
-        let (context, mut up) = stage.listened();
+        let fixture = TestProject::new();
+        let (context, mut up) = fixture.listened();
         // The command continues only after its first output was received.
         let script = "echo first; while [ ! -e go ]; do sleep 0.01; done; echo second; exit 4";
-        let cwd = stage.cwd().to_path_buf();
+        let cwd = fixture.cwd().to_path_buf();
         let listener = base::task::spawn(async move {
             let Some(TurnMessage::Event(Event::Call(update))) = up.recv().await else {
                 panic!()
@@ -771,8 +773,8 @@ mod tests {
 
     #[tokio::test]
     async fn command_is_terminated_at_its_timeout() {
-        let stage = TestProject::new();
-        let context = stage.context();
+        let fixture = TestProject::new();
+        let context = fixture.context();
         let began = Instant::now();
         let input =
             json!({"command": "trap '' TERM; echo so far; sleep 70 & sleep 71", "timeout": 1});
@@ -793,8 +795,8 @@ mod tests {
 
     #[tokio::test]
     async fn cancel_ends_all_processes_at_once() {
-        let stage = TestProject::new();
-        let (context, mut up) = stage.listened();
+        let fixture = TestProject::new();
+        let (context, mut up) = fixture.listened();
         let command = "trap '' TERM; setsid sh -c \"trap '' TERM; echo \\$\\$ > pid; echo ready; sleep 72\" & wait";
         let prepared = erase(BashTool)
             .prepare(json!({"command": command}), &context)
@@ -815,7 +817,7 @@ mod tests {
             "{:?}",
             began.elapsed()
         );
-        let pid = String::from_utf8(stage.read("pid")).unwrap();
+        let pid = String::from_utf8(fixture.read("pid")).unwrap();
         // Gone, or a zombie until init reaps it.
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()))
             .unwrap_or_else(|_| ") Z".into());
@@ -824,8 +826,8 @@ mod tests {
 
     #[tokio::test]
     async fn grandchild_with_open_pipe_does_not_delay_the_result() {
-        let stage = TestProject::new();
-        let context = stage.context();
+        let fixture = TestProject::new();
+        let context = fixture.context();
         let began = Instant::now();
         let output = bash(&context, json!({"command": "sleep 20 & echo done"}))
             .await
@@ -865,7 +867,7 @@ mod tests {
     /// Processes that are left behind in any way can continue to print, and their end is noticed.
     #[tokio::test]
     async fn processes_left_behind_become_a_background_job() {
-        let stage = TestProject::new();
+        let fixture = TestProject::new();
         let late = "while [ ! -e go ]; do sleep 0.01; done; echo late; echo later >&2; exit 5";
         let table = [
             (
@@ -901,8 +903,8 @@ mod tests {
             ),
         ];
         for (n, (command, how, printed)) in (1..).zip(table) {
-            let context = stage.context();
-            std::fs::remove_file(stage.cwd().join("go")).ok();
+            let context = fixture.context();
+            std::fs::remove_file(fixture.cwd().join("go")).ok();
             let output = bash(&context, json!({"command": command})).await.unwrap();
             assert!(
                 output.text.contains("now\n")
@@ -916,7 +918,7 @@ mod tests {
                 "{command}"
             );
             assert_eq!(output.facts.job.unwrap().id, "bash_1");
-            stage.write("go", "");
+            fixture.write("go", "");
             let reading = context
                 .session
                 .jobs
@@ -935,7 +937,7 @@ mod tests {
             );
         }
         // A command that has ended by then is not in the background.
-        let context = stage.context();
+        let context = fixture.context();
         let output = bash(&context, json!({"command": "(echo a; exit 4) & echo b"}))
             .await
             .unwrap();
@@ -951,8 +953,8 @@ mod tests {
 
     #[tokio::test]
     async fn read_only_commands_are_concurrent() {
-        let stage = TestProject::new();
-        let context = stage.context();
+        let fixture = TestProject::new();
+        let context = fixture.context();
         let table = [
             (json!({"command": "cat a; ls -la | head"}), true),
             (
@@ -977,7 +979,7 @@ mod tests {
 
     #[tokio::test]
     async fn flood_of_output_is_bounded() {
-        let stage = TestProject::new();
+        let fixture = TestProject::new();
         let table = [
             (
                 "head -c 20000000 /dev/zero | tr '\\0' 'é'; echo END",
@@ -988,7 +990,7 @@ mod tests {
             ("seq 3000", 13_893, "3000"),
         ];
         for (command, bytes, last) in table {
-            let (context, up) = stage.listened();
+            let (context, up) = fixture.listened();
             let listener = base::task::spawn(received_stream(up));
             let began = Instant::now();
             let output = bash(&context, json!({"command": command})).await.unwrap();

@@ -53,8 +53,8 @@ impl Tool for BashOutputTool {
     const CONCURRENT: bool = true;
     const PERMISSION: &'static str = "bash";
     const ALIASES: Aliases = Aliases {
-        also: &["getoutput", "shelloutput", "readoutput", "taskoutput"],
-        says: &[],
+        tool_names: &["getoutput", "shelloutput", "readoutput", "taskoutput"],
+        field_values: &[],
         fields: &[("bash_id", JOB)],
     };
     type Input = Input;

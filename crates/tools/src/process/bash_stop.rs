@@ -25,8 +25,8 @@ impl Tool for BashStopTool {
     const CONCURRENT: bool = false;
     const PERMISSION: &'static str = "bash";
     const ALIASES: Aliases = Aliases {
-        also: &["killshell", "killbash", "kill", "taskstop"],
-        says: &[],
+        tool_names: &["killshell", "killbash", "kill", "taskstop"],
+        field_values: &[],
         fields: &[("bash_id", JOB)],
     };
     type Input = Input;

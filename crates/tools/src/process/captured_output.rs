@@ -122,7 +122,7 @@ impl CapturedOutput {
     }
 
     /// Creates the file, so that it holds the whole output from now on, however short it is.
-    pub(crate) fn file_all(&mut self) {
+    pub(crate) fn move_to_file(&mut self) {
         if self.file.is_some() || self.trouble.is_some() {
             return;
         }
@@ -173,7 +173,7 @@ impl CapturedOutput {
 
     /// Moves the output to a file after it has become too long; memory then holds both ends.
     fn spill(&mut self) {
-        self.file_all();
+        self.move_to_file();
         let all = std::mem::take(&mut self.head);
         let first = all.len().min(self.limits.bytes / 5);
         self.head = all[..first].to_vec();
@@ -182,8 +182,9 @@ impl CapturedOutput {
 
     /// Writes to the page cache, in pieces of at most 64 KiB, which is not worth a thread.
     fn file_away(&mut self, bytes: &[u8]) {
-        let room = usize::try_from(MAX_FILE_BYTES.saturating_sub(self.filed)).unwrap_or(usize::MAX);
-        let bytes = &bytes[..bytes.len().min(room)];
+        let available =
+            usize::try_from(MAX_FILE_BYTES.saturating_sub(self.filed)).unwrap_or(usize::MAX);
+        let bytes = &bytes[..bytes.len().min(available)];
         let wanted = self.filed + u64::try_from(bytes.len()).unwrap_or_default();
         if self.file.is_some() && wanted > self.granted {
             if !ensure_space(&self.environment, SPACE_CHECK_BYTES) {
@@ -334,8 +335,8 @@ mod tests {
     #[test]
     fn stored_outputs_are_bounded_in_sum() {
         use crate::truncate::{ALL_KEPT, folder};
-        let stage = crate::test::TestProject::new();
-        let environment = stage.context().project.environment;
+        let fixture = crate::test::TestProject::new();
+        let environment = fixture.context().project.environment;
         let old = folder(&environment.dirs).join("old");
         base::environment::private_dir(old.parent().unwrap()).unwrap();
         let sparse = |path: &std::path::Path, size: u64| {

@@ -382,19 +382,19 @@ mod tests {
     #[test]
     fn changed_control_files_are_detected() {
         for (what, before, act, told) in TABLE {
-            let stage = TestProject::new();
-            fs::create_dir_all(stage.cwd().join(".git")).unwrap();
+            let fixture = TestProject::new();
+            fs::create_dir_all(fixture.cwd().join(".git")).unwrap();
             for path in *before {
                 match path.split_once(':') {
                     Some((link, to)) => {
-                        std::os::unix::fs::symlink(to, stage.cwd().join(link)).unwrap()
+                        std::os::unix::fs::symlink(to, fixture.cwd().join(link)).unwrap()
                     }
-                    None => stage.write(path, "before"),
+                    None => fixture.write(path, "before"),
                 }
             }
-            let tree = Worktree::find(&stage.cwd(), &[], None);
+            let tree = Worktree::find(&fixture.cwd(), &[], None);
             let watch = ControlFiles::look(&tree);
-            act(&stage.cwd());
+            act(&fixture.cwd());
             let mut changes = watch.changes(&tree);
             changes.sort();
             assert_eq!(changes, *told, "{what}");
@@ -404,10 +404,10 @@ mod tests {
     /// A pipe in place of a file does not block, and a large file is not read.
     #[test]
     fn unreadable_control_files_are_detected() {
-        let stage = TestProject::new();
-        stage.write(".git/HEAD", "x");
-        let tree = Worktree::find(&stage.cwd(), &[], None);
-        let path = stage.cwd().join("AGENTS.md");
+        let fixture = TestProject::new();
+        fixture.write(".git/HEAD", "x");
+        let tree = Worktree::find(&fixture.cwd(), &[], None);
+        let path = fixture.cwd().join("AGENTS.md");
         let large = fs::File::create(&path).unwrap();
         large.set_len(ControlFiles::MAX_BYTES * 4).unwrap();
         let watch = ControlFiles::look(&tree);
@@ -421,9 +421,9 @@ mod tests {
 
     #[test]
     fn protectable_paths_are_created() {
-        let stage = TestProject::new();
-        stage.write(".git/HEAD", "x");
-        let tree = Worktree::find(&stage.cwd(), &[], None);
+        let fixture = TestProject::new();
+        fixture.write(".git/HEAD", "x");
+        let tree = Worktree::find(&fixture.cwd(), &[], None);
         prepare(&tree);
         prepare(&tree);
         let mut found: Vec<String> = control_files(&tree)

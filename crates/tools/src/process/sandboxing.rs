@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use crate::files::hidden::Hidden;
 use crate::process::control_files;
 use crate::process::scratch;
-use crate::process::writable_paths::{lift, opened};
+use crate::process::writable_paths::{opened, without_named};
 use crate::{Failure, ToolContext};
 use base::environment::Environment;
 use base::reported;
@@ -143,7 +143,7 @@ impl SandboxChoice {
     /// Suppresses notices, for a command outside the model's calls. The user is notified with the
     /// first call.
     #[must_use]
-    pub fn quietly(&self) -> Self {
+    pub fn without_notices(&self) -> Self {
         Self {
             is_notified: Arc::new([AtomicBool::new(true), AtomicBool::new(true)]),
             ..self.clone()
@@ -179,7 +179,7 @@ impl SandboxChoice {
             return SandboxGuarantee::None;
         }
         let network = self.wish.network.unwrap_or(!self.reads_only());
-        self.guarantee_of(&*self.sandbox.held(self.level).await, network)
+        self.guarantee_of(&*self.sandbox.guarantees_of(self.level).await, network)
     }
 
     fn guarantee_of(&self, held: &ProvenSandbox, network: bool) -> SandboxGuarantee {
@@ -196,24 +196,25 @@ impl SandboxChoice {
         }
         let network = self.wish.network.unwrap_or(!self.reads_only());
         self.sandbox
-            .held(self.level)
+            .guarantees_of(self.level)
             .await
             .describe_restrictions(network)
     }
 
     /// Returns whether a sandbox restricts the agent's writes, protects control files, and blocks
     /// the network if that is wanted. The first call of a process makes the trial run.
-    pub async fn holds(&self) -> bool {
-        self.wish.mode != SandboxMode::Off && self.sandbox.held(self.level).await.is_whole()
+    pub async fn is_protective(&self) -> bool {
+        self.wish.mode != SandboxMode::Off
+            && self.sandbox.guarantees_of(self.level).await.is_complete()
     }
 
     /// Returns whether the same is known from an earlier trial run.
-    pub fn is_known_to_hold(&self) -> bool {
+    pub fn is_known_protective(&self) -> bool {
         self.wish.mode != SandboxMode::Off
             && self
                 .sandbox
                 .known(self.level)
-                .is_some_and(ProvenSandbox::is_whole)
+                .is_some_and(ProvenSandbox::is_complete)
     }
 
     /// Returns whether every write of the agent's commands in the project is reported beforehand,
@@ -222,8 +223,8 @@ impl SandboxChoice {
         if self.wish.mode == SandboxMode::Off {
             return false;
         }
-        let held = self.sandbox.held(self.level).await;
-        held.reported || self.reads_only() && held.mechanism.is_some()
+        let held = self.sandbox.guarantees_of(self.level).await;
+        held.reports_writes || self.reads_only() && held.mechanism.is_some()
     }
 
     /// Returns whether writes may be reported, as far as is known; does not wait for a trial run.
@@ -231,7 +232,7 @@ impl SandboxChoice {
     pub fn may_report(&self, settings: &Settings) -> bool {
         let tried = self.sandbox.known(Level::WorkspaceWrite);
         settings.sandbox.mode != SandboxMode::Off
-            && tried.map_or(cfg!(target_os = "linux"), |held| held.reported)
+            && tried.map_or(cfg!(target_os = "linux"), |held| held.reports_writes)
     }
 
     fn describe(&self) -> String {
@@ -251,7 +252,7 @@ impl SandboxChoice {
         } else {
             "they have no network"
         };
-        let writes = writes(self.level, known.map(|held| held.control));
+        let writes = writes(self.level, known.map(|held| held.protects_control_files));
         format!(
             "Commands run in {sandbox}: they can write {writes}; {network}. $TMPDIR belongs to this session."
         )
@@ -278,15 +279,17 @@ impl SandboxChoice {
         let network = self.wish.network.unwrap_or(level == Level::WorkspaceWrite);
         let held = match self.wish.mode {
             SandboxMode::Off => Arc::new(ProvenSandbox::none(level, vec![])),
-            SandboxMode::Auto | SandboxMode::Required if self.proven => self.sandbox.light().await,
-            SandboxMode::Auto | SandboxMode::Required => self.sandbox.held(level).await,
+            SandboxMode::Auto | SandboxMode::Required if self.proven => {
+                self.sandbox.read_only_guarantees().await
+            }
+            SandboxMode::Auto | SandboxMode::Required => self.sandbox.guarantees_of(level).await,
         };
         let words = match self.wish.mode {
             SandboxMode::Off => None,
             SandboxMode::Auto | SandboxMode::Required => Some(held.describe_restrictions(network)),
         };
         let none = held.mechanism.is_none();
-        if self.wish.mode == SandboxMode::Required && !held.keeps(network) {
+        if self.wish.mode == SandboxMode::Required && !held.is_effective(network) {
             return Err(Failure::ForModel(format!(
                 "The settings require a sandbox for commands, and this system has none that meets them ({}). No command is run. Tell the user, who can install bubblewrap, use a kernel with Landlock (Linux 6.2 or later), or set \"sandbox\" to \"auto\". `adjutant doctor` has details.",
                 held.reasons()
@@ -299,7 +302,7 @@ impl SandboxChoice {
         // A sandbox does not contain commands that run behind another program, for instance in a
         // container.
         let is_contained = context.session.exec.is_empty();
-        let can_isolate = is_contained && held.is_whole();
+        let can_isolate = is_contained && held.is_complete();
         let guarantee = if is_contained {
             self.guarantee_of(&held, network)
         } else {
@@ -514,7 +517,7 @@ impl SandboxChoice {
                 protected: vec![],
                 hidden: vec![],
                 shown: vec![],
-                foreign: false,
+                has_foreign_files: false,
             };
             return lock.sandbox.wrap(&lock.held, &nothing, None, program);
         }
@@ -543,7 +546,7 @@ impl SandboxChoice {
                         data.join("index.db"),
                     ]
                 });
-                if lock.held.control {
+                if lock.held.protects_control_files {
                     control_files::prepare(&context.project.worktree);
                 }
                 let protected = control_files::control_files(&context.project.worktree)
@@ -562,7 +565,7 @@ impl SandboxChoice {
                     .unwrap_or_default()
                 {
                     writable.extend(named.path_to_open(&writable, &protected));
-                    protected = lift(protected, &named);
+                    protected = without_named(protected, &named);
                 }
                 // Nothing makes adjutant's own files writable.
                 protected.extend(existing(keys));
@@ -585,7 +588,7 @@ impl SandboxChoice {
             protected,
             hidden,
             shown,
-            foreign,
+            has_foreign_files: foreign,
         };
         // As root, tar changes the owners of extracted files, which the sandbox forbids.
         let program = if root && !foreign {
@@ -648,7 +651,12 @@ impl CommandSandbox {
     }
 
     /// Names, for the model, the hidden paths that a failed command may have missed.
-    pub fn misses(&self, output: &str, command: &str, environment: &Environment) -> Option<String> {
+    pub fn hidden_path_hint(
+        &self,
+        output: &str,
+        command: &str,
+        environment: &Environment,
+    ) -> Option<String> {
         if !self.hides() {
             return None;
         }
@@ -686,7 +694,7 @@ impl CommandSandbox {
             };
             &format!(
                 "can write {}{network}",
-                writes(self.held.level, Some(self.held.control))
+                writes(self.held.level, Some(self.held.protects_control_files))
             )
         } else {
             return None;

@@ -20,12 +20,12 @@ const MAX_SYSTEM: usize = 40;
 pub fn directory(environment: &Environment, session: &str) -> PathBuf {
     let mut name = DefaultHasher::new();
     (&environment.dirs.data, session, std::process::id()).hash(&mut name);
-    above(environment).join(format!("{:016x}", name.finish()))
+    parent_directory(environment).join(format!("{:016x}", name.finish()))
 }
 
 /// Returns the parent of the directories of all of this user's sessions. If another user has taken
 /// its name, the parent is among the user's own data.
-pub fn above(environment: &Environment) -> PathBuf {
+pub fn parent_directory(environment: &Environment) -> PathBuf {
     let system = environment.tmp();
     let system = if system.as_os_str().len() <= MAX_SYSTEM {
         system
@@ -80,7 +80,7 @@ pub fn remove(directory: &Path) {
 
 /// Removes old directories of killed processes.
 pub fn clean(environment: &Environment, old: impl Fn(&Path) -> bool) {
-    for above in [above(environment), among_data(environment)] {
+    for above in [parent_directory(environment), among_data(environment)] {
         let entries = std::fs::read_dir(above).into_iter().flatten().flatten();
         for path in entries.map(|entry| entry.path()).filter(|path| old(path)) {
             // Files that cannot be removed are tried again the next time.
@@ -138,11 +138,11 @@ mod tests {
         let tmp = tempfile::tempdir().unwrap();
         let home = tempfile::tempdir().unwrap();
         let environment = environment(tmp.path(), home.path());
-        let taken = above(&environment);
+        let taken = parent_directory(&environment);
         let elsewhere = tmp.path().join("elsewhere");
         std::fs::create_dir(&elsewhere).unwrap();
         symlink(&elsewhere, &taken).unwrap();
-        assert!(above(&environment).starts_with(&environment.dirs.data));
+        assert!(parent_directory(&environment).starts_with(&environment.dirs.data));
         make(&taken.join("x")).unwrap_err();
         assert!(!elsewhere.join("x").exists());
     }

@@ -132,7 +132,7 @@ impl NamedWrite {
 /// Returns the paths that stay protected if a path is to be written: all others, including its
 /// siblings in a protected directory. The parent of a protected path does not name it: `cp a .`
 /// opens nothing.
-pub(crate) fn lift(protected: Vec<PathBuf>, named: &NamedWrite) -> Vec<PathBuf> {
+pub(crate) fn without_named(protected: Vec<PathBuf>, named: &NamedWrite) -> Vec<PathBuf> {
     let mut kept = Vec::new();
     for protected_path in protected {
         let below = match named.path.strip_prefix(&protected_path) {
@@ -179,7 +179,8 @@ mod tests {
             is_known: true,
         };
         let lifted = |name: &str| {
-            let mut kept = lift(vec![path(".git/hooks"), path(".git/config")], &named(name));
+            let mut kept =
+                without_named(vec![path(".git/hooks"), path(".git/config")], &named(name));
             kept.sort();
             kept.iter()
                 .map(|kept| kept.strip_prefix(&dir).unwrap().display().to_string())
@@ -211,7 +212,7 @@ mod tests {
             is_known: false,
         };
         let closed = vec![path(".git/hooks")];
-        assert_eq!(lift(closed.clone(), &beside), closed);
+        assert_eq!(without_named(closed.clone(), &beside), closed);
         assert_eq!(
             beside.path_to_open(std::slice::from_ref(&dir), &closed),
             Some(path(".git/hooks/new"))

@@ -48,7 +48,7 @@ fn each(schema: &Value, root: &Value) -> Result<(), String> {
         .flat_map(Map::values)
         .chain(listed.flatten())
         .chain(single);
-    all.try_for_each(|one| each(one, root))
+    all.try_for_each(|schema| each(schema, root))
 }
 
 #[test]

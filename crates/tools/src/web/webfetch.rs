@@ -105,8 +105,8 @@ impl Tool for WebfetchTool {
         "Fetching a page; patterns are hosts or URLs.",
     ));
     const ALIASES: Aliases = Aliases {
-        also: &["fetch", "fetchurl", "browse", "openurl", "readurl"],
-        says: &[],
+        tool_names: &["fetch", "fetchurl", "browse", "openurl", "readurl"],
+        field_values: &[],
         fields: &[("url", &["uri", "link", "address"])],
     };
     type Input = Input;
@@ -497,23 +497,23 @@ mod tests {
         }
     }
 
-    fn context(stage: &TestProject) -> ToolContext {
+    fn context(fixture: &TestProject) -> ToolContext {
         let settings = Settings {
             webfetch: config::settings::WebfetchSettings {
                 private: vec!["127.0.0.1".into()],
             },
             ..Settings::default()
         };
-        with_settings(stage.context(), settings)
+        with_settings(fixture.context(), settings)
     }
 
     async fn fetch(url: &str, timeout: u32) -> String {
-        let stage = TestProject::new();
+        let fixture = TestProject::new();
         let tool = erase(WebfetchTool::default());
         match call(
             &tool,
             json!({ "url": url, "timeout": timeout }),
-            &context(&stage),
+            &context(&fixture),
         )
         .await
         {
@@ -571,14 +571,14 @@ mod tests {
 
     #[tokio::test]
     async fn access_request_names_the_fetched_address() {
-        let stage = TestProject::new();
+        let fixture = TestProject::new();
         let settings = Settings {
             webfetch: config::settings::WebfetchSettings {
                 private: vec!["127.0.0.1".into()],
             },
             ..Settings::default()
         };
-        let context = with_settings(stage.context(), settings);
+        let context = with_settings(fixture.context(), settings);
         let tool = erase(WebfetchTool::default());
         let request = async |url: &str| {
             tool.prepare(json!({ "url": url }), &context)

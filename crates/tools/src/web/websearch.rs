@@ -184,8 +184,8 @@ impl Tool for WebsearchTool {
         "Searching the web; patterns are queries.",
     ));
     const ALIASES: Aliases = Aliases {
-        also: &["searchweb", "googlesearch", "internetsearch"],
-        says: &[],
+        tool_names: &["searchweb", "googlesearch", "internetsearch"],
+        field_values: &[],
         fields: &[
             ("query", &["q", "search", "searchterm", "searchquery"]),
             ("numResults", &["count", "maxresults", "limit"]),
@@ -218,12 +218,12 @@ impl Tool for WebsearchTool {
             .iter()
             .any(|secret| secret.len() >= 8 && query.contains(secret.as_str()))
         {
-            return Err(Failure::tell(
+            return Err(Failure::for_model(
                 "The query contains one of the user's keys, so it was not sent.",
             ));
         }
         let Some(by) = chosen(environment) else {
-            return Err(Failure::tell(
+            return Err(Failure::for_model(
                 "No search engine is available: the one that the user chose has no key.",
             ));
         };
@@ -592,8 +592,8 @@ mod tests {
             }
             lines
         });
-        let stage = TestProject::new();
-        let mut context = stage.context();
+        let fixture = TestProject::new();
+        let mut context = fixture.context();
         context.project.environment = context
             .project
             .environment

@@ -15,7 +15,7 @@ use futures::StreamExt as _;
 use futures::channel::mpsc::{UnboundedReceiver, unbounded};
 use futures::executor::block_on;
 
-use crate::Place;
+use crate::TemporaryProject;
 
 /// The state of an editor: the updates, and its answers to questions.
 struct Editor {
@@ -30,7 +30,7 @@ impl Editor {
     }
 }
 
-fn with<F>(binary: &Path, fixture: &Place, talk: impl FnOnce(ConnectionTo<Agent>, Editor) -> F) -> Result<()>
+fn with<F>(binary: &Path, fixture: &TemporaryProject, talk: impl FnOnce(ConnectionTo<Agent>, Editor) -> F) -> Result<()>
 where
     F: Future<Output = Result<()>> + Send,
 {
@@ -40,8 +40,8 @@ where
     let client = Client
         .v1()
         .on_receive_notification(
-            async move |told: SessionNotification, _| {
-                sender.unbounded_send(told.update).ok();
+            async move |notification: SessionNotification, _| {
+                sender.unbounded_send(notification.update).ok();
                 Ok(())
             },
             on_receive_notification!(),
@@ -73,7 +73,7 @@ fn statuses(updates: &[SessionUpdate], status: ToolCallStatus) -> usize {
     updates.iter().filter(is).count()
 }
 
-pub fn talks(binary: &Path, fixture: &Place) -> Result<()> {
+pub fn talks(binary: &Path, fixture: &TemporaryProject) -> Result<()> {
     let project = fixture.project();
     with(binary, fixture, async move |agent, mut editor| {
         let opened = agent.send_request(NewSessionRequest::new(&project)).block_task().await?;
@@ -101,7 +101,7 @@ pub fn talks(binary: &Path, fixture: &Place) -> Result<()> {
     })
 }
 
-pub fn loads(binary: &Path, fixture: &Place) -> Result<()> {
+pub fn loads(binary: &Path, fixture: &TemporaryProject) -> Result<()> {
     let project = fixture.project();
     let kept = Mutex::new(None);
     with(binary, fixture, async |agent, _| {

@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use agent_client_protocol::{AcpAgent, AcpAgentConfig, Result};
 
 /// An empty home and an empty project; gone when it goes.
-pub struct Place {
+pub struct TemporaryProject {
     root: PathBuf,
 }
 
-impl Place {
+impl TemporaryProject {
     fn new(name: &str) -> Self {
         let root = std::env::temp_dir().join(format!("adjutant-rust-{name}-{}", std::process::id()));
         std::fs::create_dir_all(root.join("project")).unwrap();
@@ -38,7 +38,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TemporaryProject {
     fn drop(&mut self) {
         std::fs::remove_dir_all(&self.root).ok();
     }
@@ -46,7 +46,7 @@ impl Drop for Place {
 
 fn main() {
     let binary = PathBuf::from(std::env::args_os().nth(1).expect("the path of adjutant"));
-    let checks: [(&str, fn(&Path, &Place) -> Result<()>); 4] = [
+    let checks: [(&str, fn(&Path, &TemporaryProject) -> Result<()>); 4] = [
         ("version 1: a turn that asks, a refusal, a cancel", first::talks),
         ("version 1: a session loaded by another process", first::loads),
         ("version 2: a turn that asks, a refusal, a cancel", second::talks),
@@ -54,7 +54,7 @@ fn main() {
     ];
     let mut failed = 0;
     for (name, check) in checks {
-        let fixture = Place::new(if name.starts_with("version 1") { "first" } else { "second" });
+        let fixture = TemporaryProject::new(if name.starts_with("version 1") { "first" } else { "second" });
         match check(&binary, &fixture) {
             Ok(()) => println!("ok    {name}"),
             Err(e) => {

@@ -16,7 +16,7 @@ use futures::StreamExt as _;
 use futures::channel::mpsc::{UnboundedReceiver, unbounded};
 use futures::executor::block_on;
 
-use crate::Place;
+use crate::TemporaryProject;
 
 /// The state of an editor: the updates, and its answers to questions.
 struct Editor {
@@ -39,7 +39,7 @@ impl Editor {
     }
 }
 
-fn with<F>(binary: &Path, fixture: &Place, talk: impl FnOnce(ConnectionTo<Agent>, Editor) -> F) -> Result<()>
+fn with<F>(binary: &Path, fixture: &TemporaryProject, talk: impl FnOnce(ConnectionTo<Agent>, Editor) -> F) -> Result<()>
 where
     F: Future<Output = Result<()>> + Send,
 {
@@ -49,8 +49,8 @@ where
     let client = Client
         .v2()
         .on_receive_notification(
-            async move |told: UpdateSessionNotification, _| {
-                sender.unbounded_send(told.update).ok();
+            async move |notification: UpdateSessionNotification, _| {
+                sender.unbounded_send(notification.update).ok();
                 Ok(())
             },
             on_receive_notification!(),
@@ -83,7 +83,7 @@ fn statuses(updates: &[SessionUpdate], status: &ToolCallStatus) -> usize {
     updates.iter().filter(is).count()
 }
 
-pub fn talks(binary: &Path, fixture: &Place) -> Result<()> {
+pub fn talks(binary: &Path, fixture: &TemporaryProject) -> Result<()> {
     let project = fixture.project();
     with(binary, fixture, async move |agent, mut editor| {
         let opened = agent.send_request(NewSessionRequest::new(&project)).block_task().await?;
@@ -115,7 +115,7 @@ pub fn talks(binary: &Path, fixture: &Place) -> Result<()> {
     })
 }
 
-pub fn resumes(binary: &Path, fixture: &Place) -> Result<()> {
+pub fn resumes(binary: &Path, fixture: &TemporaryProject) -> Result<()> {
     let project = fixture.project();
     let kept = Mutex::new(None);
     with(binary, fixture, async |agent, mut editor| {

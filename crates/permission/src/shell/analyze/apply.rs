@@ -60,7 +60,7 @@ impl Analyzer<'_> {
                     self.apply_to_shell(effect, unit, &mut inner);
                     // A program that cannot enter a directory ends; the shell itself (`cd`)
                     // continues in the current directory.
-                    inner.otherwise = None;
+                    inner.on_failure = None;
                 }
                 effect => self.apply(effect, args, unit, &mut inner),
             }
@@ -213,11 +213,11 @@ impl Analyzer<'_> {
         match effect {
             ShellEffect::Enter(arg) => self.disk.chdir(Some(&arg), unit, state),
             ShellEffect::Home => self.disk.chdir(None, unit, state),
-            ShellEffect::UnknownDirectory => state.lose_directory(),
+            ShellEffect::UnknownDirectory => state.forget_directory(),
             ShellEffect::Physical => state.physical = true,
             ShellEffect::Assign(name, value) => {
                 self.expanding(&Script::default(), state, |words| {
-                    words.given_to(&name, &value)
+                    words.assign_variable(&name, &value)
                 });
                 state.set(&name, value);
             }
@@ -253,20 +253,24 @@ impl Analyzer<'_> {
         state: &mut ShellState,
     ) {
         match effect {
-            RunEffect::Run(words, perhaps) => self.run_nested(&words, unit, perhaps, state),
+            RunEffect::Run(words, is_conditional) => {
+                self.run_nested(&words, unit, is_conditional, state)
+            }
             RunEffect::RunOn(words, picked) => {
                 let from = self.units.len();
                 self.run_nested(&words, unit, false, state);
                 self.changed_picked(from, &picked, state);
             }
-            RunEffect::Text(text, perhaps) => self.text(&text, unit, perhaps, true, state),
+            RunEffect::Text(text, is_conditional) => {
+                self.text(&text, unit, is_conditional, true, state)
+            }
             RunEffect::Here(text) => {
                 let before = state.directories();
                 self.text(&text, unit, false, false, state);
                 state.settle();
                 // It may run any number of times.
                 if state.directories() != before {
-                    state.lose_directory();
+                    state.forget_directory();
                 }
             }
             RunEffect::Later(text) => self.set_trap(&text, args, unit, state),

@@ -19,7 +19,10 @@ impl Analyzer<'_> {
     pub(super) fn list(&mut self, script: &Script, list: &List, state: &mut ShellState) {
         let mut rest = list.as_slice();
         while !rest.is_empty() && !self.is_full() {
-            let more = rest[1..].iter().take_while(|item| item.perhaps).count();
+            let more = rest[1..]
+                .iter()
+                .take_while(|item| item.is_conditional)
+                .count();
             let (chain, behind) = rest.split_at(1 + more);
             rest = behind;
             state.settle();
@@ -155,7 +158,7 @@ fn ends_the_shell(script: &Script, command: &ShellCommand, state: &ShellState) -
                 && !state.is_function("exit")
         }
         ShellCommandKind::Group(list) => list.last().is_some_and(|item| {
-            !item.perhaps
+            !item.is_conditional
                 && !item.background
                 && item.commands.len() == 1
                 && ends_the_shell(script, &item.commands[0], state)

@@ -108,7 +108,7 @@ impl Analyzer<'_> {
         let args = words.map(|words| self.expand(script, words, state));
         apply_loop_effects(body, state);
         let members = self.members(args.as_deref(), state);
-        self.expanding(script, state, |words| words.given_to(name, &members));
+        self.expanding(script, state, |words| words.assign_variable(name, &members));
         state.set(name, members);
         self.expanding(script, state, |words| words.assigns_danger(name));
         self.list(script, body, state);

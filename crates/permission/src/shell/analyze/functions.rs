@@ -68,7 +68,7 @@ impl Analyzer<'_> {
         self.apply_body_effects(&function, inner, state);
         if function.moves.get() && !self.traps.is_empty() {
             // A trap may call it.
-            state.lose_directory_for_good();
+            state.forget_directory_for_good();
         }
     }
 
@@ -92,8 +92,8 @@ impl Analyzer<'_> {
         if inner.cwd != state.cwd {
             function.moves.set(true);
         }
-        if inner.adrift {
-            state.lose_directory_for_good();
+        if inner.has_directory_trap {
+            state.forget_directory_for_good();
         }
         if let Some(reason) = inner.changed {
             state.set_changed(&reason);
@@ -132,7 +132,7 @@ impl Analyzer<'_> {
             }
         }
         if bodies.iter().any(|function| function.moves.get()) {
-            state.lose_directory();
+            state.forget_directory();
         }
     }
 

@@ -9,7 +9,7 @@ use crate::shell::disk::{NotKnown, ShownFiles};
 use crate::shell::expand::{Arg, ShellState};
 use crate::shell::names::among;
 use crate::shell::unit::CommandUnit;
-use crate::wildcard::{generous, matches_folded};
+use crate::wildcard::{glob_to_wildcard, matches_folded};
 use base::worktree::normal;
 
 /// Options that count or name differences instead of showing them.
@@ -508,7 +508,7 @@ fn is_meant(path: &str, specs: &[&Arg], from: &Path, top: &Path, only_here: bool
                     .strip_prefix(dir)
                     .is_some_and(|rest| rest.starts_with('/'))
         };
-        let fits = is_below(&spelled) || matches_folded(&generous(&spelled), path);
+        let fits = is_below(&spelled) || matches_folded(&glob_to_wildcard(&spelled), path);
         if left_out {
             if is_below(&spelled) {
                 return false;

@@ -156,7 +156,7 @@ impl Analyzer<'_> {
         }
         // A function of that name takes precedence.
         if state.is_function(name) && among("cd pushd popd", name) {
-            state.lose_directory();
+            state.forget_directory();
         }
     }
 

@@ -111,7 +111,7 @@ impl Analyzer<'_> {
             None => Value::Foreign,
         };
         if assign.array.is_none() {
-            self.expanding(script, state, |words| words.given_to(name, &given));
+            self.expanding(script, state, |words| words.assign_variable(name, &given));
         }
         if alone {
             let certain = assign.array.is_none() && !assign.append && assign.subscript.is_empty();

@@ -67,8 +67,8 @@ impl Analyzer<'_> {
         if let Some(reason) = inner.changed {
             state.set_changed(&reason);
         }
-        if inner.cwd != state.cwd || inner.adrift {
-            state.lose_directory_for_good();
+        if inner.cwd != state.cwd || inner.has_directory_trap {
+            state.forget_directory_for_good();
         }
     }
 
@@ -101,7 +101,7 @@ impl Analyzer<'_> {
 
 impl Trap {
     fn update(&mut self, state: &ShellState) {
-        let failed = state.otherwise.iter().map(|failed| &failed.cwd);
+        let failed = state.on_failure.iter().map(|failed| &failed.cwd);
         for cwd in std::iter::once(&state.cwd).chain(failed) {
             let cwd = merge_paths(&self.state.cwd, cwd);
             if cwd != self.state.cwd {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use crate::wildcard::{self, generous};
+use crate::wildcard::{self, glob_to_wildcard};
 
 /// The maximum number of files that a pattern may match.
 const MAX_MATCHES: usize = 512;
@@ -14,12 +14,12 @@ const MAX_COMPARED: usize = 4_096;
 const MAX_ENTRIES: usize = 16_384;
 
 /// The matches of patterns; `None` if they cannot be determined.
-type Named = HashMap<String, Option<Rc<[String]>>>;
+type GlobMatches = HashMap<String, Option<Rc<[String]>>>;
 
 /// The matches of the patterns of one line, by directory.
 #[derive(Debug)]
 pub(super) struct Globs {
-    known: HashMap<PathBuf, Named>,
+    known: HashMap<PathBuf, GlobMatches>,
     /// The number of directory entries that may still be read.
     pub(super) entries: usize,
 }
@@ -66,7 +66,7 @@ fn glob(pattern: &str, cwd: &Path, budget: &mut usize) -> Option<Vec<String>> {
         let mut next = vec![];
         let slash = if at == 0 { "" } else { "/" };
         let plain = !part.contains(['*', '?', '[']);
-        let fitting = generous(part);
+        let fitting = glob_to_wildcard(part);
         let dotted = part.starts_with('.');
         for (dir, shown, _) in &found {
             if plain {

@@ -264,7 +264,7 @@ impl Disk<'_> {
                 let mut requests = located.requests(Access::List);
                 requests
                     .iter_mut()
-                    .for_each(|request| request.perhaps = from.len() > 1);
+                    .for_each(|request| request.is_conditional = from.len() > 1);
                 self.add(unit, requests);
                 self.add_directory_requests(&located, unit);
                 continue;
@@ -286,7 +286,7 @@ impl Disk<'_> {
             // An existing file is used if the shell is in that directory.
             requests
                 .iter_mut()
-                .for_each(|request| request.perhaps = from.len() > 1 && located.is_absent());
+                .for_each(|request| request.is_conditional = from.len() > 1 && located.is_absent());
             self.add(unit, requests);
         }
         // The shell may be in several directories, and the path leads into the project from none of
@@ -294,7 +294,7 @@ impl Disk<'_> {
         if from.len() > 1 && !inside {
             unit.touches[before..]
                 .iter_mut()
-                .for_each(|request| request.perhaps = false);
+                .for_each(|request| request.is_conditional = false);
         }
     }
 
@@ -417,8 +417,8 @@ impl Disk<'_> {
 
     pub(super) fn add(&self, unit: &mut CommandUnit, requests: Vec<AccessRequest>) {
         for request in requests {
-            let is_known = |one: &AccessRequest| {
-                one.permission == request.permission && one.patterns == request.patterns
+            let is_known = |known: &AccessRequest| {
+                known.permission == request.permission && known.patterns == request.patterns
             };
             if unit.touches.len() >= MAX_PATHS {
                 unit.set_minimum(Action::Ask, "it uses more paths than are examined");

@@ -11,12 +11,12 @@ pub(crate) struct Arg {
     pub(super) values: Rc<Values>,
     /// No part of it was computed by a variable, pattern or substitution.
     pub(crate) literal: bool,
-    pub(super) spread: Spread,
+    pub(super) spread: WordCount,
 }
 
 /// The number of words that it becomes. A pattern always becomes as many as there are files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Spread {
+pub(super) enum WordCount {
     One,
     /// Any number of words, each with one of the values.
     Names,
@@ -42,7 +42,7 @@ impl Arg {
             raw: text.as_str().into(),
             values: Rc::new(Values::Exact(text)),
             literal: true,
-            spread: Spread::One,
+            spread: WordCount::One,
         }
     }
 
@@ -55,11 +55,11 @@ impl Arg {
                 raw: text.into(),
                 values,
                 literal: false,
-                spread: Spread::One,
+                spread: WordCount::One,
             }
         } else {
             Self {
-                spread: Spread::One,
+                spread: WordCount::One,
                 ..Self::unknown(text)
             }
         }
@@ -72,26 +72,26 @@ impl Arg {
             raw: "…".into(),
             values,
             literal: false,
-            spread: Spread::One,
+            spread: WordCount::One,
         }
     }
 
     /// Returns the word as any number of such words.
     pub(crate) fn repeated(self) -> Self {
         Self {
-            spread: self.spread.max(Spread::Names),
+            spread: self.spread.max(WordCount::Names),
             ..self
         }
     }
 
     /// Returns whether it becomes any number of unknown words.
-    pub(crate) fn is_words(&self) -> bool {
-        self.spread == Spread::Words
+    pub(crate) fn is_any_number_of_words(&self) -> bool {
+        self.spread == WordCount::Words
     }
 
     /// Returns whether it may become several words or none.
     pub(crate) fn is_several(&self) -> bool {
-        self.spread != Spread::One || self.pattern().is_some()
+        self.spread != WordCount::One || self.pattern().is_some()
     }
 
     pub(crate) fn is_unknown(&self) -> bool {
@@ -105,7 +105,7 @@ impl Arg {
             raw: raw.into(),
             values,
             literal: false,
-            spread: Spread::Words,
+            spread: WordCount::Words,
         }
     }
 
@@ -153,7 +153,7 @@ impl Arg {
     }
 
     pub(crate) fn may_be_option(&self) -> bool {
-        self.is_words()
+        self.is_any_number_of_words()
             || match &*self.values {
                 Values::Exact(text) => text.starts_with('-'),
                 Values::OneOf(texts) => texts.iter().any(|text| text.starts_with('-')),

@@ -104,9 +104,9 @@ impl<'s> Expansion<'_, 's, '_> {
     /// Processes a value that is assigned to a variable.
     ///
     /// A variable with the integer attribute evaluates the value. A variable that may get the
-    /// attribute before the assignment is executed does too; [`Expander::settled`] checks this at
-    /// the end of the line.
-    pub(crate) fn given_to(&mut self, name: &str, value: &Value) {
+    /// attribute before the assignment is executed does too; [`Expander::why_undecided`] checks
+    /// this at the end of the line.
+    pub(crate) fn assign_variable(&mut self, name: &str, value: &Value) {
         match value {
             Value::Known(texts) => {
                 self.line.coded |= texts.iter().any(|text| holds_code(text));
@@ -137,7 +137,7 @@ impl<'s> Expansion<'_, 's, '_> {
 
     pub(super) fn assigned_by_expansion(&mut self, name: &str) {
         self.assigns_danger(name);
-        self.given_to(name, &Value::Foreign);
+        self.assign_variable(name, &Value::Foreign);
         self.state.set(name, Value::Foreign);
     }
 
@@ -156,7 +156,7 @@ impl Expander<'_> {
 
     /// Returns the reason why a line cannot be judged after it was processed as a whole: functions
     /// and loops are executed in another order than they are written.
-    pub(crate) fn settled(&self) -> Option<&'static str> {
+    pub(crate) fn why_undecided(&self) -> Option<&'static str> {
         let is_foreign = self.numbers.iter().any(|name| self.foreign.contains(name));
         let may_run_code = is_foreign || (self.coded && !self.numbers.is_empty());
         may_run_code.then_some("a number may be computed from text that holds a command")

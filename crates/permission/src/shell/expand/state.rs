@@ -73,9 +73,9 @@ pub(crate) struct ShellState {
     pub(crate) cwd: Vec<PathBuf>,
     pub(crate) previous: Vec<PathBuf>,
     /// The directories if the last command failed, such as a `cd` to a missing directory.
-    pub(crate) otherwise: Option<Directories>,
+    pub(crate) on_failure: Option<Directories>,
     /// A trap may change the directory between any two commands.
-    pub(crate) adrift: bool,
+    pub(crate) has_directory_trap: bool,
     /// After `cd -P` or `set -P`: `..` may be the parent of a link's target.
     pub(crate) physical: bool,
     /// Inside a function, so that the caller may have set variables.
@@ -151,34 +151,34 @@ impl ShellState {
 
     /// Sets the directories, whatever the result of the last command.
     pub(crate) fn set_directories(&mut self, to: Directories) {
-        let to = if self.adrift {
+        let to = if self.has_directory_trap {
             Directories::default()
         } else {
             to
         };
         self.cwd = to.cwd;
         self.previous = to.previous;
-        self.otherwise = None;
+        self.on_failure = None;
     }
 
     /// Sets the directories for success and for failure of the last command.
     pub(crate) fn set_directories_by_outcome(&mut self, done: Directories, failed: Directories) {
-        let otherwise = (done != failed).then_some(failed);
+        let on_failure = (done != failed).then_some(failed);
         self.set_directories(done);
-        self.otherwise = otherwise;
+        self.on_failure = on_failure;
     }
 
     /// Returns the directories for success and for failure of the last command, and drops the
     /// distinction.
     pub(crate) fn take_outcomes(&mut self) -> (Directories, Directories) {
         let done = self.directories();
-        let failed = self.otherwise.take().unwrap_or_else(|| done.clone());
+        let failed = self.on_failure.take().unwrap_or_else(|| done.clone());
         (done, failed)
     }
 
     /// Merges both outcomes of the last command, since no later command depends on its result.
     pub(crate) fn settle(&mut self) {
-        if let Some(failed) = self.otherwise.take() {
+        if let Some(failed) = self.on_failure.take() {
             self.set_directories(self.directories().or(&failed));
         }
     }
@@ -192,13 +192,13 @@ impl ShellState {
     }
 
     /// Makes the directory unknown from this point on, whatever `cd` follows.
-    pub(crate) fn lose_directory_for_good(&mut self) {
-        self.adrift = true;
-        self.lose_directory();
+    pub(crate) fn forget_directory_for_good(&mut self) {
+        self.has_directory_trap = true;
+        self.forget_directory();
     }
 
     /// Makes the current directory unknown.
-    pub(crate) fn lose_directory(&mut self) {
+    pub(crate) fn forget_directory(&mut self) {
         self.set_directories(Directories::default());
     }
 }
@@ -278,11 +278,11 @@ fn apply_loop_words(words: &[Word], state: &mut ShellState) {
         "read mapfile readarray printf declare typeset local export readonly let getopts unset";
     let Some((name, words)) = command_name(words) else {
         // A computed name may be any command.
-        return state.lose_directory();
+        return state.forget_directory();
     };
     if matches!(&*name, "eval" | "source" | "." | "trap") {
         state.called = true;
-        state.lose_directory();
+        state.forget_directory();
     }
     if among(SETTING, &name) {
         let begins = |word: &Word| match word.pieces.first() {
@@ -301,7 +301,7 @@ fn apply_loop_words(words: &[Word], state: &mut ShellState) {
         .get(&*name)
         .is_some_and(|all| all.iter().any(|function| function.moves.get()));
     if matches!(&*name, "cd" | "chdir" | "pushd" | "popd") || moves {
-        state.lose_directory();
+        state.forget_directory();
     }
 }
 

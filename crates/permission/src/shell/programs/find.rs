@@ -2,7 +2,7 @@
 //! tests before it and on the operators, so only the tests count that every such file has passed.
 
 use super::read::{GivenOption, ParsedArgs, end_of_command};
-use super::table::{Does, Takes, Utility};
+use super::table::{OptionEffect, OptionValue, Utility};
 use super::{EffectCollector, PathEffect, PickedFiles, RunEffect, ShellEffect, UnitEffect};
 use crate::protected::secret_name;
 use crate::shell::expand::Arg;
@@ -124,8 +124,8 @@ impl Expression<'_> {
             && !arg.prefix().starts_with(['-', '(', '!', ')', ','])
         {
             let is_sign = |text: &String| text.starts_with(['-', '(', '!']);
-            self.lost |=
-                arg.is_words() || arg.texts().is_some_and(|texts| texts.iter().any(is_sign));
+            self.lost |= arg.is_any_number_of_words()
+                || arg.texts().is_some_and(|texts| texts.iter().any(is_sign));
             self.at += 1;
         }
     }
@@ -199,22 +199,22 @@ impl Expression<'_> {
             return before.clone();
         };
         match option.does {
-            Does::Until => {
+            OptionEffect::Until => {
                 self.actions.push((self.at, before.clone()));
                 self.at = self.at.max(end_of_command(self.args, self.at));
                 return before.clone();
             }
-            Does::Destroys => self.actions.push((self.at, before.clone())),
+            OptionEffect::Destroys => self.actions.push((self.at, before.clone())),
             _ => {}
         }
-        let value = if option.takes == Takes::Value {
+        let value = if option.takes == OptionValue::Value {
             self.args.get(self.at)
         } else {
             None
         };
         self.at += usize::from(value.is_some()) + usize::from(text == "-fprintf");
         // If a file lists the directories, the location of the files is unknown.
-        self.lost |= value.is_some_and(Arg::is_words) || text == "-files0-from";
+        self.lost |= value.is_some_and(Arg::is_any_number_of_words) || text == "-files0-from";
         let mut passed = before.clone();
         passed.picks |= among(TESTS, text) && (text == "-empty" || !fits_everything(value));
         match value {

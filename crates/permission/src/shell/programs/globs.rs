@@ -1,7 +1,7 @@
 //! Glob patterns that programs match themselves, unlike those of the shell.
 
 use crate::shell::expand::Arg;
-use crate::wildcard::generous;
+use crate::wildcard::glob_to_wildcard;
 
 /// The maximum number of alternatives of one pattern.
 const MAX_ALTERNATIVES: usize = 64;
@@ -70,7 +70,7 @@ pub(super) fn alternatives(text: &str) -> Option<Vec<String>> {
 pub(super) fn fitting<'a>(globs: impl Iterator<Item = &'a Arg>) -> Vec<Arg> {
     globs
         .flat_map(texts)
-        .map(|text| Arg::exact(generous(&text)))
+        .map(|text| Arg::exact(glob_to_wildcard(&text)))
         .collect()
 }
 
@@ -118,7 +118,7 @@ mod tests {
             ("*.rs", "*.rs"),
         ];
         for (glob, wanted) in table {
-            assert_eq!(generous(glob), wanted, "{glob}");
+            assert_eq!(glob_to_wildcard(glob), wanted, "{glob}");
         }
     }
 }

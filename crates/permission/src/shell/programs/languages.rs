@@ -4,7 +4,7 @@
 
 use super::code;
 use super::read::{GivenOption, ParsedArgs};
-use super::table::{Does, Utility};
+use super::table::{OptionEffect, Utility};
 use super::{EffectCollector, ProgramEffect, RunEffect, UnitEffect};
 use crate::Access;
 use crate::shell::device;
@@ -91,7 +91,7 @@ pub(super) fn language(
     let mut texts = vec![];
     for option in &reading.options {
         match option.does {
-            Some(Does::Program) => {
+            Some(OptionEffect::Program) => {
                 is_program_given = true;
                 collector.add_danger(&option.name);
                 match option.value.as_ref().map(Arg::text) {
@@ -100,7 +100,7 @@ pub(super) fn language(
                     None => {}
                 }
             }
-            Some(Does::Module) => {
+            Some(OptionEffect::Module) => {
                 is_program_given = true;
                 collector.add_danger(&option.name);
                 // A module may take its words as a program.
@@ -121,7 +121,7 @@ pub(super) fn language(
     let interactive = reading
         .options
         .iter()
-        .any(|option| option.does == Some(Does::Interactive));
+        .any(|option| option.does == Some(OptionEffect::Interactive));
     let from_input = (no_file && !is_program_given) || interactive;
     if from_input {
         match collector.view.input.clone() {
@@ -188,7 +188,7 @@ pub(super) fn language(
 fn may_read_input(option: &GivenOption) -> bool {
     match option.does {
         None => true,
-        Some(Does::Module) => option
+        Some(OptionEffect::Module) => option
             .value
             .as_ref()
             .is_none_or(|module| !module.is("json.tool")),
@@ -207,13 +207,13 @@ fn programs<'r>(
             .iter()
             .filter(move |option| option.does == Some(does))
     };
-    let mut programs: Vec<Arg> = given_as(Does::Program)
+    let mut programs: Vec<Arg> = given_as(OptionEffect::Program)
         .filter_map(|option| option.value.clone())
         .collect();
     let mut operands = reading.operands.as_slice();
     // With a module, the first word is still the program.
-    let files = given_as(Does::File).next().is_some();
-    for option in given_as(Does::File).chain(given_as(Does::Module)) {
+    let files = given_as(OptionEffect::File).next().is_some();
+    for option in given_as(OptionEffect::File).chain(given_as(OptionEffect::Module)) {
         if option.value.as_ref().is_some_and(|file| file.is("inplace")) {
             collector.effect(Effect::Writes);
             continue;
@@ -245,7 +245,7 @@ pub(super) fn sed(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
     let edits = reading
         .options
         .iter()
-        .any(|option| option.does == Some(Does::Edits));
+        .any(|option| option.does == Some(OptionEffect::Edits));
     let (programs, files) = programs(collector, reading);
     for program in &programs {
         let Some(text) = program.text() else {

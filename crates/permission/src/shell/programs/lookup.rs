@@ -1,8 +1,8 @@
 //! Lookups by the name of a program.
 
 #[cfg(test)]
-use super::table::Does;
-use super::table::{self, Operand, Takes};
+use super::table::OptionEffect;
+use super::table::{self, Operand, OptionValue};
 use crate::shell::names::among;
 
 /// Programs of which several versions are installed in parallel, with a version in the name. In
@@ -55,7 +55,7 @@ pub(in crate::shell) fn meets(name: &str) -> Option<&'static [&'static str]> {
 pub(in crate::shell) fn takes_next(name: &str, option: &str) -> bool {
     let letter = option.strip_prefix('-').filter(|rest| rest.len() == 1);
     let found = table::program(name).and_then(|program| program.option(letter.unwrap_or(option)));
-    found.is_some_and(|found| found.takes == Takes::Value)
+    found.is_some_and(|found| found.takes == OptionValue::Value)
 }
 
 /// Returns the files that a program runs without being given their names.
@@ -154,16 +154,16 @@ pub(crate) fn beginnings() -> Vec<String> {
         all.push(format!("{name}{between}"));
         for (option, known) in program
             .options()
-            .filter(|(_, option)| option.takes == Takes::Value)
+            .filter(|(_, option)| option.takes == OptionValue::Value)
         {
             let selects_mode = |entry: &(Vec<&str>, &str)| {
                 entry
                     .0
                     .iter()
-                    .any(|one| one.trim_start_matches('-') == option.trim_start_matches('-'))
+                    .any(|known| known.trim_start_matches('-') == option.trim_start_matches('-'))
             };
-            if known.does == Does::Runs
-                || known.does == Does::Splits
+            if known.does == OptionEffect::Runs
+                || known.does == OptionEffect::Splits
                 || program.modes.iter().any(selects_mode)
             {
                 continue;

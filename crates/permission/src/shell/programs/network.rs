@@ -4,7 +4,7 @@
 use percent_encoding::percent_decode_str;
 
 use super::read::{GivenOption, ParsedArgs};
-use super::table::{Does, Utility};
+use super::table::{OptionEffect, Utility};
 use super::{EffectCollector, PathEffect, UnitEffect, globs};
 use crate::shell::expand::Arg;
 use crate::shell::unit::Effect;
@@ -74,7 +74,7 @@ fn single_host(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
     };
     let is_plain = |option: &GivenOption| {
         let value = option.value.as_ref();
-        let is_file = option.does == Some(Does::Sends)
+        let is_file = option.does == Some(OptionEffect::Sends)
             && value.is_some_and(|value| value.prefix().starts_with(['@', '<']));
         option.does.is_some()
             && PLAIN.contains(&&*option.name)

@@ -68,7 +68,7 @@ pub(crate) enum PathEffect {
     /// Removes or changes files recursively; the flag asks about unknown words.
     Lost(Vec<Arg>, bool),
     /// Reads a directory recursively.
-    Below(Arg, Picks),
+    Below(Arg, NameSelection),
     /// Creates files here with unknown names.
     Unpacks,
     /// May create a link at this path.
@@ -158,7 +158,7 @@ impl From<RunEffect> for ProgramEffect {
 
 /// A selection of the names below a directory that are read.
 #[derive(Debug, Default)]
-pub(crate) struct Picks {
+pub(crate) struct NameSelection {
     pub(crate) only: Vec<Arg>,
     pub(crate) not: Vec<Arg>,
 }

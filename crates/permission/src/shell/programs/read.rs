@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::table::{Does, Opt, Takes, Utility};
+use super::table::{Opt, OptionEffect, OptionValue, Utility};
 use crate::shell::expand::Arg;
 
 #[derive(Debug)]
@@ -11,7 +11,7 @@ pub(super) struct GivenOption {
     /// The name, `-o` or `--output`; for an abbreviation, one of its possible meanings.
     pub(super) name: Rc<str>,
     /// `None` if the entry does not list the option.
-    pub(super) does: Option<Does>,
+    pub(super) does: Option<OptionEffect>,
     pub(super) value: Option<Arg>,
     /// The position of the next word, for options that continue there.
     pub(super) next: usize,
@@ -83,7 +83,7 @@ pub(super) fn read(program: &Utility, args: &[Arg]) -> ParsedArgs {
         }
         reader.at += 1;
         if program.exact.iter().any(|exact| arg.is(exact)) {
-            reader.give(text, Some(Does::Harmless), None);
+            reader.give(text, Some(OptionEffect::Harmless), None);
         } else if program.whole {
             reader.whole(arg);
         } else if text.starts_with("--") {
@@ -105,11 +105,11 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// Records that a word may be split into options and words.
     fn seen(&mut self, arg: &Arg) {
-        self.reading.unknown |= arg.is_words();
-        self.reading.words |= arg.is_words();
+        self.reading.unknown |= arg.is_any_number_of_words();
+        self.reading.words |= arg.is_any_number_of_words();
     }
 
-    fn give(&mut self, name: &str, does: Option<Does>, value: Option<Arg>) {
+    fn give(&mut self, name: &str, does: Option<OptionEffect>, value: Option<Arg>) {
         let name = self
             .reading
             .names
@@ -117,7 +117,7 @@ impl Reader<'_> {
             .map_or_else(|| name.into(), |(known, _)| known.clone());
         let seen = self.reading.names.entry(Rc::clone(&name)).or_default();
         // A repetition without a value adds nothing.
-        let alone = value.is_none() && !matches!(does, Some(Does::Until));
+        let alone = value.is_none() && !matches!(does, Some(OptionEffect::Until));
         if alone && std::mem::replace(&mut seen[usize::from(does.is_some())], true) {
             return;
         }
@@ -127,7 +127,7 @@ impl Reader<'_> {
             value,
             next: self.at,
         });
-        if matches!(does, Some(Does::Until)) {
+        if matches!(does, Some(OptionEffect::Until)) {
             let end = end_of_command(self.args, self.at);
             // One of its words may be its end.
             self.args
@@ -182,7 +182,7 @@ impl Reader<'_> {
         self.at = 1;
         for letter in text.chars() {
             let option = self.program.option(letter.encode_utf8(&mut [0; 4]));
-            let takes_value = option.is_some_and(|option| option.takes == Takes::Value);
+            let takes_value = option.is_some_and(|option| option.takes == OptionValue::Value);
             let value = if takes_value { self.next() } else { None };
             self.give(
                 &format!("-{letter}"),
@@ -203,7 +203,7 @@ impl Reader<'_> {
         if let Some(option) = self.program.option(name) {
             let value = match (attached, option.takes) {
                 (Some(value), _) => Some(value),
-                (None, Takes::Value) if option.does != Does::Until => self.next(),
+                (None, OptionValue::Value) if option.does != OptionEffect::Until => self.next(),
                 (None, _) => None,
             };
             // A file and a format, which may look like an option.
@@ -213,7 +213,9 @@ impl Reader<'_> {
         let short = text
             .get(..2)
             .and_then(|short| Some((short, self.program.option(short)?)));
-        if let Some((short, option)) = short.filter(|(_, option)| option.takes != Takes::Nothing) {
+        if let Some((short, option)) =
+            short.filter(|(_, option)| option.takes != OptionValue::Nothing)
+        {
             self.give(short, Some(option.does), Some(arg.after(2)));
             let number = arg
                 .text()
@@ -240,8 +242,8 @@ impl Reader<'_> {
             None => self.program.meant(name).collect(),
         };
         let any_takes = |wanted| meant.iter().any(|(_, option)| option.takes == wanted);
-        let takes = any_takes(Takes::Value);
-        let second = any_takes(Takes::Second);
+        let takes = any_takes(OptionValue::Value);
+        let second = any_takes(OptionValue::Second);
         if second {
             self.next();
         }
@@ -249,7 +251,7 @@ impl Reader<'_> {
         for (name, option) in &meant {
             // The program refuses an ambiguous abbreviation; its harmful meanings count
             // nevertheless.
-            if meant.len() <= 4 || option.does != Does::Harmless {
+            if meant.len() <= 4 || option.does != OptionEffect::Harmless {
                 self.give(name, Some(option.does), value.clone());
             }
         }
@@ -274,7 +276,7 @@ impl Reader<'_> {
         {
             let attached = text.contains('=').then(|| arg.after(word.len() + 1));
             let value = attached.or_else(|| {
-                if option.takes == Takes::Value {
+                if option.takes == OptionValue::Value {
                     self.next()
                 } else {
                     None
@@ -286,7 +288,7 @@ impl Reader<'_> {
             && arg.known()
             && letters.bytes().all(|byte| byte.is_ascii_digit())
         {
-            return self.give("-#", Some(Does::Harmless), None);
+            return self.give("-#", Some(OptionEffect::Harmless), None);
         }
         for (offset, letter) in letters.char_indices() {
             if let Some((name, option)) = self.program.pair(&letters[offset..]) {
@@ -300,17 +302,17 @@ impl Reader<'_> {
             let tail = || Some(arg.after(end)).filter(|tail| !tail.is(""));
             let Some(option) = self.program.option(&name[1..]) else {
                 let digit = letter.is_ascii_digit() && self.program.option("#").is_some();
-                self.give(&name, digit.then_some(Does::Harmless), None);
+                self.give(&name, digit.then_some(OptionEffect::Harmless), None);
                 continue;
             };
             match option.takes {
-                Takes::Nothing if option.does == Does::Until => {
+                OptionValue::Nothing if option.does == OptionEffect::Until => {
                     // `-xrm`: the command begins in the same word.
                     return self.give(&name, Some(option.does), tail());
                 }
-                Takes::Nothing => self.give(&name, Some(option.does), None),
-                Takes::Attached => return self.give(&name, Some(option.does), tail()),
-                Takes::Value | Takes::Second => {
+                OptionValue::Nothing => self.give(&name, Some(option.does), None),
+                OptionValue::Attached => return self.give(&name, Some(option.does), tail()),
+                OptionValue::Value | OptionValue::Second => {
                     let value = tail().or_else(|| self.next());
                     return self.give(&name, Some(option.does), value);
                 }
@@ -335,7 +337,7 @@ mod tests {
     use super::super::table;
     use super::*;
 
-    fn given(program: &Utility, words: &[&str]) -> Vec<(Option<Does>, Option<String>)> {
+    fn given(program: &Utility, words: &[&str]) -> Vec<(Option<OptionEffect>, Option<String>)> {
         let args: Vec<Arg> = words.iter().map(|word| Arg::exact(*word)).collect();
         let value = |option: GivenOption| {
             (
@@ -359,9 +361,9 @@ mod tests {
         for (name, program) in table::all() {
             for (option, known) in program
                 .options()
-                .filter(|(_, option)| option.does != Does::Harmless)
+                .filter(|(_, option)| option.does != OptionEffect::Harmless)
             {
-                let does = |words: &[&str], what: Option<Does>| {
+                let does = |words: &[&str], what: Option<OptionEffect>| {
                     let found = given(program, words);
                     assert!(
                         found.iter().any(|(does, _)| *does == what),
@@ -380,7 +382,7 @@ mod tests {
                             does(&[cut, "x"], Some(known.does));
                         }
                     }
-                } else if option.len() == 1 && known.takes == Takes::Value && !program.whole {
+                } else if option.len() == 1 && known.takes == OptionValue::Value && !program.whole {
                     for words in [
                         &[&*format!("-{option}x")][..],
                         &[&format!("-{option}"), "x"],

@@ -2,10 +2,10 @@
 
 use super::read::ParsedArgs;
 use super::table::Utility;
-use super::{EffectCollector, PathEffect, Picks, UnitEffect, globs};
+use super::{EffectCollector, NameSelection, PathEffect, UnitEffect, globs};
 use crate::Access;
 use crate::shell::expand::{Arg, StdinSource};
-use crate::wildcard::generous;
+use crate::wildcard::glob_to_wildcard;
 
 /// Options with which ripgrep or `ag` also reads hidden files.
 const HIDDEN: [&str; 6] = [
@@ -39,7 +39,7 @@ fn values<'r>(reading: &'r ParsedArgs, names: &[&str]) -> Vec<&'r Arg> {
 }
 
 /// Returns the selection by `--include` and `--exclude`.
-pub(super) fn picks(reading: &ParsedArgs) -> Picks {
+pub(super) fn picks(reading: &ParsedArgs) -> NameSelection {
     let only = globs::fitting(values(reading, &["--include"]).into_iter());
     // With both, the last one that matches a name wins.
     let excluded = if only.is_empty() {
@@ -48,11 +48,11 @@ pub(super) fn picks(reading: &ParsedArgs) -> Picks {
         vec![]
     };
     let not = globs::certain(excluded.into_iter());
-    Picks { only, not }
+    NameSelection { only, not }
 }
 
 /// Adds the effects of reading a directory recursively.
-pub(super) fn reads_below(collector: &mut EffectCollector<'_>, arg: &Arg, picks: Picks) {
+pub(super) fn reads_below(collector: &mut EffectCollector<'_>, arg: &Arg, picks: NameSelection) {
     collector.uses(Access::Read, arg);
     collector.add(PathEffect::Below(arg.clone(), picks));
 }
@@ -60,7 +60,7 @@ pub(super) fn reads_below(collector: &mut EffectCollector<'_>, arg: &Arg, picks:
 /// Adds the directories in options of `diff`, which are compared with those among its words.
 pub(super) fn diff(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
     for path in values(reading, &["--from-file", "--to-file"]) {
-        collector.add(PathEffect::Below(path.clone(), Picks::default()));
+        collector.add(PathEffect::Below(path.clone(), NameSelection::default()));
     }
 }
 
@@ -118,7 +118,7 @@ pub(super) fn ripgrep(
             // Hidden files are skipped, but not other files with secrets.
             collector.add(PathEffect::Below(
                 path.clone(),
-                Picks {
+                NameSelection {
                     only: vec![],
                     not: vec![Arg::exact(".*")],
                 },
@@ -126,7 +126,7 @@ pub(super) fn ripgrep(
             if !typed.is_empty() {
                 collector.add(PathEffect::Below(
                     path,
-                    Picks {
+                    NameSelection {
                         only: typed.clone(),
                         not: vec![],
                     },
@@ -136,9 +136,9 @@ pub(super) fn ripgrep(
         }
         for glob in &wanted {
             let (dir, name) = anchored(glob);
-            let only = vec![Arg::exact(generous(name))];
+            let only = vec![Arg::exact(glob_to_wildcard(name))];
             let dir = dir.map_or_else(|| path.clone(), Arg::exact);
-            collector.add(PathEffect::Below(dir, Picks { only, not: vec![] }));
+            collector.add(PathEffect::Below(dir, NameSelection { only, not: vec![] }));
         }
     }
 }
@@ -190,7 +190,8 @@ fn of_added(added: &str) -> Vec<Arg> {
         return kinds.split(',').flat_map(of_type).collect();
     }
     let globs = globs::alternatives(globs).unwrap_or_else(|| vec!["*".to_owned()]);
-    let name = |glob: &String| Arg::exact(generous(glob.rsplit('/').next().unwrap_or(glob)));
+    let name =
+        |glob: &String| Arg::exact(glob_to_wildcard(glob.rsplit('/').next().unwrap_or(glob)));
     globs.iter().map(name).collect()
 }
 

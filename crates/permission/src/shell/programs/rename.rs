@@ -2,7 +2,7 @@
 //! that of util-linux replaces one text by another. It is unknown which of them is installed.
 
 use super::read::ParsedArgs;
-use super::table::Does;
+use super::table::OptionEffect;
 use super::{EffectCollector, UnitEffect, code};
 use crate::shell::expand::Arg;
 use crate::shell::names::among;
@@ -13,7 +13,7 @@ pub(super) fn rename(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) 
     let options = reading
         .options
         .iter()
-        .filter(|option| option.does == Some(Does::Program));
+        .filter(|option| option.does == Some(OptionEffect::Program));
     let mut programs: Vec<Arg> = options.filter_map(|option| option.value.clone()).collect();
     if programs.is_empty() {
         programs.extend(reading.operands.first().cloned());

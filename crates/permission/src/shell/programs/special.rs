@@ -4,10 +4,10 @@
 use std::path::Path;
 
 use super::read::{GivenOption, ParsedArgs};
-use super::table::{self, Does, Operand, Utility};
+use super::table::{self, Operand, OptionEffect, Utility};
 use super::{
-    EffectCollector, PathEffect, Picks, RunEffect, ShellEffect, UnitEffect, languages, network,
-    recursive, rename, wrapper,
+    EffectCollector, NameSelection, PathEffect, RunEffect, ShellEffect, UnitEffect, languages,
+    network, recursive, rename, wrapper,
 };
 use crate::protected::control;
 use crate::shell::expand::{Arg, StdinSource};
@@ -62,9 +62,9 @@ pub(super) fn words(
         }
         "git diff" => {
             if no_index(reading) {
-                operands
-                    .iter()
-                    .for_each(|arg| recursive::reads_below(collector, arg, Picks::default()));
+                operands.iter().for_each(|arg| {
+                    recursive::reads_below(collector, arg, NameSelection::default())
+                });
             }
         }
         // A rule for `git diff*` was not meant for this command.
@@ -369,8 +369,9 @@ pub(super) fn copy(
     let keeps = reading.has(&LINKS);
     let from = reading.operands[..at].to_vec();
     if reading.has(&["-r", "-R", "-a", "--recursive", "--archive"]) {
-        from.iter()
-            .for_each(|arg| collector.add(PathEffect::Below(arg.clone(), Picks::default())));
+        from.iter().for_each(|arg| {
+            collector.add(PathEffect::Below(arg.clone(), NameSelection::default()))
+        });
         collector.add(PathEffect::CopyTree {
             from: from.clone(),
             to: reading.operands[at].clone(),
@@ -585,7 +586,7 @@ fn make(collector: &mut EffectCollector<'_>, reading: &ParsedArgs, args: &[Arg])
         |text: &str| text == "-" || text.starts_with("/dev/") || text.starts_with("/proc/");
     for option in &reading.options {
         match option.does {
-            Some(Does::File) => {
+            Some(OptionEffect::File) => {
                 if option
                     .value
                     .as_ref()
@@ -597,7 +598,7 @@ fn make(collector: &mut EffectCollector<'_>, reading: &ParsedArgs, args: &[Arg])
                     collector.uses(Access::Read, file);
                 }
             }
-            Some(Does::Program) => {
+            Some(OptionEffect::Program) => {
                 collector.add_danger(&option.name);
                 collector
                     .set_may_be_denied("it is given a makefile, and what that runs is not judged");

@@ -8,7 +8,7 @@ use crate::shell::unit::Effect;
 
 /// The effect of an option, or the meaning of its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Does {
+pub(super) enum OptionEffect {
     Harmless,
     Reads,
     Lists,
@@ -40,7 +40,7 @@ pub(super) enum Does {
 
 /// The form in which an option takes a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Takes {
+pub(super) enum OptionValue {
     Nothing,
     /// In the same word or the next.
     Value,
@@ -52,8 +52,8 @@ pub(super) enum Takes {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Opt {
-    pub(super) does: Does,
-    pub(super) takes: Takes,
+    pub(super) does: OptionEffect,
+    pub(super) takes: OptionValue,
 }
 
 /// The role of an operand.
@@ -88,7 +88,7 @@ pub(super) enum Operand {
 
 /// A minimum verdict, which holds whatever the user's rules are.
 #[derive(Debug)]
-pub(super) struct Floor {
+pub(super) struct MinimumVerdict {
     pub(super) action: Action,
     /// The options that it applies to; if empty, it always applies.
     pub(super) options: Vec<&'static str>,
@@ -127,7 +127,7 @@ pub(super) struct Utility {
     pub(super) modes: Vec<(Vec<&'static str>, &'static str)>,
     pub(super) tells: Vec<&'static str>,
     pub(super) deep: Vec<&'static str>,
-    pub(super) floors: Vec<Floor>,
+    pub(super) floors: Vec<MinimumVerdict>,
     /// The events that it causes, for which settings of a git repository may start a program;
     /// `None` if unknown.
     pub(super) meets: Option<Vec<&'static str>>,
@@ -160,7 +160,7 @@ impl Utility {
         Some((
             name,
             self.option(name)
-                .filter(|option| option.takes == Takes::Value)?,
+                .filter(|option| option.takes == OptionValue::Value)?,
         ))
     }
 
@@ -169,18 +169,18 @@ impl Utility {
         let starts = |does| {
             matches!(
                 does,
-                Does::Runs
-                    | Does::Until
-                    | Does::Program
-                    | Does::Module
-                    | Does::File
-                    | Does::Settings
-                    | Does::Options
-                    | Does::Splits
-                    | Does::Action
-                    | Does::Doubt
-                    | Does::Opaque
-                    | Does::OpaqueFile
+                OptionEffect::Runs
+                    | OptionEffect::Until
+                    | OptionEffect::Program
+                    | OptionEffect::Module
+                    | OptionEffect::File
+                    | OptionEffect::Settings
+                    | OptionEffect::Options
+                    | OptionEffect::Splits
+                    | OptionEffect::Action
+                    | OptionEffect::Doubt
+                    | OptionEffect::Opaque
+                    | OptionEffect::OpaqueFile
             )
         };
         self.options.values().any(|option| starts(option.does))
@@ -418,11 +418,11 @@ fn field(
                     .filter(|rest| rest.len() == 1 && !program.whole)
                     .unwrap_or(name);
                 program.options.entry(key).or_insert(Opt {
-                    does: Does::Unproven,
-                    takes: Takes::Nothing,
+                    does: OptionEffect::Unproven,
+                    takes: OptionValue::Nothing,
                 });
             }
-            program.floors.push(Floor {
+            program.floors.push(MinimumVerdict {
                 action,
                 options,
                 why: why.trim(),
@@ -434,34 +434,34 @@ fn field(
     }
 }
 
-fn does(key: &str) -> Option<Does> {
+fn does(key: &str) -> Option<OptionEffect> {
     Some(match key {
-        "harmless" => Does::Harmless,
-        "reads" => Does::Reads,
-        "lists" => Does::Lists,
-        "names" => Does::Names,
-        "writes" => Does::Writes,
-        "edits" => Does::Edits,
-        "destroys" => Does::Destroys,
-        "sends" => Does::Sends,
-        "enters" => Does::Enters,
-        "elsewhere" => Does::RemoteShell,
-        "runs" => Does::Runs,
-        "until" => Does::Until,
-        "program" => Does::Program,
-        "module" => Does::Module,
-        "interactive" => Does::Interactive,
-        "file" => Does::File,
-        "formats" => Does::Formats,
-        "settings" => Does::Settings,
-        "options" => Does::Options,
-        "splits" => Does::Splits,
-        "action" => Does::Action,
-        "changes" => Does::Changes,
-        "unproven" => Does::Unproven,
-        "doubt" => Does::Doubt,
-        "opaque" => Does::Opaque,
-        "opaque-file" => Does::OpaqueFile,
+        "harmless" => OptionEffect::Harmless,
+        "reads" => OptionEffect::Reads,
+        "lists" => OptionEffect::Lists,
+        "names" => OptionEffect::Names,
+        "writes" => OptionEffect::Writes,
+        "edits" => OptionEffect::Edits,
+        "destroys" => OptionEffect::Destroys,
+        "sends" => OptionEffect::Sends,
+        "enters" => OptionEffect::Enters,
+        "elsewhere" => OptionEffect::RemoteShell,
+        "runs" => OptionEffect::Runs,
+        "until" => OptionEffect::Until,
+        "program" => OptionEffect::Program,
+        "module" => OptionEffect::Module,
+        "interactive" => OptionEffect::Interactive,
+        "file" => OptionEffect::File,
+        "formats" => OptionEffect::Formats,
+        "settings" => OptionEffect::Settings,
+        "options" => OptionEffect::Options,
+        "splits" => OptionEffect::Splits,
+        "action" => OptionEffect::Action,
+        "changes" => OptionEffect::Changes,
+        "unproven" => OptionEffect::Unproven,
+        "doubt" => OptionEffect::Doubt,
+        "opaque" => OptionEffect::Opaque,
+        "opaque-file" => OptionEffect::OpaqueFile,
         _ => return None,
     })
 }
@@ -512,18 +512,18 @@ fn add_property(program: &mut Utility, word: &str, wrong: &mut Mistakes) {
 }
 
 /// Adds one word of a list of options: `-abc=`, `--long`, `--long=?`, `-#`, `of=`.
-fn option(program: &mut Utility, does: Does, word: &'static str) {
+fn option(program: &mut Utility, does: OptionEffect, word: &'static str) {
     // `"-pe="`: a whole word, not single letters.
     let word = word.strip_suffix('"').unwrap_or(word);
     let ends = [
-        ("=?", Takes::Attached),
-        ("==", Takes::Second),
-        ("=", Takes::Value),
+        ("=?", OptionValue::Attached),
+        ("==", OptionValue::Second),
+        ("=", OptionValue::Value),
     ];
     let (name, takes) = ends
         .iter()
         .find_map(|(end, takes)| Some((word.strip_suffix(end)?, *takes)))
-        .unwrap_or((word, Takes::Nothing));
+        .unwrap_or((word, OptionValue::Nothing));
     if name.contains('=') {
         program.exact.push(name);
         return;
@@ -541,7 +541,7 @@ fn option(program: &mut Utility, does: Does, word: &'static str) {
     };
     for (at, letter) in letters.char_indices() {
         let last = at + letter.len_utf8() == letters.len();
-        let takes = if last { takes } else { Takes::Nothing };
+        let takes = if last { takes } else { OptionValue::Nothing };
         program
             .options
             .insert(&letters[at..at + letter.len_utf8()], Opt { does, takes });

@@ -1,7 +1,7 @@
 //! Programs that run others, as far as their words are not data.
 
 use super::read::ParsedArgs;
-use super::table::{self, Does, Utility};
+use super::table::{self, OptionEffect, Utility};
 use super::{EffectCollector, RunEffect, ShellEffect, UnitEffect};
 use crate::Access;
 use crate::shell::expand::{Arg, StdinSource};
@@ -52,7 +52,7 @@ pub(super) fn env(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) -> 
     let Some(option) = reading
         .options
         .iter()
-        .find(|option| option.does == Some(Does::Splits))
+        .find(|option| option.does == Some(OptionEffect::Splits))
     else {
         if reading.operands.is_empty() {
             // It prints all variables, which may include secrets.
@@ -117,7 +117,7 @@ pub(super) fn runner(collector: &mut EffectCollector<'_>, reading: &ParsedArgs, 
         });
         if is_separate
             && option.name.len() == 2
-            && option.does == Some(Does::Harmless)
+            && option.does == Some(OptionEffect::Harmless)
             && may_be_program
         {
             collector.add(RunEffect::Run(from.to_vec(), true));

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::stage::{Played, Stage};
+use super::fixture::{Fixture, Played};
 use crate::turn::{TurnOutcome, run};
 use providers::scripted::{Scripted, ScriptedAnswer};
 use providers::{Delta, Error};
@@ -51,15 +51,15 @@ async fn summary_is_requested_again_and_failure_leaves_history_unchanged() {
     ];
     for script in bad {
         let tries = [script.clone(), script.clone(), script];
-        let mut stage = Stage::new([filling(97_000, ".")].into_iter().chain(tries));
-        let played = stage.play("go").await;
+        let mut fixture = Fixture::new([filling(97_000, ".")].into_iter().chain(tries));
+        let played = fixture.play("go").await;
         assert!(
             matches!(&played.outcome, TurnOutcome::Failed(fault) if fault.message.contains("is unchanged")),
             "{:?}",
             played.outcome
         );
         assert_eq!(
-            (stage.model.left(), played.history.messages.len()),
+            (fixture.model.left(), played.history.messages.len()),
             (0, 2),
             "{:?}",
             played.events
@@ -83,9 +83,10 @@ async fn requested_summary_may_be_longer_than_history_but_not_long() {
         (LONG, false),
     ] {
         let text = text.repeat(if good { 1 } else { 1_000 });
-        let mut stage = Stage::new([ScriptedAnswer::text("hello"), ScriptedAnswer::text(&text)]);
-        let before = stage.play("hi").await.history;
-        let played = stage.play_with("/compact", |_, mut history, turn| {
+        let mut fixture =
+            Fixture::new([ScriptedAnswer::text("hello"), ScriptedAnswer::text(&text)]);
+        let before = fixture.play("hi").await.history;
+        let played = fixture.play_with("/compact", |_, mut history, turn| {
             Box::pin(async move {
                 // The command itself is not a message.
                 history.messages.pop();
@@ -110,32 +111,32 @@ const LONG: &str = "and so on and on ";
 async fn summary_request_that_does_not_fit_is_shortened() {
     let overflow = || ScriptedAnswer::fails(Error::ContextOverflow("too long".into()));
     let long = ScriptedAnswer::text(&"long story ".repeat(40_000));
-    let mut stage = Stage::new([
+    let mut fixture = Fixture::new([
         long,
         overflow(),
         overflow(),
         ScriptedAnswer::text("## Objective"),
         ScriptedAnswer::text("on"),
     ]);
-    stage.play("tell").await;
-    let played = stage.play("go on").await;
+    fixture.play("tell").await;
+    let played = fixture.play("go on").await;
     assert_eq!(played.outcome, TurnOutcome::Ended);
-    let asked = stage.model.asked();
+    let asked = fixture.model.asked();
     let size = |n: usize| crate::turn::size::request(&asked[n]);
     assert!(size(3) < size(2) * 2 / 3, "{} {}", size(2), size(3));
-    let mut stage = Stage::new([
+    let mut fixture = Fixture::new([
         ScriptedAnswer::text(&"long story ".repeat(40_000)),
         overflow(),
         overflow(),
         overflow(),
         overflow(),
     ]);
-    stage.play("tell").await;
-    let TurnOutcome::Failed(fault) = stage.play("go on").await.outcome else {
+    fixture.play("tell").await;
+    let TurnOutcome::Failed(fault) = fixture.play("go on").await.outcome else {
         panic!("a fault")
     };
     assert_eq!(
-        (fault.kind, stage.model.left()),
+        (fault.kind, fixture.model.left()),
         (FaultKind::ContextOverflow, 0),
         "{}",
         fault.message
@@ -147,9 +148,9 @@ async fn old_output_is_removed_before_compaction() {
     let large = |n: u32| {
         ScriptedAnswer::calls(&[("bash", json!({ "command": format!("printf %040000d {n}") }))])
     };
-    let mut stage = Stage::new((0..8).map(large).chain([ScriptedAnswer::text("printed")]));
+    let mut fixture = Fixture::new((0..8).map(large).chain([ScriptedAnswer::text("printed")]));
     tokio::time::resume();
-    stage.play("print").await;
+    fixture.play("print").await;
     let cleared = |played: &Played| {
         let calls = played.history.messages.iter().flat_map(Message::calls);
         calls
@@ -159,25 +160,25 @@ async fn old_output_is_removed_before_compaction() {
             .count()
     };
     for (n, expected) in [(1, 0), (2, 5), (3, 5)] {
-        stage.model = Scripted::new([ScriptedAnswer::text("yes")]);
-        let played = stage.play("and?").await;
+        fixture.model = Scripted::new([ScriptedAnswer::text("yes")]);
+        let played = fixture.play("and?").await;
         assert_eq!(cleared(&played), expected, "after {n} more turns");
     }
-    stage.model = Scripted::new([ScriptedAnswer::text("yes")]);
-    stage.play("and?").await;
-    let text = format!("{:?}", stage.model.asked()[0].messages);
+    fixture.model = Scripted::new([ScriptedAnswer::text("yes")]);
+    fixture.play("and?").await;
+    let text = format!("{:?}", fixture.model.asked()[0].messages);
     assert_eq!(text.matches("[Old tool result content cleared]").count(), 5);
 }
 
 #[tokio::test(start_paused = true)]
 async fn summary_asks_for_the_least_effort() {
-    let mut stage = Stage::new([
+    let mut fixture = Fixture::new([
         filling(97_000, "."),
         ScriptedAnswer::text("## Objective"),
         ScriptedAnswer::text("on"),
     ]);
-    assert_eq!(stage.play("go").await.outcome, TurnOutcome::Ended);
-    let efforts: Vec<bool> = stage
+    assert_eq!(fixture.play("go").await.outcome, TurnOutcome::Ended);
+    let efforts: Vec<bool> = fixture
         .model
         .asked()
         .iter()
@@ -188,14 +189,14 @@ async fn summary_asks_for_the_least_effort() {
 
 #[tokio::test(start_paused = true)]
 async fn disabled_compaction_never_happens() {
-    let mut stage = Stage::new([filling(97_000, "."), ScriptedAnswer::text("done")]);
-    stage.settings.compaction.auto = false;
-    assert_eq!(stage.play("go").await.outcome, TurnOutcome::Ended);
-    stage.model = Scripted::new([ScriptedAnswer::fails(Error::ContextOverflow(
+    let mut fixture = Fixture::new([filling(97_000, "."), ScriptedAnswer::text("done")]);
+    fixture.settings.compaction.auto = false;
+    assert_eq!(fixture.play("go").await.outcome, TurnOutcome::Ended);
+    fixture.model = Scripted::new([ScriptedAnswer::fails(Error::ContextOverflow(
         "too long".into(),
     ))]);
     assert!(matches!(
-        stage.play("on").await.outcome,
+        fixture.play("on").await.outcome,
         TurnOutcome::Failed(_)
     ));
 }

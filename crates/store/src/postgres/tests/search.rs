@@ -214,7 +214,7 @@ async fn search_equals_reading_all_sessions() {
         return;
     };
     let location = DatabaseLocation::new(&database.fresh(60));
-    let one = store(&location);
+    let first = store(&location);
     let other = store(&location);
     let seed = fastrand::u64(..);
     let mut random = fastrand::Rng::with_seed(seed);
@@ -226,9 +226,9 @@ async fn search_equals_reading_all_sessions() {
     // More sessions than are checked separately.
     for n in 0..150 {
         let texts: Vec<String> = (0..n % 4 + 1).map(|_| text()).collect();
-        let id = session_with_texts(&one, n, &texts).await;
+        let id = session_with_texts(&first, n, &texts).await;
         if n % 5 > 0 {
-            one.close(&id).await;
+            first.close(&id).await;
         }
         ids.push(id);
     }
@@ -253,8 +253,8 @@ async fn search_equals_reading_all_sessions() {
     }
     for round in 0..2 {
         let mut all: Vec<StoredSession> = Vec::new();
-        for record in one.list(None, None, 1000).await.unwrap().sessions {
-            all.push(one.peek(&record.id).await.unwrap());
+        for record in first.list(None, None, 1000).await.unwrap().sessions {
+            all.push(first.peek(&record.id).await.unwrap());
         }
         for words in [
             "zebra",
@@ -277,11 +277,11 @@ async fn search_equals_reading_all_sessions() {
                 .collect();
             assert!(!expected.is_empty(), "{words}");
             assert_eq!(
-                hits(&one, words).await,
+                hits(&first, words).await,
                 expected,
                 "{words} in round {round}, seed {seed}"
             );
-            let few = one
+            let few = first
                 .search(ListQuery::default(), words, 2)
                 .await
                 .unwrap()
@@ -306,7 +306,7 @@ async fn search_equals_reading_all_sessions() {
             tokio::time::sleep(Duration::from_millis(20)).await; // asked again
         }
     }
-    one.stop().await;
+    first.stop().await;
     other.stop().await;
 }
 
@@ -381,14 +381,14 @@ async fn migration_does_not_disturb_old_writers() {
         return;
     };
     let location = DatabaseLocation::new(&database.fresh(60));
-    let one = store(&location);
+    let first = store(&location);
     let mut ids = Vec::new();
     for n in 0..20 {
-        let id = session_with_texts(&one, n, &[format!("a zebra of {n}")]).await;
-        one.close(&id).await;
+        let id = session_with_texts(&first, n, &[format!("a zebra of {n}")]).await;
+        first.close(&id).await;
         ids.push(id);
     }
-    one.stop().await;
+    first.stop().await;
     let (client, namespace) = direct_client(&location).await;
     client
         .batch_execute(&format!(
@@ -492,20 +492,20 @@ async fn unindexed_session_is_indexed_after_loading() {
         return;
     };
     let location = DatabaseLocation::new(&database.fresh(60));
-    let one = store(&location);
+    let first = store(&location);
     // More than closing it waits for.
     let mut texts: Vec<String> = (0..50).map(|n| format!("zebra number{n}")).collect();
     // It has more trigrams than are stored.
     let noise: String = (0..40_000).map(|_| fastrand::alphanumeric()).collect();
     texts.push(format!("{noise} needle"));
-    let id = session_with_texts(&one, 0, &texts).await;
+    let id = session_with_texts(&first, 0, &texts).await;
     let (client, namespace) = direct_client(&location).await;
     client
         .batch_execute(&format!("SET search_path TO {namespace}"))
         .await
         .unwrap();
-    one.close(&id).await;
-    one.stop().await;
+    first.close(&id).await;
+    first.stop().await;
     client
         .batch_execute("DELETE FROM word; UPDATE lease SET searched = NULL")
         .await

@@ -268,7 +268,7 @@ impl<'a> FileLines<'a> {
             };
             let empty = self.lines[at..]
                 .iter()
-                .take(hunk.loose.0)
+                .take(hunk.unmarked_empty_lines.0)
                 .take_while(|line| line.trim().is_empty())
                 .count();
             return Ok(PlacedHunk {
@@ -304,7 +304,7 @@ impl<'a> FileLines<'a> {
         let fuzzy = Some(FuzzyMatch {
             strategy,
             differences,
-            was: vec![(at + 1, there.join("\n"))],
+            original: vec![(at + 1, there.join("\n"))],
         });
         Ok(PlacedHunk {
             at,
@@ -342,7 +342,7 @@ impl<'a> FileLines<'a> {
         let (at, strategy) = found?;
         // After a context the first match counts. It must not depend on lines that may not belong
         // to the file.
-        let (head, tail) = hunk.loose;
+        let (head, tail) = hunk.unmarked_empty_lines;
         if head + tail > 0 && !hunk.contexts.is_empty() && !hunk.last {
             let marked = &hunk.old[head..hunk.old.len() - tail];
             if let Ok((other, _)) = self.find(marked, hunk, from, taken, name)

@@ -220,18 +220,18 @@ fn alike(window: &LineWindow<'_, '_>, wanted: &[&str], left: &Cell<usize>) -> f6
 
 /// Returns 1 − edit distance / longer length, in characters. For very long lines the result is 0 or
 /// 1.
-fn similarity(one: &str, other: &str) -> f64 {
-    if one == other {
+fn similarity(chars: &str, other: &str) -> f64 {
+    if chars == other {
         return 1.0;
     }
-    let one: Vec<char> = one.chars().collect();
+    let chars: Vec<char> = chars.chars().collect();
     let other: Vec<char> = other.chars().collect();
-    let longer = one.len().max(other.len());
+    let longer = chars.len().max(other.len());
     if longer > MAX_COMPARED_LINE_CHARS {
         return 0.0;
     }
     let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (n, a) in one.iter().enumerate() {
+    for (n, a) in chars.iter().enumerate() {
         let mut corner = row[0];
         row[0] = n + 1;
         for (m, b) in other.iter().enumerate() {

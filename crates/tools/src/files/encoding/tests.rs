@@ -433,23 +433,23 @@ proptest! {
 
 #[test]
 fn editorconfig_and_setting_name_the_encoding() {
-    let stage = TestProject::new();
-    stage.write(
+    let fixture = TestProject::new();
+    fixture.write(
         ".editorconfig",
         "root = true\n[*]\ncharset = utf-8\n[*.{txt,c}]\ncharset = latin1\n[gbk/**]\ncharset=GBK\n",
     );
-    stage.write(
+    fixture.write(
         "inner/.editorconfig",
         "[*.txt]\ncharset = utf-16le\n[x.c]\nindent_size = 2\n",
     );
-    stage.write(
+    fixture.write(
         "odd/.editorconfig",
         "[*\ncharset\n[*]\ncharset = none-such\n",
     );
     // Its pattern would be compared in 2^40 steps.
     let slow = format!("[{}]\ncharset = gbk\n", "{a,?}".repeat(40));
-    stage.write("slow/.editorconfig", &slow);
-    let context = stage.context();
+    fixture.write("slow/.editorconfig", &slow);
+    let context = fixture.context();
     let hints = |setting| EncodingHints::new(&context.project.worktree, setting);
     let table = [
         ("a.rs", None, Some(UTF_8)),
@@ -467,16 +467,16 @@ fn editorconfig_and_setting_name_the_encoding() {
         ),
     ];
     for (path, setting, wanted) in table {
-        let hint = hints(setting).of(&stage.cwd().join(path));
+        let hint = hints(setting).of(&fixture.cwd().join(path));
         assert_eq!(hint.named(), wanted, "{path}");
     }
     // Files above the project do not count.
     std::fs::write(
-        stage.outside().join(".editorconfig"),
+        fixture.outside().join(".editorconfig"),
         "[*]\ncharset = gbk\n",
     )
     .unwrap();
-    assert_eq!(hints(None).of(&stage.outside().join("a")).named(), None);
+    assert_eq!(hints(None).of(&fixture.outside().join("a")).named(), None);
 }
 
 async fn run(
@@ -495,9 +495,9 @@ async fn tools_change_files_in_their_encoding() {
     for (encoding, text) in TEXTS {
         // Line ends of Windows, and no line end at the end.
         let text = format!("{}end", text.replace('\n', "\r\n"));
-        let stage = TestProject::new();
-        let context = stage.context();
-        let put = |name: &str| stage.write_bytes(name, &bytes_of(encoding, &text));
+        let fixture = TestProject::new();
+        let context = fixture.context();
+        let put = |name: &str| fixture.write_bytes(name, &bytes_of(encoding, &text));
         let first = text
             .trim_start_matches('\u{feff}')
             .lines()
@@ -530,7 +530,7 @@ async fn tools_change_files_in_their_encoding() {
         let input = json!({"filePath": "edit", "oldString": old, "newString": new});
         run(erase(edit::EditTool), &context, input).await.unwrap();
         assert_eq!(
-            stage.read("edit"),
+            fixture.read("edit"),
             wanted(&across(&old), &across(&new)),
             "{encoding:?}"
         );
@@ -543,7 +543,7 @@ async fn tools_change_files_in_their_encoding() {
         .await
         .unwrap();
         assert_eq!(
-            stage.read("multi"),
+            fixture.read("multi"),
             bytes_of(
                 encoding,
                 &text.replace("a = 1", "b = 2").replace("end", "the end")
@@ -568,7 +568,7 @@ async fn tools_change_files_in_their_encoding() {
         .await
         .unwrap();
         assert_eq!(
-            stage.read("write"),
+            fixture.read("write"),
             wanted("a = 1", "c = 3"),
             "{encoding:?}"
         );
@@ -584,7 +584,7 @@ async fn tools_change_files_in_their_encoding() {
         .await
         .unwrap();
         assert_eq!(
-            stage.read("moved"),
+            fixture.read("moved"),
             wanted(text.lines().nth(1).unwrap(), "int d;"),
             "{encoding:?}"
         );
@@ -606,12 +606,12 @@ async fn tools_change_files_in_their_encoding() {
 #[tokio::test]
 async fn editor_gets_no_text_that_it_may_save_otherwise() {
     use crate::test::EditorReply;
-    let stage = TestProject::new();
+    let fixture = TestProject::new();
     let bytes = bytes_of(GBK, TEXTS[0].1);
-    stage.write_bytes("f", &bytes);
-    let (context, editor) = stage.with_editor(EditorReply::Saves);
+    fixture.write_bytes("f", &bytes);
+    let (context, editor) = fixture.with_editor(EditorReply::Saves);
     let input = json!({"filePath": "f", "oldString": "a = 1", "newString": "a = 2"});
-    let path = stage.cwd().join("f");
+    let path = fixture.cwd().join("f");
     // The editor shows the file in another encoding.
     editor.type_into(&path, &String::from_utf8_lossy(&bytes));
     let shown = run(erase(read::ReadTool), &context, json!({"filePath": "f"}))
@@ -623,7 +623,7 @@ async fn editor_gets_no_text_that_it_may_save_otherwise() {
         .unwrap();
     assert_eq!(editor.saved(), 0);
     assert_eq!(
-        stage.read("f"),
+        fixture.read("f"),
         bytes_of(GBK, &TEXTS[0].1.replace("a = 1", "a = 2"))
     );
     // It has unsaved changes.
@@ -636,21 +636,21 @@ async fn editor_gets_no_text_that_it_may_save_otherwise() {
 
 #[tokio::test]
 async fn named_encoding_applies_to_new_and_ascii_files() {
-    let stage = TestProject::new();
-    stage.write(
+    let fixture = TestProject::new();
+    fixture.write(
         ".editorconfig",
         "[*.c]\ncharset = gbk\n[*.w]\ncharset = utf-16le\n[*.j]\ncharset = iso-2022-jp\n",
     );
-    stage.write("a.c", "int a;\n");
-    stage.write("a.j", "int a;\n");
-    stage.write_bytes("b.c", b"\xd6\xd0\xce\xc4\n");
-    let context = stage.context();
+    fixture.write("a.c", "int a;\n");
+    fixture.write("a.j", "int a;\n");
+    fixture.write_bytes("b.c", b"\xd6\xd0\xce\xc4\n");
+    let context = fixture.context();
     let input = json!({"filePath": "a.c", "oldString": "int a;", "newString": "int a; // 中文"});
     run(erase(edit::EditTool), &context, input).await.unwrap();
-    assert_eq!(stage.read("a.c"), b"int a; // \xd6\xd0\xce\xc4\n");
+    assert_eq!(fixture.read("a.c"), b"int a; // \xd6\xd0\xce\xc4\n");
     let input = json!({"filePath": "b.c", "oldString": "中文", "newString": "中文中"});
     run(erase(edit::EditTool), &context, input).await.unwrap();
-    assert_eq!(stage.read("b.c"), b"\xd6\xd0\xce\xc4\xd6\xd0\n");
+    assert_eq!(fixture.read("b.c"), b"\xd6\xd0\xce\xc4\xd6\xd0\n");
     run(
         erase(write::WriteTool),
         &context,
@@ -658,7 +658,7 @@ async fn named_encoding_applies_to_new_and_ascii_files() {
     )
     .await
     .unwrap();
-    assert_eq!(stage.read("n.c"), b"\xd6\xd0\n");
+    assert_eq!(fixture.read("n.c"), b"\xd6\xd0\n");
     run(
         erase(write::WriteTool),
         &context,
@@ -666,10 +666,10 @@ async fn named_encoding_applies_to_new_and_ascii_files() {
     )
     .await
     .unwrap();
-    assert_eq!(stage.read("n.w"), b"\xff\xfea\0\n\0");
+    assert_eq!(fixture.read("n.w"), b"\xff\xfea\0\n\0");
     let input = json!({"filePath": "a.j", "oldString": "int a;", "newString": "int a; // 中"});
     run(erase(edit::EditTool), &context, input).await.unwrap();
-    assert_eq!(stage.read("a.j"), b"int a; // \x1b$BCf\x1b(B\n");
+    assert_eq!(fixture.read("a.j"), b"int a; // \x1b$BCf\x1b(B\n");
     run(
         erase(write::WriteTool),
         &context,
@@ -677,7 +677,7 @@ async fn named_encoding_applies_to_new_and_ascii_files() {
     )
     .await
     .unwrap();
-    assert_eq!(stage.read("n.j"), b"\x1b$BCf\x1b(B\n");
+    assert_eq!(fixture.read("n.j"), b"\x1b$BCf\x1b(B\n");
     let e = run(
         erase(write::WriteTool),
         &context,
@@ -686,5 +686,5 @@ async fn named_encoding_applies_to_new_and_ascii_files() {
     .await
     .unwrap_err();
     assert!(e.contains("🎉 (U+1F389) is not in GBK"), "{e}");
-    assert!(!stage.cwd().join("x.c").exists());
+    assert!(!fixture.cwd().join("x.c").exists());
 }

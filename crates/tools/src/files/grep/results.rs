@@ -19,12 +19,12 @@ const MAX_NAMED_FILES: usize = 3;
 #[derive(Debug)]
 pub(super) struct GrepOptions {
     /// The number of lines shown around each match.
-    pub(super) around: usize,
+    pub(super) context_lines: usize,
     pub(super) files_only: bool,
     pub(super) pattern: String,
     pub(super) include: Option<String>,
     /// Whether a line break in the pattern made it match across lines.
-    pub(super) broken: bool,
+    pub(super) spans_lines: bool,
 }
 
 /// The results: at most [`MAX_SEARCH_RESULTS`] matches in the newest files, and the total counts.
@@ -76,8 +76,8 @@ pub(super) enum GrepLine {
     /// The first line of a match, or all of it: number from 1, text.
     Match(u64, String),
     /// A further line of a match.
-    Further(u64, String),
-    Around(u64, String),
+    Continued(u64, String),
+    Context(u64, String),
     /// Lines in between are not shown.
     Gap,
 }
@@ -94,7 +94,7 @@ impl FileMatches {
             // The context before a removed match is removed too.
             let before = self.lines[..more]
                 .iter()
-                .rposition(|line| matches!(line, GrepLine::Match(..) | GrepLine::Further(..)));
+                .rposition(|line| matches!(line, GrepLine::Match(..) | GrepLine::Continued(..)));
             self.lines.truncate(before.map_or(0, |last| last + 1));
             self.collected = most;
         }
@@ -154,7 +154,7 @@ impl BestFiles {
 
     /// Describes files that were not searched, for the model.
     pub(super) fn gaps(&self) -> String {
-        let one = |(why, files): (&SearchGap, &NamedFiles)| {
+        let describe = |(why, files): (&SearchGap, &NamedFiles)| {
             let mut names = files
                 .names
                 .iter()
@@ -184,7 +184,7 @@ impl BestFiles {
                 ),
             }
         };
-        self.unsearched.iter().map(one).collect()
+        self.unsearched.iter().map(describe).collect()
     }
 
     pub(super) fn is_cut(&self, files_only: bool) -> bool {
@@ -196,8 +196,8 @@ impl BestFiles {
     }
 
     /// Returns the paths of the files that the text names with their matches.
-    pub(super) fn shown_files(&self, wanted: &GrepOptions) -> impl Iterator<Item = PathBuf> {
-        let names_only = wanted.files_only;
+    pub(super) fn shown_files(&self, options: &GrepOptions) -> impl Iterator<Item = PathBuf> {
+        let names_only = options.files_only;
         self.files
             .iter()
             .filter(move |(_, hits)| names_only || hits.collected > 0)
@@ -205,23 +205,23 @@ impl BestFiles {
             .map(|(rank, _)| rank.path.clone())
     }
 
-    pub(super) fn shown(&self, wanted: &GrepOptions) -> String {
+    pub(super) fn shown(&self, options: &GrepOptions) -> String {
         let mut text = if self.found == 0 {
             let ignored = "\nFiles that git ignores were not searched; name such a file or directory as path to search it.";
-            self.nothing(wanted) + if self.ignored { ignored } else { "" }
-        } else if wanted.files_only {
+            self.nothing(options) + if self.ignored { ignored } else { "" }
+        } else if options.files_only {
             self.names()
         } else {
             self.lines()
         };
-        if wanted.broken {
+        if options.spans_lines {
             text.push_str("\n\n(The pattern contains a line break, so it was matched across lines, as with multiline. To find either of two lines, write a|b.)");
         }
         text
     }
 
-    fn nothing(&self, wanted: &GrepOptions) -> String {
-        match (self.searched, &wanted.include) {
+    fn nothing(&self, options: &GrepOptions) -> String {
+        match (self.searched, &options.include) {
             (0, _) if !self.unsearched.is_empty() => {
                 "No matches: no file here could be searched.".into()
             }
@@ -233,7 +233,7 @@ impl BestFiles {
             (searched, _) => {
                 format!(
                     "No matches for `{}` in {}.",
-                    text::title(&wanted.pattern),
+                    text::title(&options.pattern),
                     text::count(searched, "file")
                 )
             }
@@ -270,10 +270,10 @@ impl BestFiles {
             text.push_str(&format!("\n\n{}{part}:", name(rank)));
             for line in &hits.lines {
                 text.push_str(&match line {
-                    GrepLine::Match(number, line) | GrepLine::Further(number, line) => {
+                    GrepLine::Match(number, line) | GrepLine::Continued(number, line) => {
                         format!("\n  Line {number}: {line}")
                     }
-                    GrepLine::Around(number, line) => format!("\n  Line {number}- {line}"),
+                    GrepLine::Context(number, line) => format!("\n  Line {number}- {line}"),
                     GrepLine::Gap => "\n  --".into(),
                 });
             }

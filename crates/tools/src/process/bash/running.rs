@@ -8,7 +8,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::time::{Instant, sleep_until};
 
-use super::shell_line::noted;
+use super::shell_line::read_exit_code;
 use crate::live::{LiveOutput, due};
 use crate::process::background_jobs::drain_pipe;
 use crate::process::captured_output::{CapturedOutput, ShownOutput};
@@ -103,18 +103,18 @@ impl RunningCommand {
         plan: &CommandOptions,
         context: &ToolContext,
     ) -> Result<(CommandEnd, Self), Failure> {
-        let begun = Instant::now();
-        let far = begun + Duration::from_secs(60 * 60 * 24 * 365);
+        let started = Instant::now();
+        let far = started + Duration::from_secs(60 * 60 * 24 * 365);
         // A limit that the clock cannot represent is not a limit.
         let deadline = plan
             .limit
-            .and_then(|limit| begun.checked_add(limit))
+            .and_then(|limit| started.checked_add(limit))
             .map_or(far, |at| at.min(far));
         // The end of the observation, after which the call waits for nothing else.
-        let mut watched = plan.background.then_some(begun + OBSERVATION_TIME);
+        let mut watched = plan.background.then_some(started + OBSERVATION_TIME);
         let mut left = None;
         let mut quiet = far;
-        let mut look = begun;
+        let mut look = started;
         let mut buffer = vec![0; 64 << 10];
         loop {
             let update_at = self.live.next_update();
@@ -154,7 +154,7 @@ impl RunningCommand {
                     left = plan.note.as_deref().and_then(noted);
                     if left.is_some() {
                         quiet = Instant::now() + QUIET_TIME;
-                        watched = Some(quiet.max(begun + OBSERVATION_TIME));
+                        watched = Some(quiet.max(started + OBSERVATION_TIME));
                     }
                 }
                 () = due(self.keeping.next()), if self.keeping.next().is_some() => {
@@ -267,7 +267,7 @@ impl CommandEnd {
     }
 
     /// Describes what continues in the background, and under which id.
-    pub(super) fn stays(&self, id: &str) -> String {
+    pub(super) fn describe_background(&self, id: &str) -> String {
         match self {
             Self::Kept(BackgroundedAt::Limit(limit)) => {
                 format!(
@@ -289,8 +289,8 @@ mod tests {
     /// Five minutes of a command that prints a little every 50 ms, and of one that floods.
     #[tokio::test(start_paused = true)]
     async fn stored_output_is_bounded_by_printed_output() {
-        let stage = TestProject::new();
-        let context = stage.context();
+        let fixture = TestProject::new();
+        let context = fixture.context();
         for piece in [20, 2_000, 60_000] {
             let mut printed =
                 CapturedOutput::new(context.limits, context.project.environment.clone());
@@ -299,9 +299,9 @@ mod tests {
             let mut all = 0;
             let mut stored = 0;
             let mut times = 0;
-            let begun = Instant::now();
+            let started = Instant::now();
             let mut longest = Duration::ZERO;
-            while begun.elapsed() < Duration::from_secs(300) {
+            while started.elapsed() < Duration::from_secs(300) {
                 tokio::time::advance(Duration::from_millis(50)).await;
                 printed.take(line.as_bytes());
                 keeping.take(line.len());

@@ -35,7 +35,7 @@ pub(super) fn line_of(command: &Value) -> Option<String> {
         [shell, "-l", "-c", line] if is_shell(shell) => Some((*line).to_owned()),
         all => Some(
             all.iter()
-                .map(|one| text::shell_quoted(one))
+                .map(|word| text::shell_quoted(word))
                 .collect::<Vec<_>>()
                 .join(" "),
         ),
@@ -78,7 +78,7 @@ pub(super) fn notebook(directory: &Path, work: &str) -> Option<PathBuf> {
 ///
 /// This has no effect if the command sets a trap for the exit itself, or replaces the shell by
 /// another program.
-pub(super) fn staying(command: &str, note: &Path) -> Option<String> {
+pub(super) fn with_waiting_shell(command: &str, note: &Path) -> Option<String> {
     let note = note.to_str()?;
     let last = r#"{ c=$?; set +ex; } 2>/dev/null; [ "$(jobs -rp)" ] || exit $c; "#;
     let wait = "wait $!; c=$?; wait; exit $c";
@@ -90,7 +90,7 @@ pub(super) fn staying(command: &str, note: &Path) -> Option<String> {
 }
 
 /// Reads the exit code that a shell has written.
-pub(super) fn noted(note: &Path) -> Option<i32> {
+pub(super) fn read_exit_code(note: &Path) -> Option<i32> {
     std::fs::read_to_string(note)
         .ok()?
         .strip_suffix('\n')?
@@ -165,7 +165,14 @@ mod tests {
             assert_eq!(starts_others(command), starts, "{command}");
         }
         let note = Path::new("/a b/exit-call_1");
-        assert!(staying("a &", note).unwrap().ends_with("' EXIT; a &"));
-        assert_eq!(staying(&"a".repeat(MAX_ARGUMENT_BYTES - 10), note), None);
+        assert!(
+            with_waiting_shell("a &", note)
+                .unwrap()
+                .ends_with("' EXIT; a &")
+        );
+        assert_eq!(
+            with_waiting_shell(&"a".repeat(MAX_ARGUMENT_BYTES - 10), note),
+            None
+        );
     }
 }

@@ -21,15 +21,15 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 #[derive(Default)]
 pub(super) struct Web {
     /// The client for public addresses only.
-    public: OnceLock<Made>,
+    public: OnceLock<ClientResult>,
     /// The client for the hosts that the user has named, whatever their addresses.
-    named: OnceLock<Made>,
+    named: OnceLock<ClientResult>,
     /// The client for requests through a proxy, which resolves names itself.
-    proxied: OnceLock<Made>,
+    proxied: OnceLock<ClientResult>,
     proxies: OnceLock<Matcher>,
 }
 
-type Made = Result<reqwest::Client, String>;
+type ClientResult = Result<reqwest::Client, String>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Egress {
@@ -79,7 +79,7 @@ impl Web {
         Ok(Egress::Proxied)
     }
 
-    fn client(&self, way: Egress, environment: &Environment) -> Made {
+    fn client(&self, way: Egress, environment: &Environment) -> ClientResult {
         let made = match way {
             Egress::Public => self.public.get_or_init(|| {
                 let guard = FilteredResolver {
@@ -99,7 +99,7 @@ impl Web {
     }
 }
 
-fn build(builder: reqwest::ClientBuilder) -> Made {
+fn build(builder: reqwest::ClientBuilder) -> ClientResult {
     builder
         .user_agent(concat!(
             "Mozilla/5.0 (compatible; adjutant/",

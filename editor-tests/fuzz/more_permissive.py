@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What a change of the judge of commands lets through that was stopped before.
+"""Compares the verdicts of two builds, and prints the command lines that the newer one treats more permissively.
 
-    python3 editor-tests/fuzz/laxer.py OLD NEW [--lines FILE] [--pairs N] [--seed N]
+    python3 editor-tests/fuzz/more_permissive.py OLD NEW [--lines FILE] [--pairs N] [--seed N]
 
-OLD and NEW are two builds of adjutant. Every line of the tables in `editor-tests/data`, and N lines that are
-combined of them at random, are judged by both through `adjutant permissions check`, under several sets of rules
-and as several agents, in a project like that of the tables. Printed is each line whose verdict got laxer; the exit
-code is 1 where there is one. Nothing that is judged is run. `--lines` takes the lines from a file instead, one JSON
-string or plain text each.
+OLD and NEW are two builds of adjutant. Both judge every line of the tables in `editor-tests/data`, and N random
+combinations of them, through `adjutant permissions check`: under several sets of rules and as several agents, in a
+project like that of the tables. Prints each line whose verdict is more permissive in NEW; the exit code is 1 if
+there is one. No judged line is run. `--lines` takes the lines from a file instead, one JSON string or plain text
+per line.
 """
 
 import argparse
@@ -101,36 +101,36 @@ def judged(binary, home, project, agent, lines):
 
 
 def main():
-    words = argparse.ArgumentParser(description="Which command lines a newer build judges laxer than an older one.")
-    words.add_argument("old")
-    words.add_argument("new")
-    words.add_argument("--lines", help="take the lines from this file")
-    words.add_argument("--pairs", type=int, default=5000, help="so many combined lines [5000]")
-    words.add_argument("--seed", type=int, default=1)
-    wish = words.parse_args()
-    old, new = os.path.abspath(wish.old), os.path.abspath(wish.new)
-    lines = own_lines(wish.lines) if wish.lines else table_lines()
-    lines += combined(lines, wish.pairs, wish.seed)
-    laxer = stricter = 0
-    with tempfile.TemporaryDirectory() as room:
-        home, project = pathlib.Path(room, "home"), pathlib.Path(room, "project")
+    parser = argparse.ArgumentParser(description="Print the command lines that a newer build judges more permissively than an older one.")
+    parser.add_argument("old")
+    parser.add_argument("new")
+    parser.add_argument("--lines", help="take the lines from this file")
+    parser.add_argument("--pairs", type=int, default=5000, help="the number of combined lines [5000]")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    old, new = os.path.abspath(args.old), os.path.abspath(args.new)
+    lines = own_lines(args.lines) if args.lines else table_lines()
+    lines += combined(lines, args.pairs, args.seed)
+    more_permissive = stricter = 0
+    with tempfile.TemporaryDirectory() as directory:
+        home, project = pathlib.Path(directory, "home"), pathlib.Path(directory, "project")
         settings = home / ".config" / "adjutant"
         settings.mkdir(parents=True)
         project.mkdir()
-        names = {f"GIT_{who}_{what}": "x@x" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-        plain = {"PATH": os.environ["PATH"], "HOME": str(home), "GIT_CONFIG_NOSYSTEM": "1", **names}
-        subprocess.run(["bash", "-c", PROJECT], cwd=project, env=plain, check=True, stderr=subprocess.DEVNULL)
+        identity = {f"GIT_{who}_{what}": "x@x" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+        environment = {"PATH": os.environ["PATH"], "HOME": str(home), "GIT_CONFIG_NOSYSTEM": "1", **identity}
+        subprocess.run(["bash", "-c", PROJECT], cwd=project, env=environment, check=True, stderr=subprocess.DEVNULL)
         for bash, agent in RULES:
             rules = {"permission": {"bash": bash}} if bash else {}
             (settings / "adjutant.json").write_text(json.dumps(rules), encoding="utf-8")
             verdicts = [judged(binary, home, project, agent, lines) for binary in (old, new)]
             for line, (was, _), (now, why) in zip(lines, *verdicts):
                 if WORTH[now] < WORTH[was]:
-                    laxer += 1
+                    more_permissive += 1
                     print(f"{was} -> {now}: {json.dumps(line)}\n    {agent} {json.dumps(bash)}: {why or 'no reason'}")
                 stricter += WORTH[now] > WORTH[was]
-    print(f"{len(lines)} lines, {len(RULES)} sets of rules: {laxer} laxer, {stricter} stricter")
-    return 1 if laxer else 0
+    print(f"{len(lines)} lines, {len(RULES)} sets of rules: {more_permissive} more permissive, {stricter} stricter")
+    return 1 if more_permissive else 0
 
 
 if __name__ == "__main__":

@@ -42,14 +42,14 @@ use transcript::{CallState, Content, Finish, Message, ModelRef, Role, Text, Usag
 static CATALOG: OnceLock<Arc<Catalog>> = OnceLock::new();
 
 /// A session with a scripted model in a directory of its own.
-pub(crate) struct Stage {
+pub(crate) struct Fixture {
     pub(super) dir: tempfile::TempDir,
     pub(crate) model: Arc<Scripted>,
     pub(crate) settings: Settings,
     history: History,
     pub(crate) cancelled: CancellationToken,
     answers: Vec<PermissionReply>,
-    pub(super) spoken: watch::Receiver<bool>,
+    pub(super) has_steering_message: watch::Receiver<bool>,
     mark: ReminderMark,
     /// Cancels the turn at the first event that contains this text.
     pub(crate) cancel_at: Option<&'static str>,
@@ -160,7 +160,7 @@ pub(crate) fn paired(asked: &[Arc<request::Request>]) {
     }
 }
 
-impl Stage {
+impl Fixture {
     pub(crate) fn new(scripts: impl IntoIterator<Item = ScriptedAnswer>) -> Self {
         Self {
             dir: tempfile::tempdir_in(fast_directory()).unwrap(),
@@ -169,7 +169,7 @@ impl Stage {
             history: History::default(),
             cancelled: CancellationToken::new(),
             answers: Vec::new(),
-            spoken: watch::channel(false).1,
+            has_steering_message: watch::channel(false).1,
             mark: ReminderMark::default(),
             cancel_at: None,
             tracked: false,
@@ -230,7 +230,7 @@ impl Stage {
                 grants: Grants::open("project", &environment, store).await,
                 inherited: Rules::default(),
                 asks: Rules::default(),
-                confinement: tools::process::sandboxing::SandboxChoice::none(&environment),
+                sandbox_choice: tools::process::sandboxing::SandboxChoice::none(&environment),
                 attended: self.attended,
                 account: AccountAccess::default(),
                 chosen: watch::channel(SessionChoices::of("build", None)).1,
@@ -245,7 +245,7 @@ impl Stage {
                         &environment,
                         &settings,
                         client,
-                        mcp::ForSession::default(),
+                        mcp::McpSessionOptions::default(),
                     ))
                 },
                 shared: Arc::new(tools::SessionContext {
@@ -292,8 +292,8 @@ impl Stage {
             system_prompt_addition: None,
             record: Recorder::new(store.clone(), session.clone()),
             cancelled: self.cancelled.clone(),
-            leaving: CancellationToken::new(),
-            spoken: self.spoken.clone(),
+            exit_requested: CancellationToken::new(),
+            has_steering_message: self.has_steering_message.clone(),
             event_sender,
             session_requests: mpsc::channel(1).0,
             depth: 0,

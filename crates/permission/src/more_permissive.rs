@@ -29,12 +29,16 @@ pub struct MorePermissive {
 /// former verdict was at least `least`.
 ///
 /// If `without` is empty, everything was denied before.
-pub fn laxer(with: &Rules, without: &[&Rules], least: Action) -> Option<MorePermissive> {
+pub fn find_more_permissive(
+    with: &Rules,
+    without: &[&Rules],
+    least: Action,
+) -> Option<MorePermissive> {
     compared(with, without, least, true)
 }
 
-/// Does the same as [`laxer`]. With `pruned`, access requests whose verdict cannot have changed are
-/// skipped.
+/// Does the same as [`find_more_permissive`]. With `pruned`, access requests whose verdict cannot
+/// have changed are skipped.
 fn compared(
     with: &Rules,
     without: &[&Rules],

@@ -73,7 +73,7 @@ pub(super) fn commands(
                 .any(|gone| content(gone) == content(rule))
         }) {
             found.alone(names);
-            found.perhaps(&format!(
+            found.add_possible_programs(&format!(
                 "{} {}",
                 found.fresh,
                 plain(&names.pattern, found.fresh)
@@ -193,7 +193,7 @@ impl SharedRequests {
         let within = format!("* {}", stops.pattern);
         for spoken in [opens.pattern.as_str()].into_iter().chain(spoken) {
             if let Some(text) = self.meet(spoken, &within) {
-                self.perhaps(&text);
+                self.add_possible_programs(&text);
                 break;
             }
         }
@@ -215,7 +215,7 @@ impl SharedRequests {
     }
 
     /// Adds a command of whose words some may begin a program.
-    fn perhaps(&mut self, text: &str) {
+    fn add_possible_programs(&mut self, text: &str) {
         let unit = written(text, Effect::Unproven);
         let tails = text.split(' ').skip(1).map(str::to_owned).collect();
         self.push(CommandUnit { tails, ..unit });

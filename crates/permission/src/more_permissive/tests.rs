@@ -180,7 +180,7 @@ fn more_permissive_rules_are_found() {
     for (before, after, wanted) in table {
         let before = rules(before);
         let with = before.clone().then(&rules(after));
-        let found = laxer(&with, &[&before], Allow);
+        let found = find_more_permissive(&with, &[&before], Allow);
         assert_eq!(
             found.is_some(),
             wanted,
@@ -190,15 +190,15 @@ fn more_permissive_rules_are_found() {
     let ask = rules(&[("*", "*", Ask)]);
     let deny = rules(&[("*", "*", Deny)]);
     assert!(
-        laxer(&ask, &[&ask, &deny], Allow).is_none(),
+        find_more_permissive(&ask, &[&ask, &deny], Allow).is_none(),
         "the laxest of the others counts"
     );
     assert!(
-        laxer(&ask, &[], Allow).is_some(),
+        find_more_permissive(&ask, &[], Allow).is_some(),
         "where there was nothing, everything was denied"
     );
     assert!(
-        laxer(&rules(&[("*", "*", Allow)]), &[&ask], Deny).is_none(),
+        find_more_permissive(&rules(&[("*", "*", Allow)]), &[&ask], Deny).is_none(),
         "only what was denied"
     );
 }
@@ -214,7 +214,9 @@ fn too_many_patterns_count_as_more_permissive() {
         .collect();
     let before = rules(&[("*", "*", Allow)]);
     let with = rules(&many);
-    assert!(laxer(&with, &[&before], Allow).is_some_and(|laxer| laxer.pattern.is_none()));
+    assert!(
+        find_more_permissive(&with, &[&before], Allow).is_some_and(|found| found.pattern.is_none())
+    );
 }
 
 /// If any random access request gets a more permissive verdict, the comparison finds one.
@@ -259,7 +261,7 @@ fn random_more_permissive_needs_are_found() {
     let mut found = 0;
     while judged < 20_000 {
         let mut some = |most: usize| {
-            let one = |random: &mut fastrand::Rng| {
+            let random_rule = |random: &mut fastrand::Rng| {
                 let key = keys[random.usize(..keys.len())];
                 let pattern = match key {
                     "posture" => "read-only",
@@ -269,7 +271,11 @@ fn random_more_permissive_needs_are_found() {
                 (key, pattern, [Allow, Ask, Deny][random.usize(..3)])
             };
             let count = random.usize(..=most);
-            rules(&(0..count).map(|_| one(&mut random)).collect::<Vec<_>>())
+            rules(
+                &(0..count)
+                    .map(|_| random_rule(&mut random))
+                    .collect::<Vec<_>>(),
+            )
         };
         let mut before = some(5);
         let project = some(3);
@@ -277,7 +283,7 @@ fn random_more_permissive_needs_are_found() {
             before = rules(&[("*", "*", Allow)]).then(&before);
         }
         let with = before.clone().then(&project);
-        let verdict = laxer(&with, &[&before], Allow);
+        let verdict = find_more_permissive(&with, &[&before], Allow);
         found += usize::from(verdict.is_some());
         for _ in 0..25 {
             judged += 1;
@@ -308,9 +314,9 @@ fn random_more_permissive_needs_are_found() {
                 _ => AccessRequest::new(key, word(&mut random)),
             };
             let judge = |rules: &Rules| evaluate(rules, &Rules::default(), &request).action;
-            let laxer = judge(&with) < judge(&before);
+            let is_more_permissive = judge(&with) < judge(&before);
             assert!(
-                !laxer || verdict.is_some(),
+                !is_more_permissive || verdict.is_some(),
                 "{before:?}\nthen {project:?}\non {request:?}"
             );
         }
@@ -344,7 +350,7 @@ fn pruned_comparison_equals_full_comparison() {
     for _ in 0..250 {
         let mut some = |most: usize| {
             let count = random.usize(..=most);
-            let one = |random: &mut fastrand::Rng| {
+            let random_rule = |random: &mut fastrand::Rng| {
                 let key = keys[random.usize(..keys.len())];
                 let pattern = match key {
                     "posture" => "read-only",
@@ -353,18 +359,22 @@ fn pruned_comparison_equals_full_comparison() {
                 };
                 (key, pattern, [Allow, Ask, Deny][random.usize(..3)])
             };
-            rules(&(0..count).map(|_| one(&mut random)).collect::<Vec<_>>())
+            rules(
+                &(0..count)
+                    .map(|_| random_rule(&mut random))
+                    .collect::<Vec<_>>(),
+            )
         };
         let user = some(4);
-        let one = some(2);
+        let random_rule = some(2);
         let other = some(2);
         let project = some(3);
         let base = rules(&[("*", "*", [Allow, Ask][random.usize(..2)])]).then(&user);
         // Two agents of the user, the first with the project's rules in between or after its own.
-        let before = [base.clone().then(&one), base.clone().then(&other)];
+        let before = [base.clone().then(&random_rule), base.clone().then(&other)];
         let mut with = before[0].clone().then(&project);
         if random.bool() {
-            with = base.then(&project).then(&one);
+            with = base.then(&project).then(&random_rule);
         }
         // A rule is removed or moved to the end.
         if random.usize(..4) == 0 && with.len() > 1 {
@@ -492,7 +502,10 @@ fn other_names_of_commands_are_compared() {
         };
         let before = rules(&[("*", "*", Allow)]).then(&named(before));
         let with = before.clone().then(&named(after));
-        assert!(laxer(&with, &[&before], Allow).is_some(), "{with:?}");
+        assert!(
+            find_more_permissive(&with, &[&before], Allow).is_some(),
+            "{with:?}"
+        );
         let judge = |rules: &Rules| {
             evaluate(rules, &Rules::default(), &command_request(line, &context)).action
         };
@@ -528,7 +541,11 @@ fn ask_about_later_words_lifts_no_deny() {
         assert_eq!(found.action, wanted, "{line}: {:?}", found.reason);
     }
     let before: Rules = rules.iter().take(2).cloned().collect();
-    assert_eq!(laxer(&rules, &[&before], Allow), None, "a question more");
+    assert_eq!(
+        find_more_permissive(&rules, &[&before], Allow),
+        None,
+        "a question more"
+    );
 }
 
 /// If any line of words of random rules gets a more permissive verdict, the comparison finds one.
@@ -611,7 +628,7 @@ fn random_spellings_are_compared() {
             before = before.then(&Rules::read_only());
         }
         let with = before.clone().then(&project);
-        let verdict = laxer(&with, &[&before], Allow);
+        let verdict = find_more_permissive(&with, &[&before], Allow);
         if verdict.is_some() {
             continue;
         }
