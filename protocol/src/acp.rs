@@ -359,7 +359,7 @@ fn with_servers<'de, D: Deserializer<'de>, T: serde::de::DeserializeOwned>(
     for (n, server) in servers.as_array().into_iter().flatten().enumerate() {
         if serde_json::from_value::<v1::McpServer>(server.clone()).is_err() {
             return Err(D::Error::custom(format!(
-                "mcpServers[{n}] is no MCP server: it needs name and command, args, env (a program), type, name and url, headers, or type acp, name and serverId"
+                "mcpServers[{n}] is not an MCP server: it needs name and command, args, env (a program), type, name and url, headers, or type acp, name and serverId"
             )));
         }
     }

@@ -33,7 +33,7 @@ pub(super) async fn events(args: &Args, environment: &Environment) -> anyhow::Re
         Some(name) => Some(session_id(name, environment).await?),
     };
     let reader = EventReader::start(environment, session.as_ref())
-        .context("no program can be told that events are read here")?;
+        .context("programs cannot be notified that events are read here")?;
     let reader = Arc::new(reader);
     let ended = CancellationToken::new();
     let mut signal = base::task::spawn(super::signalled(ended.clone(), true));

@@ -41,10 +41,10 @@ pub(super) fn why_outside(unbounded: Option<UnboundedRoot>) -> &'static str {
     match unbounded {
         None => "is outside the project",
         Some(UnboundedRoot::Home) => {
-            "is in no project: the working directory is your home directory, whose files are all asked about"
+            "is not in a project: the working directory is your home directory, so adjutant asks about all its files"
         }
         Some(UnboundedRoot::Above) => {
-            "is in no project: your home directory lies below the working directory, whose files are all asked about"
+            "is not in a project: your home directory is below the working directory, so adjutant asks about all its files"
         }
     }
 }

@@ -350,7 +350,7 @@ fn server(entry: &str, environment: &Environment) -> Result<Local, String> {
     };
     let port: u16 = port.parse().ok().filter(|port| *port > 0).ok_or_else(|| {
         format!(
-            "{VARIABLE}: \"{port}\" is no port of {name}; write {name}={}, for example",
+            "{VARIABLE}: \"{port}\" is not a port of {name}; write {name}={}, for example",
             known.port
         )
     })?;

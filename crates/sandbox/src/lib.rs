@@ -423,7 +423,7 @@ impl Sandbox {
             Some(observer) => {
                 let holder = may_outlive.then_some(&writes::HOLDER);
                 let socket = writes::watch(observer, holder)
-                    .map_err(|e| format!("what it writes cannot be seen: {e}"))?;
+                    .map_err(|e| format!("its writes cannot be observed: {e}"))?;
                 let report = Step::Report(socket.as_raw_fd(), writes::filter::program());
                 steps.push(report.to_argument());
                 program = program.passing(socket);

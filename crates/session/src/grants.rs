@@ -73,7 +73,7 @@ impl Grants {
                 given: self.environment.now(),
             };
             if let Err(e) = self.store.grant(&grant).await {
-                tracing::warn!("a grant holds for this process only: {e}");
+                tracing::warn!("a grant applies to this process only: {e}");
             }
             self.held.send_modify(|held| {
                 held.entry(grant.agent.clone())

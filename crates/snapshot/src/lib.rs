@@ -361,7 +361,7 @@ impl Tracker {
     pub fn unpack(&self, hash: &str, packed: &[u8]) -> std::io::Result<()> {
         let bytes = objects::decode_content(packed).filter(|bytes| digest::digest(bytes) == hash);
         let bytes =
-            bytes.ok_or_else(|| std::io::Error::other("a content is not what it is called"))?;
+            bytes.ok_or_else(|| std::io::Error::other("a stored content does not match its name"))?;
         self.objects.put(&bytes).map(drop)
     }
 

@@ -158,7 +158,7 @@ pub(in super::super) fn hold(socket: RawFd, adjutant: u32) -> Result<(), String>
 
 #[expect(clippy::needless_pass_by_value, reason = "a function for `map_err`")]
 fn holder_error(e: io::Error) -> String {
-    format!("listeners cannot be kept: {e}")
+    format!("the listeners cannot be held: {e}")
 }
 
 /// Waits for the next listener or the end of one. Returns `false` when adjutant has ended.

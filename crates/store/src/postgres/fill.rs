@@ -83,7 +83,7 @@ impl Worker {
         };
         let mut pause = self.filling.pause(began.elapsed());
         if let Err(fault) = done {
-            tracing::info!("the search index is not kept up: {}", Error::from(fault));
+            tracing::info!("the search index is not up to date: {}", Error::from(fault));
             pause = MAX_PAUSE;
         }
         IndexedPiece {

@@ -222,7 +222,7 @@ impl Indexer {
                 .spawn(move || thread.run(&received))
             {
                 Ok(thread) => (self.jobs, self.thread) = (Some(jobs), Some(thread)),
-                Err(e) => tracing::warn!("the search index is not kept up: {e}"),
+                Err(e) => tracing::warn!("the search index is not up to date: {e}"),
             }
         }
         // If the thread has ended, the sessions that are not in the index are read.
@@ -246,7 +246,7 @@ impl IndexerThread {
                 IndexJob::All { at_leisure } => self.index_all(at_leisure),
             };
             if let Err(e) = done {
-                tracing::info!("the search index is not kept up: {e}");
+                tracing::info!("the search index is not up to date: {e}");
             }
         }
     }

@@ -28,7 +28,7 @@ pub(super) fn peek(
     let damaged = |reason: &str| session::damaged(id, &path, reason.to_owned());
     let meta = std::fs::symlink_metadata(&path).map_err(unreadable)?;
     if !meta.is_file() {
-        return Err(damaged("it is no regular file"));
+        return Err(damaged("it is not a regular file"));
     }
     if meta.len() == 0 && (known.is_none() || salvage::has_log(&path)) {
         return salvage::read_damaged(&path, parent, known, damaged("it is empty"));

@@ -72,7 +72,7 @@ impl SessionFile {
                 return Err(damaged(id, &path, "one byte is left of it".into()));
             }
             Ok(meta) if meta.is_file() => {}
-            _ => return Err(damaged(id, &path, "it is no regular file".into())),
+            _ => return Err(damaged(id, &path, "it is not a regular file".into())),
         }
         #[cfg(unix)]
         if let Ok(file) = std::fs::File::open(&path) {
