@@ -16,19 +16,25 @@ use crate::wire::memory;
 
 /// Names, which begin with the row's id, and functions of the tests.
 pub const ALL: [(&str, fn()); 3] = [
-    ("S18 an editor that never reads", never_reads),
-    ("S19 an editor that reads slowly", reads_slowly),
+    (
+        "S18 an editor that never reads",
+        s18_an_editor_that_never_reads,
+    ),
+    (
+        "S19 an editor that reads slowly",
+        s19_an_editor_that_reads_slowly,
+    ),
     (
         "S22 a session of ten thousand messages",
-        ten_thousand_messages,
+        s22_a_session_of_ten_thousand_messages,
     ),
 ];
 
-fn never_reads() {
+fn s18_an_editor_that_never_reads() {
     flood(ReadPace::Nothing);
 }
 
-fn reads_slowly() {
+fn s19_an_editor_that_reads_slowly() {
     flood(ReadPace::Slow);
 }
 
@@ -84,7 +90,7 @@ fn flood(pace: ReadPace) {
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-fn ten_thousand_messages() {
+fn s22_a_session_of_ten_thousand_messages() {
     const COUNT: usize = 10_000;
     let model = Model::start(model::script("text: One.").unwrap());
     let project = Project::new();

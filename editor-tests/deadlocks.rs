@@ -22,8 +22,14 @@ use crate::project::Project;
 
 /// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 2] = [
-    ("every pair of activities completes", pairs),
-    ("many concurrent questions are answered", many_questions),
+    (
+        "every pair of activities completes",
+        every_pair_of_activities_completes,
+    ),
+    (
+        "many concurrent questions are answered",
+        many_concurrent_questions_are_answered,
+    ),
 ];
 
 /// The longest silence of an agent whose client reads.
@@ -102,7 +108,7 @@ const MANNERS: [ClientPace; 7] = [
     ClientPace::Fits,
 ];
 
-fn pairs() {
+fn every_pair_of_activities_completes() {
     let whole: usize = std::env::var("ADJUTANT_WAITS")
         .ok()
         .and_then(|times| times.parse().ok())
@@ -148,7 +154,7 @@ fn pairs() {
 }
 
 /// Hundreds of identical calls in one answer, each of which is asked about.
-fn many_questions() {
+fn many_concurrent_questions_are_answered() {
     let calls = repetitions(2_000, 500);
     // Long enough that they do not all fit into the queue to the client.
     let call = format!("call list {}\n", json!({ "path": "./".repeat(500) }));

@@ -62,78 +62,117 @@ use crate::project::Project;
 pub const ALL: [(&str, fn()); 30] = [
     (
         "FD01 killed writer leaves a readable session",
-        killed_writers,
+        fd01_killed_writer_leaves_a_readable_session,
     ),
     (
         "FD03 agent killed at any step loses no reported message",
-        killed_agents,
+        fd03_agent_killed_at_any_step_loses_no_reported_message,
     ),
-    ("FD05 failed flush is reported", failed_flushes),
+    (
+        "FD05 failed flush is reported",
+        fd05_failed_flush_is_reported,
+    ),
     (
         "FD05 store without working flushes reports each loss",
-        large::failing_flushes,
+        large::fd05_store_without_working_flushes_reports_each_loss,
     ),
-    ("FD06 full disk leaves a readable session", full_disks),
-    ("FD06 full small disk recovers", large::small_disk),
-    ("FD10 second writer is locked out", two_writers),
-    ("FD13 long session works", large::long_session),
+    (
+        "FD06 full disk leaves a readable session",
+        fd06_full_disk_leaves_a_readable_session,
+    ),
+    (
+        "FD06 full small disk recovers",
+        large::fd06_full_small_disk_recovers,
+    ),
+    (
+        "FD10 second writer is locked out",
+        fd10_second_writer_is_locked_out,
+    ),
+    ("FD13 long session works", large::fd13_long_session_works),
     (
         "FD14 large output of a command is bounded",
-        large::much_output,
+        large::fd14_large_output_of_a_command_is_bounded,
     ),
     (
         "FD16 stored files are readable by their owner only",
-        large::owners_alone,
+        large::fd16_stored_files_are_readable_by_their_owner_only,
     ),
-    ("FD17 killed migration is repeated", killed_migrations),
+    (
+        "FD17 killed migration is repeated",
+        fd17_killed_migration_is_repeated,
+    ),
     (
         "FD18 unreadable session is reported",
-        unreadable::unreadable,
+        unreadable::fd18_unreadable_session_is_reported,
     ),
-    ("FW01 killed edit leaves whole files", edits::killed_edits),
+    (
+        "FW01 killed edit leaves whole files",
+        edits::fw01_killed_edit_leaves_whole_files,
+    ),
     (
         "FW01 agent killed during an edit leaves whole files",
-        edits::killed_editors,
+        edits::fw01_agent_killed_during_an_edit_leaves_whole_files,
     ),
-    ("FW02 refused write is reported", edits::refused_writes),
+    (
+        "FW02 refused write is reported",
+        edits::fw02_refused_write_is_reported,
+    ),
     (
         "FW08 undo preserves a user's changes",
-        edits::undo_preserves_users_changes,
+        edits::fw08_undo_preserves_a_users_changes,
     ),
-    ("FW10 killed undo is completed", edits::killed_undos),
-    ("FC01 agent exits after its client", vanished_editors),
-    ("FC02 signal ends the agent in every state", ends::signals),
+    (
+        "FW10 killed undo is completed",
+        edits::fw10_killed_undo_is_completed,
+    ),
+    (
+        "FC01 agent exits after its client",
+        fc01_agent_exits_after_its_client,
+    ),
+    (
+        "FC02 signal ends the agent in every state",
+        ends::fc02_signal_ends_the_agent_in_every_state,
+    ),
     (
         "FC03 closed output does not hang the agent",
-        ends::closed_outputs,
+        ends::fc03_closed_output_does_not_hang_the_agent,
     ),
-    ("FM05 agent leaves no process", orphans),
-    ("random kills lose nothing reported", storm::storm),
+    ("FM05 agent leaves no process", fm05_agent_leaves_no_process),
+    (
+        "random kills lose nothing reported",
+        storm::random_kills_lose_nothing_reported,
+    ),
     (
         "provider that fails at any byte gets one answer",
-        offsets::offsets,
+        offsets::provider_that_fails_at_any_byte_gets_one_answer,
     ),
-    ("endless answers are bounded", hostile::floods),
+    (
+        "endless answers are bounded",
+        hostile::endless_answers_are_bounded,
+    ),
     (
         "random client and random model get valid answers",
-        soak::soak,
+        soak::random_client_and_random_model_get_valid_answers,
     ),
-    ("few open files serve many sessions", files::few),
+    (
+        "few open files serve many sessions",
+        files::few_open_files_serve_many_sessions,
+    ),
     (
         "limit on open files is raised for adjutant only",
-        files::raised,
+        files::limit_on_open_files_is_raised_for_adjutant_only,
     ),
     (
         "killed owner in a database loses nothing acknowledged",
-        leases::killed_owners,
+        leases::killed_owner_in_a_database_loses_nothing_acknowledged,
     ),
     (
         "owner stopped for longer than its lease writes nothing",
-        leases::stopped_owner,
+        leases::owner_stopped_for_longer_than_its_lease_writes_nothing,
     ),
     (
         "database restarted in a turn is used again",
-        leases::restarted,
+        leases::database_restarted_in_a_turn_is_used_again,
     ),
 ];
 
@@ -391,7 +430,7 @@ fn stored_count(dir: &Path, id: &str) -> usize {
     }
 }
 
-fn killed_writers() {
+fn fd01_killed_writer_leaves_a_readable_session() {
     // Fifty sessions, each written to by twenty processes one after the other.
     run_in_parallel(50, |number| {
         let dir = memory_directory();
@@ -412,7 +451,7 @@ fn killed_writers() {
 
 /// Kills the agent after each prefix of a conversation: 25 moments, eight times each.
 #[expect(clippy::too_many_lines, reason = "a table")]
-fn killed_agents() {
+fn fd03_agent_killed_at_any_step_loses_no_reported_message() {
     const MOMENTS: usize = 25;
     const TIMES: usize = 8;
     run_in_parallel(MOMENTS * TIMES, |number| {
@@ -553,7 +592,7 @@ fn killed_agents() {
 /// Fails the n-th flush of a thread, once. Data that was not safe is not reported as safe; the
 /// store continues. A file is created by its own thread, with a few flushes: if one of those fails,
 /// it fails each time.
-fn failed_flushes() {
+fn fd05_failed_flush_is_reported() {
     const MAKING: usize = 4;
     let works = Command::new("strace")
         .args(["-f", "-e", "trace=none", "true"])
@@ -595,7 +634,7 @@ fn failed_flushes() {
 
 /// Limits files to n × 512 bytes, for every n: data reported as safe is safe, and nothing is
 /// missing once there is space again.
-fn full_disks() {
+fn fd06_full_disk_leaves_a_readable_session() {
     run_in_parallel(400, |blocks| {
         let dir = memory_directory();
         let mut command = Command::new("/bin/sh");
@@ -619,7 +658,7 @@ fn full_disks() {
     });
 }
 
-fn two_writers() {
+fn fd10_second_writer_is_locked_out() {
     let dir = memory_directory();
     // One session: one process writes, the other is refused, five hundred times.
     let mut first = Writer::start("five-hundred", "ses_00000001", dir.path());
@@ -647,7 +686,7 @@ fn two_writers() {
     }
 }
 
-fn killed_migrations() {
+fn fd17_killed_migration_is_repeated() {
     let sql = include_str!("fixtures/store/format-1.sql");
     let id = "ses_019e2b8fd2c80001abcdefghij";
     let pattern = memory_directory();
@@ -681,7 +720,7 @@ fn killed_migrations() {
 
 /// Ends the client while the agent is idle, in a turn, waits for an answer, or loads a session: the
 /// agent exits.
-fn vanished_editors() {
+fn fc01_agent_exits_after_its_client() {
     run_in_parallel(40, |number| {
         let state = ends::STATES[number % 4];
         let mut fixture = ends::Fixture::new(state);
@@ -729,7 +768,7 @@ fn refuse(rules: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) {
 
 /// Children that fork, hide in sessions of their own and ignore signals; the agent ends in five
 /// ways.
-fn orphans() {
+fn fm05_agent_leaves_no_process() {
     const WAYS: [&str; 5] = ["end of input", "TERM", "KILL", "cancel", "time"];
     run_in_parallel(WAYS.len() * 20, |number| {
         let way = WAYS[number % WAYS.len()];

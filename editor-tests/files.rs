@@ -16,28 +16,37 @@ use crate::project::Project;
 
 /// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 8] = [
-    ("project is trusted and trust is revoked", trusted),
+    (
+        "project is trusted and trust is revoked",
+        project_is_trusted_and_trust_is_revoked,
+    ),
     (
         "agent's processes cannot answer for the user",
-        marked_processes_do_not_answer,
+        agents_processes_cannot_answer_for_the_user,
     ),
     (
         "agent's processes without ADJUTANT_CHILD cannot answer for the user",
-        unmarked_processes_do_not_answer,
+        agents_processes_without_adjutant_child_cannot_answer_for_the_user,
     ),
-    ("run without a terminal trusts nothing", untrusted_run),
+    (
+        "run without a terminal trusts nothing",
+        run_without_a_terminal_trusts_nothing,
+    ),
     (
         "instruction page is fetched before the first turn",
-        page_fetched,
+        instruction_page_is_fetched_before_the_first_turn,
     ),
-    ("missing instruction page is reported", page_missing),
+    (
+        "missing instruction page is reported",
+        missing_instruction_page_is_reported,
+    ),
     (
         "organisation's defaults are fetched in parallel",
-        defaults_fetched,
+        organisations_defaults_are_fetched_in_parallel,
     ),
     (
         "unavailable organisation's defaults are reported",
-        defaults_missing,
+        unavailable_organisations_defaults_are_reported,
     ),
 ];
 
@@ -59,7 +68,7 @@ fn shown(project: &Project, words: &[&str]) -> String {
     stdout_of(project, words).replace(&project.cwd().display().to_string(), ROOT)
 }
 
-fn trusted() {
+fn project_is_trusted_and_trust_is_revoked() {
     let project = loose();
     let item = "- looser rule permission.bash: bash *: allow (opencode.json:1)";
     assert_eq!(shown(&project, &["trust", "--list"]), "No decisions.\n");
@@ -113,7 +122,7 @@ fn trusted() {
 
 /// Checks that a process cannot answer for the user if `ADJUTANT_CHILD` marks it as started by an
 /// agent.
-fn marked_processes_do_not_answer() {
+fn agents_processes_cannot_answer_for_the_user() {
     let project = loose();
     let binary = env!("CARGO_BIN_EXE_adjutant");
     for words in [
@@ -137,7 +146,7 @@ fn marked_processes_do_not_answer() {
 
 /// Checks the same for a process that removes `ADJUTANT_CHILD`, calls adjutant by another name, or
 /// outlives its parents: it is recognised as a descendant of adjutant, or by the sandbox.
-fn unmarked_processes_do_not_answer() {
+fn agents_processes_without_adjutant_child_cannot_answer_for_the_user() {
     let binary = env!("CARGO_BIN_EXE_adjutant");
     let mut commands = vec![
         format!("env -u ADJUTANT_CHILD {binary} trust --yes 2>&1"),
@@ -203,7 +212,7 @@ fn sandboxed() -> bool {
     )
 }
 
-fn untrusted_run() {
+fn run_without_a_terminal_trusts_nothing() {
     let project = loose();
     // `--allow` and `--deny` answer questions about calls, not the question about trust, whose
     // answer is stored.
@@ -243,7 +252,7 @@ fn update_text(updates: &[Value]) -> String {
         .collect()
 }
 
-fn page_fetched() {
+fn instruction_page_is_fetched_before_the_first_turn() {
     let status = Arc::new(AtomicU16::new(200));
     let own = status.clone();
     let server = Server::start(move |_| {
@@ -275,7 +284,7 @@ fn page_fetched() {
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-fn page_missing() {
+fn missing_instruction_page_is_reported() {
     let server = Server::start(|_| (404, String::new(), "no".into()));
     let project = Project::new();
     let address = format!("{}/rules.md", server.base());
@@ -311,7 +320,7 @@ fn member(server: &Server) -> Project {
     project
 }
 
-fn defaults_fetched() {
+fn organisations_defaults_are_fetched_in_parallel() {
     let server = Server::start(|received| {
         let base = format!("http://{}", received.header("host").unwrap_or_default());
         let body = match received.path() {
@@ -358,7 +367,7 @@ fn defaults_fetched() {
     assert!(stdout_of(&project, &["agents"]).contains("auditor"));
 }
 
-fn defaults_missing() {
+fn unavailable_organisations_defaults_are_reported() {
     let server = Server::start(|_| (200, String::new(), "<html>log in</html>".into()));
     let mut client = Client::new(member(&server));
     let session = client.open();

@@ -23,17 +23,35 @@ use crate::remote::authority;
 
 /// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 11] = [
-    ("session on another host is complete", everything),
-    ("trust applies on every host", trust),
-    ("prompt waits for a host", waits),
-    ("prompt of a lost host continues on another", lost),
-    ("prompt is cancelled from another host", cancelled),
-    ("stopping host hands over at a step", handed_over),
-    ("host creates directories and wraps commands", workspaces),
-    ("deployment files are valid settings", deployed),
-    ("prompts survive killed hosts", killed_hosts),
-    ("database is reached over TLS", database_over_tls),
-    ("stalled database is reported", standing_still),
+    (
+        "session on another host is complete",
+        session_on_another_host_is_complete,
+    ),
+    ("trust applies on every host", trust_applies_on_every_host),
+    ("prompt waits for a host", prompt_waits_for_a_host),
+    (
+        "prompt of a lost host continues on another",
+        prompt_of_a_lost_host_continues_on_another,
+    ),
+    (
+        "prompt is cancelled from another host",
+        prompt_is_cancelled_from_another_host,
+    ),
+    (
+        "stopping host hands over at a step",
+        stopping_host_hands_over_at_a_step,
+    ),
+    (
+        "host creates directories and wraps commands",
+        host_creates_directories_and_wraps_commands,
+    ),
+    (
+        "deployment files are valid settings",
+        deployment_files_are_valid_settings,
+    ),
+    ("prompts survive killed hosts", prompts_survive_killed_hosts),
+    ("database is reached over TLS", database_is_reached_over_tls),
+    ("stalled database is reported", stalled_database_is_reported),
 ];
 
 /// Returns a machine with a checkout of the project, and a store that others have.
@@ -123,7 +141,7 @@ pub(crate) fn until(what: &str, happened: impl Fn() -> bool) {
 
 /// Moves a session to another host: file contents, whole results and grants are there, and the
 /// project may have another path.
-fn everything() {
+fn session_on_another_host_is_complete() {
     let Some(database) = Database::get() else {
         return;
     };
@@ -216,7 +234,7 @@ text: Done again.
 }
 
 /// Grants and revokes trust on different hosts.
-fn trust() {
+fn trust_applies_on_every_host() {
     let Some(database) = Database::get() else {
         return;
     };
@@ -262,7 +280,7 @@ fn trust() {
     );
 }
 
-fn waits() {
+fn prompt_waits_for_a_host() {
     let Some(database) = Database::get() else {
         return;
     };
@@ -341,7 +359,7 @@ fn put(project: &Project, text: &str) -> String {
 }
 
 /// Kills a host: a call that has ended is not repeated.
-fn lost() {
+fn prompt_of_a_lost_host_continues_on_another() {
     let Some(database) = Database::get() else {
         return;
     };
@@ -380,7 +398,7 @@ fn lost() {
 
 /// At any moment: a prompt is answered all the same, no call that ended is made once more, and none
 /// is left out that was not interrupted. `ADJUTANT_LEASES=n` kills n hosts.
-fn killed_hosts() {
+fn prompts_survive_killed_hosts() {
     const CALLS: usize = 4;
     let Some(database) = Database::get() else {
         return;
@@ -460,7 +478,7 @@ fn killed_hosts() {
     );
 }
 
-fn cancelled() {
+fn prompt_is_cancelled_from_another_host() {
     let Some(database) = Database::get() else {
         return;
     };
@@ -511,7 +529,7 @@ fn cancelled() {
 }
 
 /// Stops a host during a call: the call ends, and the other host continues with its result.
-fn handed_over() {
+fn stopping_host_hands_over_at_a_step() {
     let Some(database) = Database::get() else {
         return;
     };
@@ -558,7 +576,7 @@ fn handed_over() {
 }
 
 /// A session follows its directory, which another host makes elsewhere.
-fn workspaces() {
+fn host_creates_directories_and_wraps_commands() {
     let Some(database) = Database::get() else {
         return;
     };
@@ -625,7 +643,7 @@ text: Done.
 }
 
 /// Checks that the settings in the deployment files are valid.
-fn deployed() {
+fn deployment_files_are_valid_settings() {
     let yaml = |text: &str| -> Vec<Value> {
         text.split("\n---\n")
             .map(|one| serde_saphyr::from_str(one).unwrap())
@@ -721,7 +739,7 @@ fn signal(database: &Database, signal: Signal) {
 }
 
 /// The certificate has to be of the authority that is named, and for the name.
-fn database_over_tls() {
+fn database_is_reached_over_tls() {
     let Ok(database) = Database::start() else {
         return;
     };
@@ -765,7 +783,7 @@ fn database_over_tls() {
 }
 
 /// Stops the database: every waiting client gets an error in bounded time.
-fn standing_still() {
+fn stalled_database_is_reported() {
     let Ok(database) = Database::start() else {
         return;
     };

@@ -17,12 +17,15 @@ use crate::wire::{memory, peak_memory};
 pub const ALL: [(&str, fn()); 3] = [
     (
         "session's start reads in proportion to its settings",
-        opening,
+        sessions_start_reads_in_proportion_to_its_settings,
     ),
-    ("session's load reads in proportion to its history", loading),
+    (
+        "session's load reads in proportion to its history",
+        sessions_load_reads_in_proportion_to_its_history,
+    ),
     (
         "edit of a large file takes less than three times its size",
-        editing,
+        edit_of_a_large_file_takes_less_than_three_times_its_size,
     ),
 ];
 
@@ -174,7 +177,7 @@ const SCENES: [(&str, Scene); 7] = [
     }),
 ];
 
-fn opening() {
+fn sessions_start_reads_in_proportion_to_its_settings() {
     for (name, scene) in SCENES {
         let counted = [0, FEW, FEW * TIMES].map(|count| {
             Counted::least(|| {
@@ -193,7 +196,7 @@ fn opening() {
     }
 }
 
-fn loading() {
+fn sessions_load_reads_in_proportion_to_its_history() {
     let id = SessionId::new("ses_0000000000000001aaaaaaaaaa");
     // The results of calls of the last hundred messages are read with them, and those before one
     // batch after the other.
@@ -244,7 +247,7 @@ fn loading() {
 
 /// Edits a line of a file that has been read before, with undo. The edit needs the old text and the
 /// new one.
-fn editing() {
+fn edit_of_a_large_file_takes_less_than_three_times_its_size() {
     const BYTES: u64 = 32 << 20;
     let line = "a line of the file, and some words to make it as long as lines are, of which the last is: ";
     let lines = usize::try_from(BYTES).unwrap() / (line.len() + 8);

@@ -17,21 +17,24 @@ use crate::remote::{CuttingProxy, Served, bridge};
 pub const ALL: [(&str, fn()); 5] = [
     (
         "turn of a lost host continues on another",
-        editor_of_a_lost_host,
+        turn_of_a_lost_host_continues_on_another,
     ),
     (
         "turn of a stopping host continues on another",
-        editor_of_a_host_that_stops,
+        turn_of_a_stopping_host_continues_on_another,
     ),
     (
         "session without messages continues on another host",
-        session_without_messages,
+        session_without_messages_continues_on_another_host,
     ),
     (
         "host that refuses an endpoint continues the other sessions",
-        refused_endpoint,
+        host_that_refuses_an_endpoint_continues_the_other_sessions,
     ),
-    ("session starts with a given id", begun_under_an_id),
+    (
+        "session starts with a given id",
+        session_starts_with_a_given_id,
+    ),
 ];
 
 /// Returns the text that a client sees of a turn whose first host is lost, or stops, while a
@@ -94,7 +97,7 @@ fn moved(url: Option<String>, leave: impl FnOnce(&mut Served, &Project)) -> Stri
 }
 
 /// The other host may be the same one, started again.
-fn editor_of_a_lost_host() {
+fn turn_of_a_lost_host_continues_on_another() {
     let database = Database::get().map(|database| database.fresh(1));
     for url in std::iter::once(None).chain(database.map(Some)) {
         let words = moved(url, |first, _| {
@@ -108,7 +111,7 @@ fn editor_of_a_lost_host() {
     }
 }
 
-fn editor_of_a_host_that_stops() {
+fn turn_of_a_stopping_host_continues_on_another() {
     let Some(database) = Database::get() else {
         return;
     };
@@ -122,7 +125,7 @@ fn editor_of_a_host_that_stops() {
 }
 
 /// Moves a session without messages: it is not stored, yet its options are preserved.
-fn session_without_messages() {
+fn session_without_messages_continues_on_another_host() {
     let database = Database::get().map(|database| database.fresh(1));
     for url in std::iter::once(None).chain(database.map(Some)) {
         let model = Model::start(model::script("text: Forty-two.").unwrap());
@@ -174,7 +177,7 @@ fn session_without_messages() {
 
 /// The settings of the next host disable the provider whose endpoint the editor has set. It is not
 /// asked there, at any address.
-fn refused_endpoint() {
+fn host_that_refuses_an_endpoint_continues_the_other_sessions() {
     let model = Model::start(model::script("text: One.\n---\ntext: Two.").unwrap());
     let usual = Server::start(|_| (500, String::new(), String::new()));
     let (sender, go) = mpsc::channel::<()>();
@@ -235,7 +238,7 @@ fn refused_endpoint() {
 }
 
 /// Only an id of the right shape, and none where an id is given a directory.
-fn begun_under_an_id() {
+fn session_starts_with_a_given_id() {
     let model = Model::start(Vec::new());
     for (makes, id, begins) in [
         (false, "ses_00000001", true),

@@ -19,7 +19,7 @@ fn kinds(key: &str) -> impl Iterator<Item = String> {
     [format!("- looser rule {key}"), format!("- {key}")].into_iter()
 }
 
-/// Opens one.
+/// Opens a repository, and compares its withheld parts and verdicts with the row.
 pub fn run(row: &Value) {
     let project = Project::new();
     project.write("~/.config/adjutant/adjutant.json", &row["user"].to_string());

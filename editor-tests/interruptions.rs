@@ -23,7 +23,10 @@ pub const ALL: [(&str, fn()); 3] = [
     ("session killed after any line can be loaded", || {
         anywhere(InterruptionPoint::Kill)
     }),
-    ("interrupted load gets one answer", between_a_load),
+    (
+        "interrupted load gets one answer",
+        interrupted_load_gets_one_answer,
+    ),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,7 +169,7 @@ enum Between {
     Mode,
 }
 
-fn between_a_load() {
+fn interrupted_load_gets_one_answer() {
     let project = Project::new();
     let model = Model::start(Vec::new());
     project.provider(&model.base(), &json!({}));

@@ -18,31 +18,40 @@ pub const ALL: [(&str, fn()); 11] = [
     ("slow Ollama is found", slow_ollama_is_found),
     (
         "prompt is cancelled while servers are searched",
-        cancelled_during_the_search,
+        prompt_is_cancelled_while_servers_are_searched,
     ),
-    ("Ollama's own window is used", ollamas_window_is_used),
-    ("small window names the remedy", small_window),
+    ("Ollama's own window is used", ollamas_own_window_is_used),
+    (
+        "small window names the remedy",
+        small_window_names_the_remedy,
+    ),
     (
         "small window is reported before the first prompt",
-        reported_window,
+        small_window_is_reported_before_the_first_prompt,
     ),
     (
         "small window of a model's own parameters names their remedy",
-        own_window,
+        small_window_of_a_models_own_parameters_names_their_remedy,
     ),
-    ("smaller window gets fewer tools", reduced_tools),
-    ("missing model is refused by its name", missing_model),
+    (
+        "smaller window gets fewer tools",
+        smaller_window_gets_fewer_tools,
+    ),
+    (
+        "missing model is refused by its name",
+        missing_model_is_refused_by_its_name,
+    ),
     (
         "model of another name, without tools, is reported",
-        named_and_without_tools,
+        model_of_another_name_without_tools_is_reported,
     ),
     (
         "wanted server is found in addition to a key",
-        found_with_a_key,
+        wanted_server_is_found_in_addition_to_a_key,
     ),
     (
         "servers report abilities and windows",
-        abilities_and_windows,
+        servers_report_abilities_and_windows,
     ),
 ];
 
@@ -181,7 +190,7 @@ fn slow_ollama_is_found() {
 }
 
 /// The search continues, and the next prompt waits for it.
-fn cancelled_during_the_search() {
+fn prompt_is_cancelled_while_servers_are_searched() {
     let gate = Arc::new((Mutex::new(false), Condvar::new()));
     let closed_gate = gate.clone();
     let wait = move || {
@@ -210,7 +219,7 @@ fn cancelled_during_the_search() {
     client.leave();
 }
 
-fn ollamas_window_is_used() {
+fn ollamas_own_window_is_used() {
     let server = ollama(Duration::ZERO, 65_536);
     let project = project_with("ollama", &server);
     let models = || {
@@ -246,7 +255,7 @@ fn ollamas_window_is_used() {
 }
 
 /// The window of Ollama's default holds the essential tools.
-fn reduced_tools() {
+fn smaller_window_gets_fewer_tools() {
     let server = ollama(Duration::ZERO, 4096);
     let (response, updates) = prompted(project_with("ollama", &server));
     assert_eq!(response["result"]["stopReason"], "end_turn", "{response}");
@@ -270,7 +279,7 @@ fn reduced_tools() {
     assert!(!prompt.contains("todowrite"), "{prompt}");
 }
 
-fn named_and_without_tools() {
+fn model_of_another_name_without_tools_is_reported() {
     let server = ollama(Duration::ZERO, 65_536);
     let project = project_with("ollama", &server);
     // Without a tag, Ollama's `latest` is meant.
@@ -309,7 +318,7 @@ fn named_and_without_tools() {
     );
 }
 
-fn small_window() {
+fn small_window_names_the_remedy() {
     let server = ollama(Duration::ZERO, 2048);
     let (response, _) = prompted(project_with("ollama", &server));
     let error = response["error"].to_string();
@@ -329,7 +338,7 @@ fn small_window() {
     );
 }
 
-fn reported_window() {
+fn small_window_is_reported_before_the_first_prompt() {
     let remedy = "`OLLAMA_CONTEXT_LENGTH=64000 ollama serve`";
     let server = ollama(Duration::ZERO, 2048);
     let project = project_with("ollama", &server);
@@ -369,7 +378,7 @@ fn reported_window() {
 }
 
 /// Ollama prefers `num_ctx` of a model to its own default, which a larger one would not change.
-fn own_window() {
+fn small_window_of_a_models_own_parameters_names_their_remedy() {
     let server = Server::start(|request: &ReceivedRequest| match request.path() {
         "/v1/models" => ok(&list(&["mine:7b"])),
         "/api/show" => ok(
@@ -395,7 +404,7 @@ fn own_window() {
     }
 }
 
-fn missing_model() {
+fn missing_model_is_refused_by_its_name() {
     let server = ollama(Duration::ZERO, 65_536);
     let project = project_with("ollama", &server);
     let table: [(&[&str], i32, &str); 9] = [
@@ -515,7 +524,7 @@ fn missing_model() {
     );
 }
 
-fn found_with_a_key() {
+fn wanted_server_is_found_in_addition_to_a_key() {
     let server = ollama(Duration::from_millis(150), 65_536);
     let mut project = project_with("ollama", &server);
     project.set("MISTRAL_API_KEY", Some("a-key"));
@@ -545,7 +554,7 @@ fn found_with_a_key() {
     );
 }
 
-fn abilities_and_windows() {
+fn servers_report_abilities_and_windows() {
     let lm_studio = |request: &ReceivedRequest| match request.path() {
         "/v1/models" => ok(&list(&["qwen/qwen3-coder-30b", "text-embedding-nomic"])),
         "/api/v1/models" => ok(

@@ -15,7 +15,10 @@ use std::thread;
 use crate::on_path;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 1] = [("pages without a model do not depend on the machine", pages)];
+pub const ALL: [(&str, fn()); 1] = [(
+    "pages without a model do not depend on the machine",
+    pages_without_a_model_do_not_depend_on_the_machine,
+)];
 
 /// Starts this program as the machine.
 const MACHINE: &str = "--as-a-busy-machine";
@@ -29,7 +32,7 @@ const PORTS: [u16; 4] = [11434, 1234, 8080, 8000];
 /// User id of `nobody`.
 const NOBODY: &str = "65534";
 
-fn pages() {
+fn pages_without_a_model_do_not_depend_on_the_machine() {
     if !cfg!(target_os = "linux") {
         return skipped("namespaces are Linux's");
     }

@@ -16,17 +16,29 @@ use crate::project::Project;
 pub const ALL: [(&str, fn()); 8] = [
     (
         "tools of the last start are offered at once",
-        offered_at_once,
+        tools_of_the_last_start_are_offered_at_once,
     ),
-    ("client's server is recognised", given_by_the_editor),
-    ("changed list applies from the next turn", changed_list),
-    ("failed server fails the call", failing_server),
-    ("different entry has no cached tools", other_entry),
-    ("project without trust has no cached tools", trust_withdrawn),
-    ("damaged list is ignored", damaged_list),
+    (
+        "client's server is recognised",
+        clients_server_is_recognised,
+    ),
+    (
+        "changed list applies from the next turn",
+        changed_list_applies_from_the_next_turn,
+    ),
+    ("failed server fails the call", failed_server_fails_the_call),
+    (
+        "different entry has no cached tools",
+        different_entry_has_no_cached_tools,
+    ),
+    (
+        "project without trust has no cached tools",
+        project_without_trust_has_no_cached_tools,
+    ),
+    ("damaged list is ignored", damaged_list_is_ignored),
     (
         "list changed by a call applies from the next step",
-        changed_by_a_call,
+        list_changed_by_a_call_applies_from_the_next_step,
     ),
 ];
 
@@ -152,7 +164,7 @@ call notes_find {"word":"milk"}
 sees: Buy milk.
 text: There it is."#;
 
-fn offered_at_once() {
+fn tools_of_the_last_start_are_offered_at_once() {
     let (model, requests) = recorded(FIND);
     let mut client = begin(project(&model));
     let session = client.open();
@@ -197,7 +209,7 @@ fn offered_at_once() {
     assert_eq!((mode(list), mode(list.parent().unwrap())), (0o600, 0o700));
 }
 
-fn given_by_the_editor() {
+fn clients_server_is_recognised() {
     let (model, _) = recorded(FIND);
     let project = project(&model);
     project.provider(&model.base(), &json!({}));
@@ -235,7 +247,7 @@ fn given_by_the_editor() {
     );
 }
 
-fn changed_list() {
+fn changed_list_applies_from_the_next_turn() {
     let (model, _) = recorded(
         r#"text: Hello.
 ---
@@ -287,7 +299,7 @@ text: There it is."#,
     unheard(&model);
 }
 
-fn failing_server() {
+fn failed_server_fails_the_call() {
     let (model, _) = recorded(
         r#"text: Hello.
 ---
@@ -325,7 +337,7 @@ text: It still does not."#,
     );
 }
 
-fn other_entry() {
+fn different_entry_has_no_cached_tools() {
     let (model, _) = recorded(
         r#"has: "name":"notes_find"
 text: Hello.
@@ -356,7 +368,7 @@ text: As it was."#,
     unheard(&model);
 }
 
-fn trust_withdrawn() {
+fn project_without_trust_has_no_cached_tools() {
     let (model, _) = recorded(
         r#"has: "name":"notes_find"
 text: Hello.
@@ -389,7 +401,7 @@ text: With."#,
     unheard(&model);
 }
 
-fn damaged_list() {
+fn damaged_list_is_ignored() {
     let (model, _) = recorded(
         r#"has: "name":"notes_find"
 text: Hello.
@@ -423,7 +435,7 @@ text: Known again."#,
     unheard(&model);
 }
 
-fn changed_by_a_call() {
+fn list_changed_by_a_call_applies_from_the_next_step() {
     let (model, _) = recorded(
         r#"text: Hello.
 ---

@@ -87,8 +87,11 @@ pub fn all() -> Vec<(&'static str, fn())> {
             run(&a_summary_between_two_reads())
         }),
         ("a rebase", || run(&a_rebase())),
-        ("the first request is small", first_request),
-        ("sessions of a project share their prompt", shared_prompt),
+        ("the first request is small", the_first_request_is_small),
+        (
+            "sessions of a project share their prompt",
+            sessions_of_a_project_share_their_prompt,
+        ),
     ]
 }
 
@@ -508,7 +511,7 @@ impl Responder {
 /// edits by text and one that edits by patches.
 const FIRST: usize = 14_000;
 
-fn first_request() {
+fn the_first_request_is_small() {
     for api_id in ["usual", "claude-x", "gpt-5"] {
         let (tell, told) = std::sync::mpsc::channel();
         let model = Model::answering_with(move |request| {
@@ -552,7 +555,7 @@ const OWN: usize = 400;
 
 /// Two sessions of a project have the same system prompt up to the session's own part at its end,
 /// which follows the project's instructions. Providers' caches depend on it.
-fn shared_prompt() {
+fn sessions_of_a_project_share_their_prompt() {
     let (tell, told) = std::sync::mpsc::channel();
     let model = Model::answering_with(move |request| {
         let system = request["messages"][0]["content"]

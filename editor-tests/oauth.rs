@@ -18,14 +18,26 @@ use crate::providers::{browse, log_in, query};
 
 /// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 8] = [
-    ("login is stored and renewed", a_login),
-    ("failed logins are reported", no_login),
-    ("OpenCode's login is used", of_theirs),
-    ("login belongs to one address", one_address),
-    ("login with a missing scope asks for it", too_narrow),
-    ("login in a session connects the server", meanwhile),
-    ("login is shown as a link in the client", as_a_link),
-    ("client can be a metadata document", as_a_document),
+    ("login is stored and renewed", login_is_stored_and_renewed),
+    ("failed logins are reported", failed_logins_are_reported),
+    ("OpenCode's login is used", opencodes_login_is_used),
+    ("login belongs to one address", login_belongs_to_one_address),
+    (
+        "login with a missing scope asks for it",
+        login_with_a_missing_scope_asks_for_it,
+    ),
+    (
+        "login in a session connects the server",
+        login_in_a_session_connects_the_server,
+    ),
+    (
+        "login is shown as a link in the client",
+        login_is_shown_as_a_link_in_the_client,
+    ),
+    (
+        "client can be a metadata document",
+        client_can_be_a_metadata_document,
+    ),
 ];
 
 /// Returns an authorization server and, behind the same port, the MCP server it guards. Tokens are
@@ -149,7 +161,7 @@ fn agree(address: &str) {
 
 const KEPT: &str = "~/.local/share/adjutant/mcp-auth.json";
 
-fn a_login() {
+fn login_is_stored_and_renewed() {
     let server = guarded();
     let project = behind(&server, &json!({}));
     let listed = list_of(&project, &["mcp"]);
@@ -228,7 +240,7 @@ fn a_login() {
     );
 }
 
-fn no_login() {
+fn failed_logins_are_reported() {
     let server = guarded();
     let project = behind(&server, &json!({}));
     let failed = |answer: &str| {
@@ -295,7 +307,7 @@ fn stored_login(server: &str, token: &str) -> String {
     .to_string()
 }
 
-fn of_theirs() {
+fn opencodes_login_is_used() {
     let server = guarded();
     let project = behind(&server, &json!({}));
     let theirs = stored_login(&format!("{}/mcp", server.base()), "access-7");
@@ -310,7 +322,7 @@ fn of_theirs() {
     );
 }
 
-fn one_address() {
+fn login_belongs_to_one_address() {
     let server = guarded();
     let project = behind(&server, &json!({}));
     project.write(
@@ -326,7 +338,7 @@ fn one_address() {
     );
 }
 
-fn too_narrow() {
+fn login_with_a_missing_scope_asks_for_it() {
     let server = guarded();
     let project = behind(&server, &json!({}));
     assert!(
@@ -358,7 +370,7 @@ fn too_narrow() {
 }
 
 /// A session that began without a login has the server's tools once there is one.
-fn meanwhile() {
+fn login_in_a_session_connects_the_server() {
     let server = guarded();
     let script = "has not: \"name\":\"guard_say\"\nsees: it needs a login\ntext: Without.\n---\nhas: \"name\":\"guard_say\"\nbegins anew\ntext: With.";
     let model = Model::start(model::script(script).unwrap());
@@ -382,7 +394,7 @@ fn meanwhile() {
 
 /// An editor that shows addresses is given the login as a link, once; the session continues
 /// meanwhile, and has the server's tools afterwards.
-fn as_a_link() {
+fn login_is_shown_as_a_link_in_the_client() {
     let server = guarded();
     let script = "has not: \"name\":\"guard_say\"\npause\ntext: Without.\n---\nhas: \"name\":\"guard_say\"\nbegins anew\ntext: With.";
     let model = Model::start(model::script(script).unwrap());
@@ -447,7 +459,7 @@ fn as_a_link() {
 }
 
 /// A client that is known by the address of a document about it registers nowhere.
-fn as_a_document() {
+fn client_can_be_a_metadata_document() {
     let server = guarded();
     let document = "https://adjutant.example/client.json";
     let project = behind(&server, &json!({ "clientId": document, "callbackPort": 0 }));

@@ -15,10 +15,16 @@ use crate::project::Project;
 pub const ALL: [(&str, fn()); 3] = [
     (
         "OpenCode's database is imported while it is written",
-        database,
+        opencodes_database_is_imported_while_it_is_written,
     ),
-    ("files of older versions of OpenCode are imported", files),
-    ("broken data of OpenCode is named", broken),
+    (
+        "files of older versions of OpenCode are imported",
+        files_of_older_versions_of_opencode_are_imported,
+    ),
+    (
+        "broken data of OpenCode is named",
+        broken_data_of_opencode_is_named,
+    ),
 ];
 
 const FIRST: &str = "ses_ddb241c5fffeog6i7PcA25qbJ6";
@@ -90,7 +96,7 @@ fn create_database(project: &Project) -> rusqlite::Connection {
     connection
 }
 
-fn database() {
+fn opencodes_database_is_imported_while_it_is_written() {
     let project = Arc::new(Project::new());
     let connection = create_database(&project);
     let data = project.path("~/.local/share/opencode");
@@ -226,7 +232,7 @@ fn write_files(project: &Project, export: &str) -> PathBuf {
     data
 }
 
-fn files() {
+fn files_of_older_versions_of_opencode_are_imported() {
     let project = Arc::new(Project::new());
     let data = write_files(&project, &fixture("first.json"));
     project.write(
@@ -256,7 +262,7 @@ fn files() {
     );
 }
 
-fn broken() {
+fn broken_data_of_opencode_is_named() {
     let project = Project::new();
     let import = |path: &str| {
         let output = adjutant(&project, &["sessions", "import", path]);

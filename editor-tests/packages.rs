@@ -18,23 +18,23 @@ use crate::web::Web;
 pub const ALL: [(&str, fn()); 5] = [
     (
         "a package is fetched on request only, pinned, and part of the consent",
-        package_is_fetched_on_request,
+        a_package_is_fetched_on_request_only_pinned_and_part_of_the_consent,
     ),
     (
         "a flag does not answer about the project",
-        flag_does_not_answer_about_the_project,
+        a_flag_does_not_answer_about_the_project,
     ),
     (
         "a package that is not what the registry says is not installed",
-        tampered_package_is_not_installed,
+        a_package_that_is_not_what_the_registry_says_is_not_installed,
     ),
     (
         "nothing is fetched for a project that is not trusted",
-        nothing_is_fetched_without_trust,
+        nothing_is_fetched_for_a_project_that_is_not_trusted,
     ),
     (
         "the settings of the project do not choose the registry",
-        project_does_not_choose_the_registry,
+        the_settings_of_the_project_do_not_choose_the_registry,
     ),
 ];
 
@@ -173,7 +173,7 @@ fn set_up(project: &mut Project, settings: &Value, web: &Web) {
     project.set("npm_config_registry", Some(&web.base()));
 }
 
-fn package_is_fetched_on_request() {
+fn a_package_is_fetched_on_request_only_pinned_and_part_of_the_consent() {
     if !has_npm() {
         return;
     }
@@ -263,7 +263,7 @@ fn package_is_fetched_on_request() {
 
 /// Checks that a flag is not an answer about the project, and that the answer is about the plugins that
 /// it names.
-fn flag_does_not_answer_about_the_project() {
+fn a_flag_does_not_answer_about_the_project() {
     if !has_npm() {
         return;
     }
@@ -288,7 +288,7 @@ fn flag_does_not_answer_about_the_project() {
     assert!(!installed(&project).exists());
 }
 
-fn tampered_package_is_not_installed() {
+fn a_package_that_is_not_what_the_registry_says_is_not_installed() {
     if !has_npm() {
         return;
     }
@@ -310,7 +310,7 @@ fn tampered_package_is_not_installed() {
     }
 }
 
-fn nothing_is_fetched_without_trust() {
+fn nothing_is_fetched_for_a_project_that_is_not_trusted() {
     if !has_npm() {
         return;
     }
@@ -338,7 +338,7 @@ fn nothing_is_fetched_without_trust() {
     assert!(text.contains("opencode-hello plugin active"), "{text}");
 }
 
-fn project_does_not_choose_the_registry() {
+fn the_settings_of_the_project_do_not_choose_the_registry() {
     if !has_npm() {
         return;
     }

@@ -10,10 +10,16 @@ use crate::project::Project;
 pub const ALL: [(&str, fn()); 3] = [
     (
         "model's provider searches in its wire format",
-        in_each_dialect,
+        models_provider_searches_in_its_wire_format,
     ),
-    ("provider search is subject to the rules", under_the_rules),
-    ("provider without search is not offered", not_offered),
+    (
+        "provider search is subject to the rules",
+        provider_search_is_subject_to_the_rules,
+    ),
+    (
+        "provider without search is not offered",
+        provider_without_search_is_not_offered,
+    ),
 ];
 
 /// A provider, one of its models, and the shape of its answers.
@@ -180,7 +186,7 @@ fn project(server: &Server, dialect: &Dialect, permission: &Value) -> Project {
     project
 }
 
-fn in_each_dialect() {
+fn models_provider_searches_in_its_wire_format() {
     for dialect in &DIALECTS {
         let server = serve(dialect);
         let project = project(&server, dialect, &json!({ "websearch": "allow" }));
@@ -215,7 +221,7 @@ fn in_each_dialect() {
     }
 }
 
-fn under_the_rules() {
+fn provider_search_is_subject_to_the_rules() {
     let dialect = &DIALECTS[0];
     let server = serve(dialect);
     // The rule asks, and no user is present.
@@ -244,7 +250,7 @@ fn under_the_rules() {
     );
 }
 
-fn not_offered() {
+fn provider_without_search_is_not_offered() {
     let table = [
         ("anthropic", "claude-sonnet-4-5", true),
         ("openai", "gpt-4.1-nano", false),

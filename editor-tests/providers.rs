@@ -16,51 +16,84 @@ use crate::editor::RESPONSE_TIMEOUT;
 use crate::loopback::Server;
 use crate::program::{adjutant, stderr_of, stdout_of};
 use crate::project::Project;
-use login::{login_for_a_key, login_with_a_browser, login_with_a_code, logout};
-use network::{certificates, one_connection, proxies};
+use login::{
+    browser_login_yields_tokens_that_are_renewed, device_code_login_works,
+    logout_removes_stored_credentials, openrouter_login_yields_a_key,
+};
+use network::{
+    one_connection_serves_all_steps, only_the_users_own_authority_is_trusted,
+    proxies_are_used_and_their_refusals_reported,
+};
 
 pub use login::{browse, log_in, query};
 pub use network::serve_with_own_authority;
 
 /// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 16] = [
-    ("models are listed with prices and keys", models_are_listed),
+    (
+        "models are listed with prices and keys",
+        models_are_listed_with_prices_and_keys,
+    ),
     (
         "catalogue is fetched once and revalidated",
-        the_catalogue_is_refreshed,
+        catalogue_is_fetched_once_and_revalidated,
     ),
     (
         "newer catalogue is fetched in parallel",
-        refreshed_in_parallel,
+        newer_catalogue_is_fetched_in_parallel,
     ),
-    ("keys are stored, listed and removed", keys_are_stored),
+    (
+        "keys are stored, listed and removed",
+        keys_are_stored_listed_and_removed,
+    ),
     (
         "browser login yields tokens that are renewed",
-        login_with_a_browser,
+        browser_login_yields_tokens_that_are_renewed,
     ),
-    ("device code login works", login_with_a_code),
-    ("OpenRouter login yields a key", login_for_a_key),
-    ("logout removes stored credentials", logout),
+    ("device code login works", device_code_login_works),
+    (
+        "OpenRouter login yields a key",
+        openrouter_login_yields_a_key,
+    ),
+    (
+        "logout removes stored credentials",
+        logout_removes_stored_credentials,
+    ),
     (
         "traffic is recorded without keys and replayed",
-        recorded_and_replayed,
+        traffic_is_recorded_without_keys_and_replayed,
     ),
-    ("model choice applies to the project", a_choice_holds),
+    (
+        "model choice applies to the project",
+        model_choice_applies_to_the_project,
+    ),
     (
         "editor's endpoint is asked with its keys only",
         endpoints::editors_endpoint_is_asked_with_its_keys_only,
     ),
     (
         "editor's endpoint makes models available",
-        endpoints::endpoint_makes_models_available,
+        endpoints::editors_endpoint_makes_models_available,
     ),
-    ("only the user's own authority is trusted", certificates),
-    ("one connection serves all steps", one_connection),
-    ("halves of an emoji are joined", surrogates::halves),
-    ("proxies are used and their refusals reported", proxies),
+    (
+        "only the user's own authority is trusted",
+        only_the_users_own_authority_is_trusted,
+    ),
+    (
+        "one connection serves all steps",
+        one_connection_serves_all_steps,
+    ),
+    (
+        "halves of an emoji are joined",
+        surrogates::halves_of_an_emoji_are_joined,
+    ),
+    (
+        "proxies are used and their refusals reported",
+        proxies_are_used_and_their_refusals_reported,
+    ),
 ];
 
-fn models_are_listed() {
+fn models_are_listed_with_prices_and_keys() {
     let mut project = Project::new();
     project.set("ANTHROPIC_API_KEY", Some("a-key"));
     let own = json!({ "model": "own/large", "provider": {
@@ -159,7 +192,7 @@ fn catalogue(names: &[&str]) -> String {
     .to_string()
 }
 
-fn the_catalogue_is_refreshed() {
+fn catalogue_is_fetched_once_and_revalidated() {
     let server = Server::start(|received| match received.header("if-none-match") {
         Some("\"v1\"") => (304, "etag: \"v1\"\r\n".into(), String::new()),
         _ => (200, "etag: \"v1\"\r\n".into(), catalogue(&["one", "two"])),
@@ -191,7 +224,7 @@ fn the_catalogue_is_refreshed() {
     );
 }
 
-fn refreshed_in_parallel() {
+fn newer_catalogue_is_fetched_in_parallel() {
     let gate = Arc::new((Mutex::new(false), Condvar::new()));
     let own = gate.clone();
     let server = Server::start(move |_| {
@@ -229,7 +262,7 @@ fn refreshed_in_parallel() {
     client.leave();
 }
 
-fn keys_are_stored() {
+fn keys_are_stored_listed_and_removed() {
     let mut project = Project::new();
     let theirs = json!({ "groq": { "type": "api", "key": "their-key" }, "openai": { "type": "oauth", "access": "x", "refresh": "y", "expires": 1 } });
     project.write("~/.local/share/opencode/auth.json", &theirs.to_string());
@@ -328,7 +361,7 @@ fn one_provider(project: &Project, base: &str, key: &str) {
     project.write("~/.config/opencode/opencode.json", &settings.to_string());
 }
 
-fn recorded_and_replayed() {
+fn traffic_is_recorded_without_keys_and_replayed() {
     let server = words("Remember me.");
     let mut project = Project::new();
     let tapes = project.path("tmp:tapes").display().to_string();
@@ -394,7 +427,7 @@ fn recorded_and_replayed() {
     client.leave();
 }
 
-fn a_choice_holds() {
+fn model_choice_applies_to_the_project() {
     let project = Project::new();
     let of = |id: &str, names: &[&str]| {
         let models: serde_json::Map<String, Value> = names

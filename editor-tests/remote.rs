@@ -25,25 +25,39 @@ use crate::editor::{Editor, RESPONSE_TIMEOUT};
 use crate::model::{self, Model};
 use crate::project::Project;
 pub use broken::CuttingProxy;
-use broken::{asked_again, connects_again, goes_on, taken_over};
-use entry::{not_for_pages, over_tls, roots, strangers, tokens};
-use http::{a_stream_goes_on, over_http_2, plain_http};
+use broken::{
+    bridge_reconnects, open_question_is_asked_again_after_a_reconnect, reconnected_client_resumes,
+    session_is_taken_over,
+};
+use entry::{
+    directories_outside_the_roots_are_refused, strangers_are_refused, tls_carries_a_conversation,
+    tokens_separate_users, web_pages_are_refused,
+};
+use http::{
+    event_stream_resumes, http_2_carries_a_conversation, plain_http_carries_a_conversation,
+};
 use socket::Socket;
 
 pub use entry::authority;
 
 /// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 30] = [
-    ("bridge carries a conversation", over_a_bridge),
-    ("bridge that gives up answers", bridge_that_gives_up),
-    ("many connections are served", many_connections),
-    ("web pages are refused", not_for_pages),
-    ("tokens separate users", tokens),
-    ("strangers are refused", strangers),
-    ("directories outside the roots are refused", roots),
+    (
+        "bridge carries a conversation",
+        bridge_carries_a_conversation,
+    ),
+    ("bridge that gives up answers", bridge_that_gives_up_answers),
+    ("many connections are served", many_connections_are_served),
+    ("web pages are refused", web_pages_are_refused),
+    ("tokens separate users", tokens_separate_users),
+    ("strangers are refused", strangers_are_refused),
+    (
+        "directories outside the roots are refused",
+        directories_outside_the_roots_are_refused,
+    ),
     (
         "every method and command has an owner",
-        account::every_method_and_command_has_owner,
+        account::every_method_and_command_has_an_owner,
     ),
     (
         "account methods are refused to users",
@@ -57,17 +71,23 @@ pub const ALL: [(&str, fn()); 30] = [
         "endpoints follow the rules of webfetch",
         account::endpoints_follow_the_rules_of_webfetch,
     ),
-    ("limits are enforced", limits),
-    ("too long message is refused", too_long),
-    ("reconnected client resumes", goes_on),
+    ("limits are enforced", limits_are_enforced),
+    ("too long message is refused", too_long_message_is_refused),
+    ("reconnected client resumes", reconnected_client_resumes),
     (
         "open question is asked again after a reconnect",
-        asked_again,
+        open_question_is_asked_again_after_a_reconnect,
     ),
-    ("bridge reconnects", connects_again),
-    ("plain HTTP carries a conversation", plain_http),
-    ("event stream resumes", a_stream_goes_on),
-    ("HTTP/2 carries a conversation", over_http_2),
+    ("bridge reconnects", bridge_reconnects),
+    (
+        "plain HTTP carries a conversation",
+        plain_http_carries_a_conversation,
+    ),
+    ("event stream resumes", event_stream_resumes),
+    (
+        "HTTP/2 carries a conversation",
+        http_2_carries_a_conversation,
+    ),
     ("silent socket is closed", pressure::silent_socket_is_closed),
     (
         "silent TLS socket is closed",
@@ -85,15 +105,24 @@ pub const ALL: [(&str, fn()); 30] = [
         "observers receive events of their own user",
         observers::observers_receive_events_of_their_own_user,
     ),
-    ("stopping server finishes its turns", asked_to_stop),
-    ("TLS carries a conversation", over_tls),
-    ("session is taken over", taken_over),
+    (
+        "stopping server finishes its turns",
+        stopping_server_finishes_its_turns,
+    ),
+    ("TLS carries a conversation", tls_carries_a_conversation),
+    ("session is taken over", session_is_taken_over),
     (
         "MCP server in an editor ends and returns with it",
-        in_editor::server_ends_and_returns_with_its_editor,
+        in_editor::mcp_server_in_an_editor_ends_and_returns_with_it,
     ),
-    ("version 2 is spoken if it is enabled", second_version),
-    ("session is handed over in version 2", handed_over_in_second),
+    (
+        "version 2 is spoken if it is enabled",
+        version_2_is_spoken_if_it_is_enabled,
+    ),
+    (
+        "session is handed over in version 2",
+        session_is_handed_over_in_version_2,
+    ),
 ];
 
 /// A server that runs.
@@ -249,7 +278,7 @@ fn words(messages: &[Value]) -> String {
 }
 
 /// The editor's requests are answered with the reason for which the bridge ends.
-fn bridge_that_gives_up() {
+fn bridge_that_gives_up_answers() {
     let project = Project::new();
     let unused = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = unused.local_addr().unwrap();
@@ -276,7 +305,7 @@ fn bridge_that_gives_up() {
     assert_eq!(output.status.code(), Some(1));
 }
 
-fn over_a_bridge() {
+fn bridge_carries_a_conversation() {
     let (project, model) = model_that("text: Hello from afar.");
     let served = Served::start(&project, &[]);
     let project = Arc::new(project);
@@ -299,7 +328,7 @@ fn over_a_bridge() {
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-fn many_connections() {
+fn many_connections_are_served() {
     let (project, _model) = project();
     let served = Served::start(&project, &[]);
     let mut sockets: Vec<Socket> = (0..50).map(|_| Socket::open(&served.address)).collect();
@@ -328,7 +357,7 @@ fn many_connections() {
     assert_eq!(served.number("adjutant_sessions_waiting"), 50.0);
 }
 
-fn limits() {
+fn limits_are_enforced() {
     let (project, _model) = project();
     project.settings(
         &json!({ "serve": { "grace": 0, "limits": { "connections": 3, "user_sessions": 3, "sessions": 2 } } }),
@@ -370,7 +399,7 @@ fn limits() {
     served.until("adjutant_sessions", 2.0);
 }
 
-fn too_long() {
+fn too_long_message_is_refused() {
     let (project, _model) = project();
     project.settings(&json!({ "serve": { "limits": { "message_bytes": 100_000 } } }));
     let served = Served::start(&project, &[]);
@@ -402,7 +431,7 @@ fn too_long() {
     );
 }
 
-fn asked_to_stop() {
+fn stopping_server_finishes_its_turns() {
     let (project, model) = model_that("text: one …\npause\ntext: and two.");
     let mut served = Served::start(&project, &[]);
     let mut socket = Socket::open(&served.address);
@@ -438,7 +467,7 @@ fn asked_to_stop() {
 }
 
 /// The variable allows it as the option does.
-fn second_version() {
+fn version_2_is_spoken_if_it_is_enabled() {
     let cases: [(Option<&str>, &[&str], u8); 5] = [
         (None, &[], 1),
         (None, &["--acp-v2"], 2),
@@ -457,7 +486,7 @@ fn second_version() {
 
 /// Hands over sessions in version 2: a turn that ended at a step reports it in its last update, a
 /// waiting prompt in its error.
-fn handed_over_in_second() {
+fn session_is_handed_over_in_version_2() {
     let command = "until [ -e go ]; do sleep 0.02; done";
     let (project, model) = model_that(&format!("call bash {}", json!({ "command": command })));
     let settings =

@@ -12,7 +12,10 @@ use crate::model::{self, Model};
 use crate::project::Project;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 1] = [("replayed session equals the live one", same_state)];
+pub const ALL: [(&str, fn()); 1] = [(
+    "replayed session equals the live one",
+    replayed_session_equals_the_live_one,
+)];
 
 /// Histories per seed.
 const HISTORIES: usize = 8;
@@ -215,7 +218,7 @@ fn load(client: &mut Client, id: u64, method: &str, session: &str) -> (Value, St
     (answer, State::of(&updates))
 }
 
-fn same_state() {
+fn replayed_session_equals_the_live_one() {
     for seed in [5, fastrand::u64(..)] {
         let mut random = fastrand::Rng::with_seed(seed);
         for history in 0..HISTORIES {

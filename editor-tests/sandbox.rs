@@ -30,15 +30,15 @@ pub const ALL: [(&str, fn()); 16] = [
     }),
     (
         "planner's background command writes nothing",
-        planner_background_command_writes_nothing,
+        planners_background_command_writes_nothing,
     ),
     (
         "planner asks only about commands that may change something",
-        planner_asks_only_if_needed,
+        planner_asks_only_about_commands_that_may_change_something,
     ),
     (
         "approvals sandboxed skips questions that the sandbox contains",
-        sandboxed_approvals_skip_contained_questions,
+        approvals_sandboxed_skips_questions_that_the_sandbox_contains,
     ),
     ("builder writes in the project only (bwrap)", || {
         builder_writes_in_project_only("bwrap")
@@ -48,11 +48,11 @@ pub const ALL: [(&str, fn()); 16] = [
     }),
     (
         "network is open if the settings allow it",
-        network_is_open_if_allowed,
+        network_is_open_if_the_settings_allow_it,
     ),
     (
         "absent sandbox makes a planner ask",
-        absent_sandbox_makes_planner_ask,
+        absent_sandbox_makes_a_planner_ask,
     ),
     (
         "missing required sandbox refuses commands",
@@ -64,7 +64,7 @@ pub const ALL: [(&str, fn()); 16] = [
     ),
     (
         "command has its own process session",
-        command_has_own_process_session,
+        command_has_its_own_process_session,
     ),
     ("command ends with adjutant", command_ends_with_adjutant),
     (
@@ -323,7 +323,7 @@ fn planner_writes_nothing(mechanism: &str) {
 }
 
 /// Runs a planner's command in the background: the sandbox is the same.
-fn planner_background_command_writes_nothing() {
+fn planners_background_command_writes_nothing() {
     let call = json!({ "command": "sh attack.sh", "run_in_background": true });
     let read = json!({ "bash_id": "bash_1", "wait": 60_000 });
     let script =
@@ -352,7 +352,7 @@ fn planner_background_command_writes_nothing() {
 
 /// Runs a planner's commands: one that can change nothing runs without a question; one that a rule
 /// asks about, or may cover, and one that reads secrets are asked about.
-fn planner_asks_only_if_needed() {
+fn planner_asks_only_about_commands_that_may_change_something() {
     let probe = Project::new();
     probe.settings(&json!({ "sandbox": "auto" }));
     let held = !sandbox_report(&probe, "readOnly")["mechanism"].is_null();
@@ -412,7 +412,7 @@ fn planner_asks_only_if_needed() {
 /// Sets approvals to `sandboxed`: a rule's question is skipped in a tested sandbox, where the
 /// command has no network. Risks that the sandbox does not contain are asked about. Without a
 /// sandbox the option is not offered.
-fn sandboxed_approvals_skip_contained_questions() {
+fn approvals_sandboxed_skips_questions_that_the_sandbox_contains() {
     let probe = Project::new();
     probe.settings(&json!({ "sandbox": "auto" }));
     let report = sandbox_report(&probe, "workspaceWrite");
@@ -585,7 +585,7 @@ false
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-fn network_is_open_if_allowed() {
+fn network_is_open_if_the_settings_allow_it() {
     let (pace, port) = SharedPace::open();
     let script = format!("echo x > /dev/tcp/127.0.0.1/{port}; echo x > /dev/udp/127.0.0.1/{port}");
     let sandbox = json!({ "sandbox": { "network": true } });
@@ -608,7 +608,7 @@ fn network_is_open_if_allowed() {
 
 /// Disables the sandbox: a planner's command that is not known to be harmless is asked about, even
 /// if a rule allows it.
-fn absent_sandbox_makes_planner_ask() {
+fn absent_sandbox_makes_a_planner_ask() {
     let rule = json!({ "sandbox": "auto", "agent": { "plan": { "permission": { "bash": { "sh look.sh": "allow" } } } } });
     for (command, asked) in [("sh look.sh", 1), ("ls", 0)] {
         let (mut project, model) = fixture(&rule, command);
@@ -696,7 +696,7 @@ fn harmless_command_cannot_change_anything() {
 
 /// Checks with every mechanism that a command has its own session: so it has no terminal, and all
 /// its processes can be ended together. The command prints its process id and its session's.
-fn command_has_own_process_session() {
+fn command_has_its_own_process_session() {
     if !cfg!(target_os = "linux") {
         return;
     }

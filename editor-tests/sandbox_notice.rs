@@ -13,17 +13,17 @@ use crate::sandbox::{sandbox_report, turn};
 pub const ALL: [(&str, fn()); 2] = [
     (
         "sandbox notice is shown once, and again after a load",
-        sandbox_notice_is_shown_once,
+        sandbox_notice_is_shown_once_and_again_after_a_load,
     ),
     (
         "notice about a working sandbox is shown once a day",
-        working_sandbox_is_noticed_once_a_day,
+        notice_about_a_working_sandbox_is_shown_once_a_day,
     ),
 ];
 
 /// Shows a notice if the client knows them, whatever the command's result. The session does not
 /// store it, so each client that loads the session gets it anew.
-fn sandbox_notice_is_shown_once() {
+fn sandbox_notice_is_shown_once_and_again_after_a_load() {
     let call = |command: &str| {
         format!(
             "call bash {}",
@@ -75,7 +75,7 @@ fn sandbox_notice_is_shown_once() {
 }
 
 /// A second session on the same day shows no notice.
-fn working_sandbox_is_noticed_once_a_day() {
+fn notice_about_a_working_sandbox_is_shown_once_a_day() {
     let call = |command: &str| {
         format!(
             "call bash {}",

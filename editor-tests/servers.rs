@@ -17,16 +17,19 @@ use crate::providers;
 pub const ALL: [(&str, fn()); 4] = [
     (
         "server that does not read does not block the session",
-        does_not_read,
+        server_that_does_not_read_does_not_block_the_session,
     ),
     (
         "server that asks endlessly does not block the session",
-        asks_without_end,
+        server_that_asks_endlessly_does_not_block_the_session,
     ),
-    ("server behind a proxy is reached", behind_a_proxy),
+    (
+        "server behind a proxy is reached",
+        server_behind_a_proxy_is_reached,
+    ),
     (
         "server with the user's own authority is trusted",
-        vouched_for,
+        server_with_the_users_own_authority_is_trusted,
     ),
 ];
 
@@ -48,7 +51,7 @@ exec sleep 1000
 
 /// A call that is larger than the pipe is never read to its end, and neither is the news that it
 /// was cancelled. The turn ends all the same, and the session continues.
-fn does_not_read() {
+fn server_that_does_not_read_does_not_block_the_session() {
     let call = json!({ "words": "and on and on ".repeat(40 << 10) });
     let script = format!("call deaf_tell {call}\n---\ntext: Still here.");
     let model = Model::start(model::script(&script).unwrap());
@@ -88,7 +91,7 @@ done
 
 /// Asks a client without forms, which declines automatically; that does not extend the call's
 /// timeout. The user gets one notice.
-fn asks_without_end() {
+fn server_that_asks_endlessly_does_not_block_the_session() {
     let model = Model::start(
         model::script("call nag_ask {}\n---\nsees: did not answer\ntext: Enough.").unwrap(),
     );
@@ -140,7 +143,7 @@ const CALL: [&str; 6] = [
 ];
 
 /// The user's proxy is on the way to a server elsewhere, and to no other.
-fn behind_a_proxy() {
+fn server_behind_a_proxy_is_reached() {
     let server = mcp::Server::default();
     let proxy = Server::start(move |received| {
         let (status, body) = answer(&server, &received.body);
@@ -164,7 +167,7 @@ fn behind_a_proxy() {
 
 /// Checks that the user chooses the certificate authority: without it the failure is reported, with
 /// it the server works.
-fn vouched_for() {
+fn server_with_the_users_own_authority_is_trusted() {
     let server = mcp::Server::default();
     let (address, stopped, authority) = providers::serve_with_own_authority(move |body| {
         let (status, body) = answer(&server, body);

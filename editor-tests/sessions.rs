@@ -18,27 +18,39 @@ use crate::project::Project;
 
 /// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 10] = [
-    ("session is taken over by another process", taken_over),
-    ("run takes a session over", taken_over_by_run),
+    (
+        "session is taken over by another process",
+        session_is_taken_over_by_another_process,
+    ),
+    ("run takes a session over", run_takes_a_session_over),
     (
         "session of a process that exits is loaded",
-        loaded_after_exit,
+        session_of_a_process_that_exits_is_loaded,
     ),
     (
         "session is listed elsewhere from its first prompt",
-        first_prompt,
+        session_is_listed_elsewhere_from_its_first_prompt,
     ),
-    ("title set during a load remains", titled_while_loaded),
-    ("later of two choices applies", the_later_choice_stays),
-    ("sessions work on the command line", command_line),
-    ("session is exported as a page", as_a_page),
+    (
+        "title set during a load remains",
+        title_set_during_a_load_remains,
+    ),
+    ("later of two choices applies", later_of_two_choices_applies),
+    (
+        "sessions work on the command line",
+        sessions_work_on_the_command_line,
+    ),
+    (
+        "session is exported as a page",
+        session_is_exported_as_a_page,
+    ),
     (
         "old sessions are deleted when the first one is opened",
-        pruned,
+        old_sessions_are_deleted_when_the_first_one_is_opened,
     ),
     (
         "whole results of last week are deleted",
-        results_of_last_week,
+        whole_results_of_last_week_are_deleted,
     ),
 ];
 
@@ -61,7 +73,7 @@ fn load(client: &mut Client, id: u64, session: &str) -> (Value, Vec<Value>) {
 
 /// Takes a session over: the second client gets an error, asks again, and gets the session; the
 /// first one's turn is cancelled, its user is notified, and can take it back.
-fn taken_over() {
+fn session_is_taken_over_by_another_process() {
     let (model, project) = project("text: Once upon a time\nhang\n---\ntext: The end.\n");
     let mut first = Client::new(project.clone());
     let session = first.open();
@@ -116,7 +128,7 @@ fn taken_over() {
 }
 
 /// `run` is refused a session that an editor has open, unless it takes it over.
-fn taken_over_by_run() {
+fn run_takes_a_session_over() {
     let (model, project) =
         project("text: Once upon a time\nhang\n---\nbegins anew\ntext: The end.\n");
     let mut editor = Client::new(project.clone());
@@ -149,7 +161,7 @@ fn taken_over_by_run() {
 }
 
 /// The editor starts another process and loads the session there while the first one is ending.
-fn loaded_after_exit() {
+fn session_of_a_process_that_exits_is_loaded() {
     let model = Model::start(model::script("text: Hello.").unwrap());
     let project = Project::new();
     let slow = "echo >ending; while [ ! -e go ]; do sleep 0.01; done";
@@ -177,7 +189,7 @@ fn loaded_after_exit() {
 
 /// Stores files with whole results for a week. The process that opens a session first looks for old
 /// ones; no other does within the hour.
-fn results_of_last_week() {
+fn whole_results_of_last_week_are_deleted() {
     let (_model, project) = project("text: Hello.\n---\ntext: Hello.\n");
     let week = std::time::Duration::from_secs(7 * 24 * 60 * 60);
     let result = |name: &str, old: bool| {
@@ -207,7 +219,7 @@ fn results_of_last_week() {
     assert!(older.exists(), "another process has looked within the hour");
 }
 
-fn first_prompt() {
+fn session_is_listed_elsewhere_from_its_first_prompt() {
     let (_model, project) = project("text: Hello.\n");
     let mut first = Client::new(project.clone());
     let session = first.open();
@@ -249,7 +261,7 @@ fn answers(client: &mut Client, count: usize) -> Vec<Value> {
 
 /// Sets a title while the session is loaded: it remains, no title is generated, and no client is
 /// notified of one.
-fn titled_while_loaded() {
+fn title_set_during_a_load_remains() {
     let (model, project) = project("text: Hello.\n");
     let id = SessionId::new("ses_00000001");
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -295,7 +307,7 @@ fn titled_while_loaded() {
 
 /// Tests it also while the earlier one waits, for the load of its session and for the trial of the
 /// sandbox.
-fn the_later_choice_stays() {
+fn later_of_two_choices_applies() {
     let model = Model::start(model::script("text: Hello.\n").unwrap());
     let project = Project::new();
     project.provider(&model.base(), &json!({ "sandbox": "auto" }));
@@ -350,7 +362,7 @@ fn stdout_of(project: &Project, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn command_line() {
+fn sessions_work_on_the_command_line() {
     let (_model, project) =
         project("text: The wildcard is matched in rule.rs.\n---\ntext: Nothing.\n");
     let mut client = Client::new(project.clone());
@@ -452,7 +464,7 @@ fn command_line() {
 
 /// Sets a retention period: the first session that a process opens has older ones deleted, children
 /// too.
-fn pruned() {
+fn old_sessions_are_deleted_when_the_first_one_is_opened() {
     const DAY: u64 = 24 * 60 * 60 * 1000;
     let project = Project::new();
     project.settings(&json!({ "sessions": { "keep_days": 30 } }));
@@ -542,7 +554,7 @@ fn hello() -> Message {
 /// Text of a hostile repository for an exported page.
 const HOSTILE: &str = "</pre></details><script>alert(1)</script><img src=x onerror=alert(1)>\"'&[x](javascript:alert(1))\u{1b}[31m";
 
-fn as_a_page() {
+fn session_is_exported_as_a_page() {
     let call = json!({ "filePath": "hostile.txt" });
     let script = format!(
         "text: {}\ncall read {call}\nusage 1200 30\n---\ntext: Done: {}\nusage 1500 60\n",

@@ -20,20 +20,38 @@ use crate::project::Project;
 
 /// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 9] = [
-    ("turn becomes spans below the client's", turn_becomes_spans),
-    ("metrics count tokens, times and cost", metrics),
-    ("contents are sent only if the user asks", contents),
-    ("standard variables are used", standard_variables),
-    ("project cannot turn it on or redirect it", not_for_projects),
-    ("collector that is away delays nothing", away),
-    ("variables decide which traces are sampled", sampling),
+    (
+        "turn becomes spans below the client's",
+        turn_becomes_spans_below_the_clients,
+    ),
+    (
+        "metrics count tokens, times and cost",
+        metrics_count_tokens_times_and_cost,
+    ),
+    (
+        "contents are sent only if the user asks",
+        contents_are_sent_only_if_the_user_asks,
+    ),
+    ("standard variables are used", standard_variables_are_used),
+    (
+        "project cannot turn it on or redirect it",
+        project_cannot_turn_it_on_or_redirect_it,
+    ),
+    (
+        "collector that is away delays nothing",
+        collector_that_is_away_delays_nothing,
+    ),
+    (
+        "variables decide which traces are sampled",
+        variables_decide_which_traces_are_sampled,
+    ),
     (
         "exit in a turn leaves no span without a parent",
-        exit_in_a_turn,
+        exit_in_a_turn_leaves_no_span_without_a_parent,
     ),
     (
         "trace of the client reaches servers without telemetry",
-        passed_on,
+        trace_of_the_client_reaches_servers_without_telemetry,
     ),
 ];
 
@@ -226,7 +244,7 @@ fn path(spans: &[Span], span: &Span) -> String {
     names.join(" < ")
 }
 
-fn turn_becomes_spans() {
+fn turn_becomes_spans_below_the_clients() {
     let collector = collector();
     let (project, model) = project(&settings(&collector, &json!({})));
     let (project, _) = run(project);
@@ -314,7 +332,7 @@ fn called(project: &Project) -> Value {
     serde_json::from_str(line).unwrap()
 }
 
-fn metrics() {
+fn metrics_count_tokens_times_and_cost() {
     let collector = collector();
     let (project, _model) = project(&settings(&collector, &json!({})));
     run(project);
@@ -362,7 +380,7 @@ fn metrics() {
     }
 }
 
-fn contents() {
+fn contents_are_sent_only_if_the_user_asks() {
     let table = [(json!({}), false), (json!({ "content": true }), true)];
     for (more, is_sent) in table {
         let collector = collector();
@@ -376,7 +394,7 @@ fn contents() {
     }
 }
 
-fn standard_variables() {
+fn standard_variables_are_used() {
     let collector = collector();
     let experimental = json!({ "experimental": { "openTelemetry": true } });
     let (mut sending, _model) = project(&experimental);
@@ -406,7 +424,7 @@ fn standard_variables() {
     assert_eq!(collector.received().len(), before);
 }
 
-fn sampling() {
+fn variables_decide_which_traces_are_sampled() {
     let table = [
         // The client's trace is sampled.
         ("parentbased_always_off", true),
@@ -430,7 +448,7 @@ fn sampling() {
     }
 }
 
-fn exit_in_a_turn() {
+fn exit_in_a_turn_leaves_no_span_without_a_parent() {
     let collector = collector();
     let script =
         "in: Wait.\ncall notes_find {\"word\":\"milk\"}\n---\nin: Wait.\ntext: I wait.\nhang\n";
@@ -462,7 +480,7 @@ fn exit_in_a_turn() {
     }
 }
 
-fn not_for_projects() {
+fn project_cannot_turn_it_on_or_redirect_it() {
     let own = collector();
     let foreign = collector();
     let demand = json!({
@@ -487,7 +505,7 @@ fn not_for_projects() {
     }
 }
 
-fn away() {
+fn collector_that_is_away_delays_nothing() {
     // Accepts connections, and answers none of them.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let gone = std::net::TcpListener::bind("127.0.0.1:0")
@@ -515,7 +533,7 @@ fn away() {
     }
 }
 
-fn passed_on() {
+fn trace_of_the_client_reaches_servers_without_telemetry() {
     let (project, _model) = project(&json!({}));
     let (project, _) = run(project);
     let meta = &called(&project)["params"]["_meta"];

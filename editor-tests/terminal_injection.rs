@@ -23,17 +23,17 @@ use crate::pty;
 pub const ALL: [(&str, fn()); 5] = [
     (
         "hostile text is escaped on terminals and in pipes",
-        every_command,
+        hostile_text_is_escaped_on_terminals_and_in_pipes,
     ),
-    ("run's output is escaped", runs),
-    ("answer in a pipe is exact", exact),
+    ("run's output is escaped", runs_output_is_escaped),
+    ("answer in a pipe is exact", answer_in_a_pipe_is_exact),
     (
         "stored files are readable by their owner only, whatever the umask",
-        owner_alone,
+        stored_files_are_readable_by_their_owner_only_whatever_the_umask,
     ),
     (
         "only regular files of a sensible size are imported",
-        imported,
+        only_regular_files_of_a_sensible_size_are_imported,
     ),
 ];
 
@@ -189,7 +189,7 @@ fn hostile(base: &str) -> Project {
 }
 
 /// Every command that shows something.
-fn every_command() {
+fn hostile_text_is_escaped_on_terminals_and_in_pipes() {
     let read = json!({ "filePath": HOSTILE });
     // A file of such a name is not written.
     let write = json!({ "filePath": "plain.txt", "content": format!("{HOSTILE}\nmore\n") });
@@ -304,7 +304,7 @@ fn every_command() {
 
 /// Words of the model in whatever pieces, titles of calls, questions, the provider's and the
 /// servers' complaints.
-fn runs() {
+fn runs_output_is_escaped() {
     let words = serde_json::to_string(HOSTILE).unwrap();
     let letters: Vec<String> = HOSTILE
         .chars()
@@ -373,7 +373,7 @@ fn runs() {
 }
 
 /// Checks that a pipe gets the model's exact text.
-fn exact() {
+fn answer_in_a_pipe_is_exact() {
     let model = Model::start(
         model::script(&format!(
             "text: {}",
@@ -391,7 +391,7 @@ fn exact() {
 }
 
 /// Sessions, records, logs, keys, long results, snapshots, exports.
-fn owner_alone() {
+fn stored_files_are_readable_by_their_owner_only_whatever_the_umask() {
     for umask in ["000", "022", "077"] {
         let script = "call bash {\"command\":\"seq 30000\"}\n---\ncall write {\"filePath\":\"made\",\"content\":\"x\"}\n---\ntext: Done.";
         let model = Model::start(model::script(script).unwrap());
@@ -469,7 +469,7 @@ fn owner_alone() {
 }
 
 /// Checks that imports that would block, never end, or fill the memory are refused at once.
-fn imported() {
+fn only_regular_files_of_a_sensible_size_are_imported() {
     let model = Model::start(model::script("text: Hello.").unwrap());
     let project = Project::new();
     project.provider(&model.base(), &Value::Null);

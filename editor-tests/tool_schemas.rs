@@ -14,7 +14,7 @@ use crate::project::Project;
 /// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 1] = [(
     "schemas of published servers follow the rules of every provider",
-    published_schemas_follow_the_rules,
+    schemas_of_published_servers_follow_the_rules_of_every_provider,
 )];
 
 const ROWS: &[u8] = include_bytes!("data/tool_schemas.jsonl.gz");
@@ -114,7 +114,7 @@ while read -r line; do
 done
 "#;
 
-fn published_schemas_follow_the_rules() {
+fn schemas_of_published_servers_follow_the_rules_of_every_provider() {
     let published = published();
     assert!(published.len() >= 300, "{}", published.len());
     let listed: Vec<Value> = published

@@ -51,7 +51,7 @@ pub const ALL: [(&str, fn()); 15] = [
     }),
     (
         "daemon that outlives a killed adjutant can write (landlock)",
-        daemon_that_outlives_adjutant_can_write,
+        daemon_that_outlives_a_killed_adjutant_can_write_landlock,
     ),
     ("programs end with a killed adjutant (bwrap)", || {
         programs_end_with_a_killed_adjutant("bwrap")
@@ -64,7 +64,7 @@ pub const ALL: [(&str, fn()); 15] = [
     }),
     (
         "changes without reports are asked about (none)",
-        changes_without_reports_are_asked_about,
+        changes_without_reports_are_asked_about_none,
     ),
 ];
 
@@ -333,7 +333,7 @@ fn background_jobs_changes_are_undone(mechanism: &str) {
 
 /// Adjutant is killed while a program that hides from it still runs: a process of ours answers in
 /// its place, and ends with the program.
-fn daemon_that_outlives_adjutant_can_write() {
+fn daemon_that_outlives_a_killed_adjutant_can_write_landlock() {
     let daemon = format!(
         "cat {GATE}; echo late > late.txt; mv late.txt later.txt; echo written > {SECOND_GATE}"
     );
@@ -432,7 +432,7 @@ fn holder_of(adjutant: i32) -> Option<OwnedFd> {
 
 /// Without reports of the system, files that changed meanwhile may be anybody's: they are named,
 /// and set back only by force.
-fn changes_without_reports_are_asked_about() {
+fn changes_without_reports_are_asked_about_none() {
     let command = format!("cat {GATE}; echo a > a.txt");
     let Some((project, model)) = fixture("none", &format!("{}\n---\ntext: Done.", call(&command)))
     else {

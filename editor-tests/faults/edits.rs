@@ -33,7 +33,7 @@ pub(super) fn overwrite(dir: &Path) {
 const LARGE: usize = 1 << 20;
 
 /// FW01: a megabyte is written over another one, and the writer is killed.
-pub(super) fn killed_edits() {
+pub(super) fn fw01_killed_edit_leaves_whole_files() {
     run_in_parallel(repetitions(500, 120), |number| {
         let dir = memory_directory();
         let path = dir.path().join("target");
@@ -71,7 +71,7 @@ pub(super) fn killed_edits() {
 }
 
 /// FW01 with the agent itself: killed while it edits, it completes its record at the next start.
-pub(super) fn killed_editors() {
+pub(super) fn fw01_agent_killed_during_an_edit_leaves_whole_files() {
     let old = "old words\n".repeat(40_000);
     let words =
         ["north", "south", "east", "west"].map(|way| format!("{way} words\n").repeat(40_000));
@@ -185,7 +185,7 @@ pub(super) fn write_without(what: &str, dir: &Path) {
 
 /// FW02: fails every system call of a write in every way, and fills the disk after every number of
 /// bytes. The old file is unchanged, and the reason is reported.
-pub(super) fn refused_writes() {
+pub(super) fn fw02_refused_write_is_reported() {
     let calls = CALLS
         .iter()
         .flat_map(|call| REASONS.map(|errno| (format!("{call}-{errno}"), reason(errno))));
@@ -281,7 +281,7 @@ fn tree(root: &Path, of_git: bool) -> BTreeMap<String, String> {
 /// is undone. Files that are still as the agent left them are as before, all others are as the user
 /// left them, and the repository is unchanged, byte by byte. The redo restores exactly the undone
 /// changes.
-pub(super) fn undo_preserves_users_changes() {
+pub(super) fn fw08_undo_preserves_a_users_changes() {
     run_in_parallel(USERS.len() * 2, |number| {
         let user = USERS[number / 2];
         let by_command = number % 2 == 1;
@@ -402,7 +402,7 @@ fn words(output: &Output) -> String {
 
 /// FW10: an undo of fifty files is killed. Each file is old or new; the undo can be finished, or
 /// taken back.
-pub(super) fn killed_undos() {
+pub(super) fn fw10_killed_undo_is_completed() {
     let kills = repetitions(200, 48);
     let halves = std::sync::atomic::AtomicUsize::new(0);
     let unfinished = std::sync::atomic::AtomicUsize::new(0);

@@ -85,7 +85,7 @@ impl Fixture {
 }
 
 /// FC02: four signals in four states, five times each.
-pub(super) fn signals() {
+pub(super) fn fc02_signal_ends_the_agent_in_every_state() {
     const SIGNALS: [(Signal, i32); 4] = [
         (Signal::TERM, 143),
         (Signal::HUP, 129),
@@ -179,7 +179,7 @@ impl Bare {
 }
 
 /// FC03: closes one output or the other. The agent ends, or works on, and never panics.
-pub(super) fn closed_outputs() {
+pub(super) fn fc03_closed_output_does_not_hang_the_agent() {
     run_in_parallel(20, |number| {
         let flood = format!(
             "text: Once\n{}",

@@ -13,7 +13,7 @@ const SESSIONS: usize = 200;
 
 /// Two hundred sessions that were all prompted continue in 256 files; one that would be too many is
 /// refused with words, and keeps no other from working.
-pub fn few() {
+pub fn few_open_files_serve_many_sessions() {
     let model =
         Model::unwatched(model::script(&["text: Here."; 2 * SESSIONS].join("\n---\n")).unwrap());
     let project = Arc::new(Project::new());
@@ -87,7 +87,7 @@ fn prompt_and_answer(client: &mut Client, next: &mut u64, session: &str) -> Valu
 }
 
 /// Checks that adjutant raises its own limit on open files, and not that of its child processes.
-pub fn raised() {
+pub fn limit_on_open_files_is_raised_for_adjutant_only() {
     let call = "call bash {\"command\":\"echo $(ulimit -S -n) files\"}\n---\ntext: Done.";
     let model = Model::start(model::script(call).unwrap());
     let project = Arc::new(Project::new());

@@ -52,7 +52,7 @@ const FLOODS: [Flood; 8] = [
 /// The largest number of bytes sent: far more than may be buffered.
 const MOST: usize = 256 << 20;
 
-pub fn floods() {
+pub fn endless_answers_are_bounded() {
     let mut rounds: Vec<(Wire, Flood)> = Vec::new();
     for (at, flood) in FLOODS.into_iter().enumerate() {
         rounds.extend(

@@ -36,7 +36,7 @@ pub(super) async fn append_without_flushes(store: &Store, id: &SessionId, after:
 
 /// FD05: fails every flush from the n-th on. Nothing is reported as safe that is not, the process
 /// lives, and earlier data is intact.
-pub(super) fn failing_flushes() {
+pub(super) fn fd05_store_without_working_flushes_reports_each_loss() {
     run_in_parallel(40, |after| {
         let dir = memory_directory();
         let mut writer = Writer::start(&format!("flushless-{after}"), "ses_00000001", dir.path());
@@ -78,7 +78,7 @@ pub(super) async fn fill_disk(store: &Store, id: &SessionId, dir: &Path) {
 
 /// FD06: fills a real disk, of 448 KiB in memory. (64 KiB would be too small for the empty
 /// databases.)
-pub(super) fn small_disk() {
+pub(super) fn fd06_full_small_disk_recovers() {
     let dir = memory_directory();
     let mut command = Command::new("unshare");
     let script = "mount -t tmpfs -o size=448k none \"$1\" && exec \"$0\"";
@@ -106,7 +106,7 @@ pub(super) fn small_disk() {
 }
 
 /// FD14: a command prints 100 MB: on one line, in a million lines, in no letters at all.
-pub(super) fn much_output() {
+pub(super) fn fd14_large_output_of_a_command_is_bounded() {
     const MUCH: u64 = 100_000_000;
     let ways = [
         ("one line", format!("head -c {MUCH} /dev/zero | tr '\\0' x")),
@@ -194,7 +194,7 @@ fn most(pid: i32) -> u64 {
 }
 
 /// FD16: no other user can read anything, whatever the umask and whatever was there before.
-pub(super) fn owners_alone() {
+pub(super) fn fd16_stored_files_are_readable_by_their_owner_only() {
     for case in ["umask 000", "umask 022", "loose before"] {
         let script = "call read {\"filePath\":\"a.txt\"}\n---\ncall bash {\"command\":\"seq 100000; touch made\"}\n---\ntext: Done.\n---\ntext: Again.\n";
         let model = Model::start(model::script(script).unwrap());
@@ -289,7 +289,7 @@ fn each(dir: &Path, work: &mut dyn FnMut(&Path, bool)) {
 
 /// FD13: ten thousand messages with 200 MB of output. How long anything takes is a benchmark's
 /// question; here it is how much is held, and that a list reads none of it.
-pub(super) fn long_session() {
+pub(super) fn fd13_long_session_works() {
     let project = Arc::new(Project::new());
     project.settings(&Value::Null);
     let data = project.path("~/.local/share/adjutant");

@@ -61,7 +61,7 @@ fn whole(stored: Option<StoredSession>) -> usize {
 }
 
 /// Kills owners: the next owner has all acknowledged data.
-pub fn killed_owners() {
+pub fn killed_owner_in_a_database_loses_nothing_acknowledged() {
     const AT_ONCE: usize = 4;
     let Some(database) = Database::get() else {
         return;
@@ -102,7 +102,7 @@ pub fn killed_owners() {
 
 /// Stops an owner until its lease has expired: later writes are refused and were not reported as
 /// safe.
-pub fn stopped_owner() {
+pub fn owner_stopped_for_longer_than_its_lease_writes_nothing() {
     let Some(database) = Database::get() else {
         return;
     };
@@ -141,7 +141,7 @@ pub fn stopped_owner() {
 
 /// Restarts the database in a turn: the turn continues, the user gets one notice, and everything is
 /// stored afterwards.
-pub fn restarted() {
+pub fn database_restarted_in_a_turn_is_used_again() {
     let Ok(database) = Database::start() else {
         return;
     };

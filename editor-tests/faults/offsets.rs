@@ -64,7 +64,7 @@ const FAULTS: [Fault; 5] = [
     Fault::End,
 ];
 
-pub fn offsets() {
+pub fn provider_that_fails_at_any_byte_gets_one_answer() {
     let number = std::env::var("ADJUTANT_OFFSETS")
         .ok()
         .and_then(|text| text.parse::<usize>().ok());

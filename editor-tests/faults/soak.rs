@@ -39,7 +39,7 @@ const FILES: usize = 8;
 /// The time in which the runtime's pool ends idle threads; it does so after 10 seconds.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 
-pub fn soak() {
+pub fn random_client_and_random_model_get_valid_answers() {
     let number = |name: &str| {
         std::env::var(name)
             .ok()

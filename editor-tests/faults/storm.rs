@@ -25,7 +25,7 @@ const GENERATIONS: usize = 10;
 const MODES: [&str; 2] = ["build", "plan"];
 const MODELS: [&str; 2] = ["bench/bench-model", "bench/other-model"];
 
-pub fn storm() {
+pub fn random_kills_lose_nothing_reported() {
     let number = |name: &str| {
         std::env::var(name)
             .ok()

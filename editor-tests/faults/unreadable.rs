@@ -314,7 +314,7 @@ fn states(images: &[SessionImage; 2], random: &mut fastrand::Rng) -> Vec<Damaged
     states
 }
 
-pub(super) fn unreadable() {
+pub(super) fn fd18_unreadable_session_is_reported() {
     let tried = AtomicUsize::new(0);
     let all_read = AtomicUsize::new(0);
     let wrong = Mutex::new(Vec::new());

@@ -170,7 +170,7 @@ pub(super) fn editors_endpoint_is_asked_with_its_keys_only() {
 }
 
 /// An endpoint of a provider that the user has no key for brings its models with it.
-pub(super) fn endpoint_makes_models_available() {
+pub(super) fn editors_endpoint_makes_models_available() {
     let gateway = provider("From the gateway.");
     let mut client = Client::new(Project::new());
     let endpoint = json!({ "providerId": "openai", "apiType": "anthropic", "baseUrl": format!("{}/v1", gateway.base()) });

@@ -144,7 +144,7 @@ fn challenge(verifier: &str) -> String {
     ))
 }
 
-pub(super) fn login_with_a_browser() {
+pub(super) fn browser_login_yields_tokens_that_are_renewed() {
     let server = guarded();
     let project = Project::new();
     behind(&server, &project);
@@ -225,7 +225,7 @@ pub(super) fn login_with_a_browser() {
     );
 }
 
-pub(super) fn login_with_a_code() {
+pub(super) fn device_code_login_works() {
     let server = guarded();
     let project = Project::new();
     behind(&server, &project);
@@ -252,7 +252,7 @@ pub(super) fn login_with_a_code() {
     );
 }
 
-pub(super) fn login_for_a_key() {
+pub(super) fn openrouter_login_yields_a_key() {
     let server = Server::start(|received| {
         let body: Value = serde_json::from_str(&received.body).unwrap_or_default();
         match (received.path(), body["code"].as_str()) {
@@ -287,7 +287,7 @@ pub(super) fn login_for_a_key() {
     assert!(kept.contains("sk-or-1"), "{kept}");
 }
 
-pub(super) fn logout() {
+pub(super) fn logout_removes_stored_credentials() {
     let project = Project::new();
     let kept = json!({ "mistral": { "type": "api", "key": "our-key" } });
     project.write("~/.local/share/adjutant/auth.json", &kept.to_string());

@@ -87,7 +87,7 @@ pub fn serve_with_own_authority(
     (address, stopped, authority_pem)
 }
 
-pub(super) fn certificates() {
+pub(super) fn only_the_users_own_authority_is_trusted() {
     let (address, stopped, authority_pem) = serve_with_own_authority(|_| {
         let chunk = json!({ "choices": [{ "index": 0, "delta": { "content": "Trusted." }, "finish_reason": "stop" }] });
         (
@@ -135,7 +135,7 @@ pub(super) fn certificates() {
     TcpStream::connect(address).ok();
 }
 
-pub(super) fn proxies() {
+pub(super) fn proxies_are_used_and_their_refusals_reported() {
     let proxy = Server::start(|received| match received.head[0].split(' ').next() {
         Some("CONNECT") => (403, String::new(), "Not through here.".into()),
         _ => {
@@ -185,7 +185,7 @@ pub(super) fn proxies() {
 
 /// A model on a connection that stays open: three calls, then words. Gives back how many
 /// connections were made and how many requests came over them.
-pub(super) fn one_connection() {
+pub(super) fn one_connection_serves_all_steps() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let counted = Arc::new((Mutex::new((0, 0)), AtomicBool::new(false)));

@@ -156,7 +156,7 @@ fn answer(wire: &Wire, request: &ReceivedRequest) -> (u16, String, String) {
     (200, "content-type: text/event-stream\r\n".into(), body)
 }
 
-pub(super) fn halves() {
+pub(super) fn halves_of_an_emoji_are_joined() {
     const TEXT: &str = "Done 😀, but not \u{fffd} or \u{fffd}.";
     for wire in &WIRES {
         let server = Server::start(move |request| answer(wire, request));

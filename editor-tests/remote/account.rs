@@ -207,7 +207,7 @@ impl Shared {
     }
 }
 
-pub(super) fn every_method_and_command_has_owner() {
+pub(super) fn every_method_and_command_has_an_owner() {
     let shared = Shared::new();
     let served = shared.served();
     let mut socket = shared.connect(&served, 0, 1);

@@ -14,7 +14,7 @@ use super::{Served, bridge, model_that, project, words};
 use crate::client::Client;
 use crate::editor::RESPONSE_TIMEOUT;
 
-pub(super) fn goes_on() {
+pub(super) fn reconnected_client_resumes() {
     let (project, model) = model_that("text: one …\npause\ntext: and two.");
     let served = Served::start(&project, &[]);
     let mut socket = Socket::open(&served.address);
@@ -67,7 +67,7 @@ pub(super) fn goes_on() {
     );
 }
 
-pub(super) fn asked_again() {
+pub(super) fn open_question_is_asked_again_after_a_reconnect() {
     let (project, model) = model_that(
         "call bash {\"command\": \"touch asked\", \"description\": \"Touch\"}\n---\ntext: Done.",
     );
@@ -168,7 +168,7 @@ impl CuttingProxy {
     }
 }
 
-pub(super) fn connects_again() {
+pub(super) fn bridge_reconnects() {
     let (project, model) = model_that("text: one …\npause\ntext: two …\npause\ntext: three.");
     let served = Served::start(&project, &[]);
     let between = CuttingProxy::before(&served.address);
@@ -218,7 +218,7 @@ pub(super) fn connects_again() {
     );
 }
 
-pub(super) fn taken_over() {
+pub(super) fn session_is_taken_over() {
     let (project, _model) = project();
     let served = Served::start(&project, &[]);
     let mut first = Socket::open(&served.address);

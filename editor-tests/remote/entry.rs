@@ -14,7 +14,7 @@ use crate::client::Client;
 use crate::editor::{Editor, RESPONSE_TIMEOUT};
 use crate::project::Project;
 
-pub(super) fn not_for_pages() {
+pub(super) fn web_pages_are_refused() {
     let (project, _model) = project();
     let served = Served::start(&project, &[]);
     for (headers, why) in [
@@ -77,7 +77,7 @@ pub(super) fn new_token(project: &Project, file: &str, name: &str, user: &[&str]
     String::from_utf8(made.stdout).unwrap().trim().to_owned()
 }
 
-pub(super) fn tokens() {
+pub(super) fn tokens_separate_users() {
     let (project, _model) = project();
     let file = project.path("~/tokens").display().to_string();
     let ada = new_token(&project, &file, "laptop", &["--user", "ada"]);
@@ -149,7 +149,7 @@ pub(super) fn tokens() {
     );
 }
 
-pub(super) fn strangers() {
+pub(super) fn strangers_are_refused() {
     let (project, _model) = project();
     let root = project.cwd().display().to_string();
     for (arguments, why) in [
@@ -180,7 +180,7 @@ pub(super) fn strangers() {
     }
 }
 
-pub(super) fn roots() {
+pub(super) fn directories_outside_the_roots_are_refused() {
     let (project, _model) = project();
     let outside = tempfile::tempdir().unwrap();
     let link = project.path("link");
@@ -350,7 +350,7 @@ fn over(
     (!answer.is_empty()).then_some(answer)
 }
 
-pub(super) fn over_tls() {
+pub(super) fn tls_carries_a_conversation() {
     let (mut project, _model) = project();
     let somebody = authority(&project);
     let path = |name: &str| project.path(name).display().to_string();

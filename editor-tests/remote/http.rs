@@ -56,7 +56,7 @@ impl Events {
 /// Breaks a client's stream in the middle of a turn, with events on their way; the client resumes
 /// after the last event that it has received: nothing is missing, the prompt's own answer included,
 /// and nothing is repeated.
-pub(super) fn a_stream_goes_on() {
+pub(super) fn event_stream_resumes() {
     let (project, model) = model_that("text: one\npause\ntext: two\npause\ntext: three.");
     let served = Served::start(&project, &[]);
     let head = "POST /acp HTTP/1.1\r\nContent-Type: application/json";
@@ -118,7 +118,7 @@ pub(super) fn a_stream_goes_on() {
 }
 
 /// Uses curl, if it is installed.
-pub(super) fn over_http_2() {
+pub(super) fn http_2_carries_a_conversation() {
     let (project, _model) = project();
     let served = Served::start(&project, &[]);
     let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": { "protocolVersion": 1 } });
@@ -153,7 +153,7 @@ pub(super) fn over_http_2() {
     }
 }
 
-pub(super) fn plain_http() {
+pub(super) fn plain_http_carries_a_conversation() {
     let (project, model) = model_that(
         "call bash {\"command\": \"touch asked\", \"description\": \"Touch\"}\n---\ntext: Done.",
     );

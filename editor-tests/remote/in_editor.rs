@@ -51,7 +51,7 @@ impl ServingEditor {
     }
 }
 
-pub(super) fn server_ends_and_returns_with_its_editor() {
+pub(super) fn mcp_server_in_an_editor_ends_and_returns_with_it() {
     let script = r#"call mine_hang {}
 ---
 sees: The connection to the MCP server mine broke

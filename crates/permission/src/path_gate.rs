@@ -36,15 +36,15 @@ pub fn check_path(policy: &Policy, access: Access, text: &str) -> Result<Located
         Err(refusal) => {
             // If all edits are denied, that is also the answer for a path that cannot be located.
             if access == Access::Edit
-                && let Some(barred) = denial(AccessRequest::new("edit", text))
+                && let Some(denied) = denial(AccessRequest::new("edit", text))
             {
-                return Err(barred);
+                return Err(denied);
             }
             return Err(PathDenied::Refused(refusal));
         }
     };
-    if let Some(barred) = located.requests(access).into_iter().find_map(denial) {
-        return Err(barred);
+    if let Some(denied) = located.requests(access).into_iter().find_map(denial) {
+        return Err(denied);
     }
     match located.refusal(access) {
         Some(refusal) => Err(PathDenied::Refused(refusal)),

@@ -9,7 +9,7 @@
 //!
 //! let script = shell_parser::parse("cd /tmp && rm -rf \"$x\"", 0)?;
 //! let last = &script.list[1];
-//! assert!(last.perhaps, "runs only if cd succeeds");
+//! assert!(last.is_conditional, "runs only if cd succeeds");
 //! assert!(matches!(last.commands[0].kind, ShellCommandKind::Simple { .. }));
 //! assert!(shell_parser::parse("echo 'unclosed", 0).is_err());
 //! # Ok::<(), shell_parser::Unreadable>(())

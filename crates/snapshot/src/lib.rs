@@ -360,8 +360,8 @@ impl Tracker {
     /// Errors of the system, and an error if the content does not have this digest.
     pub fn unpack(&self, hash: &str, packed: &[u8]) -> std::io::Result<()> {
         let bytes = objects::decode_content(packed).filter(|bytes| digest::digest(bytes) == hash);
-        let bytes =
-            bytes.ok_or_else(|| std::io::Error::other("a stored content does not match its name"))?;
+        let bytes = bytes
+            .ok_or_else(|| std::io::Error::other("a stored content does not match its name"))?;
         self.objects.put(&bytes).map(drop)
     }
 

@@ -22,7 +22,7 @@ use permission::{AccessRequest, Action, Verdict};
 use project::agent::Agent;
 use providers::Request;
 use store::Record;
-use tools::edits::edit::{EditTool, MULTIEDIT, is_several};
+use tools::edits::edit::{EditTool, MULTIEDIT, has_several_edits};
 use tools::{Failure, Tool, ToolContext, ToolOutput};
 use transcript::{Call, Change, Content, Message, ModelRef, Text};
 
@@ -44,7 +44,7 @@ fn call_event(
         .with("call", call.call.as_str())
         .with("title", call.title.as_str())
         .with("input", Value::clone(&call.input));
-    let is_multiedit = call.tool == EditTool::NAME && is_several(&call.input);
+    let is_multiedit = call.tool == EditTool::NAME && has_several_edits(&call.input);
     let name = if is_multiedit {
         MULTIEDIT
     } else {

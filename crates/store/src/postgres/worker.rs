@@ -243,7 +243,9 @@ impl Worker {
             }
         };
         if timeout(END_TIMEOUT, work).await.is_err() {
-            tracing::error!("the database did not answer at the end; the changes that it lacks are lost");
+            tracing::error!(
+                "the database did not answer at the end; the changes that it lacks are lost"
+            );
         }
     }
 

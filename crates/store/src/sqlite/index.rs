@@ -126,7 +126,10 @@ pub(super) fn lost_grants(dir: &Path, is_reported: bool) -> Option<String> {
     let file = lost_grants_file(dir);
     let path = std::fs::read_to_string(&file).ok()?;
     if is_reported && let Err(e) = std::fs::remove_file(&file) {
-        tracing::warn!("{} cannot be removed, and will be reported again: {e}", file.display());
+        tracing::warn!(
+            "{} cannot be removed, and will be reported again: {e}",
+            file.display()
+        );
     }
     Some(path)
 }
@@ -171,7 +174,9 @@ impl SessionIndex {
         let _turn = lock_index(dir)?;
         let path = dir.join("index.db");
         let found = match std::fs::symlink_metadata(&path) {
-            Ok(meta) if !meta.is_file() => Err(IndexError::Damaged("it is not a regular file".into())),
+            Ok(meta) if !meta.is_file() => {
+                Err(IndexError::Damaged("it is not a regular file".into()))
+            }
             // SQLite treats an empty file and one of a single byte as an empty database.
             Ok(meta) if meta.len() <= 1 => Err(IndexError::Damaged("nothing is left of it".into())),
             Ok(_) => session::private_file(&path)

@@ -34,7 +34,7 @@ const EDITS: &[&str] = &["changes", "replacements", "operations"];
 pub const MULTIEDIT: &str = "multiedit";
 
 /// Returns whether accepted arguments are several replacements.
-pub fn is_several(input: &Value) -> bool {
+pub fn has_several_edits(input: &Value) -> bool {
     input.get("edits").is_some()
 }
 
@@ -225,7 +225,7 @@ async fn ready(
     // The search can take long for large texts, so it does not run on a thread that reads messages.
     let context = context.clone();
     let made = spawn_blocking(move || {
-        let EditResult { new, done, remarks } = made(&mut document, &pieces, &context)?;
+        let EditResult { new, done, remarks } = apply_all(&mut document, &pieces, &context)?;
         let change = document.change(new.into())?;
         Ok((
             document.requests(&change),
@@ -249,7 +249,7 @@ struct EditResult {
 }
 
 /// Makes all replacements in the text of a document.
-fn made(
+fn apply_all(
     document: &mut Document,
     pieces: &[EditPiece],
     context: &ToolContext,
@@ -279,7 +279,7 @@ fn made(
             continue;
         }
         let now = new.as_deref().unwrap_or(&document.text);
-        match piece(document, now, wanted, context) {
+        match apply_one(document, now, wanted, context) {
             Ok(replaced) => {
                 made += replaced.lines.len();
                 let at = match (&replaced.lines[..], wanted.all) {
@@ -380,7 +380,7 @@ fn inside_words(text: &str, from: &str) -> Option<String> {
 }
 
 /// Makes one replacement in the result of the previous ones.
-fn piece(
+fn apply_one(
     document: &Document,
     now: &str,
     EditPiece { from, to, all }: &EditPiece,

@@ -467,7 +467,7 @@ fn stashed<'a>(words: &Words<'a>, shows_stash: bool) -> Option<(Vec<ShownFiles>,
 /// Returns whether the paths of a command, given from `from`, include a path below the top of a
 /// working tree. A path that cannot be parsed includes all. Without paths, all are included, or
 /// with `only_here` those below `from`.
-fn is_meant(path: &str, specs: &[&Arg], from: &Path, top: &Path, only_here: bool) -> bool {
+fn includes_path(path: &str, specs: &[&Arg], from: &Path, top: &Path, only_here: bool) -> bool {
     let mut any = false;
     let mut only_left_out = true;
     for spec in specs {
@@ -586,7 +586,7 @@ impl Analyzer<'_> {
             }
             let real = std::fs::canonicalize(cwd).unwrap_or_else(|_| cwd.clone());
             let only_here = matches!(name, "grep" | "archive");
-            let wanted = |path: &str| is_meant(path, &paths, &real, &top, only_here);
+            let wanted = |path: &str| includes_path(path, &paths, &real, &top, only_here);
             for shown in &all {
                 match self.disk.secret_shown(&top, shown, &wanted) {
                     Ok(Some(path)) => {

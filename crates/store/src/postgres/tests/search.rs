@@ -111,7 +111,7 @@ fn literal(sql: &str, word: &str) -> String {
 }
 
 /// Waits until all sessions are indexed that have no owner or are open here.
-async fn indexed(client: &Client, namespace: &str) {
+async fn wait_until_indexed(client: &Client, namespace: &str) {
     let sql = format!("SELECT count(*) FROM {namespace}.lease WHERE unsearched");
     let start = std::time::Instant::now();
     while client.query_one(&sql, &[]).await.unwrap().get::<_, i64>(0) > 0 {
@@ -149,7 +149,7 @@ async fn search_reads_candidates_and_unindexed_sessions() {
         "{read:?}"
     );
     // An open session is indexed after a moment without writes.
-    indexed(&client, &namespace).await;
+    wait_until_indexed(&client, &namespace).await;
     assert_eq!(
         candidates(&client, &namespace, "zebra").await,
         two.clone().into()
@@ -167,7 +167,7 @@ async fn search_reads_candidates_and_unindexed_sessions() {
     )
     .await;
     assert_eq!(names(&store, "giraffe").await, std::slice::from_ref(&open));
-    indexed(&client, &namespace).await;
+    wait_until_indexed(&client, &namespace).await;
     assert_eq!(
         candidates(&client, &namespace, "giraffe").await,
         [open.clone()].into()
@@ -180,7 +180,7 @@ async fn search_reads_candidates_and_unindexed_sessions() {
         .await;
     store.flush(&SessionId::new(open.as_str())).await.unwrap();
     assert_eq!(names(&store, "giraffe").await, Vec::<String>::new());
-    indexed(&client, &namespace).await;
+    wait_until_indexed(&client, &namespace).await;
     assert_eq!(candidates(&client, &namespace, "giraffe").await, [].into());
     // Its title is searched as well.
     store
@@ -436,7 +436,7 @@ async fn migration_does_not_disturb_old_writers() {
         .unwrap();
     // A long-running process indexes all of them; one search would be enough as well.
     stores[1].empty_sessions().await.unwrap();
-    indexed(&client, &namespace).await;
+    wait_until_indexed(&client, &namespace).await;
     assert_eq!(
         candidates(&client, &namespace, "ibex").await,
         [ids[7].to_string()].into()
@@ -515,7 +515,7 @@ async fn unindexed_session_is_indexed_after_loading() {
     other
         .amend(&id, RecordChange::Title("Stripes".into()))
         .await;
-    indexed(&client, &namespace).await;
+    wait_until_indexed(&client, &namespace).await;
     assert_eq!(names(&other, "needle").await, [id.to_string()]);
     for word in ["number0", "number49", "stripes", "needle"] {
         assert_eq!(
@@ -533,6 +533,6 @@ async fn unindexed_session_is_indexed_after_loading() {
     // Loading it writes nothing.
     other.close(&id).await;
     other.load(&id).await.unwrap();
-    indexed(&client, &namespace).await;
+    wait_until_indexed(&client, &namespace).await;
     other.stop().await;
 }
