@@ -2,7 +2,7 @@
 //! tests before it and on the operators, so only the tests count that every such file has passed.
 
 use super::read::{GivenOption, ParsedArgs, end_of_command};
-use super::table::{OptionEffect, OptionValue, Utility};
+use super::table::{OptionEffect, Utility, ValueForm};
 use super::{EffectCollector, PathEffect, PickedFiles, RunEffect, ShellEffect, UnitEffect};
 use crate::protected::secret_name;
 use crate::shell::expand::Arg;
@@ -207,7 +207,7 @@ impl Expression<'_> {
             OptionEffect::Destroys => self.actions.push((self.at, before.clone())),
             _ => {}
         }
-        let value = if option.takes == OptionValue::Value {
+        let value = if option.takes == ValueForm::Value {
             self.args.get(self.at)
         } else {
             None

@@ -2,7 +2,7 @@
 
 #[cfg(test)]
 use super::table::OptionEffect;
-use super::table::{self, Operand, OptionValue};
+use super::table::{self, Operand, ValueForm};
 use crate::shell::names::among;
 
 /// Programs of which several versions are installed in parallel, with a version in the name. In
@@ -55,7 +55,7 @@ pub(in crate::shell) fn meets(name: &str) -> Option<&'static [&'static str]> {
 pub(in crate::shell) fn takes_next(name: &str, option: &str) -> bool {
     let letter = option.strip_prefix('-').filter(|rest| rest.len() == 1);
     let found = table::program(name).and_then(|program| program.option(letter.unwrap_or(option)));
-    found.is_some_and(|found| found.takes == OptionValue::Value)
+    found.is_some_and(|found| found.takes == ValueForm::Value)
 }
 
 /// Returns the files that a program runs without being given their names.
@@ -154,7 +154,7 @@ pub(crate) fn beginnings() -> Vec<String> {
         all.push(format!("{name}{between}"));
         for (option, known) in program
             .options()
-            .filter(|(_, option)| option.takes == OptionValue::Value)
+            .filter(|(_, option)| option.takes == ValueForm::Value)
         {
             let selects_mode = |entry: &(Vec<&str>, &str)| {
                 entry

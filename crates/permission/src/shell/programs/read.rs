@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::table::{Opt, OptionEffect, OptionValue, Utility};
+use super::table::{Opt, OptionEffect, Utility, ValueForm};
 use crate::shell::expand::Arg;
 
 #[derive(Debug)]
@@ -182,7 +182,7 @@ impl Reader<'_> {
         self.at = 1;
         for letter in text.chars() {
             let option = self.program.option(letter.encode_utf8(&mut [0; 4]));
-            let takes_value = option.is_some_and(|option| option.takes == OptionValue::Value);
+            let takes_value = option.is_some_and(|option| option.takes == ValueForm::Value);
             let value = if takes_value { self.next() } else { None };
             self.give(
                 &format!("-{letter}"),
@@ -203,7 +203,7 @@ impl Reader<'_> {
         if let Some(option) = self.program.option(name) {
             let value = match (attached, option.takes) {
                 (Some(value), _) => Some(value),
-                (None, OptionValue::Value) if option.does != OptionEffect::Until => self.next(),
+                (None, ValueForm::Value) if option.does != OptionEffect::Until => self.next(),
                 (None, _) => None,
             };
             // A file and a format, which may look like an option.
@@ -214,7 +214,7 @@ impl Reader<'_> {
             .get(..2)
             .and_then(|short| Some((short, self.program.option(short)?)));
         if let Some((short, option)) =
-            short.filter(|(_, option)| option.takes != OptionValue::Nothing)
+            short.filter(|(_, option)| option.takes != ValueForm::Nothing)
         {
             self.give(short, Some(option.does), Some(arg.after(2)));
             let number = arg
@@ -242,8 +242,8 @@ impl Reader<'_> {
             None => self.program.meant(name).collect(),
         };
         let any_takes = |wanted| meant.iter().any(|(_, option)| option.takes == wanted);
-        let takes = any_takes(OptionValue::Value);
-        let second = any_takes(OptionValue::Second);
+        let takes = any_takes(ValueForm::Value);
+        let second = any_takes(ValueForm::Second);
         if second {
             self.next();
         }
@@ -276,7 +276,7 @@ impl Reader<'_> {
         {
             let attached = text.contains('=').then(|| arg.after(word.len() + 1));
             let value = attached.or_else(|| {
-                if option.takes == OptionValue::Value {
+                if option.takes == ValueForm::Value {
                     self.next()
                 } else {
                     None
@@ -306,13 +306,13 @@ impl Reader<'_> {
                 continue;
             };
             match option.takes {
-                OptionValue::Nothing if option.does == OptionEffect::Until => {
+                ValueForm::Nothing if option.does == OptionEffect::Until => {
                     // `-xrm`: the command begins in the same word.
                     return self.give(&name, Some(option.does), tail());
                 }
-                OptionValue::Nothing => self.give(&name, Some(option.does), None),
-                OptionValue::Attached => return self.give(&name, Some(option.does), tail()),
-                OptionValue::Value | OptionValue::Second => {
+                ValueForm::Nothing => self.give(&name, Some(option.does), None),
+                ValueForm::Attached => return self.give(&name, Some(option.does), tail()),
+                ValueForm::Value | ValueForm::Second => {
                     let value = tail().or_else(|| self.next());
                     return self.give(&name, Some(option.does), value);
                 }
@@ -382,7 +382,7 @@ mod tests {
                             does(&[cut, "x"], Some(known.does));
                         }
                     }
-                } else if option.len() == 1 && known.takes == OptionValue::Value && !program.whole {
+                } else if option.len() == 1 && known.takes == ValueForm::Value && !program.whole {
                     for words in [
                         &[&*format!("-{option}x")][..],
                         &[&format!("-{option}"), "x"],

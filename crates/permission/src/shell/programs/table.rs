@@ -40,7 +40,7 @@ pub(super) enum OptionEffect {
 
 /// The form in which an option takes a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum OptionValue {
+pub(super) enum ValueForm {
     Nothing,
     /// In the same word or the next.
     Value,
@@ -53,7 +53,7 @@ pub(super) enum OptionValue {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Opt {
     pub(super) does: OptionEffect,
-    pub(super) takes: OptionValue,
+    pub(super) takes: ValueForm,
 }
 
 /// The role of an operand.
@@ -160,7 +160,7 @@ impl Utility {
         Some((
             name,
             self.option(name)
-                .filter(|option| option.takes == OptionValue::Value)?,
+                .filter(|option| option.takes == ValueForm::Value)?,
         ))
     }
 
@@ -419,7 +419,7 @@ fn field(
                     .unwrap_or(name);
                 program.options.entry(key).or_insert(Opt {
                     does: OptionEffect::Unproven,
-                    takes: OptionValue::Nothing,
+                    takes: ValueForm::Nothing,
                 });
             }
             program.floors.push(MinimumVerdict {
@@ -516,14 +516,14 @@ fn option(program: &mut Utility, does: OptionEffect, word: &'static str) {
     // `"-pe="`: a whole word, not single letters.
     let word = word.strip_suffix('"').unwrap_or(word);
     let ends = [
-        ("=?", OptionValue::Attached),
-        ("==", OptionValue::Second),
-        ("=", OptionValue::Value),
+        ("=?", ValueForm::Attached),
+        ("==", ValueForm::Second),
+        ("=", ValueForm::Value),
     ];
     let (name, takes) = ends
         .iter()
         .find_map(|(end, takes)| Some((word.strip_suffix(end)?, *takes)))
-        .unwrap_or((word, OptionValue::Nothing));
+        .unwrap_or((word, ValueForm::Nothing));
     if name.contains('=') {
         program.exact.push(name);
         return;
@@ -541,7 +541,7 @@ fn option(program: &mut Utility, does: OptionEffect, word: &'static str) {
     };
     for (at, letter) in letters.char_indices() {
         let last = at + letter.len_utf8() == letters.len();
-        let takes = if last { takes } else { OptionValue::Nothing };
+        let takes = if last { takes } else { ValueForm::Nothing };
         program
             .options
             .insert(&letters[at..at + letter.len_utf8()], Opt { does, takes });
