@@ -39,7 +39,7 @@ pub const ALL: [(&str, fn()); 11] = [
     ),
     (
         "stopping host hands over at a step",
-        stopping_host_hands_over_at_a_step,
+        stopping_host_passes_its_turn_on_at_a_step,
     ),
     (
         "host creates directories and wraps commands",
@@ -529,7 +529,7 @@ fn prompt_is_cancelled_from_another_host() {
 }
 
 /// Stops a host during a call: the call ends, and the other host continues with its result.
-fn stopping_host_hands_over_at_a_step() {
+fn stopping_host_passes_its_turn_on_at_a_step() {
     let Some(database) = Database::get() else {
         return;
     };

@@ -26,7 +26,7 @@ pub const ALL: [(&str, fn()); 5] = [
     ),
     (
         "a package that is not what the registry says is not installed",
-        a_package_that_is_not_what_the_registry_says_is_not_installed,
+        package_that_differs_from_the_registry_is_not_installed,
     ),
     (
         "nothing is fetched for a project that is not trusted",
@@ -288,7 +288,7 @@ fn a_flag_does_not_answer_about_the_project() {
     assert!(!installed(&project).exists());
 }
 
-fn a_package_that_is_not_what_the_registry_says_is_not_installed() {
+fn package_that_differs_from_the_registry_is_not_installed() {
     if !has_npm() {
         return;
     }
