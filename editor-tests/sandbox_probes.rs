@@ -764,7 +764,7 @@ fn probe(setting: &Setting<'_>, nobody: bool) {
     let Some(fixture) = Fixture::new(setting, nobody) else {
         return skipped("there is no directory to write in but temporary ones");
     };
-    let report = sandbox_report(
+    let proven = sandbox_report(
         &fixture,
         if setting.mode == "plan" {
             "readOnly"
@@ -772,14 +772,14 @@ fn probe(setting: &Setting<'_>, nobody: bool) {
             "workspaceWrite"
         },
     );
-    if setting.mechanism == BOTH && report["mechanism"] != "bwrap" {
+    if setting.mechanism == BOTH && proven["mechanism"] != "bwrap" {
         return skipped("bubblewrap is not here");
     }
-    if report["mechanism"].is_null() {
-        why(&report, setting.mechanism.split(' ').next().unwrap());
+    if proven["mechanism"].is_null() {
+        why(&proven, setting.mechanism.split(' ').next().unwrap());
         return skipped(&format!(
             "{} does not hold here: {}",
-            setting.mechanism, report["failed"]
+            setting.mechanism, proven["failed"]
         ));
     }
     let wanted = fixture.script(setting);

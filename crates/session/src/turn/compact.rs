@@ -236,10 +236,10 @@ pub async fn compact(
 /// Divides the tokens that a summary leaves among the messages that are not summarised, of `recent`
 /// tokens, and what is carried over; a part remains for the next step. Returns the tokens that may
 /// be carried over. Results that the model has not seen are cut further if they leave too little.
-fn carried_share(room: u64, recent: u64, unseen: Option<&mut UnseenResults>) -> u64 {
-    let over = recent.saturating_sub(room / 3 * 2);
+fn carried_share(available: u64, recent: u64, unseen: Option<&mut UnseenResults>) -> u64 {
+    let over = recent.saturating_sub(available / 3 * 2);
     let cut = unseen.map_or(0, |unseen| unseen.reduce(over));
-    room.saturating_sub(recent - cut) / 2
+    available.saturating_sub(recent - cut) / 2
 }
 
 /// Returns the tokens that the conversation has before its compaction, and whether that number is
@@ -285,7 +285,7 @@ struct CompactionPlan {
     estimated: u64,
     usable: u64,
     /// The tokens of the next request for all but system prompt, tools and a waiting prompt.
-    room: u64,
+    available: u64,
     /// The tokens of the messages that are not summarised.
     recent: u64,
     unseen: Option<UnseenResults>,
@@ -543,14 +543,14 @@ fn question(
     turn: &TurnContext,
     writer: &Summarizer,
     prompt: &SummarySource,
-    room: usize,
+    available: usize,
 ) -> Request {
     let (messages, earlier) = prompt.history.messages.split_at(prompt.messages);
     let earlier = earlier.last().map(Message::visible_text);
     let messages: Vec<&Message> = messages.iter().collect();
     let task = prompts::agent::COMPACTION_TASK;
     let taken = task.len() + earlier.as_ref().map_or(0, String::len);
-    let transcript = digest::transcript(&messages, room.saturating_sub(taken).max(1_000));
+    let transcript = digest::transcript(&messages, available.saturating_sub(taken).max(1_000));
     let mut text = String::new();
     if let Some(earlier) = earlier {
         let earlier = without_tags(earlier.trim(), &MATERIAL_TAGS);
@@ -799,13 +799,13 @@ mod tests {
             (300, 1_000, Some(100), (100, 0)),
             (0, 500, Some(500), (500, 0)),
         ];
-        for (room, recent, unseen, expected) in table {
+        for (available, recent, unseen, expected) in table {
             let mut unseen = unseen.map(UnseenResults::of_size);
-            let carried = carried_share(room, recent, unseen.as_mut());
+            let carried = carried_share(available, recent, unseen.as_mut());
             let cut = unseen.as_ref().map_or(0, UnseenResults::excess);
-            assert_eq!((cut, carried), expected, "{room} {recent}");
-            let is_possible = unseen.is_some_and(|unseen| unseen.excess() + room > recent);
-            assert!(!is_possible || recent - cut + carried <= room);
+            assert_eq!((cut, carried), expected, "{available} {recent}");
+            let is_possible = unseen.is_some_and(|unseen| unseen.excess() + available > recent);
+            assert!(!is_possible || recent - cut + carried <= available);
         }
     }
 }

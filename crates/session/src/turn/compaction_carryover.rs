@@ -114,10 +114,10 @@ fn texts(
     loaded: Vec<PathBuf>,
     instructions: impl Fn(&Path) -> Option<String>,
     skill: impl Fn(&str) -> Option<String>,
-    room: usize,
+    available: usize,
 ) -> Carried {
     let mut carried = Carried::default();
-    let mut left = room;
+    let mut left = available;
     let mut take = |text: String, name: String| {
         if text.len() <= left {
             left -= text.len();
@@ -176,17 +176,17 @@ impl Carried {
     }
 }
 
-/// Returns the note with the todo list. If the list is longer than `room` bytes, it has the open
+/// Returns the note with the todo list. If the list is longer than `available` bytes, it has the open
 /// entries that fit.
-fn todo_note(todos: &[Todo], room: usize) -> Option<String> {
+fn todo_note(todos: &[Todo], available: usize) -> Option<String> {
     let list = serde_json::to_string(todos).ok()?;
     if todos.is_empty() {
         return None;
     }
-    if list.len() <= room {
+    if list.len() <= available {
         return Some(format!("{}\n\n{list}", prompts::reminder::TODOS));
     }
-    let mut left = room;
+    let mut left = available;
     let is_open =
         |todo: &&Todo| matches!(todo.status, TodoStatus::Pending | TodoStatus::InProgress);
     let mut fits = |entry: &String| {

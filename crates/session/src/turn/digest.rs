@@ -45,17 +45,17 @@ pub fn tail(view: &VisibleHistory<'_>, budget: u64, turns: u32) -> usize {
     from
 }
 
-/// Renders messages as plain text of at most `room` bytes: first results are cut, then the middle
+/// Renders messages as plain text of at most `available` bytes: first results are cut, then the middle
 /// is left out.
-pub fn transcript(messages: &[&Message], room: usize) -> String {
+pub fn transcript(messages: &[&Message], available: usize) -> String {
     let mut whole = String::new();
     for limit in CALL_BYTES {
         whole = messages.iter().map(|message| one(message, limit)).collect();
-        if whole.len() <= room {
+        if whole.len() <= available {
             return whole;
         }
     }
-    let half = room / 2;
+    let half = available / 2;
     let missing = whole.len().saturating_sub(2 * half);
     format!(
         "{}\n\n[{missing} bytes are left out here]\n\n{}",

@@ -143,7 +143,7 @@ impl RunningCommand {
                     let status = status
                         .map_err(|e| Failure::Broken(format!("the shell could not be waited for: {e}")))?;
                     // The background commands have ended in time to be part of this call.
-                    let left = left.or_else(|| plan.note.as_deref().and_then(noted));
+                    let left = left.or_else(|| plan.note.as_deref().and_then(read_exit_code));
                     return Ok((left.map_or(CommandEnd::Status(status), |code| CommandEnd::Done(code, status)), self));
                 }
                 () = sleep_until(watched.unwrap_or(far).min(quiet)), if watched.is_some() => {
@@ -151,7 +151,7 @@ impl RunningCommand {
                 }
                 () = sleep_until(look), if left.is_none() && plan.note.is_some() => {
                     look = Instant::now() + POLL_INTERVAL;
-                    left = plan.note.as_deref().and_then(noted);
+                    left = plan.note.as_deref().and_then(read_exit_code);
                     if left.is_some() {
                         quiet = Instant::now() + QUIET_TIME;
                         watched = Some(quiet.max(started + OBSERVATION_TIME));
