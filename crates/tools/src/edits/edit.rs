@@ -20,7 +20,6 @@ use crate::language::Check;
 use crate::{
     Availability, CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput, schema,
 };
-use base::task::spawn_blocking;
 use base::text;
 use events::{Location, ToolKind};
 use permission::AccessRequest;
@@ -222,23 +221,18 @@ async fn ready(
     if !document.exists && pieces.first().is_some_and(|piece| !piece.from.is_empty()) {
         return Err(document.missing(context).await);
     }
-    // The search can take long for large texts, so it does not run on a thread that reads messages.
-    let context = context.clone();
-    let made = spawn_blocking(move || {
-        let EditResult { new, done, remarks } = apply_all(&mut document, &pieces, &context)?;
-        let change = document.change(new.into())?;
-        Ok((
-            document.requests(&change),
-            Ready {
-                document,
-                change,
-                done,
-                remarks,
-            },
-        ))
-    });
-    made.await
-        .map_err(|e| Failure::ForModel(format!("The edit could not be made: {e}.")))?
+    // The search can take long for large texts; a call is prepared on a thread that may block.
+    let EditResult { new, done, remarks } = apply_all(&mut document, &pieces, context)?;
+    let change = document.change(new.into())?;
+    Ok((
+        document.requests(&change),
+        Ready {
+            document,
+            change,
+            done,
+            remarks,
+        },
+    ))
 }
 
 /// The text after all replacements, with the result and the notes for the model.
