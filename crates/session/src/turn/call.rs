@@ -24,7 +24,7 @@ use super::{
 };
 use base::id::{MessageId, PartId};
 use base::task::{MAX_IN_PLACE_BYTES, poll_by_size, poll_on_blocking_threads};
-use config::settings::{HookPoint, OutputLimits};
+use config::settings::{HookPoint, ImageSettings, OutputLimits};
 use events::{CallUpdate, Event, LiveFacts, Progress, Severity, ToolKind};
 use extensions::any;
 use permission::plan::SharedAnalysis;
@@ -333,8 +333,8 @@ impl RunningCall<'_> {
         let mut title = None;
         let mut locations = None;
         self.call.state = match made {
-            Ok(output) => {
-                let output = self.finished(output).await;
+            Ok(result) => {
+                let output = self.finished(result).await;
                 let reported = CallFacts {
                     details: output.metadata,
                     ..output.facts
@@ -378,35 +378,16 @@ impl RunningCall<'_> {
         self.call
     }
 
-    /// Converts a result to the form that is stored, shown and sent to the model: truncated,
-    /// with pictures that fit, PDFs as text for a model that does not accept them, and changes
-    /// in parts. Runs on a thread pool if the result is large, or reads or writes files.
-    async fn finished(&self, mut output: ToolOutput) -> ToolOutput {
-        if !self.notes.is_empty() {
-            let apart = if output.note.is_empty() { "" } else { "\n" };
-            output.note = format!("{}{apart}{}", output.note, self.notes.join(" "));
-        }
-        let context = self.context();
-        let images = self.turn.project.settings.images;
-        let pdf = self.frame.model.pdf;
-        let display = output.display.as_ref().map_or(0, String::len);
-        let is_large = output.text.len() + display > MAX_IN_PLACE_BYTES
-            || truncate::is_too_long(&output.text, context.limits)
-            || !output.touched.is_empty()
-            || !output.changes.is_empty()
-            || !output.attachments.is_empty();
-        let (output, left_out) = poll_by_size(is_large, async move {
-            loaded_instructions::add(&mut output, &context).await;
-            let mut output = truncate::finish(output, &context);
-            context.session.seen.show(&output.text);
-            let left_out = pictures::fit(&mut output, images, &context).await;
-            if !pdf {
-                pictures::replace_pdfs(&mut output, &context).await;
+    /// Converts a result to the form that is stored, shown and sent to the model, unless that is
+    /// done already, and notifies the user of what was left out.
+    async fn finished(&self, result: CallResult) -> ToolOutput {
+        let FinishedOutput { output, left_out } = match result {
+            CallResult::Finished(finished) => finished,
+            CallResult::Raw(output) => {
+                let finishing = self.finishing();
+                poll_by_size(finishing.is_large(&output), finishing.finish(output)).await
             }
-            output.changes = output.changes.iter().flat_map(Change::parts).collect();
-            (output, left_out)
-        })
-        .await;
+        };
         for title in left_out {
             let notice = Event::Notice {
                 severity: Severity::Warning,
@@ -416,6 +397,15 @@ impl RunningCall<'_> {
             self.turn.event_sender.event(notice).await;
         }
         output
+    }
+
+    fn finishing(&self) -> Finishing {
+        Finishing {
+            notes: self.notes.join(" "),
+            context: self.context(),
+            images: self.turn.project.settings.images,
+            pdf: self.frame.model.pdf,
+        }
     }
 
     /// Truncates the text of a failure as it is stored, shown and sent to the model; a long one on
@@ -531,7 +521,7 @@ impl RunningCall<'_> {
         clippy::cognitive_complexity,
         reason = "the steps of a call, in their order"
     )]
-    async fn attempt(&mut self) -> Result<ToolOutput, Failure> {
+    async fn attempt(&mut self) -> Result<CallResult, Failure> {
         if self.turn.cancelled.is_cancelled() {
             return Err(Failure::Cancelled);
         }
@@ -554,13 +544,14 @@ impl RunningCall<'_> {
                 "The arguments are larger than 8 MiB. Split the call.",
             ));
         }
+        let turn = self.turn;
         let prepared = tokio::select! {
             biased;
-            () = self.turn.cancelled.cancelled() => Err(Failure::Cancelled),
-            prepared = prepared(&tool, &self.call.input, &context) => prepared,
+            () = turn.cancelled.cancelled() => Err(Failure::Cancelled),
+            prepared = self.prepared(&tool, &context) => prepared,
         };
-        self.line.come(&self.turn.cancelled).await;
-        let (prepared, changes) = match self.instructed(&tool, prepared, &context).await {
+        self.line.come(&turn.cancelled).await;
+        let (prepared, changes) = match prepared {
             Ok(prepared) => prepared,
             Err(failure) => {
                 self.show(None).await;
@@ -610,33 +601,38 @@ impl RunningCall<'_> {
         done
     }
 
-    /// Holds back a change below instructions that the model has not seen: the answer contains
-    /// them. They also come with the error of a change that could not be prepared.
-    async fn instructed(
+    /// Prepares the call, with the parts of its changes to be shown. Holds back a change below
+    /// instructions that the model has not seen: the answer contains them. They also come with the
+    /// error of a change that could not be prepared.
+    async fn prepared(
         &mut self,
         tool: &Arc<dyn AnyTool>,
-        prepared: Result<(PreparedCall, Vec<Change>), Failure>,
         context: &ToolContext,
     ) -> Result<(PreparedCall, Vec<Change>), Failure> {
-        let changes = match &prepared {
-            Ok((_, changes)) => changes.as_slice(),
-            Err(Failure::ForModel(_)) => &[],
-            Err(_) => return prepared,
-        };
+        let work = prepared(tool.clone(), self.call.input.clone(), context.clone());
         if self.call.kind != ToolKind::Edit || tool.is_foreign() {
-            return prepared;
+            return poll_on_blocking_threads(work).await;
         }
-        let changed = changes.iter().map(|change| PathBuf::from(&change.path));
+        let context = context.clone();
         let named = self.call.locations.iter().map(|location| &location.path);
-        let paths: Vec<PathBuf> = changed.chain(named.cloned()).collect();
-        let unseen = poll_on_blocking_threads({
-            let context = context.clone();
-            async move {
-                let unseen = loaded_instructions::unseen(&paths, &context).await?;
-                Some((unseen.refusal(&context), unseen))
-            }
-        });
-        let Some((refusal, unseen)) = unseen.await else {
+        let named: Vec<PathBuf> = named.cloned().collect();
+        // In one change of thread: an edit is not prepared beside other calls of its message, whose
+        // results could show the instructions.
+        let (prepared, unseen) = poll_on_blocking_threads(async move {
+            let prepared = work.await;
+            let changes = match &prepared {
+                Ok((_, changes)) => changes.as_slice(),
+                Err(Failure::ForModel(_)) => &[],
+                Err(_) => return (prepared, None),
+            };
+            let changed = changes.iter().map(|change| PathBuf::from(&change.path));
+            let paths: Vec<PathBuf> = changed.chain(named).collect();
+            let unseen = loaded_instructions::unseen(&paths, &context).await;
+            let unseen = unseen.map(|unseen| (unseen.refusal(&context), unseen));
+            (prepared, unseen)
+        })
+        .await;
+        let Some((refusal, unseen)) = unseen else {
             return prepared;
         };
         self.facts
@@ -696,9 +692,8 @@ impl RunningCall<'_> {
             // The hook may have changed files, too.
             let mut context = context.clone();
             context.call.analysis = SharedAnalysis::default();
-            let again = self::prepared(tool, &self.call.input, &context).await;
             // It may be about other files now.
-            let (again, changes) = self.instructed(tool, again, &context).await?;
+            let (again, changes) = self.prepared(tool, &context).await?;
             prepared = again;
             self.show(Some(changes)).await;
         }
@@ -723,18 +718,23 @@ impl RunningCall<'_> {
     /// Applies hooks to a finished call. Files that they change count as changed by the agent.
     async fn followed(
         &self,
-        done: Result<ToolOutput, Failure>,
+        done: Result<CallResult, Failure>,
         context: &ToolContext,
-    ) -> Result<ToolOutput, Failure> {
-        if let Ok(output) = &done {
-            hooks::edited(self.turn, output);
+    ) -> Result<CallResult, Failure> {
+        if let Ok(result) = &done {
+            hooks::edited(self.turn, result.output());
             if sets_plan(&self.call) {
                 let plan = self.turn.resources.shared.todos.get();
                 self.turn.record.events.plan(&plan);
             }
         }
-        if !any(&self.turn.project.settings, HookPoint::ToolAfter) {
-            return done;
+        let done = match done {
+            Ok(CallResult::Finished(finished)) => return Ok(CallResult::Finished(finished)),
+            Ok(CallResult::Raw(output)) => Ok(output),
+            Err(failure) => Err(failure),
+        };
+        if !self.has_hooks_after() {
+            return done.map(CallResult::Raw);
         }
         // Only after a call that acts: a look for changed files would slow down every call
         // that reads.
@@ -746,7 +746,11 @@ impl RunningCall<'_> {
         };
         let done = hooks::after(self.turn, &self.frame.agent, &self.call, done, context).await;
         adopt(before, context).await;
-        done
+        done.map(CallResult::Raw)
+    }
+
+    fn has_hooks_after(&self) -> bool {
+        any(&self.turn.project.settings, HookPoint::ToolAfter)
     }
 
     /// Runs a call again each time a further permission that it needs has been given.
@@ -754,7 +758,7 @@ impl RunningCall<'_> {
         &mut self,
         mut run: RunCall,
         context: &ToolContext,
-    ) -> Result<ToolOutput, Failure> {
+    ) -> Result<CallResult, Failure> {
         loop {
             let done = self.run(run, context).await;
             match self.followed(done, context).await {
@@ -768,22 +772,32 @@ impl RunningCall<'_> {
         }
     }
 
-    async fn run(&mut self, run: RunCall, context: &ToolContext) -> Result<ToolOutput, Failure> {
+    /// Runs a call. Its result is finished where it was made, without another change of thread,
+    /// unless a hook is to change it first.
+    async fn run(&mut self, run: RunCall, context: &ToolContext) -> Result<CallResult, Failure> {
         let turn = self.turn;
+        let finishing = (!self.has_hooks_after()).then(|| self.finishing());
         let facts = self.facts.clone();
         // Tools react to the cancel themselves; one that does not is abandoned.
         let mut left_behind = std::pin::pin!(async {
             turn.cancelled.cancelled().await;
             tokio::time::sleep(CANCEL_GRACE).await; // the grace a tool has to clean up
         });
-        let mut output = poll_on_blocking_threads(caught(run(context.clone())));
+        let made = run(context.clone());
+        let mut result = poll_on_blocking_threads(caught(async move {
+            let output = made.await?;
+            match finishing {
+                Some(finishing) => Ok(CallResult::Finished(finishing.finish(output).await)),
+                None => Ok(CallResult::Raw(output)),
+            }
+        }));
         loop {
             tokio::select! {
-                output = &mut output => return output,
+                result = &mut result => return result,
                 // The current operation is finished and reported, unless it never
                 // ends.
                 () = &mut left_behind => {
-                    let settled = tokio::time::timeout(SETTLE_TIMEOUT, output.settle()).await;
+                    let settled = tokio::time::timeout(SETTLE_TIMEOUT, result.settle()).await;
                     return settled.ok().flatten().unwrap_or(Err(Failure::Cancelled));
                 }
                 // Saved immediately, so that the call can be resumed if it is
@@ -885,17 +899,75 @@ impl RunningCall<'_> {
     }
 }
 
-/// Prepares a call on the thread pool, with the parts of its changes to be shown: inputs and files
-/// can be large, and must not delay the reading of messages.
-pub(super) async fn prepared(
-    tool: &Arc<dyn AnyTool>,
-    input: &Arc<Value>,
-    context: &ToolContext,
-) -> Result<(PreparedCall, Vec<Change>), Failure> {
-    let tool = tool.clone();
-    let input = input.clone();
-    let context = context.clone();
-    poll_on_blocking_threads(caught(async move {
+/// The result of a call, before and after hooks have seen it.
+enum CallResult {
+    Raw(ToolOutput),
+    Finished(FinishedOutput),
+}
+
+impl CallResult {
+    fn output(&self) -> &ToolOutput {
+        match self {
+            Self::Raw(output) => output,
+            Self::Finished(finished) => &finished.output,
+        }
+    }
+}
+
+/// A result as it is stored, shown and sent to the model.
+struct FinishedOutput {
+    output: ToolOutput,
+    /// The reasons why pictures were left out, for the user.
+    left_out: Vec<String>,
+}
+
+/// The conversion of a result to the form that is stored, shown and sent to the model: notes of
+/// hooks are added, texts are truncated, pictures are fitted, PDFs become text for a model that
+/// does not accept them, and changes are split into parts.
+struct Finishing {
+    notes: String,
+    context: ToolContext,
+    images: ImageSettings,
+    pdf: bool,
+}
+
+impl Finishing {
+    /// Returns whether it computes for long, or reads or writes files.
+    fn is_large(&self, output: &ToolOutput) -> bool {
+        let display = output.display.as_ref().map_or(0, String::len);
+        output.text.len() + display > MAX_IN_PLACE_BYTES
+            || truncate::is_too_long(&output.text, self.context.limits)
+            || !output.touched.is_empty()
+            || !output.changes.is_empty()
+            || !output.attachments.is_empty()
+    }
+
+    async fn finish(self, mut output: ToolOutput) -> FinishedOutput {
+        let context = &self.context;
+        if !self.notes.is_empty() {
+            let apart = if output.note.is_empty() { "" } else { "\n" };
+            output.note = format!("{}{apart}{}", output.note, self.notes);
+        }
+        loaded_instructions::add(&mut output, context).await;
+        let mut output = truncate::finish(output, context);
+        context.session.seen.show(&output.text);
+        let left_out = pictures::fit(&mut output, self.images, context).await;
+        if !self.pdf {
+            pictures::replace_pdfs(&mut output, context).await;
+        }
+        output.changes = output.changes.iter().flat_map(Change::parts).collect();
+        FinishedOutput { output, left_out }
+    }
+}
+
+/// Prepares a call, with the parts of its changes to be shown. Blocks: inputs and files can be
+/// large, and must not delay the reading of messages.
+pub(super) fn prepared(
+    tool: Arc<dyn AnyTool>,
+    input: Arc<Value>,
+    context: ToolContext,
+) -> impl Future<Output = Result<(PreparedCall, Vec<Change>), Failure>> + Send + 'static {
+    caught(async move {
         let prepared = tool.prepare(Value::clone(&input), &context).await?;
         let changes = prepared
             .requests
@@ -904,8 +976,7 @@ pub(super) async fn prepared(
             .flat_map(|change| change.parts())
             .collect();
         Ok((prepared, changes))
-    }))
-    .await
+    })
 }
 
 /// Converts a panic of a tool into a failure of its call.

@@ -584,7 +584,9 @@ pub(super) fn asked(
 
 /// Publishes the files that a call has changed.
 pub(super) fn edited(turn: &TurnContext, output: &ToolOutput) {
-    for change in &output.changes {
+    // A change of several parts is one edit of its file.
+    let files = output.changes.chunk_by(|a, b| a.path == b.path);
+    for change in files.filter_map(<[Change]>::first) {
         turn.record.events.edited(&change.path);
     }
 }

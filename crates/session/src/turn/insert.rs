@@ -262,7 +262,8 @@ impl InsertCall<'_> {
         let mut context = tool_context::context(self.turn, self.agent, &self.call.call);
         context.call.message = Some(self.draft.message.id.clone());
         context.call.instructions = self.draft.instructions.clone();
-        let (prepared, _) = call::prepared(tool, &self.call.input, &context).await?;
+        let work = call::prepared(tool.clone(), self.call.input.clone(), context.clone());
+        let (prepared, _) = poll_on_blocking_threads(work).await?;
         authorize::permit(
             self.turn,
             self.agent,
