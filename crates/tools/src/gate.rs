@@ -15,6 +15,7 @@ use crate::edits::write;
 use crate::files::glob;
 use crate::files::grep;
 use crate::files::read;
+use crate::registry::ToolRegistry;
 use crate::test::context_in;
 use crate::{AnyTool, Failure, ToolContext, erase};
 use base::environment::Environment;
@@ -100,11 +101,10 @@ fn input(tool: &str, path: &str) -> Value {
     }
 }
 
-/// Checks one path at both entry points. Returns the common verdicts for reading and changing;
-/// `wrong` gets the disagreements.
-async fn check_both(policy: &Policy, path: &str, wrong: &mut Vec<String>) -> [String; 2] {
-    let context = context_in(policy.clone());
-    let tools: [(&str, Arc<dyn AnyTool>); 7] = [
+/// Returns the tools that work on a path of their arguments, each with the permission that
+/// `permissions check` is asked about.
+fn path_tools() -> [(&'static str, Arc<dyn AnyTool>); 7] {
+    [
         ("read", erase(read::ReadTool)),
         ("write", erase(write::WriteTool)),
         ("edit", erase(edit::EditTool)),
@@ -112,7 +112,32 @@ async fn check_both(policy: &Policy, path: &str, wrong: &mut Vec<String>) -> [St
         ("apply_patch", erase(apply_patch::ApplyPatchTool)),
         ("grep", erase(grep::GrepTool)),
         ("glob", erase(glob::GlobTool)),
-    ];
+    ]
+}
+
+/// A new tool with a path must agree with `permissions check`, too.
+#[test]
+fn every_tool_with_a_path_is_tested_here() {
+    let tested = path_tools();
+    for tool in ToolRegistry::built_in().all() {
+        let schema = tool.schema();
+        let fields = ["filePath", "path", "patchText"];
+        let takes_path = fields
+            .iter()
+            .any(|name| schema["properties"].get(name).is_some());
+        // `lsp` needs a language server, and resolves its path as `read` does.
+        if takes_path && tool.name() != "lsp" {
+            let is_tested = tested.iter().any(|(_, other)| other.name() == tool.name());
+            assert!(is_tested, "add {} to path_tools() in gate.rs", tool.name());
+        }
+    }
+}
+
+/// Checks one path at both entry points. Returns the common verdicts for reading and changing;
+/// `wrong` gets the disagreements.
+async fn check_both(policy: &Policy, path: &str, wrong: &mut Vec<String>) -> [String; 2] {
+    let context = context_in(policy.clone());
+    let tools = path_tools();
     // An existing file is read before it is changed, and is changed by its first line.
     let open = Policy {
         rules: permission::Rules::built_in(&[("*", "*", permission::Action::Allow)]),
