@@ -739,6 +739,20 @@ mod tests {
         }
     }
 
+    /// A package with a wire format of its own must not have a row as well: it would have no
+    /// effect.
+    #[test]
+    fn packages_are_listed_once_with_https_addresses() {
+        let names: Vec<&str> = packages().map(|(package, _)| package.name).collect();
+        for (package, _) in packages() {
+            let Package { name, address, .. } = package;
+            let rows = names.iter().filter(|other| **other == name).count();
+            assert_eq!(rows, 1, "{name}");
+            let is_base = address.starts_with("https://") && !address.ends_with('/');
+            assert!(is_base, "{name}: {address}");
+        }
+    }
+
     #[test]
     fn addresses_follow_settings_and_environment() {
         let none = Map::new;
