@@ -59,12 +59,10 @@ def settings_of(home, port, settings):
 
 
 def usage(pid):
-    """Resident memory in KiB, and seconds of the processor."""
+    """Resident memory in KiB, and seconds of the processor: from the clock of the process, because /proc has ticks of 10 ms."""
     with open(f"/proc/{pid}/status") as status:
         memory = next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
-    with open(f"/proc/{pid}/stat") as stat:
-        fields = stat.read().rsplit(")", 1)[1].split()
-    return memory, (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return memory, time.clock_gettime(~pid << 3 | 2)
 
 
 class Agent:

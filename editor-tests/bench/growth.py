@@ -2,30 +2,37 @@
 python3 editor-tests/bench/growth.py target/release/adjutant [ROW …]
 
 A row is run where one of the arguments is the beginning of its name; without one, all of them. SIZES is the number of
-sizes that are measured, from the smallest on: SIZES=2 takes a minute or two, all of them half an hour. The exponent
-is that of the two largest sizes. What is below FLOOR (10 ms, 20 MB) says nothing about growth, and has none. Memory is
-the most that the process had, in MB.
+sizes that are measured, from the smallest on: SIZES=2 takes a few minutes, all of them an hour. A size that takes more
+than LIMIT seconds (300) is the last of its row. The exponent is that of the two largest sizes. What is below FLOOR
+(10 ms, 20 MB) says nothing about growth, and has none. Memory is the most that the process had, in MB.
 
 OPENCODE and GOOSE are paths of these programs, which are measured beside it where they can do the same: OpenCode reads
 the same settings, skills, agents, commands and instructions, and both take long prompts and run commands.
 """
 
+import glob
 import json
 import math
 import os
+import re
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 
-from acp import Agent, Model, serve, settings_of
+from acp import Agent, Model, serve, settings_of, usage
 
 BINARY = os.path.abspath(sys.argv[1])
 WANTED = sys.argv[2:]
 SIZES = int(os.environ.get("SIZES", "9"))
-FLOOR = {"ms": 10, "ms a line": 0.05, "MB": 20, "kB each": 1}
+LIMIT = int(os.environ.get("LIMIT", "300"))
+FLOOR = {"ms": 10, "ms a line": 0.05, "ms a piece": 0.01, "MB": 20, "kB each": 1}
 PORT = serve()
+
+# The processes of the size that is being measured.
+PROCESSES = []
 
 # The folder of the user's settings, as OpenCode has it.
 USER = ".config/opencode"
@@ -33,6 +40,15 @@ USER = ".config/opencode"
 
 def environment(home):
     return {"HOME": home, "PATH": os.environ["PATH"], "TMPDIR": home, "ADJUTANT_DISABLE_TITLES": "1", "ADJUTANT_TRUST": "all"}
+
+
+def end_processes():
+    """Ends the processes of a size that has taken too long."""
+    for process in PROCESSES:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    PROCESSES.clear()
 
 
 class AllowingAgent(Agent):
@@ -69,6 +85,7 @@ class Place:
         return self
 
     def __exit__(self, *_):
+        end_processes()
         self.folder.cleanup()
 
     def write(self, path, text):
@@ -79,17 +96,31 @@ class Place:
         return path
 
     def agent(self, opens=False):
-        return AllowingAgent(BINARY, self.home, self.root, PORT, self.settings, opens)
+        agent = AllowingAgent(BINARY, self.home, self.root, PORT, self.settings, opens)
+        PROCESSES.append(agent.process)
+        return agent
 
     def run(self, *arguments, given=None, output=subprocess.DEVNULL):
-        """Milliseconds and the most memory of a command, in MB."""
+        """Milliseconds and the most memory of a command, in MB. Sets `processor` to its milliseconds of the processor."""
         began = time.perf_counter()
         stdin = open(given) if given else subprocess.DEVNULL
         process = subprocess.Popen([BINARY, *arguments], stdin=stdin, stdout=output, cwd=self.root, env=environment(self.home))
+        PROCESSES.append(process)
         _, status, used = os.wait4(process.pid, 0)
         took = 1000 * (time.perf_counter() - began)
-        assert os.waitstatus_to_exitcode(status) == 0, (arguments, status)
+        # A search that finds nothing ends with 1.
+        wanted = [0, 1] if "search" in arguments else [0]
+        assert os.waitstatus_to_exitcode(status) in wanted, (arguments, status)
+        self.processor = 1000 * (used.ru_utime + used.ru_stime)
         return took, used.ru_maxrss / 1024
+
+    def judge(self, given):
+        """Milliseconds of the processor that judging these lines takes, the least of three runs: others may be busy."""
+        took = []
+        for _ in range(3):
+            self.run("permissions", "check", given=given)
+            took.append(self.processor)
+        return min(took)
 
 
 def most(process):
@@ -113,6 +144,7 @@ class Peer(AllowingAgent):
         env = {"HOME": place.home, "PATH": os.environ["PATH"], "TMPDIR": place.home, **env}
         self.process = subprocess.Popen([program, "acp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.DEVNULL, env=env, cwd=place.root)
+        PROCESSES.append(self.process)
         self.number = 0
         self.ask("initialize", {"protocolVersion": 1})
 
@@ -130,7 +162,7 @@ class OpenCode(Peer):
         model = {"name": "m", "limit": {"context": 100_000_000, "output": 8_000}}
         provider = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": {"m": model}}
         settings = {"model": "local/m", "small_model": "local/m", "provider": {"local": provider}, "autoupdate": False, "share": "disabled"}
-        own = {name: value for name, value in place.settings.items() if name in ["permission", "instructions"]}
+        own = {name: value for name, value in place.settings.items() if name in ["permission", "instructions", "mcp"]}
         place.write(f"{USER}/opencode.json", json.dumps({**settings, **own}))
         off = ["AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS"]
         self.begin(place, os.environ["OPENCODE"], {f"OPENCODE_DISABLE_{one}": "1" for one in off})
@@ -260,9 +292,191 @@ def judged(n, permission, pattern, asked):
     with Place({"permission": {permission: {pattern.format(at): actions[at % 3] for at in range(n)}}}) as place:
         text = json.dumps(asked) + "\n"
         few, many = place.write("few", text * 10), place.write("many", text * lines)
-        base = min(place.run("permissions", "check", given=few)[0] for _ in range(2))
-        took, _ = place.run("permissions", "check", given=many)
-    return {"verdict": ((took - base) / (lines - 10), "ms a line")}
+        took = place.judge(many) - place.judge(few)
+    return {"verdict, processor": (took / (lines - 10), "ms a line")}
+
+
+def command_line(n):
+    """A command line of so many kB, parsed and judged."""
+    return judged_line("; ".join(f"echo 'word {at}' | wc -c" for at in range(n * 1_000 // 24)))
+
+
+def nesting(n):
+    """A command line with so many parentheses in each other, and one with as many substitutions."""
+    lines = {"parentheses": "(" * n + "true" + ")" * n, "substitutions": "echo $(" * n + "true" + ")" * n}
+    return {name: judged_line(line)["verdict, processor"] for name, line in lines.items()}
+
+
+def stars(n):
+    """A pattern with so many stars, which nearly fits a line of 10 kB."""
+    return judged_line("echo " + "a" * 10_000, {"*a" * n + "b": "deny"})
+
+
+def judged_line(line, rules=None):
+    with Place({"permission": {"bash": rules or {"git *": "allow"}}}) as place:
+        few = place.write("few", json.dumps({"id": 1, "bash": "true"}) + "\n")
+        one = place.write("one", json.dumps({"id": 1, "bash": line}) + "\n")
+        took = place.judge(one) - place.judge(few)
+    return {"verdict, processor": (took, "ms")}
+
+
+# An MCP server with as many tools as its argument says.
+SERVER = """import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    method, result = asked.get("method"), {}
+    if "id" not in asked:
+        continue
+    if method == "initialize":
+        result = {"protocolVersion": asked["params"]["protocolVersion"], "capabilities": {"tools": {}},
+                  "serverInfo": {"name": "s", "version": "1"}}
+    if method == "tools/list":
+        schema = {"type": "object", "properties": {"text": {"type": "string", "description": "Some text."}}}
+        tool = lambda at: {"name": f"tool_{at}", "description": f"Does thing {at}.", "inputSchema": schema}
+        result = {"tools": [tool(at) for at in range(int(sys.argv[1]))]}
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"""
+
+
+def tools_of_server(n):
+    return served(1, n)
+
+
+def many_servers(n):
+    return served(n, 5)
+
+
+def served(servers, tools):
+    """What `session/new` and prompts take with so many servers of so many tools."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = os.path.join(folder, "server.py")
+        with open(program, "w") as file:
+            file.write(SERVER)
+        one = {"type": "local", "command": [sys.executable, program, str(tools)]}
+        settings = {"mcp": {f"s{at}": one for at in range(servers)}}
+        return compared(lambda start: prompted_with_servers(settings, start), OpenCode)
+
+
+def prompted_with_servers(settings, start):
+    with Place(settings) as place:
+        agent = start(place)
+        new = opens(agent, place)
+        first, _ = timed(lambda: agent.prompt("Say something."))
+        second, _ = timed(lambda: agent.prompt("Say something."))
+        memory = most(agent.process)
+        _, processor = usage(agent.process.pid)
+        agent.end()
+    return {"session/new": (new, "ms"), "first prompt": (first, "ms"), "second prompt": (second, "ms"),
+            "processor": (1000 * processor, "ms"), "memory": (memory, "MB")}
+
+
+def project_files(n):
+    """What `session/new` and prompts take in a repository of so many files."""
+    return compared(lambda start: opened_among_files(n, start), OpenCode)
+
+
+def opened_among_files(n, start):
+    with Place({"permission": "allow", "snapshot": True}) as place:
+        subprocess.run(["git", "init", "--quiet"], cwd=place.root, check=True)
+        for at in range(n):
+            if at % 1_000 == 0:
+                os.mkdir(os.path.join(place.root, f"d{at // 1_000}"))
+            with open(os.path.join(place.root, f"d{at // 1_000}", f"f{at}"), "w") as file:
+                file.write(f"{at}\n")
+        agent = start(place)
+        new = opens(agent, place)
+        first, _ = timed(lambda: agent.prompt("Say something."))
+        call = {"command": "echo 1 > new", "description": "x"}
+        changing, _ = timed(lambda: agent.prompt("Run it.", [("bash", call)]))
+        memory = most(agent.process)
+        agent.end()
+    return {"session/new": (new, "ms"), "first prompt": (first, "ms"), "prompt with a command": (changing, "ms"),
+            "memory": (memory, "MB")}
+
+
+def stored(place, n):
+    """Stores so many sessions: copies of one that the program has made, with ids and times of their own. Returns the
+    id of the oldest one."""
+    import sqlite3
+
+    agent = place.agent(opens=True)
+    agent.prompt("Say something about the parser.")
+    agent.end()
+    (first,) = glob.glob(os.path.join(place.home, ".local/share/adjutant/sessions/ses_*.db"))
+    with sqlite3.connect(first) as db:
+        (record,) = db.execute("SELECT data FROM session").fetchone()
+        # As an adjutant without checksums wrote them.
+        for table in ["session", "message", "part"]:
+            db.execute(f"UPDATE {table} SET crc = -1")
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    db.close()
+    with open(first, "rb") as file:
+        text = file.read()
+    session, updated = json.loads(record)["id"], re.search(r'"updated":(\d+)', record)[1]
+    for at in range(1, n):
+        copy = session[:-6] + f"{at:06}"
+        earlier = str(int(updated) - 1_000 * at)
+        copied = text.replace(session.encode(), copy.encode()).replace(updated.encode(), earlier.encode())
+        with open(first.replace(session, copy), "wb") as file:
+            file.write(copied)
+    for index in glob.glob(os.path.join(place.home, ".local/share/adjutant/*.db*")):
+        os.remove(index)
+    return copy if n > 1 else session
+
+
+def index_all(place, n):
+    """Waits until the index of the search has so many sessions: each search fills it while it reads."""
+    import sqlite3
+
+    index = os.path.join(place.home, ".local/share/adjutant/search.db")
+    while True:
+        with sqlite3.connect(index) as db:
+            (current,) = db.execute("SELECT count(*) FROM session WHERE is_current = 1").fetchone()
+        db.close()
+        if current >= n:
+            return
+        place.run("sessions", "search", "nothing-of-this-kind")
+
+
+def stored_sessions(n):
+    """The start over so many stored sessions, without their index and with it, lists and searches."""
+    with Place() as place:
+        oldest = stored(place, n)
+        agent = place.agent()
+        lost = opens(agent, place)
+        lost_prompt, _ = timed(lambda: agent.prompt("Say something."))
+        agent.end()
+        # Waits until the list has all of them.
+        filled, _ = place.run("sessions", "search", "parser")
+        indexed, _ = timed(lambda: index_all(place, n))
+        found, _ = place.run("sessions", "search", "parser")
+        none, _ = place.run("sessions", "search", "lexer")
+        listed, _ = place.run("sessions", "list", "--limit", "50")
+        shown, _ = place.run("sessions", "show", oldest)
+        agent = place.agent()
+        new = opens(agent, place)
+        prompt, _ = timed(lambda: agent.prompt("Say something."))
+        first, page = timed(lambda: agent.ask("session/list", {"cwd": place.root}))
+        after = {"cwd": place.root, "cursor": page["nextCursor"]} if page.get("nextCursor") else {"cwd": place.root}
+        further, _ = timed(lambda: agent.ask("session/list", after))
+        memory = most(agent.process)
+        agent.end()
+    return {"session/new, index lost": (lost, "ms"), "first prompt, index lost": (lost_prompt, "ms"),
+            "search, indexes lost": (filled, "ms"), "indexing": (indexed, "ms"), "search": (found, "ms"), "search for what is not there": (none, "ms"),
+            "list": (listed, "ms"), "show": (shown, "ms"), "session/new": (new, "ms"), "first prompt": (prompt, "ms"),
+            "first session/list": (first, "ms"), "next page": (further, "ms"), "memory": (memory, "MB")}
+
+
+def streaming(n):
+    """So many conversations that stream at once, five pieces a second each."""
+    # Not before: the memory of this process counts as that of the commands it starts.
+    import asyncio
+
+    import pieces
+
+    found = asyncio.run(pieces.measure(n))
+    return {"processor": (found["each"], "ms a piece"), "late, 99 of 100": (pieces.ranked(found["late"], 0.99), "ms"),
+            "late, 99 of 100, without an agent": (found["bare"], "ms")}
 
 
 def history(place, n):
@@ -366,12 +580,17 @@ def read(n):
 
 def file_edit(n):
     """An edit of one line in a file of so many MB, after it was read."""
+    return compared(lambda start: edited(n, start), OpenCode)
+
+
+def edited(n, start):
     with Place({"permission": "allow", "snapshot": True}) as place:
         path = os.path.join(place.root, "large.txt")
         with open(path, "w") as file:
             for at in range(n * 10_000):
                 file.write(f"line {at:9} of a file, and some words to make it as long as the lines of files are, or so it seems\n")
-        agent = place.agent(opens=True)
+        agent = start(place)
+        opens(agent, place)
         calls = [("read", {"filePath": path, "limit": 10}),
                  ("edit", {"filePath": path, "oldString": f"line {n * 5_000:9} of", "newString": "gone"})]
         took, _ = timed(lambda: agent.prompt("Do it.", calls))
@@ -409,36 +628,22 @@ def edit(n):
 
 
 def files(n):
-    """A turn that wrote so many files, the prompt after it, and its undo."""
-    with Place({"sandbox": "off", "permission": "allow", "snapshot": True}) as place:
+    """A turn that wrote so many files, the prompt after it, its diff and its undo."""
+    with Place({"permission": "allow", "snapshot": True}) as place:
         subprocess.run(["git", "init", "--quiet"], cwd=place.root, check=True)
         agent = place.agent(opens=True)
-        call = {"command": f"for i in $(seq {n}); do echo $i > f$i; done", "description": "x"}
+        call = {"command": f"for i in $(seq {n}); do echo $i > f$i; done", "description": "x", "timeout": 600_000}
         took, _ = timed(lambda: agent.prompt("Run it.", [("bash", call)]))
-        later, _ = timed(lambda: agent.prompt("Say something."))
-        order = {"sessionId": agent.session, "prompt": [{"type": "text", "text": "/undo force"}]}
-        agent.ask("session/prompt", order)
-        undo, _ = timed(lambda: agent.ask("session/prompt", order))
-        assert not os.path.exists(os.path.join(place.root, "f1"))
+        later, late = ended(agent)
+        order = lambda text: {"sessionId": agent.session, "prompt": [{"type": "text", "text": text}]}
+        diff, _ = timed(lambda: agent.ask("session/prompt", order("/diff")))
+        agent.ask("session/prompt", order("/undo force"))
+        undo, _ = timed(lambda: agent.ask("session/prompt", order("/undo force")))
+        left = len(glob.glob(os.path.join(place.root, "f*")))
+        assert left == 0, f"{left} files are left after an undo"
         agent.end()
-    return {"turn": (took, "ms"), "later prompt": (later, "ms"), "undo": (undo, "ms")}
-
-
-def sessions(n):
-    """So many sessions: the first list of a process, a search, and a new session."""
-    with Place() as place:
-        agent = place.agent()
-        for _ in range(n):
-            agent.session = agent.ask("session/new", {"cwd": place.root, "mcpServers": []})["sessionId"]
-            agent.prompt("Say something about the parser.")
-        memory = most(agent.process)
-        agent.end()
-        listed, _ = place.run("sessions", "list", "--limit", "50")
-        found, _ = place.run("sessions", "search", "parser")
-        agent = place.agent()
-        new, _ = timed(lambda: agent.ask("session/new", {"cwd": place.root, "mcpServers": []}))
-        agent.end()
-    return {"list": (listed, "ms"), "search": (found, "ms"), "session/new": (new, "ms"), "memory": (memory, "MB")}
+    return {"turn": (took, "ms"), "later prompt": (later, "ms"), "its end after its answer": (late, "ms"),
+            "diff": (diff, "ms"), "undo": (undo, "ms")}
 
 
 def closed(n):
@@ -470,6 +675,12 @@ ROWS = {
     "line": (line, [100, 1_000, 10_000]),
     "open line": (open_line, [100, 1_000, 10_000]),
     "address": (address, [100, 1_000, 10_000]),
+    "command line, kB": (command_line, [10, 100, 1_000]),
+    "nesting": (nesting, [100, 1_000, 10_000]),
+    "stars": (stars, [10, 100, 1_000]),
+    "tools of a server": (tools_of_server, [16, 128, 1_024]),
+    "servers": (many_servers, [1, 10, 60]),
+    "project files": (project_files, [1_000, 20_000, 200_000]),
     "edit, places": (edit, [1_000, 10_000, 100_000]),
     "edit of MB": (file_edit, [1, 10, 50]),
     "read of MB": (read, [10, 100, 1_000]),
@@ -477,8 +688,9 @@ ROWS = {
     "output, MB": (output, [10, 100, 1_000]),
     "turns": (turns, [500, 2_000, 10_000, 20_000]),
     "files": (files, [100, 1_000, 10_000, 30_000]),
-    "sessions": (sessions, [100, 1_000, 3_000]),
+    "stored sessions": (stored_sessions, [1_000, 10_000, 50_000]),
     "closed sessions": (closed, [250, 1_000]),
+    "streaming": (streaming, [1, 60, 100, 500, 1_000]),
 }
 
 
@@ -489,17 +701,46 @@ def exponent(sizes, values, unit):
     return f"{math.log(high / low) / math.log(after / before):.2f}"
 
 
+class TooLong(Exception):
+    pass
+
+
+def give_up(*_):
+    raise TooLong
+
+
+def limited(row, size):
+    """What a row finds at a size; nothing if it takes too long."""
+    signal.alarm(LIMIT)
+    try:
+        return row(size)
+    except TooLong:
+        return None
+    finally:
+        signal.alarm(0)
+        end_processes()
+
+
 def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    signal.signal(signal.SIGALRM, give_up)
     for name, (row, all_sizes) in ROWS.items():
         if WANTED and not any(name.startswith(wanted) for wanted in WANTED):
             continue
-        sizes = all_sizes[:SIZES]
-        found = [row(size) for size in sizes]
+        sizes, found = [], []
+        for size in all_sizes[:SIZES]:
+            measured = limited(row, size)
+            if measured is None:
+                print(f"\n{name}: {size} take more than {LIMIT} s")
+                break
+            sizes.append(size)
+            found.append(measured)
+        if not found:
+            continue
         print(f"\n{name + ':':<40}" + "".join(f"{size:>10}" for size in sizes) + f"{'exponent':>10}")
         for figure in found[0]:
             values, unit = [one[figure][0] for one in found], found[0][figure][1]
-            cells = "".join(f"{value:>10.{3 if unit == 'ms a line' else 1}f}" for value in values)
+            cells = "".join(f"{value:>10.{3 if unit.startswith('ms a') else 1}f}" for value in values)
             power = exponent(sizes, values, unit) if len(sizes) > 1 else "-"
             print(f"  {figure + ', ' + unit:<38}{cells}{power:>10}", flush=True)
 

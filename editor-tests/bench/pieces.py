@@ -113,6 +113,8 @@ def ranked(late, share):
 
 
 async def measure(sessions):
+    """The milliseconds of the processor that a piece takes, how late pieces are (alone, too), open files, and the
+    memory of the sessions in KiB."""
     bare = await alone(sessions)
     model = Model(sessions)
     server = await asyncio.start_server(model.answer, "127.0.0.1", 0, backlog=4096)
@@ -147,12 +149,19 @@ async def measure(sessions):
         await process.wait()
         await hearing
     server.close()
-    rank = lambda share: ranked(editor.late, share)
     each = 1000 * (ended - started) / (sessions * PIECES)
-    room = f"{(memory - before) / (sessions - 1):.0f}" if sessions > 1 else "-"
-    print(f"{sessions:>13} {each:>10.3f} {rank(0.5):>8.1f} {rank(0.99):>8.1f} {rank(1):>8.1f} {bare:>8.1f} {files:>6} {room:>12}", flush=True)
+    return {"each": each, "late": editor.late, "bare": bare, "files": files, "room": memory - before}
 
 
-print("conversations ms a piece  late: half   99 of 100   all, ms    alone  files  KiB a session")
-for size in SIZES:
-    asyncio.run(measure(size))
+def main():
+    print("conversations ms a piece  late: half   99 of 100   all, ms    alone  files  KiB a session")
+    for sessions in SIZES:
+        found = asyncio.run(measure(sessions))
+        half, most, worst = (ranked(found["late"], share) for share in (0.5, 0.99, 1))
+        room = f"{found['room'] / (sessions - 1):.0f}" if sessions > 1 else "-"
+        print(f"{sessions:>13} {found['each']:>10.3f} {half:>8.1f} {most:>8.1f} {worst:>8.1f} {found['bare']:>8.1f} "
+              f"{found['files']:>6} {room:>12}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
