@@ -1,6 +1,23 @@
 //! User and project settings. [`load`] reads every layer, checks each one, joins them and reports
 //! their problems; it never fails. This crate runs and fetches nothing. It changes no file but
 //! adjutant's own, and only for commands of the user ([`own_file`]).
+//!
+//! From a file to a value:
+//!
+//! 1. [`layers`] names the files, lowest layer first; [`reader`] opens them.
+//! 2. JSON with comments and YAML become a tree of [`node`]s, each with its file, line and column.
+//! 3. `legacy` rewrites old spellings. [`declare`] removes values that do not fit the declarations
+//!    of [`file`](mod@file), and reports each as a [`problem`]: a wrong value affects only its key.
+//! 4. [`trust`] withholds the parts of a project's settings that run something or loosen a rule
+//!    (`loosen`), until the user has agreed.
+//! 5. The layers are joined, decoded and resolved into [`Settings`], which has a value for every key
+//!    that has a default.
+//!
+//! [`ConfigFingerprint`] notices later changes of all files that were read or looked for. `show` and
+//! `declare` also make the texts that users see: `adjutant config`, the schema, the table of keys.
+//!
+//! The settings of providers are types of `providers`, so this crate builds its dependencies too
+//! (`reqwest`, `oauth2`).
 
 pub mod agent_rules;
 pub mod builtin;

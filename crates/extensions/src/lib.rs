@@ -1,6 +1,21 @@
 //! The extensions of a session that need no Rust: hooks (commands that run on an event, `hook` in
 //! the settings), custom tools and plugins. Their combined answer is an [`hook_outcome::Advice`],
 //! which the turn and the session request and act on. Permission rules take precedence over it.
+//!
+//! - Hooks: [`hook_event`] is the input of a command, `command` runs it in the sandbox of the
+//!   agent's commands, [`hook_outcome`] combines the answers.
+//! - Custom tools and plugins are JavaScript. `host` is the process that runs them, in the same
+//!   sandbox; [`runtime`] finds Bun, Node or Deno; [`load`] starts one host for the user's files and
+//!   one for the project's, so that neither can act as the other; [`scripts`] restarts a host that
+//!   has ended.
+//! - `tool` gives a custom tool the interface of the built-in ones. `plugin` runs OpenCode's hooks,
+//!   `transform` and [`shapes`] convert the conversation to its format, `feed` sends it events.
+//! - `client` answers the calls of a plugin; [`subagents`] and [`login`] need the session.
+//! - [`packages`] installs plugins from npm on request; [`inventory`] and [`usage_stats`] are
+//!   shown by `adjutant extensions`.
+//!
+//! Everything that a hook or a host sends is untrusted data. Nothing of a project runs before the
+//! user trusts the project, and no extension can allow a call that a rule denies.
 
 pub mod hook_event;
 pub mod hook_outcome;
