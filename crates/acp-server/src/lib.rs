@@ -5,6 +5,9 @@
 //! questions (`ask.rs`, `form.rs`, `elicit.rs`). `v1/` and `v2/` decode requests, call these
 //! modules, and encode the results; they implement the interface in `view.rs`. Code that differs
 //! only in the types is in `shared/`.
+//!
+//! `cargo doc --workspace --open` opens this page, because this crate is the first by its name. The
+//! map of all crates is the page of [`adjutant`](../adjutant/index.html).
 
 pub mod ask;
 pub mod command_list;
