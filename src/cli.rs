@@ -281,7 +281,8 @@ pub fn main() -> ExitCode {
         None if !std::io::stdin().is_terminal() => Command::Acp(acp::Args::default()),
         None => return terminal::help(help::command()),
     };
-    if command.is_for_the_user() && (sandbox::applied() || sandbox::process::is_ours(&environment))
+    if command.is_for_the_user()
+        && (sandbox::is_sandboxed() || sandbox::process::is_ours(&environment))
     {
         return complain(
             "only the user may do this, but an agent started it: run it in a terminal outside adjutant",

@@ -34,8 +34,8 @@ const MAX_TEXT_BYTES: usize = MAX_RAW_BYTES;
 /// The maximum length of a running program's output in bytes, if there is no terminal.
 const MAX_TAIL_BYTES: usize = 8 << 10;
 
-/// Returns the text of a message to a subagent as one line can carry it: of a longer one its
-/// beginning, with the size of the rest.
+/// Returns the text of a message to a subagent, cut to what fits into one line of the protocol. The
+/// size of the omitted rest is appended.
 pub fn message_text(text: &str) -> Cow<'_, str> {
     let head = text::head(text, MAX_CHUNK_BYTES);
     let rest = text.len() - head.len();
@@ -45,7 +45,7 @@ pub fn message_text(text: &str) -> Cow<'_, str> {
     format!("{head}…\n\n[{rest} more bytes of this message are not shown here. The subagent has received all of it.]").into()
 }
 
-/// A tool call as the client shows it at present.
+/// The current state of a tool call as the client shows it.
 #[derive(Debug, Default, Clone)]
 pub struct ShownCall {
     /// The kind of the tool.
@@ -177,8 +177,8 @@ impl ShownCall {
         changed
     }
 
-    /// Returns the name of the tool if the client does not know it: the first one, and another if
-    /// the model wrote one that is not ours.
+    /// Returns the name of the tool if the client does not know it yet: at the first update, and
+    /// when the name that the model wrote is replaced by ours.
     pub fn new_name(&mut self, update: &CallUpdate) -> Option<String> {
         let name = update
             .tool
@@ -233,8 +233,8 @@ impl ShownCall {
         self.exit.is_some() || self.progress == Some(Progress::Completed)
     }
 
-    /// Refers to the session of a subagent from now on, which the client knows. Returns whether the
-    /// content has changed; a call that does not run has none.
+    /// Links the call to the session of its subagent, which the client knows. Returns whether the
+    /// content has changed; a call that does not run gets no link.
     pub fn link_session(&mut self, session: &SessionId) -> bool {
         let runs = matches!(self.progress, Some(Progress::Pending | Progress::Running));
         if !runs || self.session.as_ref() == Some(session) {
@@ -357,7 +357,7 @@ pub fn result(update: &CallUpdate) -> Option<Value> {
         .filter(is_short)
 }
 
-/// Returns the beginning of the lines that the tail of a running program's output has: the first
+/// Returns the offset at which the retained tail of a running program's output begins: the first
 /// line within the limit, or the limit itself if a single line is longer.
 fn tail_start(tail: &str) -> usize {
     let from = tail.ceil_char_boundary(tail.len().saturating_sub(MAX_TAIL_BYTES));
@@ -377,8 +377,7 @@ fn whole_lines<'a>(beginning: &'a str, all: &str) -> &'a str {
     }
 }
 
-/// The clients that print the text of a raw output in addition to the content, by their names, and
-/// what they need in its place.
+/// The text that a client needs in the raw output. Some print it in addition to the content.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RawText {
     /// The result itself, for clients that show it only without content.

@@ -26,7 +26,7 @@ const MARK: u64 = 0x41_444a_5554;
 /// Returns whether this process is a sandboxed command or was started by one, independent of its
 /// parents, variables and name.
 #[cfg(target_os = "linux")]
-pub fn applied() -> bool {
+pub fn is_sandboxed() -> bool {
     use rustix::fs::{MemfdFlags, SeekFrom, memfd_create, seek};
     // Without `no_new_privs` the filter is not applied. If the question itself is refused, some
     // filter is.
@@ -38,7 +38,7 @@ pub fn applied() -> bool {
 
 /// Returns `false`, because detection is not supported on this system.
 #[cfg(not(target_os = "linux"))]
-pub fn applied() -> bool {
+pub fn is_sandboxed() -> bool {
     false
 }
 
@@ -205,7 +205,7 @@ mod linux {
 
     type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-    /// Refuses the position that [`super::applied`] tries.
+    /// Refuses the position that [`super::is_sandboxed`] tries.
     fn mark() -> Result<SeccompRule, String> {
         let position =
             SeccompCondition::new(1, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, super::MARK);

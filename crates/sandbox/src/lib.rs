@@ -46,7 +46,7 @@ use crate::launcher_in_memory::LauncherInMemory;
 use crate::process::Program;
 use base::environment::Environment;
 
-pub use calls::applied;
+pub use calls::is_sandboxed;
 pub use inside::confined;
 pub use writes::{PendingWrite, WriteObserver};
 

@@ -215,7 +215,7 @@ pub(crate) struct ModalitiesConfig {
     pub output: Option<Vec<String>>,
 }
 
-/// Another wire or address for one model.
+/// Another wire format or address for one model.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ModelProvider {

@@ -53,7 +53,7 @@ pub(crate) struct TokenConfig {
     /// The token's SHA-256, in hexadecimal digits. The token itself is not stored.
     pub sha256: Option<String>,
     /// The user that the token belongs to. The sessions of a user are seen by tokens of this user
-    /// only. Default: nobody's in particular.
+    /// only. Default: no particular user.
     pub user: Option<String>,
     /// Directories that this token may open, in place of those of `serve.roots`.
     pub roots: Option<Vec<String>>,

@@ -30,8 +30,8 @@ struct CoveredText {
 }
 
 impl CoveredItem {
-    /// Returns the parts of these items for the user's answer. None of them if they are large: the
-    /// file of all answers has a limit, and the changes are then not known.
+    /// Returns the parts of these items to store with the user's answer. Returns none if they are
+    /// large, because the file of all answers has a limit; later changes are then unknown.
     pub(super) fn of_all(items: &[TrustItem]) -> Vec<Self> {
         const MAX_BYTES: usize = 128 << 10;
         const MAX_TEXT_BYTES: usize = 64 << 10;
@@ -48,13 +48,13 @@ impl CoveredItem {
     }
 
     /// Adds the texts of the files that are as they were when the user was asked.
-    fn add_texts(&mut self, files: &[PathBuf], room: &mut usize) {
+    fn add_texts(&mut self, files: &[PathBuf], available: &mut usize) {
         for (file, (_, digest)) in files.iter().zip(digests(&self.content)) {
             let Some((text, now)) = text_with_digest(file) else {
                 continue;
             };
-            if now == digest && text.len() <= *room {
-                *room -= text.len();
+            if now == digest && text.len() <= *available {
+                *available -= text.len();
                 self.texts.push(CoveredText { digest: now, text });
             }
         }
@@ -153,7 +153,7 @@ struct Differences<'a> {
 
 /// A change of a covered file.
 struct FileChange {
-    words: String,
+    description: String,
     texts: Option<ChangedTexts>,
 }
 
@@ -192,7 +192,7 @@ impl Differences<'_> {
         let files = self.files.into_iter();
         changes.extend(files.map(|file| TrustChange {
             texts: file.texts,
-            ..change(format!("{key}: {}", file.words), String::new())
+            ..change(format!("{key}: {}", file.description), String::new())
         }));
         changes
     }
@@ -212,7 +212,7 @@ fn file_changes(old: &CoveredItem, new: &CoveredItem, files: &[PathBuf]) -> Vec<
         let name = text::escaped(file);
         match after.get(file) {
             None => changes.push(FileChange {
-                words: format!("{name} is gone"),
+                description: format!("{name} is gone"),
                 texts: None,
             }),
             Some(now) if now != digest => {
@@ -228,7 +228,7 @@ fn file_changes(old: &CoveredItem, new: &CoveredItem, files: &[PathBuf]) -> Vec<
                     })
                 });
                 changes.push(FileChange {
-                    words: format!("{name} has changed"),
+                    description: format!("{name} has changed"),
                     texts,
                 });
             }
@@ -237,7 +237,7 @@ fn file_changes(old: &CoveredItem, new: &CoveredItem, files: &[PathBuf]) -> Vec<
     }
     let added = after.keys().filter(|file| !before.contains_key(*file));
     changes.extend(added.map(|file| FileChange {
-        words: format!("{} is new", text::escaped(file)),
+        description: format!("{} is new", text::escaped(file)),
         texts: None,
     }));
     changes

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// Checks a schema by the rules that OpenAI and Anthropic document.
-fn is_taken(schema: &Value) -> Result<(), String> {
+fn check_rules(schema: &Value) -> Result<(), String> {
     jsonschema::meta::validate(schema).map_err(|e| format!("no JSON Schema: {e}"))?;
     let top = schema.as_object().ok_or("no object")?;
     if top.get("type") != Some(&json!("object"))
@@ -20,10 +20,10 @@ fn is_taken(schema: &Value) -> Result<(), String> {
     {
         return Err(format!("{keyword} at the top"));
     }
-    each(schema, schema)
+    check_nested(schema, schema)
 }
 
-fn each(schema: &Value, root: &Value) -> Result<(), String> {
+fn check_nested(schema: &Value, root: &Value) -> Result<(), String> {
     let Value::Object(map) = schema else {
         return Ok(());
     };
@@ -48,7 +48,7 @@ fn each(schema: &Value, root: &Value) -> Result<(), String> {
         .flat_map(Map::values)
         .chain(listed.flatten())
         .chain(single);
-    all.try_for_each(|schema| each(schema, root))
+    all.try_for_each(|schema| check_nested(schema, root))
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn published_schemas_are_normalised_for_providers() {
             object(json!({ "a": { "type": "array", "items": {} } })),
         ),
         (
-            "values of the items beside the array",
+            "values of the items next to the array",
             object(
                 json!({ "a": { "type": "array", "enum": ["x", "y"], "items": { "type": "string" } } }),
             ),
@@ -142,12 +142,12 @@ fn published_schemas_are_normalised_for_providers() {
                 "required": ["a"] }),
         ),
         (
-            "required and not there",
+            "a required property is missing",
             json!({ "type": "object", "properties": {}, "required": ["a", "a", 1] }),
             json!({ "type": "object", "properties": { "a": {} }, "required": ["a"] }),
         ),
         (
-            "types that are none",
+            "unknown types",
             object(
                 json!({ "a": { "type": "any" }, "b": { "type": ["String", "null", "date"] }, "c": { "type": [] } }),
             ),
@@ -190,13 +190,13 @@ fn published_schemas_are_normalised_for_providers() {
             ),
         ),
         (
-            "words that are none, and schemas that are none",
+            "keywords and schemas of the wrong type",
             json!({ "type": "object", "properties": { "a": "string", "b": true, "c": { "description": 7, "default": null } },
                 "additionalProperties": "no", "title": null }),
             object(json!({ "a": {}, "b": {}, "c": { "default": null } })),
         ),
         (
-            "what is right stays as it is",
+            "a valid schema is unchanged",
             json!({ "properties": { "a": { "description": "A.", "type": "array", "items": { "type": "string" }, "minItems": 1 },
                 "o": { "type": "object", "additionalProperties": { "type": "number" } } }, "required": ["a"], "type": "object",
                 "additionalProperties": false }),
@@ -208,7 +208,7 @@ fn published_schemas_are_normalised_for_providers() {
     for (what, schema, wanted) in table {
         let made = normalised(&schema);
         assert_eq!(made, wanted, "{what}");
-        assert_eq!(is_taken(&made), Ok(()), "{what}: {made}");
+        assert_eq!(check_rules(&made), Ok(()), "{what}: {made}");
     }
     // A definition with further keywords next to the reference, and null next to a form.
     let table = [
@@ -238,7 +238,7 @@ fn published_schemas_are_normalised_for_providers() {
         let made = normalised(&json!({ "type": "object", "properties": { "a": one },
             "$defs": { "A": { "type": "string" } } }));
         assert_eq!(made["properties"]["a"], wanted);
-        assert_eq!(is_taken(&made), Ok(()), "{made}");
+        assert_eq!(check_rules(&made), Ok(()), "{made}");
     }
     let conditional = json!({ "properties": { "kind": {} }, "allOf": [
         { "if": { "properties": { "kind": { "const": "x" } } }, "then": { "properties": { "x": {} }, "required": ["x"] } },
@@ -278,7 +278,7 @@ fn hostile_schema_is_bounded() {
         chain(200),
     ] {
         let made = normalised(&schema);
-        assert_eq!(is_taken(&made), Ok(()));
+        assert_eq!(check_rules(&made), Ok(()));
     }
     // The required names of each of many levels remain.
     let made = normalised(&chain(20));
@@ -356,8 +356,8 @@ proptest! {
     #[test]
     fn any_schema_is_normalised_to_a_valid_one(schema in schemas()) {
         let made = normalised(&schema);
-        prop_assert_eq!(is_taken(&made), Ok(()), "{}", made);
+        prop_assert_eq!(check_rules(&made), Ok(()), "{}", made);
         let again = normalised(&made);
-        prop_assert_eq!(&again, &made, "written once, it stays");
+        prop_assert_eq!(&again, &made, "a normalised schema is unchanged");
     }
 }

@@ -229,7 +229,7 @@ impl Thread {
             stored.damage.push(match here {
                 NONE_YET => {
                     format!(
-                        "The file of this session is empty or gone, and what was said in it with it: {}.",
+                        "The file of this session is empty or missing, so its messages are lost: {}.",
                         path.display()
                     )
                 }
@@ -373,7 +373,7 @@ impl Thread {
     /// was deleted.
     pub(super) fn leave(&mut self, session: &SessionId) -> Result<bool, Error> {
         if !session::path(&self.dir, session).exists() {
-            return Ok(false); // it goes when it is let go of
+            return Ok(false); // it is dropped when it is released
         }
         let file = self.open_file(session, false)?;
         if file.messages()? > NONE_YET
@@ -419,10 +419,10 @@ impl Thread {
         // The process that fills the index may have read the file in the meantime.
         let gone = gone.and_then(|()| self.with_index(|index| index.remove(session)));
         // The search index must forget the session too, even if the deletion failed.
-        let unprompted = self
+        let unindexed = self
             .search_index()
             .and_then(|index| index.map_or(Ok(()), |index| index.remove(session)));
-        if let Err(e) = unprompted {
+        if let Err(e) = unindexed {
             tracing::warn!("the search index cannot be written to ({e}), and is removed");
             self.search_index = None;
             search_index::discard(&self.dir)?;
