@@ -221,7 +221,7 @@ impl Command {
 pub fn main() -> ExitCode {
     // A process that the program started itself in order to become a command does nothing else
     // before.
-    if let Some(code) = sandbox::confined() {
+    if let Some(code) = sandbox::run_hidden_subcommand() {
         return code;
     }
     std::panic::set_hook(Box::new(terminal::panicked));

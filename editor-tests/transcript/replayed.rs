@@ -86,7 +86,7 @@ impl ShownCalls {
     }
 
     /// Forgets what the client waits for: the process has ended.
-    pub(super) fn begin_again(&mut self) {
+    pub(super) fn forget_pending(&mut self) {
         self.loads.clear();
         self.replayed.clear();
     }
@@ -135,7 +135,7 @@ fn differences(id: &str, live: &Map<String, Value>, replayed: &Map<String, Value
         .collect()
 }
 
-/// Tests of this module's own judgement.
+/// Tests of this module's own comparison.
 pub(super) fn own_tests() {
     let update = |status: &str, text: &str| {
         serde_json::json!({ "method": "session/update", "params": { "sessionId": "s", "update": {

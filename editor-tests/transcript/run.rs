@@ -474,7 +474,7 @@ impl Run {
     fn begin_again(&mut self) {
         self.editor = None;
         self.asks.clear();
-        self.shown.begin_again();
+        self.shown.forget_pending();
         self.editor_servers = EditorServers::default();
         let invariants = std::mem::take(&mut self.invariants);
         self.problems.extend(invariants.problems().iter().cloned());

@@ -241,7 +241,7 @@ async fn edit(environment: &Environment) -> anyhow::Result<u8> {
     let here = ProjectContext::read(Path::new("."), environment)?;
     let of_file = |problem: &&Problem| problem.location.origin.path.as_deref() == Some(&*file);
     let sources = ModelSources::new(environment);
-    let problems = here.every_problem_asked(&sources).await;
+    let problems = here.every_problem_and_missing_models(&sources).await;
     let mut is_wrong = false;
     for problem in problems.iter().filter(of_file) {
         super::terminal::print_note(&format!("{}: {problem}", problem.severity.as_str()));
@@ -255,7 +255,7 @@ async fn edit(environment: &Environment) -> anyhow::Result<u8> {
 async fn check(json: bool, environment: &Environment) -> anyhow::Result<u8> {
     let here = ProjectContext::read(Path::new("."), environment)?;
     let sources = ModelSources::new(environment);
-    let mut problems = here.every_problem_asked(&sources).await;
+    let mut problems = here.every_problem_and_missing_models(&sources).await;
     let settings = Arc::new(here.loaded.settings.clone());
     let found = inventory::survey(
         Scripts::default(),

@@ -299,7 +299,7 @@ async fn store(report: &mut DoctorReport, environment: &Environment) {
 
 async fn config(report: &mut DoctorReport, here: &ProjectContext, environment: &Environment) {
     let sources = ModelSources::new(environment);
-    let problems = here.every_problem_asked(&sources).await;
+    let problems = here.every_problem_and_missing_models(&sources).await;
     let count = |severity: ProblemSeverity| {
         problems
             .iter()

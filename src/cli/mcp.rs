@@ -516,7 +516,7 @@ async fn call(
         Action::Deny => false,
         Action::Allow => true,
         Action::Ask if allow => true,
-        Action::Ask if person => asked(name, &found.own, &arguments)?,
+        Action::Ask if person => confirm_call(name, &found.own, &arguments)?,
         Action::Ask => false,
     };
     if !may {
@@ -652,7 +652,7 @@ fn fill(requester: &str, message: &str, page: &FormPage) -> anyhow::Result<FormR
     Ok(page.accepted(|key| filled.get(key).cloned().unwrap_or_default()))
 }
 
-fn asked(name: &str, tool: &str, arguments: &Map<String, Value>) -> anyhow::Result<bool> {
+fn confirm_call(name: &str, tool: &str, arguments: &Map<String, Value>) -> anyhow::Result<bool> {
     let shown = text::title(&Value::Object(arguments.clone()).to_string());
     agree(
         &format!("Call {tool} of {name} with {shown}? [y/N/?]"),

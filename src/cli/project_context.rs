@@ -40,7 +40,10 @@ impl ProjectContext {
 
     /// Returns the same, and the models that the servers on this machine do not have: they are
     /// asked.
-    pub(super) async fn every_problem_asked(&self, sources: &ModelSources) -> Vec<Problem> {
+    pub(super) async fn every_problem_and_missing_models(
+        &self,
+        sources: &ModelSources,
+    ) -> Vec<Problem> {
         let mut problems = self.every_problem(sources);
         problems.extend(self.local_model_problems(sources).await);
         problems

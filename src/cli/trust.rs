@@ -142,7 +142,7 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
             let answer = match (args.yes, args.no) {
                 (true, _) => Some(true),
                 (_, true) => Some(false),
-                _ if can_ask => asked(root, review, environment)?,
+                _ if can_ask => confirm_trust(root, review, environment)?,
                 _ => None,
             };
             let Some(yes) = answer else {
@@ -174,7 +174,7 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
             } else {
                 "Not trusted: these are off."
             });
-            if yes && !review.not_installed.is_empty() && can_ask && asked_to_install(review)? {
+            if yes && !review.not_installed.is_empty() && can_ask && confirm_lookup(review)? {
                 return super::extensions::install(&args.dir, false, environment).await;
             }
         }
@@ -208,7 +208,7 @@ async fn store_answer(
 }
 
 /// Asks whether to look up the plugins that are not installed.
-fn asked_to_install(review: &Review) -> anyhow::Result<bool> {
+fn confirm_lookup(review: &Review) -> anyhow::Result<bool> {
     let names = base::text::escaped(&review.not_installed.join(", "));
     let (these, them) = if review.not_installed.len() == 1 {
         ("This plugin is", "it")
@@ -224,7 +224,11 @@ fn asked_to_install(review: &Review) -> anyhow::Result<bool> {
 }
 
 /// Asks at the terminal. Returns `None` at the end of the input.
-fn asked(root: &Path, review: &Review, environment: &Environment) -> anyhow::Result<Option<bool>> {
+fn confirm_trust(
+    root: &Path,
+    review: &Review,
+    environment: &Environment,
+) -> anyhow::Result<Option<bool>> {
     let can_view = review.changed_texts().next().is_some();
     let keys = if can_view { "y/n/v/?" } else { "y/n/?" };
     let question = format!("Trust {}? [{keys}] ", root.display());

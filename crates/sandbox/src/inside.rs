@@ -50,7 +50,7 @@ fn args(subcommand: &str, input: &impl Serialize) -> [OsString; 2] {
 }
 
 /// Runs a hidden subcommand, if the process was started for one.
-pub fn confined() -> Option<ExitCode> {
+pub fn run_hidden_subcommand() -> Option<ExitCode> {
     let mut args = std::env::args_os().skip(1);
     let subcommand = args.next()?;
     #[cfg(target_os = "linux")]
@@ -59,10 +59,10 @@ pub fn confined() -> Option<ExitCode> {
     }
     #[cfg(target_os = "linux")]
     if subcommand == HOLD {
-        return Some(done(input(args).and_then(hold)));
+        return Some(exit_code(input(args).and_then(hold)));
     }
     if subcommand == TRIAL {
-        return Some(done(input(args).and_then(|trial: Trial| trial.run())));
+        return Some(exit_code(input(args).and_then(|trial: Trial| trial.run())));
     }
     None
 }
@@ -82,7 +82,7 @@ fn input<T: DeserializeOwned>(mut args: impl Iterator<Item = OsString>) -> Resul
     clippy::print_stderr,
     reason = "the process that started this one reads it"
 )]
-fn done(result: Result<(), String>) -> ExitCode {
+fn exit_code(result: Result<(), String>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {

@@ -47,7 +47,7 @@ use crate::process::Program;
 use base::environment::Environment;
 
 pub use calls::is_sandboxed;
-pub use inside::confined;
+pub use inside::run_hidden_subcommand;
 pub use writes::{PendingWrite, WriteObserver};
 
 /// The variable that names disabled mechanisms, separated by commas.

@@ -310,7 +310,7 @@ impl SessionHandle {
     /// Tests the sandbox for commands of agents that may edit, unless it was tested before or
     /// none is configured. Returns whether it is newly known to work.
     pub async fn try_sandbox(&self) -> bool {
-        let sandbox_choice = self.confined();
+        let sandbox_choice = self.workspace_sandbox();
         let before = sandbox_choice.is_known_protective();
         sandbox_choice.is_protective().await && !before
     }
@@ -318,15 +318,15 @@ impl SessionHandle {
     /// Returns the notice about the sandbox that was tested for commands of agents that may
     /// edit, once.
     pub async fn sandbox_notice(&self) -> Option<Event> {
-        self.confined().notice().await
+        self.workspace_sandbox().notice().await
     }
 
     /// Returns whether a sandbox for commands of agents that may edit was tested and works.
     pub fn sandboxes(&self) -> bool {
-        self.confined().is_known_protective()
+        self.workspace_sandbox().is_known_protective()
     }
 
-    fn confined(&self) -> SandboxChoice {
+    fn workspace_sandbox(&self) -> SandboxChoice {
         self.sandbox_choice
             .at(Level::WorkspaceWrite, &self.project.borrow().settings)
     }

@@ -88,7 +88,7 @@ async fn ask_in_turn(mut questions: mpsc::UnboundedReceiver<LineRequest>, screen
                         question = again;
                         continue;
                     }
-                    screen.asked(line.is_some());
+                    screen.end_question(line.is_some());
                     // The asking task may have been cancelled.
                     answer.send(line).ok();
                 }

@@ -201,8 +201,8 @@ impl Screen {
         state.turn();
     }
 
-    /// Shows a question, and hides the spinner until [`Self::asked`]. Other output waits for the
-    /// answer, so that it does not come between the question and the typed line.
+    /// Shows a question, and hides the spinner until [`Self::end_question`]. Other output waits for
+    /// the answer, so that it does not come between the question and the typed line.
     pub(in crate::cli) fn ask(&self, question: &Styled) -> io::Result<()> {
         let mut state = self.state();
         state.stop();
@@ -212,7 +212,7 @@ impl Screen {
     }
 
     /// Ends a question. Without an answer, its line has no end yet.
-    pub(in crate::cli) fn asked(&self, is_answered: bool) {
+    pub(in crate::cli) fn end_question(&self, is_answered: bool) {
         let mut state = self.state();
         state.end_question(is_answered);
         state.turn();

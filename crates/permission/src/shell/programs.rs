@@ -45,7 +45,7 @@ use table::{Operand, OptionEffect, Utility};
 pub(super) fn effects_of<'v>(
     name: &str,
     args: &'v [Arg],
-    view: &'v CommandContext<'v>,
+    context: &'v CommandContext<'v>,
 ) -> Vec<ProgramEffect> {
     // `git-send-pack` is `git send-pack`. The effects that the entry of git adds first, such as
     // those of the repository's settings, are not added here, so the entry of the command is used
@@ -63,7 +63,7 @@ pub(super) fn effects_of<'v>(
     };
     let mut collector = EffectCollector {
         effects: vec![],
-        view,
+        context,
         depth: 0,
         called: called.to_owned(),
         search: None,
@@ -92,7 +92,7 @@ pub(super) fn effects_of<'v>(
 
 struct EffectCollector<'v> {
     effects: Vec<ProgramEffect>,
-    view: &'v CommandContext<'v>,
+    context: &'v CommandContext<'v>,
     /// The number of nested entries, which limits cycles.
     depth: usize,
     /// The name of the entry: `git`, then `git stash`, then `git stash list`.
@@ -117,7 +117,7 @@ impl EffectCollector<'_> {
     }
 
     fn set_may_be_denied(&mut self, reason: &str) {
-        self.add(UnitEffect::Doubt(reason.to_owned()));
+        self.add(UnitEffect::MayBeDenied(reason.to_owned()));
     }
 
     fn add_danger(&mut self, option: &str) {
@@ -166,13 +166,13 @@ impl EffectCollector<'_> {
         if program.special == "find" {
             find::find(self, program, &reading, args);
         }
-        for floor in &program.floors {
+        for minimum in &program.minimums {
             let is_operand = |option: &&str| reading.operands.iter().any(|arg| arg.is(option));
-            if floor.options.is_empty()
-                || reading.has(&floor.options)
-                || floor.options.iter().any(is_operand)
+            if minimum.options.is_empty()
+                || reading.has(&minimum.options)
+                || minimum.options.iter().any(is_operand)
             {
-                self.add(UnitEffect::Floor(floor.action, floor.why.to_owned()));
+                self.add(UnitEffect::Minimum(minimum.action, minimum.why.to_owned()));
             }
         }
         for option in &reading.options {
@@ -410,7 +410,7 @@ impl EffectCollector<'_> {
             }
             _ => {
                 let reason = format!("its program names {name}, which determines what runs here");
-                self.add(UnitEffect::Floor(Action::Ask, reason));
+                self.add(UnitEffect::Minimum(Action::Ask, reason));
             }
         }
     }
@@ -469,7 +469,7 @@ impl EffectCollector<'_> {
             .position(|role| matches!(role, Operand::Program | Operand::Shell));
         if starts.is_some_and(|at| operands.len() <= at) {
             // `unshare`, `chroot dir`: starts a shell, which reads the input.
-            match self.view.input.clone() {
+            match self.context.input.clone() {
                 StdinSource::Nothing => {}
                 StdinSource::Text(Some(text)) => self.add(RunEffect::Text(Arg::exact(text), true)),
                 StdinSource::Pipe | StdinSource::Text(None) => {
@@ -553,7 +553,7 @@ impl EffectCollector<'_> {
             }
             Operand::Refspec => {
                 if arg.prefix().starts_with(['+', ':']) {
-                    self.add(UnitEffect::Floor(
+                    self.add(UnitEffect::Minimum(
                         Action::Ask,
                         "it changes or removes history on another machine".to_owned(),
                     ));

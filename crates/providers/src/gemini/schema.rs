@@ -11,7 +11,7 @@ const MAX_DEPTH: usize = 12;
 
 /// The maximum number of schemas that one expands to, because each may refer to itself several
 /// times.
-const MAX_VALUES: usize = 5_000;
+const MAX_SCHEMAS: usize = 5_000;
 
 /// A schema document, in which references are resolved.
 struct SchemaDocument<'a> {
@@ -25,7 +25,7 @@ struct SchemaDocument<'a> {
 pub(super) fn parameters(schema: &Value) -> Option<Value> {
     let document = SchemaDocument {
         root: schema,
-        remaining: Cell::new(MAX_VALUES),
+        remaining: Cell::new(MAX_SCHEMAS),
     };
     let mut reduced = reduced(schema, &document, 0);
     // Arguments are one object, which gets the properties of all members of the union.

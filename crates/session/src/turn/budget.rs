@@ -25,6 +25,7 @@ pub enum Remaining {
     Left,
     /// All of it is spent; one more step is made for a final text.
     Spent,
+    /// All of it is spent, and the last step was made.
     Over,
 }
 

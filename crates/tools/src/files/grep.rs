@@ -303,7 +303,8 @@ impl Tool for GrepTool {
                     };
                     // It may have become a pipe or a link since it was listed.
                     let Some(file) = reader.open(path) else {
-                        return locked(best).leave(SearchGap::Unreadable, filter.name(path));
+                        return locked(best)
+                            .add_unsearched(SearchGap::Unreadable, filter.name(path));
                     };
                     let sink = MatchSink {
                         matcher: &pattern.matcher,
@@ -313,7 +314,7 @@ impl Tool for GrepTool {
                     };
                     let (hits, gap) = sink.hits(&mut searchers, file, || hints.of(path));
                     match gap {
-                        Some(why) => locked(best).leave(why, filter.name(path)),
+                        Some(why) => locked(best).add_unsearched(why, filter.name(path)),
                         None => drop(searched.fetch_add(1, Ordering::Relaxed)),
                     }
                     if hits.count > 0

@@ -110,7 +110,7 @@ impl Analyzer<'_> {
         for effect in programs::effects_of(name, args, &view) {
             let is_minimum = matches!(
                 effect,
-                ProgramEffect::CommandUnit(UnitEffect::Floor(..))
+                ProgramEffect::CommandUnit(UnitEffect::Minimum(..))
                     | ProgramEffect::Path(PathEffect::Lost(..))
             );
             if is_minimum {
@@ -157,8 +157,8 @@ impl Analyzer<'_> {
                 from,
                 to,
                 link,
-                keeps,
-            } => self.copy_to_target(&from, &to, link, keeps, unit, state),
+                keeps_links,
+            } => self.copy_to_target(&from, &to, link, keeps_links, unit, state),
             PathEffect::Lost(args, unknown) => {
                 self.disk.judge_removal(&args, unit, state, unknown);
                 args.iter().for_each(|arg| {
@@ -559,7 +559,7 @@ impl Analyzer<'_> {
         from: &[Arg],
         to: &Arg,
         link: bool,
-        keeps: bool,
+        keeps_links: bool,
         unit: &mut CommandUnit,
         state: &ShellState,
     ) {
@@ -568,7 +568,7 @@ impl Analyzer<'_> {
             .text()
             .is_some_and(|text| state.cwd.iter().any(|cwd| cwd.join(text).is_dir()));
         if !directory {
-            if link || keeps {
+            if link || keeps_links {
                 self.disk.record_link(to, state);
             }
             return;
@@ -584,7 +584,7 @@ impl Analyzer<'_> {
                 .unwrap_or_default();
             let path = format!("{}/{name}", dir.trim_end_matches('/'));
             self.disk.touch_text(Access::Edit, &path, unit, state);
-            if link || keeps {
+            if link || keeps_links {
                 self.disk.record_link(&Arg::exact(path), state);
             }
         }
@@ -622,9 +622,9 @@ fn record(effect: UnitEffect, unit: &mut CommandUnit) {
         }
         UnitEffect::Danger(option) => unit.add_danger(&option),
         UnitEffect::Opaque(reason) => unit.set_opaque(&reason),
-        UnitEffect::Doubt(reason) => unit.set_may_be_denied(&reason),
+        UnitEffect::MayBeDenied(reason) => unit.set_may_be_denied(&reason),
         UnitEffect::Broad(reason) => drop(unit.catch_all_only.get_or_insert(reason)),
-        UnitEffect::Floor(action, reason) => unit.set_minimum(action, &reason),
+        UnitEffect::Minimum(action, reason) => unit.set_minimum(action, &reason),
         UnitEffect::Prefixed(reason) => unit.set_prefixed(&reason),
         UnitEffect::Unknown(reason) => unit.ask_about_unknown_files(&reason),
         UnitEffect::AtStake(reason) => unit.set_at_stake(&reason),

@@ -37,7 +37,7 @@ fn is_built_in(name: &str) -> bool {
 }
 
 /// Returns whether a command may cause an event.
-fn meets(cause: Cause, name: &str, args: &[Arg]) -> bool {
+fn may_cause(cause: Cause, name: &str, args: &[Arg]) -> bool {
     if cause == Cause::Use {
         return true;
     }
@@ -101,7 +101,7 @@ fn may_leave(path: &str) -> bool {
 }
 
 /// Splits an alias into words as git does; `None` if git refuses it.
-fn words(text: &str) -> Option<Vec<String>> {
+fn split_alias(text: &str) -> Option<Vec<String>> {
     let mut words = vec![];
     let mut word: Option<String> = None;
     let mut quote = None;
@@ -158,7 +158,7 @@ impl Analyzer<'_> {
             let helper = found
                 .helpers
                 .iter()
-                .find(|(cause, _)| !looks || meets(**cause, name, args));
+                .find(|(cause, _)| !looks || may_cause(**cause, name, args));
             if let Some((_, helper)) = helper
                 && !trusted
             {
@@ -185,12 +185,12 @@ impl Analyzer<'_> {
                 guesses = guesses.or_else(|| found.autocorrects.clone());
             }
         }
-        let others = !trusted
+        let shows_submodules = !trusted
             && args
                 .iter()
                 .filter(|arg| arg.prefix().starts_with("--submodule"))
                 .any(|arg| !matches!(arg.text(), Some("--submodule=log" | "--submodule=short")));
-        if others && looks {
+        if shows_submodules && looks {
             unit.set_at_stake(
                 "it shows other repositories in this one, and their settings are not known",
             );
@@ -280,7 +280,7 @@ impl Analyzer<'_> {
             }
             return;
         }
-        let Some(words) = words(meaning) else {
+        let Some(words) = split_alias(meaning) else {
             return unit.set_opaque("the meaning of this short name cannot be read");
         };
         let words = std::iter::once("git".to_owned())
@@ -293,7 +293,7 @@ impl Analyzer<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::words;
+    use super::split_alias;
     use crate::shell::disk::Cause;
     use crate::shell::programs;
 
@@ -375,7 +375,7 @@ mod tests {
         ];
         for (text, wanted) in table {
             let wanted = wanted.map(|words| words.iter().map(|word| (*word).to_owned()).collect());
-            assert_eq!(words(text), wanted, "{text}");
+            assert_eq!(split_alias(text), wanted, "{text}");
         }
     }
 }

@@ -29,11 +29,11 @@ pub(crate) fn is_builtin(name: &str) -> bool {
 pub(crate) fn builtin(
     name: &str,
     args: &[Arg],
-    view: &CommandContext<'_>,
+    context: &CommandContext<'_>,
 ) -> Option<Vec<ProgramEffect>> {
     let mut builtin = Builtin {
         effects: vec![],
-        view,
+        context,
     };
     let known = among(QUIET, name)
         || builtin.sets_variables(name, args)
@@ -52,7 +52,7 @@ fn may_hold_code(args: &[Arg]) -> bool {
 
 struct Builtin<'v> {
     effects: Vec<ProgramEffect>,
-    view: &'v CommandContext<'v>,
+    context: &'v CommandContext<'v>,
 }
 
 impl Builtin<'_> {
@@ -127,7 +127,7 @@ impl Builtin<'_> {
                 for arg in args.iter().filter(|arg| !arg.prefix().starts_with('-')) {
                     match plain_name(arg) {
                         // From this point on it is empty, or has its former value.
-                        Some(name) if self.view.state.vars.contains_key(name) => {
+                        Some(name) if self.context.state.vars.contains_key(name) => {
                             self.add(ShellEffect::Assign(
                                 name.to_owned(),
                                 Value::Known(vec![String::new()]),
@@ -311,7 +311,7 @@ impl Builtin<'_> {
             "kill" | "disown" | "suspend" | "fg" | "bg" => {
                 self.unproven();
                 if args.iter().any(|arg| arg.is("-1") || arg.is("1")) {
-                    self.add(UnitEffect::Floor(
+                    self.add(UnitEffect::Minimum(
                         Action::Ask,
                         "it may end every process".to_owned(),
                     ));
@@ -362,7 +362,7 @@ impl Builtin<'_> {
                 Some((_, value)) => value.trim_start().starts_with('(') && holds_code(value),
                 None => {
                     let is_known =
-                        || set.contains(variable) || self.view.state.vars.contains_key(variable);
+                        || set.contains(variable) || self.context.state.vars.contains_key(variable);
                     prefix.contains('=') && !arg.raw.contains("=(") && (is_array || is_known())
                 }
             };

@@ -310,7 +310,7 @@ fn add_removed(collector: &mut EffectCollector<'_>, below: &[Arg], passed: &Pass
         collector.uses(Access::Edit, &Arg::exact(path.as_str()));
     }
     if paths.next().is_some() {
-        collector.add(UnitEffect::Floor(
+        collector.add(UnitEffect::Minimum(
             Action::Ask,
             "it removes files in more places than are examined".to_owned(),
         ));

@@ -72,7 +72,7 @@ pub(super) fn shell(collector: &mut EffectCollector<'_>, args: &[Arg], foreign: 
         collector.set_may_be_denied("it runs a file, and what that does is not judged");
         return collector.uses(Access::Read, file);
     }
-    match collector.view.input.clone() {
+    match collector.context.input.clone() {
         StdinSource::Pipe => collector.set_opaque("it reads its program from a pipe or a file"),
         StdinSource::Text(Some(text)) => collector.add(RunEffect::Text(Arg::exact(text), false)),
         StdinSource::Text(None) => collector.set_opaque("it reads a program that is computed"),
@@ -124,7 +124,7 @@ pub(super) fn language(
         .any(|option| option.does == Some(OptionEffect::Interactive));
     let from_input = (no_file && !is_program_given) || interactive;
     if from_input {
-        match collector.view.input.clone() {
+        match collector.context.input.clone() {
             StdinSource::Pipe => collector.set_opaque("it reads its program from a pipe or a file"),
             StdinSource::Text(Some(text)) => {
                 collector.add(UnitEffect::Broad("its program is in its input".to_owned()));
@@ -133,7 +133,7 @@ pub(super) fn language(
             StdinSource::Text(None) => collector.set_opaque("it reads a program that is computed"),
             StdinSource::Nothing => {}
         }
-    } else if collector.view.input == StdinSource::Pipe
+    } else if collector.context.input == StdinSource::Pipe
         && reading.options.iter().any(may_read_input)
     {
         collector.set_may_be_denied("it may read more of its program from its input");
@@ -145,7 +145,7 @@ pub(super) fn language(
         // Editors, debuggers and databases have languages of their own, and also read commands from
         // the input, whatever file they open.
         collector.add_unknown_program(args);
-        if !no_file && !is_program_given && collector.view.input == StdinSource::Pipe {
+        if !no_file && !is_program_given && collector.context.input == StdinSource::Pipe {
             collector.set_opaque("it reads commands from a pipe or a file");
         }
         if !texts.is_empty() {
@@ -173,7 +173,7 @@ pub(super) fn language(
         args.iter()
             .filter_map(Arg::text)
             .for_each(|text| collector.names_files(text, true));
-        if let StdinSource::Text(Some(text)) = collector.view.input.clone() {
+        if let StdinSource::Text(Some(text)) = collector.context.input.clone() {
             collector.names_files(&text, true);
         }
     }

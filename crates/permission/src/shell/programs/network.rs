@@ -19,7 +19,7 @@ fn values<'r>(reading: &'r ParsedArgs, names: &[&str]) -> Vec<&'r Arg> {
 }
 
 fn ask(collector: &mut EffectCollector<'_>, reason: &str) {
-    collector.add(UnitEffect::Floor(Action::Ask, reason.to_owned()));
+    collector.add(UnitEffect::Minimum(Action::Ask, reason.to_owned()));
 }
 
 /// Returns the scheme and host of a plain address. `None` if readers of addresses might disagree
@@ -451,14 +451,14 @@ mod tests {
     #[test]
     fn upload_to_a_file_address_writes_the_file() {
         let state = ShellState::default();
-        let view = CommandContext {
+        let context = CommandContext {
             state: &state,
             input: StdinSource::Nothing,
             picked: false,
         };
         let writes = |words: &[&str]| {
             let args: Vec<Arg> = words.iter().map(|word| Arg::exact(*word)).collect();
-            let effects = super::super::effects_of("curl", &args, &view);
+            let effects = super::super::effects_of("curl", &args, &context);
             effects.iter().any(|effect| matches!(effect, ProgramEffect::Path(PathEffect::Use(Access::Edit, path)) if path.is("/x/y")))
         };
         assert!(writes(&["-T", "a.txt", "file:///x/y"]));

@@ -33,10 +33,12 @@ pub(crate) enum UnitEffect {
     Prefixed(String),
     /// Has an unknown effect that no sandbox prevents.
     AtStake(String),
-    Doubt(String),
+    /// A specific deny rule may apply to it.
+    MayBeDenied(String),
     /// No rule about a specific command may allow it.
     Broad(String),
-    Floor(Action, String),
+    /// Rules allow nothing laxer than this action.
+    Minimum(Action, String),
     /// Uses unknown files, which is asked about under any rules.
     Unknown(String),
     Secret(String, String),
@@ -51,12 +53,12 @@ pub(crate) enum PathEffect {
     Use(Access, Arg),
     /// Removes or moves a file or link itself; the second value is the target of a move.
     Entry(Arg, Option<Arg>),
-    /// Copies or links sources to a target; `keeps` means that links stay links.
+    /// Copies or links sources to a target; `keeps_links` means that links stay links.
     Copy {
         from: Vec<Arg>,
         to: Arg,
         link: bool,
-        keeps: bool,
+        keeps_links: bool,
     },
     /// Copies directories recursively.
     CopyTree {
@@ -109,11 +111,11 @@ pub(crate) enum ShellEffect {
 /// A program or text that is run.
 #[derive(Debug)]
 pub(crate) enum RunEffect {
-    /// Runs a program; the flag means perhaps.
+    /// Runs a program; with the flag, it may also not run.
     Run(Vec<Arg>, bool),
     /// Runs a program on files that were selected by name.
     RunOn(Vec<Arg>, PickedFiles),
-    /// Runs a text as shell input; the flag means perhaps.
+    /// Runs a text as shell input; with the flag, it may also not run.
     Text(Arg, bool),
     /// Runs a text in this shell, now or later.
     Here(Arg),

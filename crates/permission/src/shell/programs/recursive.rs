@@ -104,7 +104,7 @@ pub(super) fn ripgrep(
         .skip(usize::from(!reading.has(&without)))
         .cloned()
         .collect();
-    if paths.is_empty() && collector.view.input == StdinSource::Nothing {
+    if paths.is_empty() && collector.context.input == StdinSource::Nothing {
         paths.push(Arg::exact("."));
     }
     let kinds = named(&["-t", "--type"]).flat_map(|kind| of_type(&kind));

@@ -56,7 +56,7 @@ pub(super) fn words(
         "git" => return git(collector, program, reading),
         // The shell on the other machine reads the input.
         "ssh" => {
-            if let StdinSource::Text(Some(text)) = collector.view.input.clone() {
+            if let StdinSource::Text(Some(text)) = collector.context.input.clone() {
                 collector.add(UnitEffect::ForeignCode(text));
             }
         }
@@ -121,7 +121,7 @@ pub(super) fn words(
                 .and_then(Arg::text)
                 .is_some_and(|verb| verbs.iter().any(|start| verb.starts_with(start)))
             {
-                collector.add(UnitEffect::Floor(
+                collector.add(UnitEffect::Minimum(
                     Action::Deny,
                     "it writes to whole disks".to_owned(),
                 ));
@@ -366,7 +366,7 @@ pub(super) fn copy(
         "--recursive",
         "-l",
     ];
-    let keeps = reading.has(&LINKS);
+    let keeps_links = reading.has(&LINKS);
     let from = reading.operands[..at].to_vec();
     if reading.has(&["-r", "-R", "-a", "--recursive", "--archive"]) {
         from.iter().for_each(|arg| {
@@ -387,7 +387,7 @@ pub(super) fn copy(
         from,
         to: reading.operands[at].clone(),
         link,
-        keeps,
+        keeps_links,
     });
 }
 
@@ -408,7 +408,7 @@ pub(super) fn lost(
         } else {
             "every file is removed"
         };
-        collector.add(UnitEffect::Floor(Action::Ask, reason.to_owned()));
+        collector.add(UnitEffect::Minimum(Action::Ask, reason.to_owned()));
     }
 }
 
@@ -490,7 +490,7 @@ fn git_config(collector: &mut EffectCollector<'_>, operands: &[Arg]) -> bool {
     if !known && !shows {
         collector.add_danger("config");
         collector.effect(Effect::Writes);
-        collector.add(UnitEffect::Floor(
+        collector.add(UnitEffect::Minimum(
             Action::Ask,
             "git's settings decide what it starts".to_owned(),
         ));

@@ -127,7 +127,7 @@ pub(super) struct Utility {
     pub(super) modes: Vec<(Vec<&'static str>, &'static str)>,
     pub(super) tells: Vec<&'static str>,
     pub(super) deep: Vec<&'static str>,
-    pub(super) floors: Vec<MinimumVerdict>,
+    pub(super) minimums: Vec<MinimumVerdict>,
     /// The events that it causes, for which settings of a git repository may start a program;
     /// `None` if unknown.
     pub(super) meets: Option<Vec<&'static str>>,
@@ -422,7 +422,7 @@ fn field(
                     takes: ValueForm::Nothing,
                 });
             }
-            program.floors.push(MinimumVerdict {
+            program.minimums.push(MinimumVerdict {
                 action,
                 options,
                 why: why.trim(),

@@ -166,12 +166,12 @@ pub(super) fn xargs(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
         return;
     }
     if replaced.is_none() {
-        words.push(if collector.view.picked {
+        words.push(if collector.context.picked {
             Arg::found().repeated()
         } else {
             Arg::unknown("…")
         });
-    } else if collector.view.picked {
+    } else if collector.context.picked {
         words
             .iter_mut()
             .filter(|arg| arg.is_unknown())
@@ -186,7 +186,7 @@ pub(super) fn input_commands(
     program: &Utility,
     operands: &[Arg],
 ) -> bool {
-    match collector.view.input.clone() {
+    match collector.context.input.clone() {
         StdinSource::Nothing => {}
         StdinSource::Text(Some(text)) if ["su", "runuser"].contains(&program.name) => {
             collector.add(RunEffect::Text(Arg::exact(text), false));

@@ -143,7 +143,7 @@ impl BestFiles {
     }
 
     /// Counts a file that was not searched to its end.
-    pub(super) fn leave(&mut self, why: SearchGap, name: String) {
+    pub(super) fn add_unsearched(&mut self, why: SearchGap, name: String) {
         let files = self.unsearched.entry(why).or_default();
         files.count += 1;
         files.names.insert(name);
