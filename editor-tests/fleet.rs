@@ -38,7 +38,7 @@ pub const ALL: [(&str, fn()); 11] = [
         prompt_is_cancelled_from_another_host,
     ),
     (
-        "stopping host hands over at a step",
+        "stopping host passes its turn on at a step",
         stopping_host_passes_its_turn_on_at_a_step,
     ),
     (
@@ -407,14 +407,14 @@ fn prompts_survive_killed_hosts() {
         .ok()
         .and_then(|n| n.parse().ok())
         .unwrap_or(8);
-    let begun = AtomicUsize::new(0);
+    let continued_count = AtomicUsize::new(0);
     let interrupted = AtomicUsize::new(0);
     let longest = AtomicU64::new(0);
     run_in_parallel(4, |number| {
         let mut random = fastrand::Rng::with_seed(number as u64);
         for round in 0..kills / 4 {
-            let told = Arc::new(AtomicBool::new(false));
-            let received = told.clone();
+            let continued = Arc::new(AtomicBool::new(false));
+            let received = continued.clone();
             let model = Model::answering_with(move |request| {
                 let messages = request["messages"].as_array().unwrap();
                 let lost = |message: &Value| {
@@ -462,7 +462,10 @@ fn prompts_survive_killed_hosts() {
                 "{number}.{round}: left out: {made:?}"
             );
             let last = adjutant(&project, &["sessions", "show", &session]);
-            begun.fetch_add(usize::from(told.load(Ordering::Relaxed)), Ordering::Relaxed);
+            continued_count.fetch_add(
+                usize::from(continued.load(Ordering::Relaxed)),
+                Ordering::Relaxed,
+            );
             interrupted.fetch_add(
                 usize::from(stdout_text(&last).contains("— failed")),
                 Ordering::Relaxed,

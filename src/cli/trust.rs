@@ -54,7 +54,7 @@ pub(super) async fn share_decision(
         return Ok(());
     }
     let entry = TrustStore::open(environment).entry(&worktree.root).cloned();
-    let entry = entry.unwrap_or_else(|| TrustStore::taken_back(environment.now()));
+    let entry = entry.unwrap_or_else(|| TrustStore::revoked(environment.now()));
     let shared = store
         .decide(&worktree.shared_name(), serde_json::to_string(&entry)?)
         .await;

@@ -1,5 +1,5 @@
 //! The custom tools and plugins of one session. Their host is started at the first use and
-//! restarted after it has broken off, and it rests if that happens too often.
+//! restarted after it has broken off, and paused if that happens too often.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, Weak};
@@ -37,9 +37,9 @@ const HOOK_TIMEOUT: Duration = Duration::from_secs(5);
 const SETTLE_TIMEOUT: Duration = Duration::from_millis(100);
 /// The time that the host has in addition to the limit of the code in it.
 const HOST_GRACE: Duration = Duration::from_secs(2);
-/// The number of failures in a row after which it rests, and the duration of the rest.
+/// The number of failures in a row after which it is paused, and the duration of the pause.
 const MAX_FAILURES: u32 = 3;
-const REST_INTERVAL: Duration = Duration::from_secs(5 * 60);
+const FAILURE_PAUSE: Duration = Duration::from_secs(5 * 60);
 /// The reason why there is no host for scripts that were removed.
 const GONE: &str = "they are gone from the settings";
 /// The number of notices that may wait to be sent.
@@ -260,7 +260,7 @@ impl Scripts {
                     let mut failures = locked(&side.failures);
                     let (count, since) = *failures;
                     let is_paused = count >= MAX_FAILURES
-                        && since.is_some_and(|since| since.elapsed() < REST_INTERVAL);
+                        && since.is_some_and(|since| since.elapsed() < FAILURE_PAUSE);
                     if !is_paused {
                         let next = if count >= MAX_FAILURES { 1 } else { count + 1 };
                         *failures = (next, Some(Instant::now()));

@@ -65,14 +65,14 @@ pub struct LspFailure {
     /// The text that it wrote to its standard error.
     pub stderr: String,
     /// Whether it worked before and is left alone for a while.
-    pub rests: bool,
+    pub is_paused: bool,
     since: Instant,
 }
 
 /// The reason why a server cannot be used now.
 #[derive(Debug, Clone)]
 pub enum Unavailable {
-    Late,
+    Starting,
     Failed(Arc<LspFailure>),
 }
 
@@ -120,7 +120,7 @@ impl LspLink {
                     LinkState::Failed(_) => self.wake.notify_one(),
                 }
                 if state.changed().await.is_err() {
-                    return Err(Unavailable::Late);
+                    return Err(Unavailable::Starting);
                 }
             }
         };
@@ -133,7 +133,7 @@ impl LspLink {
             Ok(answer) => answer,
             Err(_) => {
                 self.late.store(true, Ordering::Relaxed);
-                Err(Unavailable::Late)
+                Err(Unavailable::Starting)
             }
         }
     }
@@ -189,13 +189,13 @@ pub(super) async fn supervise(link: Arc<LspLink>, program: Program, stop: Cancel
             link.set(LinkState::Starting);
             continue;
         }
-        let rests = worked.is_some();
+        let is_paused = worked.is_some();
         let since = Instant::now();
         let stderr = unlocked(stderr_tail);
         link.set(LinkState::Failed(Arc::new(LspFailure {
             why,
             stderr,
-            rests,
+            is_paused,
             since,
         })));
         tokio::select! {

@@ -19,10 +19,10 @@ use super::memory::CatalogMemory;
 use base::lock::locked;
 use config::settings::{McpEntry, McpLog, Transport};
 
-/// The number of failures in a row after which a server rests.
+/// The number of failures in a row after which a server is paused.
 pub(super) const MAX_FAILURES: u32 = 3;
-/// The time that it rests before a turn may try it again.
-pub(super) const REST_INTERVAL: Duration = Duration::from_secs(300);
+/// The time that it is paused before a turn may try it again.
+pub(super) const FAILURE_PAUSE: Duration = Duration::from_secs(300);
 /// The number of calls whose progress is tracked at once; progress of others is dropped.
 const MAX_TRACKED_CALLS: usize = 256;
 /// The number of resources of a server that are watched for changes at once.

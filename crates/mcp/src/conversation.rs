@@ -41,8 +41,8 @@ where
     let link = us.link.clone();
     match handshake(us, transport).await {
         Ok(running) => attend(&link, running, stop).await,
-        Err(GreetError::Late) => Some(Disconnect::because(late(&link, "answer"))),
-        Err(GreetError::Refused(e)) => Some(match *e {
+        Err(HandshakeError::Late) => Some(Disconnect::because(late(&link, "answer"))),
+        Err(HandshakeError::Refused(e)) => Some(match *e {
             ClientInitializeError::TransportError { .. }
             | ClientInitializeError::ConnectionClosed(_) => {
                 Disconnect::because("it ended before it had answered")
@@ -53,7 +53,7 @@ where
 }
 
 /// The reason for a failed handshake.
-pub(super) enum GreetError {
+pub(super) enum HandshakeError {
     /// The server did not answer in time.
     Late,
     Refused(Box<ClientInitializeError>),
@@ -64,7 +64,7 @@ pub(super) enum GreetError {
 pub(super) async fn handshake<T, E, A>(
     us: McpClient,
     transport: T,
-) -> Result<RunningService<RoleClient, McpClient>, GreetError>
+) -> Result<RunningService<RoleClient, McpClient>, HandshakeError>
 where
     T: IntoTransport<RoleClient, E, A>,
     E: std::error::Error + Send + Sync + 'static,
@@ -98,8 +98,8 @@ where
         _ => link.set_modern_handshake(false),
     }
     match served {
-        Ok(running) => running.map_err(|e| GreetError::Refused(Box::new(e))),
-        Err(_) => Err(GreetError::Late),
+        Ok(running) => running.map_err(|e| HandshakeError::Refused(Box::new(e))),
+        Err(_) => Err(HandshakeError::Late),
     }
 }
 

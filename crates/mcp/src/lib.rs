@@ -44,7 +44,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::catalog::ServerOffer;
-use self::connection::{FailureKind, McpLink, REST_INTERVAL, ServerState, SessionFacts};
+use self::connection::{FAILURE_PAUSE, FailureKind, McpLink, ServerState, SessionFacts};
 use self::credential_store::StoredLogin;
 use self::editor::{EditorChannel, EditorServer, EditorSlot};
 use self::login_prompt::LoginPrompt;
@@ -260,7 +260,7 @@ impl McpServers {
                 ServerState::Ready(ready) => ready.peer.is_transport_closed(),
                 ServerState::Failed(breakdown) => match breakdown.kind {
                     FailureKind::Disconnected => true,
-                    FailureKind::Suspended => breakdown.since.elapsed() >= REST_INTERVAL,
+                    FailureKind::Suspended => breakdown.since.elapsed() >= FAILURE_PAUSE,
                     // A server elsewhere may have been unreachable for a moment.
                     FailureKind::Start => {
                         !matches!(server.settings.transport, Transport::Local { .. })

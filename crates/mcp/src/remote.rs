@@ -17,7 +17,7 @@ use rmcp::transport::streamable_http_client::{
 use tokio_util::sync::CancellationToken;
 
 use super::client::McpClient;
-use super::conversation::{GreetError, attend, handshake, late};
+use super::conversation::{HandshakeError, attend, handshake, late};
 use super::credential_store::StoredLogin;
 use super::failure::{Disconnect, refusal, streamable};
 use super::login;
@@ -51,8 +51,8 @@ impl RemoteServer {
         let connecting = async {
             match self.connect(us).await {
                 Ok(running) => Ok(running),
-                Err(GreetError::Late) => Err(Disconnect::because(late(&link, "answer"))),
-                Err(GreetError::Refused(e)) => Err(self.with_login_hint(refusal(&e))),
+                Err(HandshakeError::Late) => Err(Disconnect::because(late(&link, "answer"))),
+                Err(HandshakeError::Refused(e)) => Err(self.with_login_hint(refusal(&e))),
             }
         };
         let running = tokio::select! {
@@ -91,7 +91,7 @@ impl RemoteServer {
     async fn connect(
         &self,
         us: McpClient,
-    ) -> Result<RunningService<RoleClient, McpClient>, GreetError> {
+    ) -> Result<RunningService<RoleClient, McpClient>, HandshakeError> {
         let (client, mut headers) = self.prepared().await?;
         let manager = match &self.stored {
             Some(stored) => login::manager(stored, &us.link.name, &self.url, &self.client).await,
@@ -128,7 +128,7 @@ impl RemoteServer {
                 }
             };
             match greeted {
-                Err(GreetError::Refused(e)) if is_older(&e) => first = Some(e),
+                Err(HandshakeError::Refused(e)) if is_older(&e) => first = Some(e),
                 greeted => return greeted,
             }
         }
@@ -146,22 +146,22 @@ impl RemoteServer {
         match (opened, first) {
             (Ok(Ok(transport)), _) => handshake(again, transport).await,
             // The first error matters to users, who may not know that there is an older transport.
-            (Ok(Err(_)) | Err(_), Some(first)) => Err(GreetError::Refused(first)),
-            (Ok(Err(e)), None) => Err(GreetError::Refused(Box::new(
+            (Ok(Err(_)) | Err(_), Some(first)) => Err(HandshakeError::Refused(first)),
+            (Ok(Err(e)), None) => Err(HandshakeError::Refused(Box::new(
                 ClientInitializeError::transport::<SseTransport>(e, "opening"),
             ))),
-            (Err(_), None) => Err(GreetError::Late),
+            (Err(_), None) => Err(HandshakeError::Late),
         }
     }
 
     /// Returns the HTTP client for this URL, and the headers of every request. Reading the
     /// certificates takes milliseconds, so it runs on a blocking thread.
-    async fn prepared(&self) -> Result<(reqwest::Client, HeaderMap), GreetError> {
+    async fn prepared(&self) -> Result<(reqwest::Client, HeaderMap), HandshakeError> {
         let client = self.client.clone();
         let url = self.url.clone();
         let made = base::task::spawn_blocking(move || client.raw(&url)).await;
         let refuse = |why: String| {
-            GreetError::Refused(Box::new(ClientInitializeError::transport::<SseTransport>(
+            HandshakeError::Refused(Box::new(ClientInitializeError::transport::<SseTransport>(
                 SseError::Message(why),
                 "",
             )))

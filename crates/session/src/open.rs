@@ -335,7 +335,8 @@ impl Sessions {
         let is_elsewhere = !same_directory(&stored.record.cwd, &options.cwd);
         if is_elsewhere && (made || called.is_some() && called == stored.record.shared_name) {
             let from = &stored.record.cwd;
-            let carried = relocate::carry_contents(&self.environment, from, &options.cwd).await;
+            let carried =
+                relocate::copy_recorded_contents(&self.environment, from, &options.cwd).await;
             if let Err(e) = carried {
                 tracing::warn!(
                     "the stored contents of {} are not all copied: {e}",

@@ -48,7 +48,7 @@ impl Sessions {
             return;
         }
         let folder = truncate::folder(&self.environment.dirs);
-        let wanted: BTreeMap<String, PathBuf> = outputs(messages, &folder);
+        let wanted: BTreeMap<String, PathBuf> = missing_outputs(messages, &folder);
         let mut left = MAX_FETCHED_BYTES;
         // Sorted by name, and newer results have greater names.
         let mut names = wanted.keys().cloned().collect::<Vec<_>>();
@@ -82,7 +82,7 @@ impl Sessions {
                 }
             }
         }
-        renamed(messages, &folder);
+        use_local_paths(messages, &folder);
     }
 }
 
@@ -91,7 +91,7 @@ impl Sessions {
 ///
 /// # Errors
 /// Errors of the system. A repeated call continues the copy.
-pub async fn carry_contents(
+pub async fn copy_recorded_contents(
     environment: &Environment,
     from: &Path,
     cwd: &Path,
@@ -124,7 +124,7 @@ pub fn first_commit(worktree: &Worktree) -> Option<String> {
 }
 
 /// Returns whether the name of a repository is that of its first commit.
-pub fn names_commit(repository: &str) -> bool {
+pub fn is_first_commit(repository: &str) -> bool {
     repository.starts_with(COMMIT)
 }
 
@@ -144,7 +144,7 @@ pub async fn relocate(
     );
     let worktree = Worktree::find(cwd, &[], environment.home.as_deref());
     let roots = roots_of(&from, &worktree.root, cwd);
-    for (message, part) in moved(stored, roots.old, roots.new) {
+    for (message, part) in move_paths(stored, roots.old, roots.new) {
         store.part(&stored.record.id, &message, &part).await;
     }
     stored.record.origin = repository(&worktree);
@@ -203,7 +203,7 @@ async fn share(store: &Store, environment: &Environment, worktree: &Worktree) {
 }
 
 /// Returns the local paths of full results that are missing here, by their names in the store.
-fn outputs(messages: &[Message], folder: &Path) -> BTreeMap<String, PathBuf> {
+fn missing_outputs(messages: &[Message], folder: &Path) -> BTreeMap<String, PathBuf> {
     let paths = messages
         .iter()
         .flat_map(Message::calls)
@@ -216,7 +216,7 @@ fn outputs(messages: &[Message], folder: &Path) -> BTreeMap<String, PathBuf> {
 }
 
 /// Replaces the paths of full results by local ones.
-fn renamed(messages: &mut [Message], folder: &Path) {
+fn use_local_paths(messages: &mut [Message], folder: &Path) {
     for part in messages.iter_mut().flat_map(|message| &mut message.parts) {
         let Content::Tool(call) = &mut part.content else {
             continue;
@@ -244,7 +244,7 @@ fn renamed(messages: &mut [Message], folder: &Path) {
 
 /// Moves the paths of a session's files from one directory to another. Returns the parts that
 /// changed.
-fn moved(stored: &mut StoredSession, from: &Path, to: &Path) -> Vec<(MessageId, Part)> {
+fn move_paths(stored: &mut StoredSession, from: &Path, to: &Path) -> Vec<(MessageId, Part)> {
     let follow = |files: &mut Vec<FileChange>| {
         let mut any = false;
         for change in files {

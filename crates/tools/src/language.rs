@@ -116,10 +116,10 @@ pub(super) async fn servers(real: &Path, context: &ToolContext) -> Vec<Arc<Serve
                     };
                     match context.session.language.get(&run, &confined, program) {
                         Ok(server) => all.push(server),
-                        Err(why) => unstarted(&run.name, why, context).await,
+                        Err(why) => notify_unstarted(&run.name, why, context).await,
                     }
                 }
-                Err(why) => unstarted(&run.name, why, context).await,
+                Err(why) => notify_unstarted(&run.name, why, context).await,
             },
             Err(missing) => {
                 let program = text::escaped(&missing.program);
@@ -138,7 +138,7 @@ pub(super) async fn servers(real: &Path, context: &ToolContext) -> Vec<Arc<Serve
 }
 
 /// Notifies the user once that a server was not started, with the reason.
-async fn unstarted(name: &str, why: Failure, context: &ToolContext) {
+async fn notify_unstarted(name: &str, why: Failure, context: &ToolContext) {
     notify_once(
         context,
         format!("The language server {name} was not started: {why}"),
@@ -170,29 +170,29 @@ pub(super) async fn peer(
 ) -> Result<Arc<LspClient>, String> {
     match server.peer(until).await {
         Ok(peer) => Ok(peer),
-        Err(Unavailable::Late) => Err(format!("{} is still starting", server.name())),
-        Err(Unavailable::Failed(down)) => {
-            let what = if down.rests {
+        Err(Unavailable::Starting) => Err(format!("{} is still starting", server.name())),
+        Err(Unavailable::Failed(failure)) => {
+            let what = if failure.is_paused {
                 "failed repeatedly and is paused"
             } else {
                 "does not work"
             };
-            let stderr = Some(down.stderr.trim()).filter(|stderr| stderr.lines().count() > 1);
+            let stderr = Some(failure.stderr.trim()).filter(|stderr| stderr.lines().count() > 1);
             let details = stderr
                 .map(|stderr| format!("It wrote:\n{}", text::escaped(stderr).replace("\\n", "\n")));
             let title = format!(
                 "The language server {} {what}: {}.",
                 server.name(),
-                down.why.trim_end_matches('.')
+                failure.why.trim_end_matches('.')
             );
             notify_once(context, title, details).await;
-            Err(format!("{} {what}: {}", server.name(), down.why))
+            Err(format!("{} {what}: {}", server.name(), failure.why))
         }
     }
 }
 
 /// Opens a file in its servers, in the background, because a change or a request may follow.
-pub(super) async fn warm(real: &Path, text: &str, context: &ToolContext) {
+pub(super) async fn open_in_background(real: &Path, text: &str, context: &ToolContext) {
     if text.len() > MAX_FILE_BYTES {
         return;
     }

@@ -13,7 +13,7 @@ use base::environment::Environment;
 use base::id::SessionId;
 use base::text;
 use base::worktree::normal;
-use session::relocate::{first_commit, names_commit};
+use session::relocate::{first_commit, is_first_commit};
 use store::{ListQuery, Record, Store, StoredSession};
 
 /// The largest number of sessions that are examined for a moved directory, the newest first.
@@ -119,7 +119,7 @@ async fn follow_directory(
     let Some(cwd) = follow(&stored.record.cwd) else {
         return Ok(false);
     };
-    session::relocate::carry_contents(environment, &stored.record.cwd, &cwd)
+    session::relocate::copy_recorded_contents(environment, &stored.record.cwd, &cwd)
         .await
         .context("the stored contents of its changes cannot be copied")?;
     for extra in &mut stored.record.extra {
@@ -172,7 +172,7 @@ async fn left_behind(
     // It may read the whole history, so it is only looked up for a session that is left behind.
     let first = LazyCell::new(|| first_commit(&here.worktree));
     let is_left = |record: &&Record| {
-        let may_be_ours = |name: &&String| Some(*name) == origin.as_ref() || names_commit(name);
+        let may_be_ours = |name: &&String| Some(*name) == origin.as_ref() || is_first_commit(name);
         // A repository that has an origin now may have had none.
         let is_ours = |name: &String| Some(name) == origin.as_ref() || Some(name) == first.as_ref();
         let name = record.origin.as_ref().filter(may_be_ours);

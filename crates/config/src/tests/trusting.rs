@@ -1045,7 +1045,7 @@ fn unreadable_answers_may_hide_guard() {
     let mut store = TrustStore::open(&environment);
     store.revoke(&root).unwrap_err();
     store
-        .take(&root, TrustStore::taken_back(Timestamp(1)))
+        .take(&root, TrustStore::revoked(Timestamp(1)))
         .unwrap_err();
     assert_eq!(std::fs::read(&path).unwrap(), &whole[..whole.len() / 2]);
     fixture.trust();

@@ -17,8 +17,8 @@ use base::environment::{Environment, Timestamp, private_dir};
 /// The maximum size of the file of answers.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// The maximum number of unreadable files of answers that are preserved.
-const MAX_ASIDE: usize = 1_000;
+/// The maximum number of unreadable files of answers that are kept.
+const MAX_MOVED_COPIES: usize = 1_000;
 
 /// The user's answers about projects, in the user's own data directory.
 #[derive(Debug, Clone)]
@@ -64,7 +64,7 @@ impl TrustStore {
     }
 
     /// Returns the entry of a revoked answer.
-    pub fn taken_back(now: Timestamp) -> TrustEntry {
+    pub fn revoked(now: Timestamp) -> TrustEntry {
         TrustEntry {
             decision: Decision::Unasked,
             digest: String::new(),
@@ -129,7 +129,7 @@ impl TrustStore {
     /// written.
     pub fn moved_copy(&self) -> Option<PathBuf> {
         self.unread.as_ref()?;
-        let names = (1..MAX_ASIDE).map(|number| match number {
+        let names = (1..MAX_MOVED_COPIES).map(|number| match number {
             1 => "trust.json.unreadable".to_owned(),
             _ => format!("trust.json.unreadable-{number}"),
         });
@@ -192,8 +192,8 @@ impl TrustStore {
             guards: review.guards.clone(),
             covered: CoveredItem::of_all(&review.items),
         };
-        if let Some(aside) = self.moved_copy() {
-            std::fs::rename(&self.path, aside)?;
+        if let Some(moved_copy) = self.moved_copy() {
+            std::fs::rename(&self.path, moved_copy)?;
             self.unread = None;
         }
         self.check_readable()?;

@@ -285,7 +285,7 @@ mod tests {
         std::fs::write(&script, "exit 0\n").unwrap();
         let entry = TrustEntry {
             covered: CoveredItem::of_all(&[hook("runs sh check.sh")]),
-            ..TrustStore::taken_back(Timestamp(0))
+            ..TrustStore::revoked(Timestamp(0))
         };
         std::fs::write(&script, "exit 2\n").unwrap();
         let texts = |items: &[TrustItem]| {

@@ -43,7 +43,7 @@ impl Children {
             };
             let subagent = Subagent {
                 info: Some(self.subagent_info(call)),
-                ..unknown(&child, call)
+                ..without_details(&child, call)
             };
             match known
                 .iter_mut()
@@ -95,7 +95,7 @@ impl Children {
             };
             let subagent = Subagent {
                 info: Some(self.subagent_info(call)),
-                ..unknown(&child, call)
+                ..without_details(&child, call)
             };
             let mut events = vec![
                 Event::Call(Box::new(announced)),
@@ -107,7 +107,7 @@ impl Children {
             if let Some(stop) = stop {
                 let subagent = Subagent {
                     state: Some(SubagentState::Over(stop)),
-                    ..unknown(&child, call)
+                    ..without_details(&child, call)
                 };
                 events.push(Event::Subagent(Box::new(subagent)));
             }
@@ -134,7 +134,7 @@ impl Children {
         // Only in memory: the stored session is marked as interrupted when it continues.
         recover::recover(&mut history);
         let from = self.sent.get(child).copied().unwrap_or_default();
-        let Some((start, end)) = find(
+        let Some((start, end)) = find_turn(
             &history.messages,
             from,
             call.input.get("prompt").and_then(Value::as_str),
@@ -211,7 +211,7 @@ fn child(session: &SessionId, call: &Call) -> Option<SessionId> {
         .then(|| child.session.clone())
 }
 
-fn unknown(child: &SessionId, call: &Call) -> Subagent {
+fn without_details(child: &SessionId, call: &Call) -> Subagent {
     Subagent {
         session: child.clone(),
         call: call.call.clone(),
@@ -232,7 +232,7 @@ fn in_child_session(session: &SessionId, event: Event) -> Event {
 
 /// Returns the range of a child's messages that begins with a prompt of this text, not before
 /// `from`, and ends before the next prompt.
-fn find(messages: &[Message], from: usize, text: Option<&str>) -> Option<(usize, usize)> {
+fn find_turn(messages: &[Message], from: usize, text: Option<&str>) -> Option<(usize, usize)> {
     let is = |message: &Message| {
         message.is_prompt() && text.is_none_or(|text| message.visible_text() == text)
     };
@@ -375,7 +375,7 @@ mod tests {
         ];
         for (from, text, expected) in table {
             assert_eq!(
-                find(&messages, from, text),
+                find_turn(&messages, from, text),
                 expected,
                 "{text:?} from {from}"
             );

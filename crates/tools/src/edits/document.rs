@@ -806,7 +806,8 @@ async fn target_for(
         }
         Ok(document) => {
             if document.exists && document.path.real.inside && document.readable(context) {
-                language::warm(&document.path.real.path, &document.text, context).await;
+                language::open_in_background(&document.path.real.path, &document.text, context)
+                    .await;
             }
             Ok(document)
         }

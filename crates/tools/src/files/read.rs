@@ -258,7 +258,7 @@ impl Tool for ReadTool {
             context.limits.bytes,
             note,
         )?;
-        language::warm(&resolved_path.real.path, text, &context).await;
+        language::open_in_background(&resolved_path.real.path, text, &context).await;
         let fingerprint = disk_alone.unwrap_or_else(|| TextFingerprint::of(text));
         context.session.seen.note(
             &resolved_path.real.path,

@@ -25,7 +25,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use shell_line::{
-    MAX_ARGUMENT_BYTES, filter_of, line_of, notebook, starts_others, with_waiting_shell,
+    MAX_ARGUMENT_BYTES, exit_code_file, filter_of, line_of, may_start_background,
+    with_waiting_shell,
 };
 use terminal::needs_terminal;
 
@@ -265,7 +266,7 @@ impl Tool for BashTool {
                 .check_capacity()
                 .map_err(Failure::ForModel)?;
         }
-        let (begun, note, watch) = start(&ready, &context)?;
+        let (begun, exit_code_file, watch) = start(&ready, &context)?;
         let Ready {
             command,
             limit,
@@ -279,12 +280,12 @@ impl Tool for BashTool {
             limit,
             background,
             keep,
-            note,
+            exit_code_file,
         };
         let followed = begun.follow(&plan, &context).await;
-        if let Some(note) = &plan.note {
+        if let Some(file) = &plan.exit_code_file {
             // The file may not exist.
-            std::fs::remove_file(note).ok();
+            std::fs::remove_file(file).ok();
         }
         let (end, mut begun) = followed?;
         let exit = end.exit();
@@ -414,9 +415,9 @@ fn start(
         env.insert("GIT_NO_LAZY_FETCH".into(), "1".into());
     }
     let work = context.call.id.as_str();
-    let is_waiting = bash.is_some() && starts_others(command);
+    let is_waiting = bash.is_some() && may_start_background(command);
     let note = if is_waiting {
-        notebook(&lock.scratch, work)
+        exit_code_file(&lock.scratch, work)
     } else {
         None
     };
@@ -494,7 +495,8 @@ fn command_line(
 ) -> CommandLine {
     CommandLine {
         analysis: context.call.analysis.of(&input.command, permission_context),
-        leaves_processes: input.run_in_background == Some(true) || starts_others(&input.command),
+        leaves_processes: input.run_in_background == Some(true)
+            || may_start_background(&input.command),
     }
 }
 

@@ -35,10 +35,11 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 pub(super) struct CommandOptions {
     pub(super) limit: Option<Duration>,
     pub(super) background: bool,
+    /// Whether the command continues in the background after its time limit.
     pub(super) keep: bool,
     /// The file in which the shell writes its exit code before it waits for its background
     /// commands.
-    pub(super) note: Option<PathBuf>,
+    pub(super) exit_code_file: Option<PathBuf>,
 }
 
 pub(super) struct RunningCommand {
@@ -57,8 +58,8 @@ pub(super) struct OutputKeeping {
     /// The time when it was last stored, or of the first output since the start.
     last: Option<Instant>,
     /// The bytes printed since then, and the bytes stored then.
-    news: usize,
-    size: usize,
+    new_bytes: usize,
+    stored_bytes: usize,
 }
 
 impl OutputKeeping {
@@ -68,18 +69,18 @@ impl OutputKeeping {
     const LONG_INTERVAL: Duration = Duration::from_secs(30);
 
     fn take(&mut self, bytes: usize) {
-        self.news += bytes;
+        self.new_bytes += bytes;
         self.last.get_or_insert_with(Instant::now);
     }
 
     /// Returns the time at which to store next. `None` if there is no new output.
     fn next(&self) -> Option<Instant> {
-        let interval = if self.news >= self.size {
+        let interval = if self.new_bytes >= self.stored_bytes {
             Self::INTERVAL
         } else {
             Self::LONG_INTERVAL
         };
-        if self.news == 0 {
+        if self.new_bytes == 0 {
             return None;
         }
         self.last.map(|last| last + interval)
@@ -90,8 +91,8 @@ impl OutputKeeping {
         let text = context.session.mark.data(text);
         let text = hint.map_or(text.clone(), |hint| format!("{text}\n\n{hint}"));
         self.last = Some(Instant::now());
-        self.news = 0;
-        self.size = text.len();
+        self.new_bytes = 0;
+        self.stored_bytes = text.len();
         context.call.facts.print(text.into());
     }
 }
@@ -111,7 +112,7 @@ impl RunningCommand {
             .and_then(|limit| started.checked_add(limit))
             .map_or(far, |at| at.min(far));
         // The end of the observation, after which the call waits for nothing else.
-        let mut watched = plan.background.then_some(started + OBSERVATION_TIME);
+        let mut observed_until = plan.background.then_some(started + OBSERVATION_TIME);
         let mut left = None;
         let mut quiet = far;
         let mut look = started;
@@ -143,18 +144,18 @@ impl RunningCommand {
                     let status = status
                         .map_err(|e| Failure::Broken(format!("the shell could not be waited for: {e}")))?;
                     // The background commands have ended in time to be part of this call.
-                    let left = left.or_else(|| plan.note.as_deref().and_then(read_exit_code));
+                    let left = left.or_else(|| plan.exit_code_file.as_deref().and_then(read_exit_code));
                     return Ok((left.map_or(CommandEnd::Status(status), |code| CommandEnd::Done(code, status)), self));
                 }
-                () = sleep_until(watched.unwrap_or(far).min(quiet)), if watched.is_some() => {
+                () = sleep_until(observed_until.unwrap_or(far).min(quiet)), if observed_until.is_some() => {
                     return Ok((left.map_or(CommandEnd::Kept(BackgroundedAt::Start), CommandEnd::Left), self));
                 }
-                () = sleep_until(look), if left.is_none() && plan.note.is_some() => {
+                () = sleep_until(look), if left.is_none() && plan.exit_code_file.is_some() => {
                     look = Instant::now() + POLL_INTERVAL;
-                    left = plan.note.as_deref().and_then(read_exit_code);
+                    left = plan.exit_code_file.as_deref().and_then(read_exit_code);
                     if left.is_some() {
                         quiet = Instant::now() + QUIET_TIME;
-                        watched = Some(quiet.max(started + OBSERVATION_TIME));
+                        observed_until = Some(quiet.max(started + OBSERVATION_TIME));
                     }
                 }
                 () = due(self.keeping.next()), if self.keeping.next().is_some() => {

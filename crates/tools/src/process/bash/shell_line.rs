@@ -12,7 +12,7 @@ pub(super) const MAX_ARGUMENT_BYTES: usize = 128 << 10;
 
 /// Returns whether a command line may start a background command with `&`. A wrong answer for a
 /// quoted `&` is harmless.
-pub(super) fn starts_others(command: &str) -> bool {
+pub(super) fn may_start_background(command: &str) -> bool {
     let bytes = command.as_bytes();
     memchr::memchr_iter(b'&', bytes).any(|at| {
         let before = at.checked_sub(1).and_then(|at| bytes.get(at));
@@ -64,7 +64,7 @@ pub(super) fn filter_of(command: &str) -> Option<&'static str> {
 
 /// Returns the file for a shell's exit code; `None` if its path would need quoting in a command
 /// line.
-pub(super) fn notebook(directory: &Path, work: &str) -> Option<PathBuf> {
+pub(super) fn exit_code_file(directory: &Path, work: &str) -> Option<PathBuf> {
     scratch::make(directory).ok()?;
     let path = directory.join(format!("exit-{}", text::plain(work)));
     let plain = |c: char| c.is_alphanumeric() || " /._-+@=,".contains(c);
@@ -162,7 +162,7 @@ mod tests {
             ("a \\& b", false),
             ("a", false),
         ] {
-            assert_eq!(starts_others(command), starts, "{command}");
+            assert_eq!(may_start_background(command), starts, "{command}");
         }
         let note = Path::new("/a b/exit-call_1");
         assert!(
