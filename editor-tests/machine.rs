@@ -2,9 +2,9 @@
 //! ordinary user with their own home, in a network with a model server at every default port. The
 //! output of a page must not depend on any of it.
 //!
-//! The suite's own program is started again twice: as the machine ([`serve_if_asked`]), which is a
-//! network namespace with servers at the ports, and in it as the suite ([`is_asked`]). An
-//! unsupported setting is skipped and reported.
+//! The suite's own program is started again twice: as the machine
+//! ([`serve_if_started_as_machine`]), which is a network namespace with servers at the ports, and
+//! in it as the suite ([`leaves_out_models`]). An unsupported setting is skipped and reported.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -55,7 +55,7 @@ fn pages_without_a_model_do_not_depend_on_the_machine() {
         .unwrap();
     if !tried.status.success() {
         return skipped(&format!(
-            "no network of one's own can be had: {}",
+            "a network namespace cannot be created: {}",
             String::from_utf8_lossy(&tried.stderr)
         ));
     }
@@ -103,7 +103,7 @@ fn pages_without_a_model_do_not_depend_on_the_machine() {
 }
 
 /// Acts as the machine, if this program was started as one; exits with the code of the suite.
-pub fn serve_if_asked() {
+pub fn serve_if_started_as_machine() {
     if !std::env::args().any(|argument| argument == MACHINE) {
         return;
     }
@@ -125,8 +125,8 @@ pub fn serve_if_asked() {
     }
     let program = std::env::current_exe().unwrap();
     let mut suite = if is_outer_root() {
-        // The program and the pages may lie where only root looks: to look there is all that is
-        // left of root.
+        // The program and the pages may be where only root can read: that is the only right of
+        // root that remains.
         let mut suite = Command::new("setpriv");
         let user = [
             &format!("--reuid={NOBODY}"),
@@ -165,7 +165,7 @@ fn answer(mut stream: TcpStream) -> std::io::Result<()> {
 }
 
 /// Returns whether only pages on which no model answers are run.
-pub fn is_asked() -> bool {
+pub fn leaves_out_models() -> bool {
     std::env::var_os(ONLY).is_some()
 }
 
@@ -188,8 +188,8 @@ fn is_outer_root() -> bool {
 
 #[expect(
     clippy::print_stdout,
-    reason = "whoever runs the tests is told what was not tried"
+    reason = "the person who runs the tests needs to know what was not tested"
 )]
 fn skipped(why: &str) {
-    println!("skipped: whether pages depend on the machine is not tried here: {why}");
+    println!("skipped: whether pages depend on the machine was not tested: {why}");
 }

@@ -167,7 +167,7 @@ fn main() -> ExitCode {
     faults::write_if_asked();
     mcp::serve_if_asked();
     language::serve_if_asked();
-    machine::serve_if_asked();
+    machine::serve_if_started_as_machine();
     let bless = std::env::var_os("BLESS").is_some_and(|value| value == "1");
     let mut trials = Vec::new();
     for path in pages() {
@@ -263,7 +263,7 @@ fn main() -> ExitCode {
         "harness/required columns are read".into(),
         wire::own_tests,
     ));
-    if machine::is_asked() {
+    if machine::leaves_out_models() {
         let tried: BTreeSet<String> = pages()
             .into_iter()
             .filter(|page| machine::has_no_model(page))

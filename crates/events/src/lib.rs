@@ -467,7 +467,7 @@ impl LiveFacts {
     }
 
     /// Waits for a change since the last call.
-    pub async fn news(&self) {
+    pub async fn changed(&self) {
         self.0.news.notified().await;
     }
 

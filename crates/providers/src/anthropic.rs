@@ -57,9 +57,9 @@ impl WireFormat for Messages {
         &self,
         request: &Request,
         target: &RequestTarget,
-        knobs: &RequestOptions,
+        request_options: &RequestOptions,
     ) -> Result<HttpCall, Error> {
-        encode::call(request, target, knobs)
+        encode::call(request, target, request_options)
     }
 
     fn decoder(&self, target: &RequestTarget) -> Box<dyn Decoder> {

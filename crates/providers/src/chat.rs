@@ -26,9 +26,9 @@ impl WireFormat for Chat {
         &self,
         request: &Request,
         target: &RequestTarget,
-        knobs: &RequestOptions,
+        request_options: &RequestOptions,
     ) -> Result<HttpCall, Error> {
-        encode::call(request, target, knobs)
+        encode::call(request, target, request_options)
     }
 
     fn decoder(&self, target: &RequestTarget) -> Box<dyn Decoder> {

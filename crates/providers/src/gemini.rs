@@ -34,9 +34,9 @@ impl WireFormat for Gemini {
         &self,
         request: &Request,
         target: &RequestTarget,
-        knobs: &RequestOptions,
+        request_options: &RequestOptions,
     ) -> Result<HttpCall, Error> {
-        encode::call(request, target, knobs)
+        encode::call(request, target, request_options)
     }
 
     fn decoder(&self, target: &RequestTarget) -> Box<dyn Decoder> {

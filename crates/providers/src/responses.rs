@@ -37,9 +37,9 @@ impl WireFormat for Responses {
         &self,
         request: &Request,
         target: &RequestTarget,
-        knobs: &RequestOptions,
+        request_options: &RequestOptions,
     ) -> Result<HttpCall, Error> {
-        encode::call(request, target, knobs)
+        encode::call(request, target, request_options)
     }
 
     fn decoder(&self, target: &RequestTarget) -> Box<dyn Decoder> {

@@ -40,7 +40,7 @@ pub trait WireFormat: Send + Sync {
         &self,
         request: &Request,
         target: &RequestTarget,
-        knobs: &RequestOptions,
+        request_options: &RequestOptions,
     ) -> Result<HttpCall, Error>;
 
     fn decoder(&self, target: &RequestTarget) -> Box<dyn Decoder>;

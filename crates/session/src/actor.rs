@@ -149,7 +149,7 @@ impl Actor {
         let ended = self.session.sessions.ended.clone();
         tokio::select! {
             event = self.session.next_event() => self.session.handle(event).await,
-            () = self.turn.resources.shared.jobs.news() => {
+            () = self.turn.resources.shared.jobs.await_end() => {
                 jobs::settle(&mut self.history, &self.turn).await;
                 for notice in jobs::notices(&self.turn) {
                     // If there is no receiver, the next turn shows it.

@@ -30,7 +30,7 @@ pub(super) fn run<'a>(
     mut turn: TurnContext,
 ) -> TurnFuture<'a> {
     Box::pin(async move {
-        let (session_requests, mut asked) = mpsc::channel(MAX_QUEUED_REQUESTS);
+        let (session_requests, mut requests) = mpsc::channel(MAX_QUEUED_REQUESTS);
         turn.session_requests = session_requests;
         // Before it is copied for subagents, which are below their calls.
         let turn = trace::begin(&history, turn);
@@ -42,9 +42,9 @@ pub(super) fn run<'a>(
         let done = loop {
             tokio::select! {
                 biased;
-                () = parent.resources.shared.jobs.news() => jobs::show(&parent).await,
+                () = parent.resources.shared.jobs.await_end() => jobs::show(&parent).await,
                 done = &mut work => break done,
-                Some(request) = asked.recv() => match request {
+                Some(request) = requests.recv() => match request {
                     SessionRequest::Spawn(spawn) => children.push(child::child(shared, &parent, *spawn)),
                     SessionRequest::Switch(switch) => switch_agent(shared, choices, &parent, switch).await,
                     SessionRequest::Sample(wanted) => samples.push(sample::sample(&parent, *wanted)),
@@ -80,21 +80,23 @@ async fn switch_agent(
         .find(|agent| agent.name == switch.agent)
         .cloned();
     let agent = named.or_else(|| (switch.agent == "build").then(|| turn.project.agents.default()));
-    let speaker = choices[0].and(agent).map(|agent| {
+    let agent_name = choices[0].and(agent).map(|agent| {
         for choice in choices.into_iter().flatten() {
             choice.send_modify(|choice| choice.agent.clone_from(&agent.name));
         }
         agent.name.clone()
     });
-    if speaker.is_some()
+    if agent_name.is_some()
         && let Some(choice) = choices[0]
     {
         let change = choice.borrow().record_change();
         shared.store.amend(&turn.session, change).await;
     }
-    if let Some(speaker) = &speaker {
-        turn.event_sender.event(Event::Mode(speaker.clone())).await;
+    if let Some(agent_name) = &agent_name {
+        turn.event_sender
+            .event(Event::Mode(agent_name.clone()))
+            .await;
     }
     // The receiver is dropped if the call was cancelled in the meantime.
-    switch.reply.send(speaker).ok();
+    switch.reply.send(agent_name).ok();
 }

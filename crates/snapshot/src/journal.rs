@@ -418,7 +418,10 @@ impl WriteJournal {
             }
             // A large file was stored, because there was a clone of it or a tool named it.
             (EarlierState::Stored(state), FoundFile::Large { .. })
-                if self.tracker.is(path, Some(state)).unwrap_or_default() =>
+                if self
+                    .tracker
+                    .has_state(path, Some(state))
+                    .unwrap_or_default() =>
             {
                 return Ok((None, before));
             }

@@ -280,7 +280,7 @@ impl Tracker {
     ///
     /// # Errors
     /// Same as [`Tracker::record_file`].
-    pub fn is(&self, path: &Path, state: Option<&FileState>) -> std::io::Result<bool> {
+    pub fn has_state(&self, path: &Path, state: Option<&FileState>) -> std::io::Result<bool> {
         let limit = if state.is_some_and(|state| state.large) {
             0
         } else {
@@ -311,14 +311,14 @@ impl Tracker {
 
     /// Returns whether comparisons of the project cover an existing file. They do not cover files
     /// that are ignored, outside or removed.
-    pub fn knows(&self, path: &Path) -> bool {
+    pub fn covers(&self, path: &Path) -> bool {
         let inner = locked(&self.inner);
         inner.index.as_ref().is_some_and(|index| index.has(path))
     }
 
     /// Returns whether the user has to be notified now that the project is not compared, or not
     /// yet: once each per process.
-    pub fn tell(&self, off: &Untracked) -> bool {
+    pub fn must_notify(&self, off: &Untracked) -> bool {
         let [never, not_yet] = &self.is_reported;
         let is_reported = match off {
             Untracked::Stopped => return false,
@@ -434,7 +434,7 @@ impl Tracker {
         let mut inner = locked(&self.inner);
         self.compare(&mut inner, stop, COMPARISON_TIMEOUT)?;
         let from = mark.at.saturating_sub(inner.forgotten);
-        Ok(joined(inner.log.get(from..).unwrap_or_default()))
+        Ok(merge_changes(inner.log.get(from..).unwrap_or_default()))
     }
 
     fn compare(
@@ -544,7 +544,7 @@ fn states_with_modes(
 
 /// Combines the changes of each file, from its first state to its last. Files whose first and last
 /// states are equal are omitted.
-fn joined(log: &[FileChange]) -> Vec<FileChange> {
+fn merge_changes(log: &[FileChange]) -> Vec<FileChange> {
     let mut files: BTreeMap<&str, FileChange> = BTreeMap::new();
     for change in log {
         files

@@ -255,16 +255,22 @@ fn project_is_read_in_advance() {
     *locked(&tracker.preparation) = Preparation::Running;
     let off = tracker.mark(&AtomicBool::new(false)).unwrap_err();
     assert_eq!(off, Untracked::Preparing(fixture.root.clone()));
-    assert_eq!([tracker.tell(&off), tracker.tell(&off)], [true, false]);
+    assert_eq!(
+        [tracker.must_notify(&off), tracker.must_notify(&off)],
+        [true, false]
+    );
     let never = Untracked::ManyFiles(fixture.root.clone());
-    assert!(tracker.tell(&never), "another reason is said as well");
+    assert!(
+        tracker.must_notify(&never),
+        "another reason is said as well"
+    );
     drop(PreparationEnd(&tracker));
     let changed = changes_of(&fixture, &tracker, || fixture.write("a", "2"));
     assert_eq!(changed, ["a: Plain \"1\" -> Plain \"2\""]);
 
     let tracker = fixture.tracker();
     tracker.prepare(&AtomicBool::new(false));
-    assert!(tracker.knows(&fixture.root.join("a")));
+    assert!(tracker.covers(&fixture.root.join("a")));
     // A second session of the project does not read it again.
     tracker.prepare(&AtomicBool::new(true));
     assert_eq!(*locked(&tracker.preparation), Preparation::Ended);
@@ -915,9 +921,9 @@ fn large_file_is_read_in_pieces_with_the_same_state() {
     assert_eq!(state.kind, transcript::FileKind::Program);
     assert_eq!(tracker.content(&state).unwrap(), text.as_bytes());
     assert_eq!(tracker.record_file(&path).unwrap(), first);
-    assert!(tracker.is(&path, Some(&state)).unwrap());
+    assert!(tracker.has_state(&path, Some(&state)).unwrap());
     fs::write(&path, text.replacen('a', "b", 1)).unwrap();
-    assert!(!tracker.is(&path, Some(&state)).unwrap());
+    assert!(!tracker.has_state(&path, Some(&state)).unwrap());
     assert_ne!(tracker.record_file(&path).unwrap(), first);
 }
 

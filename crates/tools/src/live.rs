@@ -25,7 +25,7 @@ type Sending = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// The end of a command's output as a terminal gets it.
 #[derive(Debug, Default, Clone)]
 pub(super) struct TerminalTail {
-    lossy: Utf8Decoder,
+    decoder: Utf8Decoder,
     /// At most twice [`MAX_UPDATE_BYTES`].
     text: String,
     /// Whether the text lacks a beginning.
@@ -35,7 +35,7 @@ pub(super) struct TerminalTail {
 impl TerminalTail {
     /// Takes more output. Returns it as text.
     pub(super) fn take(&mut self, bytes: &[u8]) -> String {
-        let text = self.lossy.push(bytes);
+        let text = self.decoder.push(bytes);
         self.text.push_str(&text);
         if self.text.len() > 2 * MAX_UPDATE_BYTES {
             self.text = text::tail(&self.text, MAX_UPDATE_BYTES).to_owned();
@@ -61,7 +61,7 @@ impl TerminalTail {
 pub(super) struct LiveOutput {
     context: ToolContext,
     tail: TerminalTail,
-    news: String,
+    unsent: String,
     skipped: usize,
     last: Option<Instant>,
     pub(super) sending: Option<Sending>,
@@ -72,7 +72,7 @@ impl LiveOutput {
         Self {
             context: context.clone(),
             tail: TerminalTail::default(),
-            news: String::new(),
+            unsent: String::new(),
             skipped: 0,
             last: None,
             sending: None,
@@ -81,11 +81,11 @@ impl LiveOutput {
 
     pub(super) fn take(&mut self, bytes: &[u8]) {
         let text = self.tail.take(bytes);
-        self.news.push_str(&text);
-        if self.news.len() > 2 * MAX_UPDATE_BYTES {
-            let kept = text::tail(&self.news, MAX_UPDATE_BYTES).to_owned();
-            self.skipped += self.news.len() - kept.len();
-            self.news = kept;
+        self.unsent.push_str(&text);
+        if self.unsent.len() > 2 * MAX_UPDATE_BYTES {
+            let kept = text::tail(&self.unsent, MAX_UPDATE_BYTES).to_owned();
+            self.skipped += self.unsent.len() - kept.len();
+            self.unsent = kept;
         }
     }
 
@@ -94,8 +94,8 @@ impl LiveOutput {
         &self.tail
     }
 
-    pub(super) fn has_news(&self) -> bool {
-        self.sending.is_none() && !self.news.is_empty()
+    pub(super) fn has_unsent_output(&self) -> bool {
+        self.sending.is_none() && !self.unsent.is_empty()
     }
 
     /// Returns the time of the next update; `None` for at once. It must be the same in repeated
@@ -105,12 +105,12 @@ impl LiveOutput {
     }
 
     fn piece(&mut self) -> Option<String> {
-        let news = std::mem::take(&mut self.news);
+        let unsent = std::mem::take(&mut self.unsent);
         let skipped = std::mem::take(&mut self.skipped);
-        match (news.is_empty(), skipped) {
+        match (unsent.is_empty(), skipped) {
             (true, _) => None,
-            (false, 0) => Some(news),
-            (false, skipped) => Some(format!("\n...{skipped} bytes not shown...\n{news}")),
+            (false, 0) => Some(unsent),
+            (false, skipped) => Some(format!("\n...{skipped} bytes not shown...\n{unsent}")),
         }
     }
 
@@ -129,7 +129,7 @@ impl LiveOutput {
         }
     }
 
-    pub(super) async fn sent(&mut self) {
+    pub(super) async fn await_sent(&mut self) {
         if let Some(sending) = &mut self.sending {
             sending.await;
             self.sending = None;
@@ -137,7 +137,7 @@ impl LiveOutput {
     }
 
     /// Sends the rest and the exit status. Waits for a slow editor, unless the user cancels.
-    pub(super) async fn over(self, exit: Option<ProgramExit>, context: &ToolContext) {
+    pub(super) async fn finish_or_cancel(self, exit: Option<ProgramExit>, context: &ToolContext) {
         tokio::select! {
             () = self.finish(exit) => {}
             () = context.cancelled.cancelled() => {}
@@ -145,9 +145,9 @@ impl LiveOutput {
     }
 
     async fn finish(mut self, exit: Option<ProgramExit>) {
-        self.sent().await;
-        let end = self.tail.lossy.end();
-        self.news.push_str(&end);
+        self.await_sent().await;
+        let end = self.tail.decoder.end();
+        self.unsent.push_str(&end);
         let stream = self.piece();
         self.context
             .progress(CallUpdate {

@@ -44,9 +44,9 @@ const NAMES: &[(&str, &str)] = &[
 pub(super) fn call(
     request: &Request,
     target: &RequestTarget,
-    knobs: &RequestOptions,
+    request_options: &RequestOptions,
 ) -> Result<HttpCall, Error> {
-    let mut options = renamed(&knobs.options, NAMES);
+    let mut options = renamed(&request_options.options, NAMES);
     settle(&mut options, request);
     let thinking = options.get("thinking").cloned().unwrap_or_default();
     let budget = thinking
@@ -68,21 +68,24 @@ pub(super) fn call(
     head.insert("stream".into(), true.into());
     head.insert(
         "max_tokens".into(),
-        max_tokens(request, knobs, budget).into(),
+        max_tokens(request, request_options, budget).into(),
     );
     // The API rejects sampling parameters while thinking is enabled.
     if !thinks {
-        let sampling = [("temperature", knobs.temperature), ("top_p", knobs.top_p)];
+        let sampling = [
+            ("temperature", request_options.temperature),
+            ("top_p", request_options.top_p),
+        ];
         head.extend(
             sampling
                 .into_iter()
                 .filter_map(|(name, value)| Some((name.to_owned(), value?.into()))),
         );
-        if let Some(top_k) = knobs.top_k {
+        if let Some(top_k) = request_options.top_k {
             head.insert("top_k".into(), top_k.into());
         }
     }
-    let mark = cache_mark(target, knobs);
+    let mark = cache_mark(target, request_options);
     let mut body = RequestBody::new(head, &options, RESERVED, request)?;
     if !request.tools.is_empty() {
         body.field(
@@ -230,8 +233,8 @@ fn begins_with_thought(request: &Request) -> bool {
 }
 
 /// Returns the maximum output in tokens, to which thinking counts as well.
-fn max_tokens(request: &Request, knobs: &RequestOptions, budget: u64) -> u64 {
-    let wanted = knobs
+fn max_tokens(request: &Request, request_options: &RequestOptions, budget: u64) -> u64 {
+    let wanted = request_options
         .max_output
         .or(Some(request.params.max_output))
         .filter(|n| *n > 0)
@@ -260,14 +263,14 @@ fn most_input_tokens(request: &Request) -> u64 {
     u64::try_from(bytes).unwrap_or(u64::MAX) / BYTES_PER_TOKEN
 }
 
-fn cache_mark(target: &RequestTarget, knobs: &RequestOptions) -> Option<Value> {
+fn cache_mark(target: &RequestTarget, request_options: &RequestOptions) -> Option<Value> {
     if target.cache_key == Some(false) {
         return None;
     }
-    let ttl = knobs
+    let ttl = request_options
         .options
         .get("cacheTtl")
-        .or_else(|| knobs.options.get("cacheControl")?.get("ttl"));
+        .or_else(|| request_options.options.get("cacheControl")?.get("ttl"));
     match ttl.and_then(Value::as_str) {
         Some(ttl) => Some(json!({"type": "ephemeral", "ttl": ttl})),
         None => Some(json!({"type": "ephemeral"})),

@@ -286,13 +286,19 @@ fn encode(request: &Request, options: Value) -> Value {
     let Value::Object(options) = options else {
         panic!()
     };
-    let knobs = RequestOptions {
+    let request_options = RequestOptions {
         max_output: Some(32_000),
         temperature: Some(0.5),
         options,
         ..RequestOptions::default()
     };
-    serde_json::from_slice(&Messages.encode(request, &target(), &knobs).unwrap().body).unwrap()
+    serde_json::from_slice(
+        &Messages
+            .encode(request, &target(), &request_options)
+            .unwrap()
+            .body,
+    )
+    .unwrap()
 }
 
 #[test]

@@ -33,11 +33,16 @@ const NAMES: &[(&str, &str)] = &[
 pub(super) fn call(
     request: &Request,
     target: &RequestTarget,
-    knobs: &RequestOptions,
+    request_options: &RequestOptions,
 ) -> Result<HttpCall, Error> {
     let dialect = ChatDialect::of(&request.model, target);
-    let head = head(request, target, knobs, &dialect);
-    let mut body = RequestBody::new(head, &renamed(&knobs.options, NAMES), RESERVED, request)?;
+    let head = head(request, target, request_options, &dialect);
+    let mut body = RequestBody::new(
+        head,
+        &renamed(&request_options.options, NAMES),
+        RESERVED,
+        request,
+    )?;
     // Some gateways reject calls in the history of a request without tools.
     let noop = request.tools.is_empty() && has_calls(request) && dialect.wants_tools;
     if noop {
@@ -77,16 +82,16 @@ pub(super) fn call(
 fn head(
     request: &Request,
     target: &RequestTarget,
-    knobs: &RequestOptions,
+    request_options: &RequestOptions,
     dialect: &ChatDialect,
 ) -> Map<String, Value> {
     let mut head = Map::new();
     head.insert("model".into(), request.model.api_id.as_str().into());
     head.insert("stream".into(), true.into());
-    if knobs.options.get("includeUsage") != Some(&Value::Bool(false)) {
+    if request_options.options.get("includeUsage") != Some(&Value::Bool(false)) {
         head.insert("stream_options".into(), json!({"include_usage": true}));
     }
-    if let Some(limit) = knobs.max_output {
+    if let Some(limit) = request_options.max_output {
         let name = if dialect.is_openai {
             "max_completion_tokens"
         } else {
@@ -94,14 +99,14 @@ fn head(
         };
         head.insert(name.into(), limit.into());
     }
-    if let Some(temperature) = knobs.temperature {
+    if let Some(temperature) = request_options.temperature {
         head.insert("temperature".into(), temperature.into());
     }
-    if let Some(top_p) = knobs.top_p {
+    if let Some(top_p) = request_options.top_p {
         head.insert("top_p".into(), top_p.into());
     }
     if !dialect.is_openai
-        && let Some(top_k) = knobs.top_k
+        && let Some(top_k) = request_options.top_k
     {
         head.insert("top_k".into(), top_k.into());
     }

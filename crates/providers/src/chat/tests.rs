@@ -436,11 +436,11 @@ fn conversation() -> Vec<ModelMessage> {
 }
 
 fn body(request: &Request, target: &RequestTarget) -> Value {
-    turned(request, target, &RequestOptions::default())
+    body_with(request, target, &RequestOptions::default())
 }
 
-fn turned(request: &Request, target: &RequestTarget, knobs: &RequestOptions) -> Value {
-    serde_json::from_slice(&Chat.encode(request, target, knobs).unwrap().body).unwrap()
+fn body_with(request: &Request, target: &RequestTarget, request_options: &RequestOptions) -> Value {
+    serde_json::from_slice(&Chat.encode(request, target, request_options).unwrap().body).unwrap()
 }
 
 #[test]
@@ -532,13 +532,13 @@ fn request_follows_server_and_model() {
         vec![ModelMessage::User(vec![ModelInput::Text("hi".into())])],
     );
     asked.must_call = true;
-    let knobs = RequestOptions {
+    let request_options = RequestOptions {
         max_output: Some(8000),
         temperature: Some(0.5),
         options: entry("reasoningEffort", "high"),
         ..RequestOptions::default()
     };
-    let sent = turned(&asked, &openai, &knobs);
+    let sent = body_with(&asked, &openai, &request_options);
     assert_eq!(sent["max_completion_tokens"], 8000);
     assert_eq!(sent["prompt_cache_key"], "ses_1");
     assert_eq!(sent["temperature"], 0.5);

@@ -20,16 +20,22 @@ const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 pub(super) fn call(
     request: &Request,
     target: &RequestTarget,
-    knobs: &RequestOptions,
+    request_options: &RequestOptions,
 ) -> Result<HttpCall, Error> {
     let mut generation = Map::new();
-    let numbers = [("temperature", knobs.temperature), ("topP", knobs.top_p)];
+    let numbers = [
+        ("temperature", request_options.temperature),
+        ("topP", request_options.top_p),
+    ];
     generation.extend(
         numbers
             .into_iter()
             .filter_map(|(name, value)| Some((name.to_owned(), value?.into()))),
     );
-    let integers = [("topK", knobs.top_k), ("maxOutputTokens", knobs.max_output)];
+    let integers = [
+        ("topK", request_options.top_k),
+        ("maxOutputTokens", request_options.max_output),
+    ];
     generation.extend(
         integers
             .into_iter()
@@ -39,7 +45,7 @@ pub(super) fn call(
         generation.insert("thinkingConfig".into(), json!({"includeThoughts": true}));
     }
     let mut generation = Value::Object(generation);
-    let (top, inner): (Map<_, _>, Map<_, _>) = knobs
+    let (top, inner): (Map<_, _>, Map<_, _>) = request_options
         .options
         .clone()
         .into_iter()

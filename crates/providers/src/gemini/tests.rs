@@ -239,7 +239,7 @@ fn options_and_efforts_are_encoded() {
     let mut options = Gemini.effort(&asked.model, &RequestTarget::default(), "high");
     options.insert("safetySettings".into(), json!([]));
     options.insert("seed".into(), 7.into());
-    let knobs = RequestOptions {
+    let request_options = RequestOptions {
         temperature: Some(1.0),
         top_k: Some(64),
         max_output: Some(10),
@@ -247,7 +247,7 @@ fn options_and_efforts_are_encoded() {
         ..RequestOptions::default()
     };
     let sent = Gemini
-        .encode(&asked, &RequestTarget::default(), &knobs)
+        .encode(&asked, &RequestTarget::default(), &request_options)
         .unwrap()
         .body;
     let sent: Value = serde_json::from_slice(&sent).unwrap();

@@ -36,11 +36,11 @@ const NAMES: &[(&str, &str)] = &[
 pub(super) fn call(
     request: &Request,
     target: &RequestTarget,
-    knobs: &RequestOptions,
+    request_options: &RequestOptions,
 ) -> Result<HttpCall, Error> {
     let mut body = RequestBody::new(
-        head(request, target, knobs),
-        &options(knobs),
+        head(request, target, request_options),
+        &options(request_options),
         RESERVED,
         request,
     )?;
@@ -67,7 +67,11 @@ pub(super) fn call(
     }
     let conversation = ResponsesInput {
         request,
-        is_stored: knobs.options.get("store").and_then(Value::as_bool) == Some(true),
+        is_stored: request_options
+            .options
+            .get("store")
+            .and_then(Value::as_bool)
+            == Some(true),
         names: CallNames::new(request, call_id),
     };
     let mut headers = Vec::new();
@@ -86,18 +90,25 @@ pub(super) fn call(
     })
 }
 
-fn head(request: &Request, target: &RequestTarget, knobs: &RequestOptions) -> Map<String, Value> {
+fn head(
+    request: &Request,
+    target: &RequestTarget,
+    request_options: &RequestOptions,
+) -> Map<String, Value> {
     let model = &request.model;
     let mut head = Map::new();
     head.insert("model".into(), model.api_id.as_str().into());
     head.insert("stream".into(), true.into());
     head.insert("store".into(), false.into());
-    if let Some(limit) = knobs.max_output {
+    if let Some(limit) = request_options.max_output {
         head.insert("max_output_tokens".into(), limit.into());
     }
     // Reasoning models accept no sampling parameters.
     if !model.reasoning {
-        let sampling = [("temperature", knobs.temperature), ("top_p", knobs.top_p)];
+        let sampling = [
+            ("temperature", request_options.temperature),
+            ("top_p", request_options.top_p),
+        ];
         head.extend(
             sampling
                 .into_iter()
@@ -117,8 +128,8 @@ fn head(request: &Request, target: &RequestTarget, knobs: &RequestOptions) -> Ma
 }
 
 /// Converts OpenCode's flat options to the nested fields of the API.
-fn options(knobs: &RequestOptions) -> Map<String, Value> {
-    let mut options = Value::Object(renamed(&knobs.options, NAMES));
+fn options(request_options: &RequestOptions) -> Map<String, Value> {
+    let mut options = Value::Object(renamed(&request_options.options, NAMES));
     for (flat, outer, inner) in [
         ("reasoningEffort", "reasoning", "effort"),
         ("reasoningSummary", "reasoning", "summary"),

@@ -403,12 +403,12 @@ fn ids_are_sent_if_the_provider_can_use_them() {
                 provider: entry("id", "fc_1"),
             },
         ]);
-        let knobs = RequestOptions {
+        let request_options = RequestOptions {
             options: entry("store", is_stored),
             ..RequestOptions::default()
         };
         let call = Responses
-            .encode(&request(vec![answer]), &target(), &knobs)
+            .encode(&request(vec![answer]), &target(), &request_options)
             .unwrap();
         let sent: Value = serde_json::from_slice(&call.body).unwrap();
         let items = sent["input"].as_array().unwrap();
@@ -427,7 +427,7 @@ fn options_are_nested() {
     let Value::Object(options) = options else {
         panic!()
     };
-    let knobs = RequestOptions {
+    let request_options = RequestOptions {
         options,
         temperature: Some(0.1),
         max_output: Some(100),
@@ -437,8 +437,13 @@ fn options_are_nested() {
         "hi".into(),
     )])]);
     asked.must_call = true;
-    let sent: Value =
-        serde_json::from_slice(&Responses.encode(&asked, &target(), &knobs).unwrap().body).unwrap();
+    let sent: Value = serde_json::from_slice(
+        &Responses
+            .encode(&asked, &target(), &request_options)
+            .unwrap()
+            .body,
+    )
+    .unwrap();
     assert_eq!(
         sent["reasoning"],
         json!({"summary": "auto", "effort": "high"})

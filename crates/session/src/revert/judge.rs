@@ -43,7 +43,7 @@ fn look(
     care: RevertCare,
 ) -> FileVerdict {
     let path = PathBuf::from(&change.path);
-    let is = |state: Option<&FileState>| tracker.is(&path, state);
+    let is = |state: Option<&FileState>| tracker.has_state(&path, state);
     let as_was = match (is(change.new.as_ref()), is(change.old.as_ref())) {
         (Ok(true), _) if unsaved.is_none() => return FileVerdict::Already,
         (Ok(_), Ok(as_was)) => as_was,

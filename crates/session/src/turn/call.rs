@@ -802,7 +802,7 @@ impl RunningCall<'_> {
                 }
                 // Saved immediately, so that the call can be resumed if it is
                 // interrupted.
-                () = facts.news() => {
+                () = facts.changed() => {
                     self.call.state = facts.running();
                     self.save().await;
                 }

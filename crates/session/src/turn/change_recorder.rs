@@ -463,7 +463,7 @@ impl ChangeRecorder {
         if self
             .tracker
             .as_ref()
-            .is_some_and(|tracker| tracker.tell(off))
+            .is_some_and(|tracker| tracker.must_notify(off))
         {
             let title = match off {
                 Untracked::Preparing(_) => {
@@ -697,7 +697,7 @@ fn after(
     for file in named {
         // The comparison already has the result for a file whose edit came after its start,
         // changed or not.
-        let compared = file.marked && off.is_none() && tracker.knows(&file.path);
+        let compared = file.marked && off.is_none() && tracker.covers(&file.path);
         let Some(name) = file.path.to_str().map(str::to_owned) else {
             continue;
         };

@@ -300,7 +300,7 @@ impl InsertCall<'_> {
                 done = &mut done => return done,
                 // Stored without an update: the client receives the output from the
                 // command itself.
-                () = facts.news() => {
+                () = facts.changed() => {
                     self.call.state = facts.running();
                     self.part.content = Content::Tool(self.call.clone());
                     self.draft.store(self.turn, &self.part).await;

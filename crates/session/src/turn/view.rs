@@ -22,9 +22,11 @@ pub struct VisibleHistory<'a> {
 pub fn compacted(history: &History) -> Option<(usize, usize)> {
     let summary = history.messages.iter().rposition(Message::is_summary)?;
     let parent = &history.messages[summary].assistant()?.parent;
-    let asked = |m: &Message| m.id == *parent && m.compaction().is_some();
+    let is_its_compaction = |m: &Message| m.id == *parent && m.compaction().is_some();
     Some((
-        history.messages[..summary].iter().rposition(asked)?,
+        history.messages[..summary]
+            .iter()
+            .rposition(is_its_compaction)?,
         summary,
     ))
 }
@@ -83,11 +85,11 @@ pub fn visible(history: &History) -> VisibleMessages {
             since: 0,
         };
     };
-    let asked = all[at].compaction().cloned().unwrap_or_default();
-    let from = tail(history, at, &asked);
+    let compaction = all[at].compaction().cloned().unwrap_or_default();
+    let from = tail(history, at, &compaction);
     // During a turn its prompt remains visible verbatim, whether its steps were summarised or
     // not.
-    let within_turn = asked.auto && !all[from..at].iter().any(Message::is_prompt);
+    let within_turn = compaction.auto && !all[from..at].iter().any(Message::is_prompt);
     let prompt = if within_turn {
         all[..from].iter().rposition(Message::is_prompt)
     } else {
@@ -102,8 +104,10 @@ pub fn visible(history: &History) -> VisibleMessages {
 }
 
 /// Returns the index of the first message that a compaction did not summarise.
-fn tail(history: &History, at: usize, asked: &Compaction) -> usize {
-    let Some(tail) = &asked.tail else { return at };
+fn tail(history: &History, at: usize, compaction: &Compaction) -> usize {
+    let Some(tail) = &compaction.tail else {
+        return at;
+    };
     history.messages[..at]
         .iter()
         .rposition(|m| m.id == *tail)

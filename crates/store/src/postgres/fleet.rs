@@ -98,7 +98,7 @@ impl Worker {
     async fn claim_task(&self) -> Result<Option<ClaimedTask>, DatabaseFault> {
         loop {
             // The order matters: a process that claims a prompt must count as alive.
-            self.alive().await?;
+            self.extend_liveness().await?;
             let rows = self.execute(CLAIM, &[(&self.instance, Type::TEXT)]).await?;
             let Some(row) = rows.first() else {
                 return Ok(None);

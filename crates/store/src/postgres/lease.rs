@@ -29,7 +29,7 @@ const HOLDER: &str =
     WHERE l.session = $1";
 
 impl Worker {
-    pub(super) async fn alive(&self) -> Result<(), DatabaseFault> {
+    pub(super) async fn extend_liveness(&self) -> Result<(), DatabaseFault> {
         let open = self.connection.open().await?;
         let milliseconds =
             i64::try_from(self.connection.address()?.lease.as_millis()).unwrap_or(i64::MAX);
@@ -60,7 +60,7 @@ impl Worker {
                     .run(open.client.query_typed(TAKE, values))
                     .await
             };
-            let (alive, taken) = tokio::join!(self.alive(), taken);
+            let (alive, taken) = tokio::join!(self.extend_liveness(), taken);
             match (alive, taken) {
                 (Err(DatabaseFault::Again), _) | (_, Err(DatabaseFault::Again)) => {}
                 (Err(fault), _) | (_, Err(fault)) => return Err(fault),
@@ -106,7 +106,7 @@ impl Worker {
             "DELETE FROM lease WHERE session = $1 AND epoch = $2"
         };
         let id = session.as_str();
-        let given = async {
+        let released = async {
             let open = self.connection.open().await?;
             self.connection
                 .run(
@@ -115,10 +115,10 @@ impl Worker {
                 )
                 .await
         };
-        if let Err(fault) = given.await {
+        if let Err(fault) = released.await {
             // Other processes get the session when the lease expires.
             tracing::warn!(
-                "session {session} could not be given back: {}",
+                "session {session} could not be released: {}",
                 Error::from(fault)
             );
         }
@@ -137,7 +137,7 @@ impl Worker {
         if held.is_empty() {
             return;
         }
-        let looked = async {
+        let found = async {
             let open = self.connection.open().await?;
             let sql = "SELECT session, epoch, wanted, cancel FROM lease WHERE instance = $1";
             self.connection
@@ -147,9 +147,9 @@ impl Worker {
                 )
                 .await
         };
-        let (alive, looked) = tokio::join!(self.alive(), looked);
-        self.metrics.count_renewal(alive.is_ok() && looked.is_ok());
-        let rows = match (alive, looked) {
+        let (alive, found) = tokio::join!(self.extend_liveness(), found);
+        self.metrics.count_renewal(alive.is_ok() && found.is_ok());
+        let rows = match (alive, found) {
             (Ok(()), Ok(rows)) => rows,
             (Err(fault), _) | (_, Err(fault)) => {
                 return tracing::debug!("the lease could not be renewed: {}", Error::from(fault));
@@ -170,7 +170,7 @@ impl Worker {
             let cancel = still && same && row.is_some_and(|row| row.try_get(3).unwrap_or(false));
             if cancel {
                 self.cancel(&session);
-                self.uncancel(&session).await;
+                self.clear_cancel_request(&session).await;
             }
             if still && !same {
                 self.mark_lost(&session);
@@ -181,7 +181,7 @@ impl Worker {
     }
 
     /// Clears a request to end the running turn, after it was reported.
-    async fn uncancel(&self, session: &SessionId) {
+    async fn clear_cancel_request(&self, session: &SessionId) {
         let id = session.as_str();
         let sql = "UPDATE lease SET cancel = false WHERE session = $1 AND instance = $2";
         if let Err(fault) = self
@@ -231,7 +231,7 @@ impl Worker {
 
     /// Releases all sessions at the end of the process.
     pub(super) async fn release_all_leases(&self) {
-        let unkept: Vec<(SessionId, i64)> = {
+        let without_rows: Vec<(SessionId, i64)> = {
             let owned = self.owned.borrow();
             owned
                 .iter()
@@ -239,10 +239,10 @@ impl Worker {
                 .filter_map(|(id, leased)| Some((id.clone(), leased.epoch?)))
                 .collect()
         };
-        for (session, epoch) in unkept {
+        for (session, epoch) in without_rows {
             self.release_lease(&session, epoch, false).await;
         }
-        let given = async {
+        let released = async {
             let open = self.connection.open().await?;
             let sql = "UPDATE lease SET instance = NULL, wanted = false WHERE instance = $1";
             self.connection
@@ -259,11 +259,8 @@ impl Worker {
                 )
                 .await
         };
-        if let Err(fault) = given.await {
-            tracing::warn!(
-                "the sessions could not be given back: {}",
-                Error::from(fault)
-            );
+        if let Err(fault) = released.await {
+            tracing::warn!("the sessions could not be released: {}", Error::from(fault));
         }
     }
 }

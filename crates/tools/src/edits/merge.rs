@@ -9,7 +9,7 @@ use std::ops::Range;
 use similar::DiffOp;
 
 use crate::edits::indent::reindented;
-use crate::edits::unicode_folding::{FoldLevel, FoldedText, carried};
+use crate::edits::unicode_folding::{FoldLevel, FoldedText, apply_to_variant};
 use base::text;
 
 /// Applies the change of `old` into `new` to `found`; all of them are lines without their ends.
@@ -83,7 +83,7 @@ pub(crate) fn merged(old: &[&str], new: &[&str], found: &[&str]) -> Option<Vec<S
             let was = old[from].join("\n");
             let becomes = new[to].join("\n");
             out.extend(
-                carried(&was, &becomes, &found[at].join("\n"))
+                apply_to_variant(&was, &becomes, &found[at].join("\n"))
                     .split('\n')
                     .map(str::to_owned),
             );

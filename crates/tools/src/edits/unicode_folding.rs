@@ -213,7 +213,7 @@ fn starts(tokens: &[&str]) -> Vec<usize> {
 
 /// Applies the change of `old` into `new` to `found`, which is a variant of `old`. Text that the
 /// change preserves remains as in `found`. Returns `new` if `found` is not a variant of `old`.
-pub(crate) fn carried(old: &str, new: &str, found: &str) -> String {
+pub(crate) fn apply_to_variant(old: &str, new: &str, found: &str) -> String {
     if old == found {
         return new.to_owned();
     }
@@ -324,12 +324,12 @@ fn difference(wanted: &str, found: &str) -> String {
     let wrote = match wanted {
         "" => "nothing".to_owned(),
         wanted if wanted.is_ascii() => format!("{wanted:?}"),
-        wanted => named(wanted),
+        wanted => name_characters(wanted),
     };
     let has = if found.is_empty() {
         "nothing".to_owned()
     } else {
-        named(found)
+        name_characters(found)
     };
     format!("{has} where you wrote {wrote}")
 }
@@ -344,7 +344,7 @@ fn has_only_blanks(text: &str) -> bool {
 }
 
 /// Names characters by code point, and those that are often confused also by name.
-fn named(text: &str) -> String {
+fn name_characters(text: &str) -> String {
     if text.is_ascii() {
         return format!("{text:?}");
     }
@@ -445,7 +445,7 @@ mod tests {
         ];
         for (old, new, found, expected) in table {
             assert_eq!(
-                carried(old, new, found),
+                apply_to_variant(old, new, found),
                 expected,
                 "{old:?} {new:?} {found:?}"
             );
@@ -516,9 +516,9 @@ mod tests {
                 let end = new[at..].chars().next().map_or(at, |c| at + c.len_utf8());
                 new.replace_range(at..end, &put);
             }
-            proptest::prop_assert_eq!(carried(&old, &new, &old), new.as_str());
-            proptest::prop_assert_eq!(carried(&old, &old, &found), found.as_str());
-            let made = carried(&old, &new, &found);
+            proptest::prop_assert_eq!(apply_to_variant(&old, &new, &old), new.as_str());
+            proptest::prop_assert_eq!(apply_to_variant(&old, &old, &found), found.as_str());
+            let made = apply_to_variant(&old, &new, &found);
             let plain = |text: &str| FoldedText::of(text, FoldLevel::Blanks).text;
             proptest::prop_assert_eq!(plain(&made), plain(&new), "{:?} {:?} {:?} {:?}", old, new, found, made);
         }

@@ -378,7 +378,7 @@ impl Jobs {
     }
 
     /// Waits for the end of a job that has not been reported.
-    pub async fn news(&self) {
+    pub async fn await_end(&self) {
         self.news.notified().await;
     }
 

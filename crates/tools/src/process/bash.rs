@@ -345,14 +345,14 @@ impl Tool for BashTool {
             let apart = if shown.text.is_empty() { "" } else { "\n" };
             live.take(format!("{apart}{words}\n").as_bytes());
             result_notes.coloured = live.tail().coloured();
-            live.over(exit.clone(), &context).await;
+            live.finish_or_cancel(exit.clone(), &context).await;
             result_notes.background = Some((id, words, path));
             return Ok(output(shown, &end, exit, result_notes));
         }
         printed.end();
         result_notes.coloured = live.tail().coloured();
         // The editor gets the last output even if it is slow, unless the user cancels.
-        live.over(exit.clone(), &context).await;
+        live.finish_or_cancel(exit.clone(), &context).await;
         let shown = printed.shown_output();
         if exit.as_ref().is_none_or(|exit| exit.code != Some(0)) {
             let missed = lock.hidden_path_hint(&shown.text, &command, &context.project.environment);

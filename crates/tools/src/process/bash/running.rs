@@ -161,8 +161,8 @@ impl RunningCommand {
                 () = due(self.keeping.next()), if self.keeping.next().is_some() => {
                     self.keeping.store(&self.printed, context);
                 }
-                () = self.live.sent(), if self.live.sending.is_some() => {}
-                () = due(update_at), if self.live.has_news() => self.live.send(),
+                () = self.live.await_sent(), if self.live.sending.is_some() => {}
+                () = due(update_at), if self.live.has_unsent_output() => self.live.send(),
                 // Last, because a flood always has more to read, and its output must be shown
                 // in the meantime.
                 read = self.pipe.read(&mut buffer), if self.open => match read {
