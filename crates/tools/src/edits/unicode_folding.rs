@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn carried_change_preserves_variants() {
+    fn applied_change_preserves_variants() {
         // Old, new, found, result.
         let table = [
             (
@@ -502,10 +502,10 @@ mod tests {
     proptest::proptest! {
         #![proptest_config(proptest::test_runner::Config { cases: 10_000, failure_persistence: None, ..Default::default() })]
 
-        /// The plain form of a carried change is that of the new text, and a change that is carried
+        /// The plain form of an applied change is that of the new text, and a change that is applied
         /// to its own text is the new text itself.
         #[test]
-        fn carried_change_equals_the_change(
+        fn applied_change_equals_the_change(
             found in "[ab \t\n\u{2011}\u{201c}\u{e9}\u{2026}\u{200b}-]{0,20}",
             cuts in proptest::collection::vec((0_usize..20, "[abx \n-]{0,3}"), 0..3),
         ) {
