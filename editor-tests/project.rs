@@ -45,7 +45,7 @@ pub const DATABASE_PAGES: &[&str] = &[
     "sessions/undo",
 ];
 
-/// Does something whose projects keep their sessions in a database.
+/// Runs `work`; projects that it creates store their sessions in a database.
 pub fn in_database<T>(work: impl FnOnce() -> T) -> T {
     IN_DATABASE.set(true);
     let done = work();
@@ -55,7 +55,7 @@ pub fn in_database<T>(work: impl FnOnce() -> T) -> T {
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-/// Returns the time now, or just after the last one given.
+/// Returns the present time, or one just after the last returned one.
 fn later_time() -> SystemTime {
     static LAST: Mutex<SystemTime> = Mutex::new(SystemTime::UNIX_EPOCH);
     let mut last = LAST.lock().unwrap();
@@ -67,7 +67,7 @@ fn later_time() -> SystemTime {
 pub struct Project {
     root: PathBuf,
     vars: BTreeMap<String, String>,
-    // Last, so that everything above is gone before the directory is.
+    // Last, so that it is dropped after everything above.
     _directory: TempDir,
 }
 
@@ -90,12 +90,12 @@ impl Project {
             ("TMPDIR", root.join("tmp").display().to_string()),
             ("GIT_CONFIG_GLOBAL", "/dev/null".into()),
             ("GIT_CONFIG_SYSTEM", "/dev/null".into()),
-            // Whatever is sent anywhere but to this machine ends here.
+            // Requests to any other machine fail here.
             ("http_proxy", "http://127.0.0.1:9".into()),
             ("https_proxy", "http://127.0.0.1:9".into()),
             ("no_proxy", "127.0.0.1,localhost".into()),
             ("ADJUTANT_DISABLE_MODELS_FETCH", "1".into()),
-            // Local servers and the administrator's settings belong to no page.
+            // No page depends on local servers or on the administrator's settings.
             ("ADJUTANT_LOCAL_SERVERS", "none".into()),
             (
                 "ADJUTANT_TEST_MANAGED_CONFIG_DIR",
@@ -126,7 +126,7 @@ impl Project {
         self.root.join("project")
     }
 
-    /// `${CWD}` and the like, and the paths they stand for; longer paths first.
+    /// Returns the placeholders `${CWD}`, `${HOME}` and `${TMP}` with their paths.
     pub fn names(&self) -> [(&'static str, String); 3] {
         [
             ("${CWD}", "project"),
@@ -136,7 +136,7 @@ impl Project {
         .map(|(name, directory)| (name, self.root.join(directory).display().to_string()))
     }
 
-    /// Returns a path of a transcript: `~/x` lies in the home, `tmp:x` in the temporary directory,
+    /// Returns a path of a transcript: `~/x` is in the home, `tmp:x` in the temporary directory,
     /// anything else in the project.
     pub fn path(&self, text: &str) -> PathBuf {
         match text.strip_prefix("~/") {
@@ -148,8 +148,8 @@ impl Project {
         }
     }
 
-    /// Writes a file and the directories above it; later than every file written before, also where
-    /// the system's clock of file times stood still in between.
+    /// Writes a file and creates the directories above it. Its time is later than that of every
+    /// file written before, even if the system's file times are coarse.
     pub fn write(&self, path: &str, text: &str) {
         let path = self.path(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -269,13 +269,13 @@ impl Project {
         command
     }
 
-    /// Processes that were started from here and still live, as command lines.
+    /// Returns the command lines of the processes of this project that still run.
     pub fn leftovers(&self) -> Vec<String> {
         self.processes().into_iter().map(|(_, line)| line).collect()
     }
 
-    /// Waits until no process of this project that is `meant` is left: those that are, when the
-    /// patience is over.
+    /// Waits until no process of this project whose command line `meant` accepts is left. Returns
+    /// those that are left after the timeout.
     pub fn left_after(&self, timeout: Duration, meant: impl Fn(&str) -> bool) -> Vec<String> {
         let end = Instant::now() + timeout;
         loop {
@@ -288,7 +288,7 @@ impl Project {
             if left.is_empty() || time.is_zero() {
                 return left.into_iter().map(|(_, line)| line).collect();
             }
-            // Until the first of them ends. Who has ended already is looked for again.
+            // Wait until the first of them ends. If it has ended already, look again.
             #[cfg(target_os = "linux")]
             if let Some(first) = left.iter().find_map(|(pid, _)| ending(*pid)) {
                 let runtime = tokio::runtime::Builder::new_current_thread()
@@ -304,7 +304,7 @@ impl Project {
         }
     }
 
-    /// Ends them.
+    /// Kills the processes of this project that still run.
     pub fn end_leftovers(&self) {
         for (pid, _) in self.processes() {
             if let Some(pid) = Pid::from_raw(pid) {
@@ -313,7 +313,8 @@ impl Project {
         }
     }
 
-    /// Processes of this project: by their environment, or by the directory they stand in.
+    /// Returns the processes of this project, which are recognized by their environment or by
+    /// their directory, with their command lines.
     fn processes(&self) -> Vec<(i32, String)> {
         let marker = format!("{MARKER}={}", self.vars[MARKER]);
         let Ok(processes) = fs::read_dir("/proc") else {
@@ -341,7 +342,7 @@ impl Project {
                 .replace('\0', " ")
                 .trim()
                 .to_owned();
-            // A process that is on its way out has no command line any more.
+            // A process that is ending has no command line any more.
             if (marked || inside) && !line.is_empty() {
                 found.push((pid, line));
             }
@@ -350,7 +351,8 @@ impl Project {
     }
 }
 
-/// The last line, so that the others stay where they are.
+/// Turns the sandbox off, unless the settings choose. The key is the last one, so that the others
+/// keep their lines.
 fn without_sandbox(settings: &Value) -> Value {
     let mut settings = settings.as_object().cloned().unwrap_or_default();
     settings.entry("sandbox").or_insert_with(|| "off".into());

@@ -34,17 +34,12 @@ pub fn find_more_permissive(
     without: &[&Rules],
     least: Action,
 ) -> Option<MorePermissive> {
-    compared(with, without, least, true)
+    find(with, without, least, true)
 }
 
 /// Does the same as [`find_more_permissive`]. With `pruned`, access requests whose verdict cannot
 /// have changed are skipped.
-fn compared(
-    with: &Rules,
-    without: &[&Rules],
-    least: Action,
-    pruned: bool,
-) -> Option<MorePermissive> {
+fn find(with: &Rules, without: &[&Rules], least: Action, pruned: bool) -> Option<MorePermissive> {
     let sets: Vec<&Rules> = [with].into_iter().chain(without.iter().copied()).collect();
     let Some(keys) = keys(&sets) else {
         return Some(MorePermissive {
@@ -67,7 +62,7 @@ fn compared(
             let changes = without
                 .iter()
                 .filter_map(|other| Changed::between(with, other, &key));
-            changes.min_by_key(|changed| changed.added.len() + changed.gone.len())
+            changes.min_by_key(|changed| changed.added.len() + changed.removed.len())
         } else {
             None
         };
@@ -132,11 +127,11 @@ fn has_part(rule: &Rule, key: &str) -> bool {
     key == "bash" && rule.permission == POSTURE.0 || wildcard::matches(&rule.permission, key)
 }
 
-/// The difference between two rule sets on one permission. Needs that match none of the changed
-/// rules have the same verdict under both.
+/// The difference between two rule sets on one permission. Access requests that match none
+/// of the changed rules have the same verdict under both.
 struct Changed<'r> {
     added: Vec<&'r Rule>,
-    gone: Vec<&'r Rule>,
+    removed: Vec<&'r Rule>,
     /// All rules of the first set, in order.
     with: Vec<&'r Rule>,
 }
@@ -156,7 +151,7 @@ impl<'r> Changed<'r> {
             }
         }
         if !left.is_empty() {
-            // The order differs or a rule is gone, so only the common beginning and end are
+            // The order differs or a rule is removed, so only the common beginning and end are
             // unchanged.
             let start = with
                 .iter()
@@ -184,7 +179,7 @@ impl<'r> Changed<'r> {
         }
         Some(Self {
             added,
-            gone: left.to_vec(),
+            removed: left.to_vec(),
             with,
         })
     }
@@ -194,16 +189,16 @@ impl<'r> Changed<'r> {
             |rule: &&&Rule| rule.pattern == pattern.0 && (rule.action == Action::Deny) == pattern.1;
         self.added
             .iter()
-            .chain(&self.gone)
+            .chain(&self.removed)
             .any(|rule| is_same_pattern(&rule))
     }
 
     /// Returns whether a command may become more permissive that matches an allow or ask with
     /// `pattern`, and the rule `within` for a command in it. That needs the first to be new, later
     /// and no broader than the second.
-    fn lifts(&self, pattern: &str, within: &Rule) -> bool {
+    fn may_permit_more(&self, pattern: &str, within: &Rule) -> bool {
         if self
-            .gone
+            .removed
             .iter()
             .any(|rule| content(rule) == content(within))
         {
@@ -383,7 +378,7 @@ fn of_command(line: CommandAnalysis) -> AccessRequest {
     }
 }
 
-/// Returns a command with these words, once for every effect and every kind of doubt.
+/// Returns a command with these words, once for every effect and every kind of uncertainty.
 fn units(text: &str) -> Vec<CommandUnit> {
     use Effect::{Reads, Unproven, Writes};
     let plain = |effect| spelled::written(text, effect);

@@ -42,8 +42,8 @@ const FIELDS: [&str; 30] = [
     "text",
 ];
 
-/// Phrases of errors about a field that the server does not take.
-const NOT_TAKEN: [&str; 18] = [
+/// Phrases of errors about a field that the server does not accept.
+const REJECTIONS: [&str; 18] = [
     "unknown",
     "unrecognized",
     "unrecognised",
@@ -89,7 +89,7 @@ pub fn rejected(error: &Error, omitted: &[&str]) -> Option<&'static str> {
     };
     let folded = reason.to_ascii_lowercase();
     let has = |any: &[&str]| any.iter().any(|part| folded.contains(part));
-    if !has(&NOT_TAKEN) || is_inside(&folded) {
+    if !has(&REJECTIONS) || is_inside(&folded) {
         return None;
     }
     FIELDS

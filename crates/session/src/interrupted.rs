@@ -40,7 +40,7 @@ pub(super) async fn settle(
     let original = history.clone();
     let work = move || {
         remove_temporary_files(&half_undone);
-        look(history, &tracker)
+        determine_changes(history, &tracker)
     };
     spawn_blocking(work).await.unwrap_or_else(|e| {
         tracing::error!("the changes of an interrupted step are unknown: {e}");
@@ -48,7 +48,7 @@ pub(super) async fn settle(
     })
 }
 
-fn look(mut history: History, tracker: &Tracker) -> (History, Vec<(MessageId, Part)>) {
+fn determine_changes(mut history: History, tracker: &Tracker) -> (History, Vec<(MessageId, Part)>) {
     let mut settled = Vec::new();
     for message in &mut history.messages {
         for part in &mut message.parts {
@@ -57,7 +57,7 @@ fn look(mut history: History, tracker: &Tracker) -> (History, Vec<(MessageId, Pa
             {
                 remove_temporary_files(files);
                 *begun = false;
-                *files = became(std::mem::take(files), tracker);
+                *files = made_edits(std::mem::take(files), tracker);
                 settled.push((message.id.clone(), part.clone()));
             }
         }
@@ -77,7 +77,7 @@ pub(super) fn remove_temporary_files(files: &[FileChange]) {
 /// Returns those of the planned edits that were made. If a file is in none of the planned states,
 /// another process has changed it since: all edits are returned, and an undo leaves the file alone
 /// and reports it.
-fn became(planned: Vec<FileChange>, tracker: &Tracker) -> Vec<FileChange> {
+fn made_edits(planned: Vec<FileChange>, tracker: &Tracker) -> Vec<FileChange> {
     let paths: BTreeSet<String> = planned.iter().map(|change| change.path.clone()).collect();
     let mut made = Vec::new();
     for path in paths {
@@ -167,7 +167,7 @@ mod tests {
                 found => fs::write(&path, found).unwrap(),
             }
             let edits: Vec<FileChange> = planned.iter().map(edit).collect();
-            let found_made = became(edits.clone(), &tracker);
+            let found_made = made_edits(edits.clone(), &tracker);
             assert_eq!(found_made.len(), made, "{planned:?}, found {found:?}");
             assert!(
                 found_made

@@ -1,6 +1,6 @@
 //! Opens a session on this machine that another machine has stored: adapts the paths of its files,
-//! and shares the full results of its tools and the user's trust in its project. If the store is
-//! local, nothing is to be done.
+//! and shares the full results of its tools and the user's trust in its project. Does
+//! nothing if the store is local.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;

@@ -429,10 +429,7 @@ fn every_key_is_read_or_explained() {
                 .map(|name| format!("{path}: {name}")),
         );
     }
-    assert!(
-        unread.is_empty(),
-        "declared, and read by nobody: {unread:#?}"
-    );
+    assert!(unread.is_empty(), "declared, but never read: {unread:#?}");
 }
 
 /// The table of settings in `docs/keys.md` and the schema for checks agree with the

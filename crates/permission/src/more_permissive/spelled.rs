@@ -52,7 +52,7 @@ pub(super) fn commands(
     ) {
         let opens = named(pattern);
         for (rule, names) in &stops {
-            if changed.is_none_or(|changed| changed.lifts(pattern, rule)) {
+            if changed.is_none_or(|changed| changed.may_permit_more(pattern, rule)) {
                 opens
                     .iter()
                     .for_each(|opens| found.pair(opens, action, names));

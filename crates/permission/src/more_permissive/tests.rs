@@ -387,8 +387,8 @@ fn pruned_comparison_equals_full_comparison() {
         }
         let without: Vec<&Rules> = before.iter().take(random.usize(1..3)).collect();
         agents += usize::from(without.len() > 1);
-        let quick = compared(&with, &without, Allow, true);
-        let whole = compared(&with, &without, Allow, false);
+        let quick = find(&with, &without, Allow, true);
+        let whole = find(&with, &without, Allow, false);
         more_permissive += usize::from(whole.is_some());
         assert!(
             quick.is_some() == whole.is_some(),
@@ -424,7 +424,7 @@ fn changed_posture_prunes_nothing() {
     ] {
         for pruned in [true, false] {
             assert!(
-                compared(&with, &[&before], Allow, pruned).is_some(),
+                find(&with, &[&before], Allow, pruned).is_some(),
                 "{with:?}, pruned: {pruned}"
             );
         }

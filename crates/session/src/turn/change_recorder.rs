@@ -855,7 +855,7 @@ mod tests {
         ] {
             assert_eq!(uses_a_service(&of(&[line])), wanted, "{line}");
         }
-        // Needs without a command do not prove that a call only reads.
+        // Access requests without a command do not prove that a call only reads.
         assert!(!only_reads(&[]));
         assert!(!only_reads(&[read]));
     }

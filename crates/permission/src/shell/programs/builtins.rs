@@ -64,7 +64,7 @@ impl Builtin<'_> {
         self.add(UnitEffect::Opaque(reason.to_owned()));
     }
 
-    fn unproven(&mut self) {
+    fn set_unproven(&mut self) {
         self.add(UnitEffect::Effect(Effect::Unproven));
     }
 
@@ -227,7 +227,7 @@ impl Builtin<'_> {
                         let from = arg.prefix().find('=').map_or(0, |at| at + 1);
                         self.add(RunEffect::Text(arg.after(from), true));
                     }
-                    self.unproven();
+                    self.set_unproven();
                     self.set_changed("an alias is set");
                 }
             }
@@ -309,7 +309,7 @@ impl Builtin<'_> {
                 }
             }
             "kill" | "disown" | "suspend" | "fg" | "bg" => {
-                self.unproven();
+                self.set_unproven();
                 if args.iter().any(|arg| arg.is("-1") || arg.is("1")) {
                     self.add(UnitEffect::Minimum(
                         Action::Ask,
@@ -385,10 +385,10 @@ impl Builtin<'_> {
         }
         if !any && !is_function {
             // It prints every variable.
-            self.unproven();
+            self.set_unproven();
         }
         if any && name == "export" {
-            self.unproven();
+            self.set_unproven();
             self.set_changed("a variable was exported");
         }
     }
@@ -396,7 +396,7 @@ impl Builtin<'_> {
     fn set_options(&mut self, args: &[Arg]) {
         const QUIET: &str = "pipefail errexit nounset xtrace noclobber noglob verbose";
         if args.is_empty() {
-            self.unproven();
+            self.set_unproven();
         }
         for (at, arg) in args.iter().enumerate() {
             let Some(text) = arg.text() else {
