@@ -24,7 +24,7 @@ const HISTORIES: usize = 8;
 #[derive(Debug, Clone, Default, PartialEq)]
 struct State {
     /// Messages in the order in which they began: kind, id, text.
-    said: Vec<(String, String, String)>,
+    messages: Vec<(String, String, String)>,
     calls: BTreeMap<String, Map<String, Value>>,
     plan: Value,
 }
@@ -40,9 +40,9 @@ impl State {
                     return;
                 }
                 let text = update["content"]["text"].as_str().unwrap_or_default();
-                match self.said.iter_mut().find(|(_, known, _)| known == id) {
+                match self.messages.iter_mut().find(|(_, known, _)| known == id) {
                     Some((_, _, all)) => all.push_str(text),
-                    None => self.said.push((kind.into(), id.into(), text.into())),
+                    None => self.messages.push((kind.into(), id.into(), text.into())),
                 }
             }
             "tool_call" | "tool_call_update" => {
@@ -51,7 +51,7 @@ impl State {
                     .entry(update["toolCallId"].to_string())
                     .or_default();
                 for (key, value) in update.as_object().into_iter().flatten() {
-                    // How a call came to its end is a matter of its time.
+                    // The metadata tells how a call ended while it ran.
                     if !matches!(key.as_str(), "sessionUpdate" | "_meta") {
                         call.insert(key.clone(), value.clone());
                     }
@@ -76,9 +76,9 @@ impl State {
     }
 
     /// Returns the state without ids, which differ in a fork.
-    fn nameless(&self) -> Self {
-        let said = self
-            .said
+    fn without_ids(&self) -> Self {
+        let messages = self
+            .messages
             .iter()
             .map(|(kind, _, text)| (kind.clone(), String::new(), text.clone()))
             .collect();
@@ -93,7 +93,7 @@ impl State {
             call.remove("toolCallId");
         }
         Self {
-            said,
+            messages,
             calls,
             plan: self.plan.clone(),
         }
@@ -123,17 +123,17 @@ enum Act {
     Compact,
 }
 
-/// Returns random acts, and how many turns are visible after them: one is, at the least.
+/// Returns random acts, of which the first is a prompt.
 fn acts(random: &mut fastrand::Rng) -> Vec<Act> {
     let mut acts = vec![Act::Say];
-    // As the session will see it, so that a summary is only asked for where there is something.
+    // Counted like the session does, so that a summary is requested only if there are turns.
     let mut visible = 1;
     let mut hidden = 0;
     for _ in 0..random.usize(1..7) {
         let act = match random.u8(..8) {
             0..=2 => Act::Say,
             3 | 4 => Act::Undo,
-            // A change that was undone before the conversation went on would return without its
+            // A change that was undone before the conversation continued would return without its
             // turn.
             5 | 6 if hidden > 0 => Act::Redo,
             _ if visible > 0 && acts.last() == Some(&Act::Say) => Act::Compact,
@@ -260,11 +260,11 @@ fn replayed_session_equals_the_live_one() {
                     }
                     Act::Compact => {
                         hidden.clear();
-                        let mut said = updates
+                        let mut messages = updates
                             .iter()
                             .filter_map(|update| update["content"]["text"].as_str());
                         assert!(
-                            said.any(|text| text.starts_with("Compacted")),
+                            messages.any(|text| text.starts_with("Compacted")),
                             "{case}: {updates:?}"
                         );
                         visible.last_mut().unwrap().extend(updates);
@@ -291,7 +291,7 @@ fn replayed_session_equals_the_live_one() {
                 .unwrap_or_else(|| panic!("{case}: {answer}"))
                 .to_owned();
             let (_, forked) = load(&mut client, 52, "session/load", &fork);
-            assert_eq!(forked.nameless(), live.nameless(), "{case}");
+            assert_eq!(forked.without_ids(), live.without_ids(), "{case}");
             client.leave();
         }
     }

@@ -97,7 +97,7 @@ fn certificates(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, 
 
 /// Serves connections until the host ends.
 pub async fn listen(host: Arc<Host>, listener: TcpListener, tls: Option<TlsAcceptor>) {
-    let doors = RouterState::new(host.clone());
+    let router = RouterState::new(host.clone());
     let beyond = Arc::new(Semaphore::new(MAX_EXTRA_SOCKETS));
     loop {
         let accepted = tokio::select! {
@@ -124,7 +124,7 @@ pub async fn listen(host: Arc<Host>, listener: TcpListener, tls: Option<TlsAccep
             tracing::info!("{address} is not served: {}", host.full());
             continue;
         }
-        let doors = doors.clone();
+        let router = router.clone();
         let tls = tls.clone();
         let caller = Caller {
             address,
@@ -134,8 +134,8 @@ pub async fn listen(host: Arc<Host>, listener: TcpListener, tls: Option<TlsAccep
         host.spawn(async move {
             let until = Instant::now() + REQUEST_TIMEOUT;
             match tls {
-                None => speak(doors, stream, caller, until).await,
-                Some(tls) => secure(doors, stream, caller, tls, until).await,
+                None => serve(router, stream, caller, until).await,
+                Some(tls) => serve_over_tls(router, stream, caller, tls, until).await,
             }
             drop(extra);
         });
@@ -143,8 +143,8 @@ pub async fn listen(host: Arc<Host>, listener: TcpListener, tls: Option<TlsAccep
 }
 
 /// Completes if no request has arrived in time.
-async fn silent(asked: &CancellationToken, until: Instant) {
-    if tokio::time::timeout_at(until, asked.cancelled())
+async fn no_request(has_request: &CancellationToken, until: Instant) {
+    if tokio::time::timeout_at(until, has_request.cancelled())
         .await
         .is_ok()
     {
@@ -152,8 +152,8 @@ async fn silent(asked: &CancellationToken, until: Instant) {
     }
 }
 
-async fn secure(
-    doors: Arc<RouterState>,
+async fn serve_over_tls(
+    router: Arc<RouterState>,
     stream: TcpStream,
     caller: Caller,
     tls: TlsAcceptor,
@@ -168,8 +168,8 @@ async fn secure(
                 .peer_certificates()
                 .and_then(<[_]>::first);
             let certificate = shown.map(|certificate| fingerprint(certificate));
-            speak(
-                doors,
+            serve(
+                router,
                 stream,
                 Caller {
                     certificate,
@@ -186,22 +186,22 @@ async fn secure(
 
 /// Serves a socket. It is closed if no request arrives in time: before the protocol is known, no
 /// other limit applies.
-async fn speak(
-    doors: Arc<RouterState>,
+async fn serve(
+    router: Arc<RouterState>,
     io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     caller: Caller,
     until: Instant,
 ) {
-    let ended = doors.host.ended.clone();
+    let ended = router.host.ended.clone();
     let address = caller.address;
     let caller = Arc::new(caller);
-    let asked = CancellationToken::new();
-    let first = asked.clone();
+    let has_request = CancellationToken::new();
+    let first_request = has_request.clone();
     let service = service_fn(move |request| {
-        first.cancel();
-        let doors = doors.clone();
+        first_request.cancel();
+        let router = router.clone();
         let caller = caller.clone();
-        async move { Ok::<_, Infallible>(route::answer(doors, request, caller).await) }
+        async move { Ok::<_, Infallible>(route::answer(router, request, caller).await) }
     });
     let mut server = Builder::new(TokioExecutor::new());
     server
@@ -223,7 +223,7 @@ async fn speak(
         done = serving.as_mut() => if let Err(e) = done {
             tracing::debug!("a client's connection ended: {e}");
         },
-        () = silent(&asked, until) => tracing::info!("{address} has asked for nothing in time"),
+        () = no_request(&has_request, until) => tracing::info!("{address} has sent no request in time"),
         () = ended.cancelled() => {
             serving.as_mut().graceful_shutdown();
             tokio::time::timeout(SHUTDOWN_GRACE, serving).await.ok();

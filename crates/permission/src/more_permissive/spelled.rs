@@ -68,9 +68,9 @@ pub(super) fn commands(
     for (rule, names) in &stops {
         if changed.is_none_or(|changed| {
             changed
-                .gone
+                .removed
                 .iter()
-                .any(|gone| content(gone) == content(rule))
+                .any(|removed| content(removed) == content(rule))
         }) {
             found.alone(names);
             found.add_possible_programs(&format!(
