@@ -335,7 +335,7 @@ fn keys_are_stored_listed_and_removed() {
 }
 
 /// Returns a model that answers every request with these words; the key is `secret-key-1`.
-fn words(text: &'static str) -> Server {
+fn model_saying(text: &'static str) -> Server {
     Server::start(move |received| {
         if received.header("authorization") != Some("Bearer secret-key-1") {
             return (
@@ -362,7 +362,7 @@ fn one_provider(project: &Project, base: &str, key: &str) {
 }
 
 fn traffic_is_recorded_without_keys_and_replayed() {
-    let server = words("Remember me.");
+    let server = model_saying("Remember me.");
     let mut project = Project::new();
     let tapes = project.path("tmp:tapes").display().to_string();
     one_provider(
@@ -484,7 +484,7 @@ fn model_choice_applies_to_the_project() {
         );
         assert!(client.answer(id).0.get("error").is_none());
     }
-    // A session that was opened hears of choices when it does something; closing waits for it.
+    // An open session gets choices when it does something; closing waits for that.
     client.request(5, "session/close", &json!({ "sessionId": session }));
     client.answer(5);
     let (_, next) = open(&mut client, 6, &cwd);
@@ -503,7 +503,7 @@ fn model_choice_applies_to_the_project() {
         option(&next, "model")["options"][0]["options"][1]["name"],
         "TWO/c"
     );
-    // Another project begins afresh.
+    // The choice does not apply to another project.
     std::fs::create_dir_all(client.project.path("~/elsewhere")).unwrap();
     let elsewhere = client.project.path("~/elsewhere");
     assert_eq!(groups(&open(&mut client, 7, &elsewhere).1), groups(&first));

@@ -200,7 +200,7 @@ pub(super) async fn create(wish: &NewAgent, environment: &Environment) -> anyhow
         here.worktree.root.join(".adjutant")
     };
     let folder = folder.join("agents");
-    let (model, provider) = author(wish, &here, environment).await?;
+    let (model, provider) = author_model(wish, &here, environment).await?;
     let names: Vec<String> = here.agents.all().map(|agent| agent.name.clone()).collect();
     let taken: Vec<&str> = names.iter().map(String::as_str).collect();
     let (system, question) = create::question(&wish.description, &taken);
@@ -245,7 +245,7 @@ pub(super) async fn create(wish: &NewAgent, environment: &Environment) -> anyhow
 }
 
 /// Returns the model that writes the agent.
-async fn author(
+async fn author_model(
     wish: &NewAgent,
     here: &ProjectContext,
     environment: &Environment,

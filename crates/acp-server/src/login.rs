@@ -48,7 +48,7 @@ pub fn log_in(server: &Server, method: &str) -> Result<(), RequestError> {
 }
 
 /// Deletes the keys and logins that adjutant has stored. Keys in variables, in the configuration
-/// and in OpenCode's files stay. Refused for a user who is one of several, because all of them use
+/// and in OpenCode's files are not deleted. Refused for a user who is one of several, because all of them use
 /// these keys.
 pub fn log_out(
     server: &Arc<Server>,
@@ -57,12 +57,12 @@ pub fn log_out(
     let allowed = server.shared.account().check(AccountProperty::ProviderKeys);
     async move {
         allowed.map_err(RequestError::Forbidden)?;
-        let forgotten = base::task::spawn_blocking(move || Auth::forget_all(&environment)).await;
+        let deleted = base::task::spawn_blocking(move || Auth::forget_all(&environment)).await;
         let failed = |e: std::io::Error| RequestError::Failed {
             message: format!("The stored key could not be removed: {e}."),
-            advice: Some("`adjutant auth list` says where keys are.".into()),
+            advice: Some("`adjutant auth list` shows where keys are stored.".into()),
         };
-        forgotten
+        deleted
             .map_err(std::io::Error::other)
             .and_then(|done| done)
             .map_err(failed)
@@ -107,16 +107,16 @@ struct ReportState {
     reported: Option<Vec<Account>>,
     /// The number of reports without a request, and of changes before the first answer.
     updates: u64,
-    /// An update is being made, which is the only one.
-    updates_now: bool,
-    /// The keys may have changed since the update that is being made has read them.
+    /// Whether an update is being made; there is at most one.
+    is_updating: bool,
+    /// Whether the keys may have changed since the present update has read them.
     is_due: bool,
 }
 
 impl AccountReports {
     /// Begins an update. Returns `false` if the client has not asked for reports, or if the update
     /// that is being made will look again.
-    fn begin(&self) -> bool {
+    fn begin_update(&self) -> bool {
         let mut state = locked(&self.state);
         if state.reported.is_none() {
             // The first answer may be on its way, with keys that were read before.
@@ -124,14 +124,14 @@ impl AccountReports {
             return false;
         }
         state.is_due = true;
-        !std::mem::replace(&mut state.updates_now, true)
+        !std::mem::replace(&mut state.is_updating, true)
     }
 
     /// Returns whether the keys have to be read, and ends the update if not.
-    fn is_due(&self) -> bool {
+    fn continue_or_end(&self) -> bool {
         let mut state = locked(&self.state);
-        state.updates_now = std::mem::take(&mut state.is_due);
-        state.updates_now
+        state.is_updating = std::mem::take(&mut state.is_due);
+        state.is_updating
     }
 
     /// Records an update. Returns whether it differs from the last report.
@@ -155,7 +155,7 @@ impl AccountReports {
     fn record_answer(&self, known: Vec<Account>, updates: u64) -> bool {
         let mut state = locked(&self.state);
         state.reported = Some(known);
-        state.updates != updates || state.updates_now
+        state.updates != updates || state.is_updating
     }
 }
 
@@ -190,10 +190,10 @@ pub async fn resend_if_overtaken(server: Arc<Server>, answer: AccountAnswer) {
 /// Informs a client that has asked for the keys and logins, if they have changed since. Only one
 /// update is made at a time, so that the last one that the client gets is the newest.
 pub async fn update(server: Arc<Server>) {
-    if !server.accounts.begin() {
+    if !server.accounts.begin_update() {
         return;
     }
-    while server.accounts.is_due() {
+    while server.accounts.continue_or_end() {
         let known = accounts(&server).await;
         if server.accounts.update(&known) {
             let line = server.view().encode_auth_status(known);
@@ -217,24 +217,24 @@ mod tests {
     #[test]
     fn one_update_is_made_at_a_time_and_the_newest_is_last() {
         let reports = AccountReports::default();
-        assert!(!reports.begin(), "nobody has asked");
+        assert!(!reports.begin_update(), "nobody has asked");
         let first = reports.updates();
-        assert!(!reports.begin());
+        assert!(!reports.begin_update());
         // The first answer was read before a change.
         assert!(reports.record_answer(accounts(&["a"]), first));
         let first = reports.updates();
         assert!(!reports.record_answer(accounts(&["a"]), first));
-        assert!(reports.begin() && reports.is_due());
+        assert!(reports.begin_update() && reports.continue_or_end());
         // A change while the keys are read.
-        assert!(!reports.begin());
+        assert!(!reports.begin_update());
         assert!(reports.update(&accounts(&["b"])));
-        assert!(reports.is_due(), "the change is looked for");
+        assert!(reports.continue_or_end(), "the change is looked for");
         assert!(!reports.update(&accounts(&["b"])));
-        assert!(!reports.is_due());
-        assert!(reports.begin() && reports.is_due() && !reports.is_due());
+        assert!(!reports.continue_or_end());
+        assert!(reports.begin_update() && reports.continue_or_end() && !reports.continue_or_end());
         // An answer that was read before the update and sent after it: the update is sent again.
         assert!(reports.record_answer(accounts(&["a"]), first));
-        assert!(reports.begin() && reports.is_due());
+        assert!(reports.begin_update() && reports.continue_or_end());
         assert!(reports.update(&accounts(&["b"])));
         // One that was sent while an update was made, which the update may have overtaken.
         let now = reports.updates();

@@ -92,12 +92,12 @@ impl RemoteServer {
         &self,
         us: McpClient,
     ) -> Result<RunningService<RoleClient, McpClient>, HandshakeError> {
-        let (client, mut headers) = self.prepared().await?;
+        let (client, mut headers) = self.prepare().await?;
         let manager = match &self.stored {
             Some(stored) => login::manager(stored, &us.link.name, &self.url, &self.client).await,
             None => None,
         };
-        let again = us.clone();
+        let second_client = us.clone();
         let mut first = None;
         let token = match &manager {
             Some(manager) => manager.get_access_token().await.ok(),
@@ -109,8 +109,8 @@ impl RemoteServer {
                 .iter()
                 .map(|(name, value)| (name.clone(), value.clone()))
                 .collect();
-            config.retry_config = Arc::new(resumed());
-            let greeted = match manager {
+            config.retry_config = Arc::new(resume_backoff());
+            let result = match manager {
                 Some(manager) => {
                     let client = AuthClient::new(client.clone(), manager);
                     handshake(
@@ -127,9 +127,9 @@ impl RemoteServer {
                     .await
                 }
             };
-            match greeted {
+            match result {
                 Err(HandshakeError::Refused(e)) if is_older(&e) => first = Some(e),
-                greeted => return greeted,
+                result => return result,
             }
         }
         if let Some(token) = token
@@ -139,12 +139,12 @@ impl RemoteServer {
             headers.insert(AUTHORIZATION, bearer);
         }
         let opened = tokio::time::timeout(
-            again.link.limit,
+            second_client.link.limit,
             SseTransport::open(client, &self.url, headers),
         )
         .await;
         match (opened, first) {
-            (Ok(Ok(transport)), _) => handshake(again, transport).await,
+            (Ok(Ok(transport)), _) => handshake(second_client, transport).await,
             // The first error matters to users, who may not know that there is an older transport.
             (Ok(Err(_)) | Err(_), Some(first)) => Err(HandshakeError::Refused(first)),
             (Ok(Err(e)), None) => Err(HandshakeError::Refused(Box::new(
@@ -156,7 +156,7 @@ impl RemoteServer {
 
     /// Returns the HTTP client for this URL, and the headers of every request. Reading the
     /// certificates takes milliseconds, so it runs on a blocking thread.
-    async fn prepared(&self) -> Result<(reqwest::Client, HeaderMap), HandshakeError> {
+    async fn prepare(&self) -> Result<(reqwest::Client, HeaderMap), HandshakeError> {
         let client = self.client.clone();
         let url = self.url.clone();
         let made = base::task::spawn_blocking(move || client.raw(&url)).await;
@@ -177,7 +177,7 @@ impl RemoteServer {
 }
 
 /// Returns the backoff for resuming a broken stream.
-fn resumed() -> ExponentialBackoff {
+fn resume_backoff() -> ExponentialBackoff {
     let mut backoff = ExponentialBackoff::default();
     backoff.max_times = Some(6);
     backoff.base_duration = Duration::from_millis(250);

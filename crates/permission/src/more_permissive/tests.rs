@@ -191,7 +191,7 @@ fn more_permissive_rules_are_found() {
     let deny = rules(&[("*", "*", Deny)]);
     assert!(
         find_more_permissive(&ask, &[&ask, &deny], Allow).is_none(),
-        "the laxest of the others counts"
+        "the most permissive of the others counts"
     );
     assert!(
         find_more_permissive(&ask, &[], Allow).is_some(),

@@ -113,7 +113,7 @@ impl Items {
         }
     }
 
-    fn added(&mut self, output: u64, item: &Value, out: &mut Vec<Delta>) {
+    fn add_item(&mut self, output: u64, item: &Value, out: &mut Vec<Delta>) {
         if item.get("type").and_then(Value::as_str) != Some("function_call") {
             return;
         }
@@ -137,7 +137,7 @@ impl Items {
     }
 
     /// Handles a complete item: outputs the parts that no delta contained.
-    fn done(&mut self, output: u64, item: Value, out: &mut Vec<Delta>) {
+    fn finish_item(&mut self, output: u64, item: Value, out: &mut Vec<Delta>) {
         match item.get("type").and_then(Value::as_str).unwrap_or_default() {
             "message" => {
                 for part in item
@@ -153,7 +153,7 @@ impl Items {
                     let text = text.and_then(Value::as_str).unwrap_or_default();
                     self.is_refused |= kind == Kind::Refusal;
                     if !text.is_empty() {
-                        self.late(output, kind, text.to_owned(), out);
+                        self.add_missing_text(output, kind, text.to_owned(), out);
                     }
                     let cited: Vec<FoundPage> = part
                         .get("annotations")
@@ -185,13 +185,13 @@ impl Items {
                 }
             }
             "function_call" => {
-                self.added(output, &item, out);
+                self.add_item(output, &item, out);
                 if let Some(json) = item
                     .get("arguments")
                     .and_then(Value::as_str)
                     .filter(|json| !json.is_empty())
                 {
-                    self.late(output, Kind::Call, json.to_owned(), out);
+                    self.add_missing_text(output, Kind::Call, json.to_owned(), out);
                 }
                 if item.get("call_id").is_some_and(Value::is_string)
                     && let Some(id) = item.get("id").filter(|id| id.is_string())
@@ -212,7 +212,7 @@ impl Items {
                 let texts: Vec<&str> = summary
                     .filter_map(|part| part.get("text")?.as_str())
                     .collect();
-                self.late(output, Kind::Reasoning, texts.join("\n\n"), out);
+                self.add_missing_text(output, Kind::Reasoning, texts.join("\n\n"), out);
                 let index = self.block(output, Kind::Reasoning, out);
                 out.push(Delta::Provider {
                     index,
@@ -231,7 +231,7 @@ impl Items {
         }
     }
 
-    fn late(&mut self, output: u64, kind: Kind, text: String, out: &mut Vec<Delta>) {
+    fn add_missing_text(&mut self, output: u64, kind: Kind, text: String, out: &mut Vec<Delta>) {
         let index = self.block(output, kind, out);
         if self.blocks[index].has_deltas || text.is_empty() {
             return;
@@ -253,10 +253,10 @@ impl Items {
             && let Some(Value::Array(items)) = response.get_mut("output").map(Value::take)
         {
             for (output, item) in items.into_iter().enumerate() {
-                self.done(output as u64, item, out);
+                self.finish_item(output as u64, item, out);
             }
         }
-        if let Some(usage) = response.get("usage").and_then(counted) {
+        if let Some(usage) = response.get("usage").and_then(usage_of) {
             out.push(Delta::Usage(usage));
         }
         let reason = response
@@ -318,7 +318,7 @@ fn without_status(item: &Value) -> Map<String, Value> {
         .collect()
 }
 
-fn counted(usage: &Value) -> Option<Usage> {
+fn usage_of(usage: &Value) -> Option<Usage> {
     let number = |path: &str| usage.pointer(path).and_then(tokens);
     let input = number("/input_tokens")?;
     let output = number("/output_tokens").unwrap_or(0);
@@ -369,12 +369,12 @@ impl Decoder for Items {
             }
             ("response.output_item.added", _) => {
                 if let Some(item) = &event.item {
-                    self.added(output, item, out);
+                    self.add_item(output, item, out);
                 }
             }
             ("response.output_item.done", _) => {
                 if let Some(item) = event.item {
-                    self.done(output, item, out);
+                    self.finish_item(output, item, out);
                 }
             }
             (

@@ -7,7 +7,7 @@ pub(crate) fn indentation(line: &str) -> &str {
 
 /// Gives new lines the indentation of their destination. The mapping between indentations is
 /// derived from the old lines and the lines found.
-pub(crate) fn reindented(new: &str, old: &[&str], found: &[&str]) -> String {
+pub(crate) fn reindent(new: &str, old: &[&str], found: &[&str]) -> String {
     let filled = |lines: &[&str]| -> Vec<String> {
         lines
             .iter()
@@ -58,7 +58,7 @@ pub(crate) fn reindented(new: &str, old: &[&str], found: &[&str]) -> String {
             continue;
         }
         let has = indentation(line);
-        out.push_str(&translated(has, &pairs));
+        out.push_str(&translate(has, &pairs));
         out.push_str(&line[has.len()..]);
     }
     out
@@ -73,7 +73,7 @@ fn first_filled(lines: &[&str]) -> usize {
 }
 
 /// Converts one indentation to that of the file.
-fn translated(has: &str, pairs: &[(&str, &str)]) -> String {
+fn translate(has: &str, pairs: &[(&str, &str)]) -> String {
     if let Some((_, to)) = pairs.iter().find(|(from, _)| *from == has) {
         return (*to).to_owned();
     }
@@ -83,35 +83,35 @@ fn translated(has: &str, pairs: &[(&str, &str)]) -> String {
         .filter(|(from, _)| has.starts_with(from))
         .max_by_key(|(from, _)| from.len());
     if let Some((from, to)) = base {
-        return format!("{to}{}", steps(&has[from.len()..], pairs));
+        return format!("{to}{}", convert_rest(&has[from.len()..], pairs));
     }
     // If it is less than any known one, reduce the smallest known one accordingly.
     let Some((from, to)) = pairs.iter().min_by_key(|(from, _)| from.len()) else {
         return has.to_owned();
     };
-    let less = steps(&from[has.len().min(from.len())..], pairs).len();
+    let less = convert_rest(&from[has.len().min(from.len())..], pairs).len();
     to[..to.len().saturating_sub(less)].to_owned()
 }
 
 /// Converts further indentation between the model's and the file's use of spaces and tabs.
-fn steps(rest: &str, pairs: &[(&str, &str)]) -> String {
+fn convert_rest(rest: &str, pairs: &[(&str, &str)]) -> String {
     if consists_of(rest, b' ') && pairs.iter().any(|(_, to)| consists_of(to, b'\t')) {
-        let wide = ratio(
+        let width = tab_width(
             pairs
                 .iter()
                 .map(|(from, to)| (from.len(), to.len()))
                 .collect(),
         );
-        return "\t".repeat(rest.len().div_ceil(wide));
+        return "\t".repeat(rest.len().div_ceil(width));
     }
     if consists_of(rest, b'\t') && pairs.iter().any(|(_, to)| consists_of(to, b' ')) {
-        let wide = ratio(
+        let width = tab_width(
             pairs
                 .iter()
                 .map(|(from, to)| (to.len(), from.len()))
                 .collect(),
         );
-        return " ".repeat(rest.len() * wide);
+        return " ".repeat(rest.len() * width);
     }
     rest.to_owned()
 }
@@ -122,7 +122,7 @@ fn consists_of(text: &str, byte: u8) -> bool {
 
 /// Returns the number of spaces for a tab: derived from the differences between two lines,
 /// otherwise from a single line, otherwise four.
-fn ratio(pairs: Vec<(usize, usize)>) -> usize {
+fn tab_width(pairs: Vec<(usize, usize)>) -> usize {
     let further = pairs.iter().flat_map(|a| {
         pairs
             .iter()
@@ -171,7 +171,7 @@ mod tests {
         ];
         for (new, old, found, expected) in table {
             assert_eq!(
-                reindented(new, old, found),
+                reindent(new, old, found),
                 *expected,
                 "{new:?} {old:?} {found:?}"
             );

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use similar::DiffOp;
 
-use crate::edits::indent::reindented;
+use crate::edits::indent::reindent;
 use crate::edits::unicode_folding::{FoldLevel, FoldedText, apply_to_variant};
 use base::text;
 
@@ -18,8 +18,8 @@ pub(crate) fn merged(old: &[&str], new: &[&str], found: &[&str]) -> Option<Vec<S
     // Adapt the change to the indentation of `found`.
     let old_text = old.join("\n");
     let new_text = new.join("\n");
-    let old_text = reindented(&old_text, old, found);
-    let new_text = reindented(&new_text, old, found);
+    let old_text = reindent(&old_text, old, found);
+    let new_text = reindent(&new_text, old, found);
     let old: Vec<&str> = old_text.split('\n').collect();
     let new: Vec<&str> = new_text.split('\n').collect();
     let plain_old = plain(&old);

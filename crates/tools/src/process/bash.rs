@@ -444,7 +444,7 @@ fn start(
     };
     let program = sandbox_choice.enter(lock, context, program.env("PWD", &resolved_path.path))?;
     // After the sandbox has created the paths that it protects, and before the command runs.
-    let watch = ControlFiles::look(&context.project.worktree);
+    let watch = ControlFiles::read(&context.project.worktree);
     let mut child = program.start(StdioMode::Merged, work).map_err(|e| {
         Failure::ForModel(format!(
             "The shell could not be started in {}: {e}.",

@@ -143,14 +143,14 @@ impl ControlFiles {
     const MAX_FILES: usize = 4096;
 
     /// Records the state of the control files, without the content of `node_modules`.
-    pub fn look(worktree: &Worktree) -> Self {
+    pub fn read(worktree: &Worktree) -> Self {
         let mut left = Self::MAX_BYTES;
         let mut seen = BTreeMap::new();
         let mut waiting: VecDeque<PathBuf> = control_files(worktree).into();
         while seen.len() < Self::MAX_FILES
             && let Some(path) = waiting.pop_front()
         {
-            let Some(what) = WatchedFile::look(&path, &mut left) else {
+            let Some(what) = WatchedFile::read(&path, &mut left) else {
                 continue;
             };
             if what == WatchedFile::Directory {
@@ -175,7 +175,7 @@ impl ControlFiles {
 
     /// Returns the paths that are new, changed or removed since, relative to the project.
     pub fn changes(&self, worktree: &Worktree) -> Vec<String> {
-        let now = Self::look(worktree);
+        let now = Self::read(worktree);
         let paths = self
             .0
             .keys()
@@ -188,7 +188,7 @@ impl ControlFiles {
 }
 
 impl WatchedFile {
-    fn look(path: &Path, left: &mut u64) -> Option<Self> {
+    fn read(path: &Path, left: &mut u64) -> Option<Self> {
         let data = fs::symlink_metadata(path).ok()?;
         if data.is_symlink() {
             let target = fs::read_link(path).unwrap_or_default();
@@ -393,7 +393,7 @@ mod tests {
                 }
             }
             let tree = Worktree::find(&fixture.cwd(), &[], None);
-            let watch = ControlFiles::look(&tree);
+            let watch = ControlFiles::read(&tree);
             act(&fixture.cwd());
             let mut changes = watch.changes(&tree);
             changes.sort();
@@ -410,7 +410,7 @@ mod tests {
         let path = fixture.cwd().join("AGENTS.md");
         let large = fs::File::create(&path).unwrap();
         large.set_len(ControlFiles::MAX_BYTES * 4).unwrap();
-        let watch = ControlFiles::look(&tree);
+        let watch = ControlFiles::read(&tree);
         assert_eq!(watch.changes(&tree), Vec::<String>::new());
         large.set_len(ControlFiles::MAX_BYTES * 5).unwrap();
         assert_eq!(watch.changes(&tree), ["AGENTS.md"]);

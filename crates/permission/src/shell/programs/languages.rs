@@ -1,6 +1,6 @@
 //! Programs that get a program: shells, `sed`, `awk`, other languages. Shell text is analysed like
 //! the line itself. Of other programs only plainly harmless ones are accepted; the rest is searched
-//! for the names of denied programs, and is in doubt.
+//! for the names of denied programs, and may be denied.
 
 use super::code;
 use super::read::{GivenOption, ParsedArgs};
@@ -446,7 +446,7 @@ pub(super) fn awk(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
                 collector.effect(Effect::Unproven);
                 collector.add_foreign_code(Some(program));
                 collector.names_files(text, true);
-                match started(text) {
+                match started_commands(text) {
                     Some(commands) => {
                         commands.into_iter().for_each(|command| {
                             collector.add(RunEffect::Text(Arg::exact(command), true))
@@ -567,10 +567,10 @@ fn statement(text: &str) -> &str {
             .trim_end_matches([' ', '\t', '\r'])
             .chars()
             .next_back();
-        let goes_on = text[*at..]
+        let continues = text[*at..]
             .trim_start()
             .starts_with(['>', '|', '&', ',', '?', ':']);
-        matches!(sign, ';' | '}') || (before.is_some_and(ends_expression) && !goes_on)
+        matches!(sign, ';' | '}') || (before.is_some_and(ends_expression) && !continues)
     };
     let end = text
         .char_indices()
@@ -634,7 +634,7 @@ fn without_texts(text: &str) -> Option<String> {
 }
 
 /// Returns the commands that an awk program starts if each of them is literal.
-fn started(text: &str) -> Option<Vec<&str>> {
+fn started_commands(text: &str) -> Option<Vec<&str>> {
     let command = |after: &'_ str| -> Option<(usize, usize)> {
         let inner = after.trim_start().strip_prefix('"')?;
         let start = after.len() - inner.len();
@@ -789,7 +789,7 @@ mod tests {
             ("{\"date\" | getline d}", "date"),
         ];
         for (program, command) in plain {
-            assert_eq!(started(program), Some(vec![command]), "{program}");
+            assert_eq!(started_commands(program), Some(vec![command]), "{program}");
         }
         let computed = [
             "BEGIN{system(c)}",
@@ -800,7 +800,7 @@ mod tests {
             "{print | \"sh\"}",
         ];
         for program in computed {
-            assert_eq!(started(program), None, "{program}");
+            assert_eq!(started_commands(program), None, "{program}");
         }
     }
 }

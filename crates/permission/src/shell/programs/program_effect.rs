@@ -37,7 +37,7 @@ pub(crate) enum UnitEffect {
     MayBeDenied(String),
     /// No rule about a specific command may allow it.
     Broad(String),
-    /// Rules allow nothing laxer than this action.
+    /// Its verdict is at least this action, whatever the rules say.
     Minimum(Action, String),
     /// Uses unknown files, which is asked about under any rules.
     Unknown(String),
