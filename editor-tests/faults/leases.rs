@@ -32,7 +32,7 @@ pub fn store(location: &str) -> Store {
 const ID: &str = "ses_00000001";
 
 /// Opens a session as soon as its former owner's lease has expired; `None` if it has no messages.
-async fn taken_over(store: &Store) -> Option<StoredSession> {
+async fn load_when_free(store: &Store) -> Option<StoredSession> {
     let start = Instant::now();
     loop {
         match store.load(&SessionId::new(ID)).await {
@@ -83,7 +83,7 @@ pub fn killed_owner_in_a_database_loses_nothing_acknowledged() {
             let start = Instant::now();
             let kept = whole(block_on(async {
                 let store = store(&url);
-                let stored = taken_over(&store).await;
+                let stored = load_when_free(&store).await;
                 // The lease of a second, and the tolerance beyond it.
                 longest.fetch_max(start.elapsed().as_millis() as u64, Ordering::Relaxed);
                 store.stop().await;
@@ -113,7 +113,7 @@ pub fn owner_stopped_for_longer_than_its_lease_writes_nothing() {
     kill_process(pid, Signal::STOP).unwrap();
     let (before, after) = block_on(async {
         let store = store(&url);
-        let before = whole(taken_over(&store).await);
+        let before = whole(load_when_free(&store).await);
         kill_process(pid, Signal::CONT).unwrap();
         // Both write.
         for number in before..before + 30 {
@@ -127,7 +127,7 @@ pub fn owner_stopped_for_longer_than_its_lease_writes_nothing() {
     assert!(before > 20, "{before}");
     assert!(
         acknowledged(&output).is_none_or(|last| last < before),
-        "told to be safe when it was not: {output}"
+        "reported as safe when it was not: {output}"
     );
     let stored = block_on(async {
         let store = store(&url);

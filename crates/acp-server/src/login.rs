@@ -48,8 +48,8 @@ pub fn log_in(server: &Server, method: &str) -> Result<(), RequestError> {
 }
 
 /// Deletes the keys and logins that adjutant has stored. Keys in variables, in the configuration
-/// and in OpenCode's files are not deleted. Refused for a user who is one of several, because all of them use
-/// these keys.
+/// and in OpenCode's files are not deleted. Refused for a user who is one of several, because all
+/// of them use these keys.
 pub fn log_out(
     server: &Arc<Server>,
 ) -> impl Future<Output = Result<(), RequestError>> + Send + 'static {

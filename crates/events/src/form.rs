@@ -85,7 +85,7 @@ pub enum TextFormat {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChoiceLimits {
     pub min_items: Option<u64>,
-    pub max: Option<u64>,
+    pub max_items: Option<u64>,
     pub default: Option<Vec<String>>,
 }
 
@@ -188,7 +188,7 @@ impl FieldKind {
                 let given: Vec<&String> = words.iter().filter(offered).collect();
                 let count = given.len() as u64;
                 let fits = limits.min_items.is_none_or(|min| count >= min)
-                    && limits.max.is_none_or(|max| count <= max);
+                    && limits.max_items.is_none_or(|max| count <= max);
                 fits.then(|| given.into_iter().cloned().collect())
             }
         }

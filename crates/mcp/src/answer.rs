@@ -307,7 +307,7 @@ fn choice(asked: &EnumSchema) -> Option<(Option<String>, Option<String>, FieldKi
         EnumSchema::Multi(MultiSelectEnumSchema::Untitled(many)) => {
             let limits = ChoiceLimits {
                 min_items: many.min_items,
-                max: many.max_items,
+                max_items: many.max_items,
                 default: many.default.clone(),
             };
             (
@@ -319,7 +319,7 @@ fn choice(asked: &EnumSchema) -> Option<(Option<String>, Option<String>, FieldKi
         EnumSchema::Multi(MultiSelectEnumSchema::Titled(many)) => {
             let limits = ChoiceLimits {
                 min_items: many.min_items,
-                max: many.max_items,
+                max_items: many.max_items,
                 default: many.default.clone(),
             };
             let options = many

@@ -45,7 +45,7 @@ impl<T: Serialize> ListReading<T> {
 
     /// Returns the cursor of the next page, if there is one. A server that repeats a cursor would
     /// send the same pages until the limit is reached, and an empty one is how some end their list.
-    fn following(&mut self, next: Option<String>) -> Option<Option<String>> {
+    fn next_cursor(&mut self, next: Option<String>) -> Option<Option<String>> {
         let next = next.filter(|next| !next.is_empty())?;
         self.cursors.insert(next.clone()).then_some(Some(next))
     }
@@ -58,7 +58,7 @@ impl<T: Serialize> ListReading<T> {
                 return None;
             }
         }
-        self.following(next)
+        self.next_cursor(next)
     }
 
     /// Adds an entry. Returns whether more entries fit.
@@ -120,7 +120,7 @@ impl<T: Serialize + DeserializeOwned> ListReading<T> {
                 }
             }
         }
-        Ok(self.following(next))
+        Ok(self.next_cursor(next))
     }
 }
 

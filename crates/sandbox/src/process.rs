@@ -551,7 +551,7 @@ impl Child {
         if rustix::process::test_kill_process_group(group).is_err() {
             return false;
         }
-        let mut all = processes().filter_map(ProcessStat::look).peekable();
+        let mut all = processes().filter_map(ProcessStat::read).peekable();
         all.peek().is_none()
             || all.any(|process| process.group == group.as_raw_nonzero().get() && !process.dead)
     }

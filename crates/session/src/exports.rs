@@ -23,11 +23,11 @@ const MAX_SHOWN_BYTES: usize = 64 << 10;
 /// # Errors
 /// The reason why nothing was exported.
 pub(super) async fn export(turn: &TurnContext, rest: &str) -> Result<String, String> {
-    let right = turn
+    let permission = turn
         .permissions
         .account
         .check(AccountProperty::ExportedFiles);
-    if let Err(why) = right
+    if let Err(why) = permission
         && !rest.is_empty()
     {
         return Err(format!(

@@ -42,7 +42,7 @@ impl Grants {
 
     /// Takes the path of the damaged index in which earlier grants were lost, for a notice to
     /// the user.
-    pub fn take_lost(&self) -> Option<String> {
+    pub fn take_damaged_index(&self) -> Option<String> {
         locked(&self.damaged_index).take()
     }
 

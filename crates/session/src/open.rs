@@ -720,7 +720,7 @@ impl Sessions {
                 Some(details),
             ));
         }
-        if let Some(path) = grants.take_lost() {
+        if let Some(path) = grants.take_damaged_index() {
             let details = format!(
                 "You are asked again about calls that you had allowed with \"always\". The damaged index was saved as {path}."
             );

@@ -75,13 +75,13 @@ pub fn renamed(from: impl Into<StreamedSession>, environment: &Environment) -> S
             }
         }
         // References point to earlier messages only.
-        point(&mut message, &|old| names.get(old).unwrap_or(old).clone());
+        replace_references(&mut message, &|old| names.get(old).unwrap_or(old).clone());
         Some(message)
     })
 }
 
 /// Replaces the message ids that a message refers to.
-fn point(message: &mut Message, new: &dyn Fn(&MessageId) -> MessageId) {
+fn replace_references(message: &mut Message, new: &dyn Fn(&MessageId) -> MessageId) {
     if let Role::Assistant(assistant) = &mut message.role {
         assistant.parent = new(&assistant.parent);
     }

@@ -139,7 +139,7 @@ macro_rules! forms {
                     options,
                     ChoiceLimits {
                         min_items,
-                        max,
+                        max_items,
                         default,
                     },
                 ) => {
@@ -147,7 +147,7 @@ macro_rules! forms {
                         .title(title)
                         .description(description);
                     many.min_items(min_items)
-                        .max_items(max)
+                        .max_items(max_items)
                         .default_value(default)
                         .into()
                 }

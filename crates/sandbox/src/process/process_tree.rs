@@ -19,7 +19,7 @@ pub(super) fn family(root: Option<Pid>, marked: impl Fn(&[u8]) -> bool) -> Vec<P
     let ids: Vec<i32> = processes().filter(|id| *id != own).collect();
     let stats: BTreeMap<i32, ProcessStat> = ids
         .iter()
-        .filter_map(|id| Some((*id, ProcessStat::look(*id)?)))
+        .filter_map(|id| Some((*id, ProcessStat::read(*id)?)))
         .collect();
     let root = root.map(|root| root.as_raw_nonzero().get());
     let descends = |id: i32| {
@@ -86,7 +86,7 @@ pub fn is_ours(environment: &Environment) -> bool {
     };
     let is_adjutant = |id: i32| named(id) || is_this(id) || carries(id, |_| true);
     let parent_of = |id: &i32| {
-        ProcessStat::look(*id)
+        ProcessStat::read(*id)
             .map(|process| process.parent)
             .filter(|parent| *parent > 0)
     };
@@ -125,7 +125,7 @@ pub(super) struct ProcessStat {
 
 impl ProcessStat {
     /// Parses the fields of `stat` after the name, which may contain any character.
-    pub(super) fn look(id: i32) -> Option<Self> {
+    pub(super) fn read(id: i32) -> Option<Self> {
         let stat = read_some(&format!("/proc/{id}/stat"));
         let text = String::from_utf8_lossy(&stat);
         let mut fields = text.rsplit_once(')')?.1.split_whitespace();

@@ -310,7 +310,7 @@ mod tests {
                 longest = longest.max(keeping.last.unwrap().elapsed());
                 if keeping.next().is_some_and(|next| next <= Instant::now()) {
                     keeping.store(&printed, &context);
-                    stored += keeping.size;
+                    stored += keeping.stored_bytes;
                     times += 1;
                 }
             }
