@@ -760,7 +760,7 @@ fn contents_are_removed_a_month_after_last_use() {
                 pass_days(fixture, 40);
                 assert!(
                     tracker
-                        .is(&fixture.root.join("ignored"), state.as_ref())
+                        .has_state(&fixture.root.join("ignored"), state.as_ref())
                         .unwrap()
                 );
                 fixture.write("ignored", "after");
