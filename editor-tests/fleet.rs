@@ -475,7 +475,7 @@ fn prompts_survive_killed_hosts() {
     let number = |counted: &AtomicUsize| counted.load(Ordering::Relaxed);
     eprintln!(
         "{kills} hosts were killed, {} of them in a turn and {} in a call; the longest wait for the answer was {} ms",
-        number(&begun),
+        number(&continued_count),
         number(&interrupted),
         longest.load(Ordering::Relaxed)
     );

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use super::{one_provider, words};
+use super::{model_saying, one_provider};
 use crate::client::Client;
 use crate::editor::RESPONSE_TIMEOUT;
 use crate::loopback::{Server, read_request};
@@ -160,7 +160,7 @@ pub(super) fn proxies_are_used_and_their_refusals_reported() {
         "http://gateway.example/v1/chat/completions"
     );
     // Who is excepted is asked directly.
-    let direct = words("Directly.");
+    let direct = model_saying("Directly.");
     one_provider(&project, &format!("{}/v1", direct.base()), "secret-key-1");
     assert_eq!(stdout_of(&project, &["run", "Hello"]), "Directly.\n");
     // A refusal of the proxy is reported as such, at the first attempt.
