@@ -107,9 +107,9 @@ struct ReportState {
     reported: Option<Vec<Account>>,
     /// The number of reports without a request, and of changes before the first answer.
     updates: u64,
-    /// Whether an update is being made; there is at most one.
+    /// Set while an update is being made; there is at most one.
     is_updating: bool,
-    /// Whether the keys may have changed since the present update has read them.
+    /// Set if the keys may have changed since the present update has read them.
     is_due: bool,
 }
 

@@ -35,7 +35,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 pub(super) struct CommandOptions {
     pub(super) limit: Option<Duration>,
     pub(super) background: bool,
-    /// Whether the command continues in the background after its time limit.
+    /// Set if the command continues in the background after its time limit.
     pub(super) keep: bool,
     /// The file in which the shell writes its exit code before it waits for its background
     /// commands.
