@@ -17,7 +17,7 @@ use base::environment::{Environment, Timestamp, private_dir};
 /// The maximum size of the file of answers.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// The maximum number of unreadable files of answers that are kept.
+/// The maximum number of unreadable files of answers that are preserved.
 const MAX_MOVED_COPIES: usize = 1_000;
 
 /// The user's answers about projects, in the user's own data directory.
