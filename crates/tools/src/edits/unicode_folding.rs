@@ -502,8 +502,8 @@ mod tests {
     proptest::proptest! {
         #![proptest_config(proptest::test_runner::Config { cases: 10_000, failure_persistence: None, ..Default::default() })]
 
-        /// The plain form of an applied change is that of the new text, and a change that is applied
-        /// to its own text is the new text itself.
+        /// The plain form of an applied change is that of the new text, and a change that is
+        /// applied to its own text is the new text itself.
         #[test]
         fn applied_change_equals_the_change(
             found in "[ab \t\n\u{2011}\u{201c}\u{e9}\u{2026}\u{200b}-]{0,20}",
