@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::TurnContext;
 use super::step_context::StepContext;
@@ -97,7 +97,15 @@ impl RefusedTools {
 
 /// Returns the digest of a tool's declaration.
 fn digest(tool: &dyn AnyTool) -> String {
-    let declaration = json!([tool.description(), *tool.schema()]).to_string();
+    digest_of(&tool.description(), &tool.schema())
+}
+
+/// Returns the digest of a description and a schema, whose members may be in any order: servers do not always send
+/// the same one.
+fn digest_of(description: &str, schema: &Value) -> String {
+    let mut declaration = json!([description, schema]);
+    declaration.sort_all_objects();
+    let declaration = declaration.to_string();
     let digest = ring::digest::digest(&ring::digest::SHA256, declaration.as_bytes());
     text::hex(digest.as_ref())
 }
@@ -351,6 +359,21 @@ fn declared_name(why: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn digest_depends_on_content_and_not_on_order_of_members() {
+        let parse = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+        let digest = |schema: &str| digest_of("Looks.", &parse(schema));
+        let first =
+            digest(r#"{"type":"object","properties":{"a":{"type":"string","default":1},"b":{}}}"#);
+        let second =
+            digest(r#"{"properties":{"b":{},"a":{"default":1,"type":"string"}},"type":"object"}"#);
+        let other =
+            digest(r#"{"type":"object","properties":{"a":{"type":"string","default":2},"b":{}}}"#);
+        assert_eq!(first, second);
+        assert_ne!(first, other);
+        assert_ne!(first, digest_of("Looks twice.", &parse("{}")));
+    }
 
     #[test]
     fn rejected_tool_is_found_in_error() {
