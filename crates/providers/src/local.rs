@@ -373,15 +373,21 @@ impl KnownServer {
         let port = number(self.port_variable)
             .and_then(|port| u16::try_from(port).ok())
             .unwrap_or(self.port);
-        let variable = [self.host, self.port_variable]
-            .into_iter()
-            .find(|name| environment.var(name).is_some());
         let host = environment.var(self.host).unwrap_or_default();
-        let (origin, port) = origin(host, port);
+        let without_host = origin("", port);
+        let (origin, own_port) = origin(host, port);
+        // A variable that changes nothing, such as one that cannot be read, is not the cause of the address.
+        let variable = if (&origin, own_port) != (&without_host.0, without_host.1) {
+            Some(self.host)
+        } else if port != self.port {
+            Some(self.port_variable)
+        } else {
+            None
+        };
         Local {
             id: self.id,
             name: self.name,
-            port,
+            port: own_port,
             origin,
             variable,
             context: number(self.context),
@@ -718,6 +724,20 @@ mod tests {
         for (value, expected) in table {
             let all = servers(&environment(&[("OLLAMA_HOST", value)])).unwrap();
             assert_eq!(all[0].origin, expected, "{value}");
+            // The variable is named only if the address is from it.
+            let is_usual = expected == "http://127.0.0.1:11434";
+            let variable = (!is_usual).then_some("OLLAMA_HOST");
+            assert_eq!(all[0].variable, variable, "{value}");
+        }
+        for (host, port, variable) in [
+            ("0.0.0.0", "9000", Some("LLAMA_ARG_PORT")),
+            ("gpu", "9000", Some("LLAMA_ARG_HOST")),
+            ("", "many", None),
+        ] {
+            let vars = [("LLAMA_ARG_HOST", host), ("LLAMA_ARG_PORT", port)];
+            let all = servers(&environment(&vars)).unwrap();
+            let found = all.iter().find(|server| server.id == LLAMA_CPP).unwrap();
+            assert_eq!(found.variable, variable, "{host}:{port}");
         }
         let vars = [
             ("LLAMA_ARG_HOST", "0.0.0.0"),
