@@ -774,7 +774,10 @@ impl CarriedConversation {
             .map(|request| rpc::failure(&request.id, &failure).into())
             .collect();
         if lines.is_empty() {
-            lines.push(message(id, &format!("{}.", text::capitalised(&error))));
+            self.own_requests += 1;
+            let message_id = format!("{}/{}", self.name, self.own_requests);
+            let text = format!("{}.", text::capitalised(&error));
+            lines.push(message(id, &message_id, &text));
         }
         lines
     }
@@ -837,9 +840,9 @@ impl CarriedConversation {
 }
 
 /// Returns a message of the agent in a session.
-fn message(session: &str, text: &str) -> Bytes {
+fn message(session: &str, message_id: &str, text: &str) -> Bytes {
     let content = json!({ "type": "text", "text": format!("{text}\n\n") });
-    let update = json!({ "sessionUpdate": "agent_message_chunk", "content": content });
+    let update = json!({ "sessionUpdate": "agent_message_chunk", "messageId": message_id, "content": content });
     let params = json!({ "sessionId": session, "update": update });
     json!({ "jsonrpc": "2.0", "method": "session/update", "params": params })
         .to_string()
@@ -1111,6 +1114,25 @@ mod tests {
             Some(line(&update))
         );
         assert_eq!(conversation.other_accounts(&state("c").to_string()), None);
+    }
+
+    #[test]
+    fn session_without_prompts_that_cannot_be_opened_gets_a_message_of_its_own() {
+        let mut talk = CarriedConversation::new("n".into());
+        let ids: Vec<Value> = ["s", "t"]
+            .map(|session| {
+                let lines = talk.give_up(session, "it is gone");
+                let update = text(&lines[0])["params"]["update"].clone();
+                let shown = update["content"]["text"].as_str().unwrap();
+                assert!(
+                    shown.contains(&format!("session {session} cannot be opened: it is gone")),
+                    "{shown}"
+                );
+                update["messageId"].clone()
+            })
+            .into();
+        assert!(ids.iter().all(Value::is_string), "{ids:?}");
+        assert_ne!(ids[0], ids[1]);
     }
 
     #[test]
