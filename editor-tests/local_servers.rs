@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::client::Client;
+use crate::editor::RESPONSE_TIMEOUT;
 use crate::loopback::{ReceivedRequest, Server};
 use crate::program::{adjutant, stdout_of};
 use crate::project::Project;
@@ -195,7 +196,9 @@ fn prompt_is_cancelled_while_servers_are_searched() {
     let closed_gate = gate.clone();
     let wait = move || {
         let (is_open, opened) = &*closed_gate;
-        drop(opened.wait_while(is_open.lock().unwrap(), |is_open| !*is_open));
+        // A test that fails before it opens the gate ends as well.
+        let closed = is_open.lock().unwrap();
+        drop(opened.wait_timeout_while(closed, RESPONSE_TIMEOUT, |is_open| !*is_open));
     };
     let server = ollama_that_waits(wait, 65_536);
     let mut client = Client::new(Arc::new(project_with("ollama", &server)));
