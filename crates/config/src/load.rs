@@ -30,6 +30,7 @@
 //! [`mark_untrusted_commands`] comes last, because it only reads.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::contribution::Contribution;
 use super::layers::{self, ParsedLayer};
@@ -336,12 +337,10 @@ impl<'a> Loading<'a> {
             return;
         }
         if let Some(own) = user.get("sandbox").map(resolve::sandbox) {
-            settings.sandbox.network = settings
-                .sandbox
-                .network
-                .or(own.network.filter(|open| !open));
-            settings.sandbox.writable = own.writable;
-            settings.sandbox.unattended &= own.unattended;
+            let sandbox = Arc::make_mut(&mut settings.sandbox);
+            sandbox.network = sandbox.network.or(own.network.filter(|open| !open));
+            sandbox.writable = own.writable;
+            sandbox.unattended &= own.unattended;
         }
     }
 }

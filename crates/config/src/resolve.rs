@@ -54,7 +54,7 @@ pub(crate) fn settings(
             .map(|node| rules::rules(node, home))
             .unwrap_or_default(),
         trust_all: file.trust == Some(file::TrustConfig::All),
-        sandbox: tree.get("sandbox").map(sandbox).unwrap_or_default(),
+        sandbox: tree.get("sandbox").map(sandbox).unwrap_or_default().into(),
         variables: file
             .environment
             .map(|variables| Variables {

@@ -85,7 +85,7 @@ pub struct Settings {
     /// Whether the user trusts this project, or every project.
     pub trusted: bool,
     /// The sandbox of commands.
-    pub sandbox: SandboxSettings,
+    pub sandbox: Arc<SandboxSettings>,
     /// The selection of the user's variables that commands and servers get.
     pub variables: Variables,
     pub webfetch: WebfetchSettings,

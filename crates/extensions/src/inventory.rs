@@ -108,12 +108,12 @@ pub(super) fn context(
             language: Arc::new(SessionServers::new(&Arc::default())),
             exec: Arc::default(),
         }),
-        project: ProjectContext {
+        project: Arc::new(ProjectContext {
             cwd: cwd.to_owned(),
             worktree: Arc::new(worktree.clone()),
             environment: environment.clone(),
             settings: settings.clone(),
-        },
+        }),
         client: ClientContext {
             event_sender: EventSender::new().0,
             session_requests: mpsc::channel(1).0,

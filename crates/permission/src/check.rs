@@ -187,7 +187,7 @@ mod tests {
         let lab = PathFixture::new();
         let policy = Policy {
             rules: rules_that_deny_rm(&lab.context),
-            private: vec!["*.corp.internal".into()],
+            private: ["*.corp.internal".into()].into(),
             context: lab.context.clone(),
             ..Policy::default()
         };

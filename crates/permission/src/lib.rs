@@ -246,7 +246,7 @@ pub struct Policy {
     /// The user's choice of how many questions are asked.
     pub approvals: Approvals,
     /// Hosts of this machine and network that may be fetched from.
-    pub private: Vec<String>,
+    pub private: Arc<[String]>,
     pub context: PermissionContext,
     /// The guarantee of the sandbox, for queries that have no command of their own.
     pub guarantee: SandboxGuarantee,

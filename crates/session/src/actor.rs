@@ -407,7 +407,7 @@ impl Actor {
         };
         self.counted.clone_from(&runs);
         self.turn.record.fetch(&tracker, &runs).await;
-        let worktree = self.turn.project.worktree.clone();
+        let worktree = self.turn.project.context.worktree.clone();
         let counted = base::task::spawn_blocking(move || diff::diffs(&runs, &tracker, &worktree));
         // A process that exits waits a moment for the number of a few files. Comparing many takes
         // seconds.
@@ -441,7 +441,7 @@ impl Actor {
         let scripts = self.turn.resources.extensions.scripts.clone();
         scripts.end().await;
         let environment = self.turn.environment.clone();
-        let root = self.turn.project.worktree.root.clone();
+        let root = self.turn.project.context.worktree.root.clone();
         let done = scripts.take_tallies();
         if !done.is_empty() {
             // Only a statistic for the user, so a failure is ignored.

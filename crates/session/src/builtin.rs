@@ -454,7 +454,7 @@ async fn undo(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
         Ok(report) => {
             plan(cx).await;
             usage(cx).await;
-            let note = if cx.turn.project.settings.general.snapshot {
+            let note = if cx.turn.project.context.settings.general.snapshot {
                 String::new()
             } else {
                 format!("\n\n{NOT_KEPT}")
@@ -463,7 +463,7 @@ async fn undo(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
                 force: "`/undo force` restores those as well.".into(),
                 redo: "`/redo` restores everything; after your next prompt, only the files.".into(),
             };
-            report.undone(&cx.turn.project.worktree, &phrases) + &still_running(cx) + &note
+            report.undone(&cx.turn.project.context.worktree, &phrases) + &still_running(cx) + &note
         }
         Err(nothing) => nothing.to_string(),
     }
@@ -595,7 +595,7 @@ fn restore_context(turn: &TurnContext) -> Option<RestoreContext> {
     let editor = crate::turn::tool_context::context(turn, &agent, &turn.call_id());
     Some(RestoreContext {
         tracker: turn.resources.snapshots.clone()?,
-        worktree: turn.project.worktree.clone(),
+        worktree: turn.project.context.worktree.clone(),
         editor: Some(editor),
     })
 }
@@ -610,8 +610,8 @@ async fn differences(cx: &BuiltinContext<'_>) -> String {
         .get(..visible(messages, &cx.record.undone))
         .unwrap_or_default();
     let runs = changes::runs(seen);
-    let worktree = turn.project.worktree.clone();
-    if runs.is_empty() && !turn.project.settings.general.snapshot {
+    let worktree = turn.project.context.worktree.clone();
+    if runs.is_empty() && !turn.project.context.settings.general.snapshot {
         return NOT_KEPT.into();
     }
     turn.record.fetch(&tracker, &runs).await;

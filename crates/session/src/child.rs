@@ -150,7 +150,7 @@ struct ChildTask<'a> {
 
 impl ChildTask<'_> {
     async fn run(self, resume: Option<SessionId>) -> Result<SubagentReport, String> {
-        let budget = self.parent.project.settings.budget.cost;
+        let budget = self.parent.project.context.settings.budget.cost;
         if let Some(max) = budget
             && self.parent.budget.is_empty(budget)
         {
@@ -399,7 +399,11 @@ impl ChildTask<'_> {
             parent: Some(self.parent.session.clone()),
             depth: self.parent.depth + 1,
             agent: Some(self.agent.name.clone()),
-            ..Record::new(id, self.parent.project.cwd.clone(), self.parent.now())
+            ..Record::new(
+                id,
+                self.parent.project.context.cwd.clone(),
+                self.parent.now(),
+            )
         };
         if let Err(e) = self.shared.store.create(&record).await {
             // The parent's turn notifies the user that the conversation is not stored.
@@ -482,6 +486,7 @@ impl ChildTask<'_> {
         let primary = self
             .parent
             .project
+            .context
             .settings
             .experimental
             .primary_tools

@@ -343,7 +343,7 @@ impl Commands {
             }
             (own, _) => (command, own),
         };
-        let delegate = sub && turn.depth < turn.project.settings.general.subagent_depth;
+        let delegate = sub && turn.depth < turn.project.context.settings.general.subagent_depth;
         if !delegate
             && let Some(choice) =
                 chosen_by(command, &turn.project.agents, &turn.project.models, &chosen)

@@ -48,7 +48,7 @@ pub(super) async fn export(turn: &TurnContext, rest: &str) -> Result<String, Str
             .map_err(|e| format!("The conversation could not be shown: {e}."));
     }
     let environment = turn.environment.clone();
-    let path = target(rest, &turn.project.cwd, environment.home.as_deref());
+    let path = target(rest, &turn.project.context.cwd, environment.home.as_deref());
     let name = text::escaped(&path.display().to_string());
     let format =
         file::format(&path, &name).map_err(|why| format!("Nothing was exported: {why}."))?;
@@ -86,8 +86,11 @@ fn denied(turn: &TurnContext, path: &Path) -> Option<String> {
         Ok(agent) => agent,
         Err(fault) => return Some(fault.message.trim_end_matches('.').to_owned()),
     };
-    let context =
-        PermissionContext::new(&turn.environment, &turn.project.worktree, &turn.project.cwd);
+    let context = PermissionContext::new(
+        &turn.environment,
+        &turn.project.context.worktree,
+        &turn.project.context.cwd,
+    );
     let mut directories = DirectoryCache::default();
     let text = path.to_string_lossy();
     let located = match locate::locate_literal(&text, &context.cwd, &context, &mut directories) {

@@ -53,8 +53,8 @@ impl<'a> MentionContext<'a> {
     fn of(turn: &'a TurnContext) -> Self {
         Self {
             agents: &turn.project.agents,
-            cwd: &turn.project.cwd,
-            root: &turn.project.worktree.root,
+            cwd: &turn.project.context.cwd,
+            root: &turn.project.context.worktree.root,
             home: turn.environment.home.as_deref(),
         }
     }
@@ -112,9 +112,10 @@ pub(super) async fn read(
             // the client may have added it automatically; the model must ask to read
             // it.
             Content::File(file) if file.data.is_none() => {
-                let inside =
-                    |found: &Reference| turn.project.worktree.contains(&normal(&found.path));
-                linked(file, &turn.project.cwd)
+                let inside = |found: &Reference| {
+                    turn.project.context.worktree.contains(&normal(&found.path))
+                };
+                linked(file, &turn.project.context.cwd)
                     .filter(inside)
                     .into_iter()
                     .collect()
@@ -160,7 +161,7 @@ pub(super) async fn fit_attachments(content: Vec<Content>, turn: &TurnContext) -
     for piece in content {
         match piece {
             Content::File(file) if pictures::is_picture(&file) && file.data.is_some() => {
-                match pictures::fitting(file, turn.project.settings.images).await {
+                match pictures::fitting(file, turn.project.context.settings.images).await {
                     Ok(Prepared::File(file)) => out.push(Content::File(file)),
                     // It is data, so it must not become a note with the mark of the session.
                     Ok(Prepared::Text(source)) => out.push(hidden_text(source)),

@@ -50,6 +50,7 @@ use sandbox::Level;
 use snapshot::Tracker;
 use store::{self, LoadOptions, LockHolder, Record, StoredSession, StreamedSession};
 use transcript::ModelRef;
+use tools::ProjectContext;
 
 /// The time that a process that is exiting has to release a session that is opened here. Its exit
 /// has shorter time limits of its own.
@@ -656,7 +657,7 @@ impl Sessions {
             out_of_turn_events: out_of_turn_events.clone(),
             taken: taken.clone(),
             id: record.id.clone(),
-            cwd: turn.project.cwd.clone(),
+            cwd: turn.project.context.cwd.clone(),
             project: watcher.subscribe(),
             servers: turn.resources.servers.clone(),
             notices: notices.into(),
@@ -774,10 +775,13 @@ impl Sessions {
         options: &OpenOptions,
     ) -> Workspace {
         Workspace {
-            cwd: options.cwd.clone(),
+            context: Arc::new(ProjectContext {
+                cwd: options.cwd.clone(),
+                worktree: paths.worktree,
+                environment: self.environment.clone(),
+                settings: project.settings,
+            }),
             roots: options.additional_directories.clone().into(),
-            worktree: paths.worktree,
-            settings: project.settings,
             agents: project.agents,
             read: project.read,
             models: project.models,

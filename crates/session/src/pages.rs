@@ -96,7 +96,7 @@ fn servers_row(servers: &[ServerStatus]) -> String {
 async fn sandbox(turn: &TurnContext) -> String {
     match step_context::agent(turn) {
         Ok(agent) => {
-            let settings = &turn.project.settings;
+            let settings = &turn.project.context.settings;
             let sandbox_choice = turn
                 .permissions
                 .sandbox_choice

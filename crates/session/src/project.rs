@@ -373,7 +373,7 @@ fn background(
 /// repeats with each session if the user has declined.
 async fn trust_notice_was_shown(text: &str, turn: &TurnContext) -> bool {
     let environment = turn.environment.clone();
-    let root = turn.project.worktree.root.clone();
+    let root = turn.project.context.worktree.root.clone();
     let texts = [text.to_owned()];
     let shown = base::task::spawn_blocking(move || {
         reported::shown_before(&environment, &root, "trust", &texts)
@@ -459,7 +459,7 @@ impl ConfigWatcher {
     /// Copies the current configuration into a turn's context.
     pub(super) fn apply_to(&self, turn: &mut TurnContext) {
         let project = self.current.borrow();
-        turn.project.settings = project.settings.clone();
+        Arc::make_mut(&mut turn.project.context).settings = project.settings.clone();
         turn.project.agents = project.agents.clone();
         turn.project.read = project.read.clone();
         turn.project.models = project.models.clone();
@@ -485,7 +485,7 @@ impl ConfigWatcher {
     /// Sends the notices about MCP servers, without those about servers that have failed in the
     /// same way in a session of the project today.
     pub(super) async fn report_servers(&self, notices: ServerNotices, turn: &TurnContext) {
-        let shown = if turn.project.settings.mcp.is_empty() || self.quiet {
+        let shown = if turn.project.context.settings.mcp.is_empty() || self.quiet {
             BTreeSet::new()
         } else {
             let texts = notices.failing;

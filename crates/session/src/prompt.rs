@@ -175,7 +175,7 @@ impl PromptRun {
         let content = watcher.commands().typed(content, &mut draft, turn).await;
         let content = mention::read(content, &mut draft, turn).await;
         let content = mention::fit_attachments(content, turn).await;
-        let mut content = if turn.depth < turn.project.settings.general.subagent_depth {
+        let mut content = if turn.depth < turn.project.context.settings.general.subagent_depth {
             mention::named(content, draft.user_text.as_deref(), &turn.project.agents)
         } else {
             content
@@ -214,7 +214,7 @@ async fn refresh_project(
     watcher.contribute(added, turn, choice).await;
     let servers = &turn.resources.servers;
     let notices = servers
-        .prepare_turn(&turn.project.settings.mcp, &turn.cancelled)
+        .prepare_turn(&turn.project.context.settings.mcp, &turn.cancelled)
         .await;
     watcher.report_servers(notices, turn).await;
     servers.offer_logins(&turn.event_sender);

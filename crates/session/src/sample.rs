@@ -61,7 +61,7 @@ impl Drop for UsageGuard<'_> {
 
 impl SamplingRequest {
     async fn ask(self, turn: &TurnContext) -> Result<Sample, String> {
-        let limit = turn.project.settings.budget.cost;
+        let limit = turn.project.context.settings.budget.cost;
         if let Some(max) = limit
             && turn.budget.is_empty(limit)
         {

@@ -95,7 +95,7 @@ fn ask(turn: &TurnContext, history: &History) -> Option<JoinHandle<Option<String
         .project
         .models
         .of_agent(&agent, &current)
-        .or_else(|| turn.project.settings.small_model.clone());
+        .or_else(|| turn.project.context.settings.small_model.clone());
     let wanted = chosen
         .or_else(|| turn.project.models.small(&current))
         .unwrap_or_else(|| current.clone());
@@ -113,7 +113,7 @@ fn ask(turn: &TurnContext, history: &History) -> Option<JoinHandle<Option<String
     // Plugins do not replace a model that the user has chosen.
     let open = agent.model.is_none()
         && agent.family.is_none()
-        && turn.project.settings.small_model.is_none();
+        && turn.project.context.settings.small_model.is_none();
     let own = turn.clone();
     let mut request = Request {
         system: vec![agent.prompt.as_deref().unwrap_or_default().to_owned()],

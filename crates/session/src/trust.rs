@@ -39,13 +39,13 @@ pub(super) async fn trust(review: &Review, turn: &TurnContext) -> TrustOutcome {
         Some(true) => {}
         Some(false) => {
             turn.environment
-                .decline(&review.declined_key(&turn.project.worktree.root));
+                .decline(&review.declined_key(&turn.project.context.worktree.root));
             return TrustOutcome::Declined(review.notice());
         }
         None => return TrustOutcome::Withheld(review.notice()),
     }
     let environment = turn.environment.clone();
-    let root = turn.project.worktree.root.clone();
+    let root = turn.project.context.worktree.root.clone();
     let trusted = review.clone();
     let written = base::task::spawn_blocking(move || {
         let mut store = TrustStore::open(&environment);
@@ -58,7 +58,7 @@ pub(super) async fn trust(review: &Review, turn: &TurnContext) -> TrustOutcome {
     });
     let written = match written.await.unwrap_or_else(|e| Err(e.to_string())) {
         Ok(entry) => {
-            let project = turn.project.worktree.shared_name();
+            let project = turn.project.context.worktree.shared_name();
             let shared = turn
                 .record
                 .decide(&project, entry.unwrap_or_default())
@@ -88,7 +88,7 @@ async fn ask(review: &Review, turn: &TurnContext) -> Option<bool> {
         .offer()
         .map(|offer| format!("\n{offer}\n"))
         .unwrap_or_default();
-    let subject = review.subject(&turn.project.worktree.root);
+    let subject = review.subject(&turn.project.context.worktree.root);
     let text = if review.items.is_empty() {
         format!(
             "{introduction}{subject} If you trust it, calls are no longer asked about for this reason. \
@@ -102,7 +102,7 @@ async fn ask(review: &Review, turn: &TurnContext) -> Option<bool> {
     };
     let update_call = |update: CallUpdate| turn.event_sender.event(Event::Call(Box::new(update)));
     let items: Vec<String> = review.items.iter().map(ToString::to_string).collect();
-    let facts = json!({ "project": turn.project.worktree.root, "wants": items });
+    let facts = json!({ "project": turn.project.context.worktree.root, "wants": items });
     let update = CallUpdate {
         title: Some(TITLE.into()),
         kind: Some(ToolKind::Other),

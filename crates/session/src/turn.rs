@@ -65,8 +65,6 @@ use base::id::{CallId, MessageId, PartId, SessionId};
 use base::lock::locked;
 use base::text::mark::ReminderMark;
 use base::trace::TraceContext;
-use base::worktree::Worktree;
-use config::settings::Settings;
 use events::{Event, EventSender, SessionRequestSender, Severity, Status};
 use extensions::Extensions;
 use mcp::McpServers;
@@ -78,6 +76,7 @@ use project::skill::Skills;
 use project::system::Surroundings;
 use snapshot::Tracker;
 use store::{self, RecordChange};
+use tools::ProjectContext;
 use transcript::{Content, Fault, Message, ModelRef, Part};
 
 /// The outcome of a turn. None of them is an error of the call that started it.
@@ -217,10 +216,9 @@ pub struct TurnContext {
 /// The project of a session. It changes between two turns, when one of its settings files changes.
 #[derive(Clone)]
 pub struct Workspace {
-    pub cwd: PathBuf,
+    /// The directories and settings, as tools get them.
+    pub context: Arc<ProjectContext>,
     pub roots: Arc<[PathBuf]>,
-    pub worktree: Arc<Worktree>,
-    pub settings: Arc<Settings>,
     pub agents: Arc<Agents>,
     /// The files that the settings were read from.
     pub read: Arc<live_denies::DenyWatcher>,
@@ -335,7 +333,13 @@ impl TurnContext {
     /// Returns whether a turn continues after a call was rejected without a comment: if a user is
     /// present and the settings say so.
     pub fn goes_on_after_rejection(&self) -> bool {
-        self.permissions.attended && self.project.settings.experimental.continue_loop_on_deny
+        self.permissions.attended
+            && self
+                .project
+                .context
+                .settings
+                .experimental
+                .continue_loop_on_deny
     }
 
     pub fn part(&self, content: Content) -> Part {

@@ -214,7 +214,7 @@ mod tests {
 
     fn with(context: &mut ToolContext, written: serde_json::Value) {
         let formatters = from_json(written).unwrap();
-        context.project.settings = Arc::new(Settings {
+        Arc::make_mut(&mut context.project).settings = Arc::new(Settings {
             formatters,
             ..Settings::default()
         });

@@ -229,7 +229,7 @@ pub struct ToolContext {
     /// The state that lives as long as the session.
     pub session: Arc<SessionContext>,
     /// The directories and settings of the project.
-    pub project: ProjectContext,
+    pub project: Arc<ProjectContext>,
     /// The channels to the session and the editor.
     pub client: ClientContext,
     /// The rules and grants of the agent, and the context in which they are evaluated.
@@ -287,6 +287,7 @@ pub struct SessionContext {
     pub exec: Arc<[String]>,
 }
 
+/// The project of a session. It changes as a whole, when the settings have changed.
 #[derive(Debug, Clone)]
 pub struct ProjectContext {
     /// The session's directory, to which relative paths refer.

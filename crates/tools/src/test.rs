@@ -220,12 +220,12 @@ fn listened(
             language: Arc::new(lsp::SessionServers::new(&Arc::default())),
             exec: Arc::default(),
         }),
-        project: ProjectContext {
+        project: Arc::new(ProjectContext {
             cwd: policy.context.cwd.clone(),
             worktree,
             environment,
             settings: Arc::default(),
-        },
+        }),
         client: ClientContext {
             event_sender,
             session_requests: tokio::sync::mpsc::channel(1).0,

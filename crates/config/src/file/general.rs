@@ -1,5 +1,6 @@
 //! Keys of a settings file that the program uses as they are written.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -114,7 +115,7 @@ pub struct WebfetchSettings {
     /// Hosts of this machine and its network that agents may fetch from, if the rules allow it:
     /// `localhost:3000`, `*.corp.example`. All others are refused regardless of the rules.
     #[schemars(extend("x-trust" = "waits: looser rule"))]
-    pub private: Vec<String>,
+    pub private: Arc<[String]>,
 }
 
 /// Settings that may still change.

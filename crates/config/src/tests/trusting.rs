@@ -297,7 +297,7 @@ fn project_only_narrows_sandbox() {
             format!("{{\"sandbox\": {project}}}"),
         );
         let loaded = fixture.load();
-        assert_eq!(loaded.settings.sandbox, wanted, "{user} {project}");
+        assert_eq!(*loaded.settings.sandbox, wanted, "{user} {project}");
         assert_eq!(
             loaded
                 .trust

@@ -349,7 +349,7 @@ async fn in_sandbox<'n>(
     let sandbox_choice = turn
         .permissions
         .sandbox_choice
-        .for_agent(&agent.rules, &turn.project.settings);
+        .for_agent(&agent.rules, &turn.project.context.settings);
     let mut request = request.clone();
     if request.temporary && turn.resources.shared.exec.is_empty() {
         request.guarantee = sandbox_choice.guarantee().await;

@@ -403,7 +403,7 @@ impl RunningCall<'_> {
         Finishing {
             notes: self.notes.join(" "),
             context: self.context(),
-            images: self.turn.project.settings.images,
+            images: self.turn.project.context.settings.images,
             pdf: self.frame.model.pdf,
         }
     }
@@ -652,7 +652,7 @@ impl RunningCall<'_> {
         context: &ToolContext,
         mut prepared: PreparedCall,
     ) -> Result<PreparedCall, Failure> {
-        if !any(&self.turn.project.settings, HookPoint::ToolBefore) {
+        if !any(&self.turn.project.context.settings, HookPoint::ToolBefore) {
             return Ok(prepared);
         }
         let advice = hooks::before(
@@ -750,7 +750,7 @@ impl RunningCall<'_> {
     }
 
     fn has_hooks_after(&self) -> bool {
-        any(&self.turn.project.settings, HookPoint::ToolAfter)
+        any(&self.turn.project.context.settings, HookPoint::ToolAfter)
     }
 
     /// Runs a call again each time a further permission that it needs has been given.
@@ -873,7 +873,7 @@ impl RunningCall<'_> {
         let usable = self
             .frame
             .model
-            .usable(self.turn.project.settings.compaction.reserved);
+            .usable(self.turn.project.context.settings.compaction.reserved);
         let bytes = context
             .limits
             .bytes

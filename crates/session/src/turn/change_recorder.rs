@@ -148,7 +148,7 @@ impl WriteObserver for JournalObserver {
 /// Reads the project's files in the background, once, if the writes of commands will not be
 /// reported.
 pub fn prepare(turn: &TurnContext, ended: CancellationToken) {
-    let settings = &turn.project.settings;
+    let settings = &turn.project.context.settings;
     let reported = turn.permissions.sandbox_choice.may_report(settings)
         && turn.resources.shared.exec.is_empty();
     let Some(tracker) = turn.resources.snapshots.clone() else {
@@ -190,7 +190,7 @@ fn uses_a_service(requests: &[AccessRequest]) -> bool {
 impl ChangeRecorder {
     /// Creates a recorder. No file is read yet.
     pub fn new(turn: &TurnContext, message: &MessageId) -> Self {
-        let tracker = if turn.project.settings.general.snapshot {
+        let tracker = if turn.project.context.settings.general.snapshot {
             turn.resources.snapshots.clone()
         } else {
             None
@@ -217,6 +217,7 @@ impl ChangeRecorder {
     pub fn announced(&self, turn: &TurnContext, kind: ToolKind, tool: &str) {
         let replaced = turn
             .project
+            .context
             .settings
             .general
             .replace_tools
@@ -227,7 +228,7 @@ impl ChangeRecorder {
                 && turn
                     .permissions
                     .sandbox_choice
-                    .may_report(&turn.project.settings)
+                    .may_report(&turn.project.context.settings)
                 && turn.resources.shared.exec.is_empty();
         if may_change_unnamed_files(kind, tool)
             && (replaced || !reported)
@@ -280,7 +281,7 @@ impl ChangeRecorder {
             .flat_map(|request| request.changes.clone())
             .collect();
         // A hook may change anything.
-        let settings = &turn.project.settings;
+        let settings = &turn.project.context.settings;
         let hooked = any(settings, HookPoint::ToolBefore) || any(settings, HookPoint::ToolAfter);
         // A custom tool that replaces a built-in one may also change anything.
         let replaced = settings

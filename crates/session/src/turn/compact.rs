@@ -256,7 +256,7 @@ fn size_before(
     // wrong and must not reject a summary. The next step shows whether the context is large enough.
     let limit = frame
         .model
-        .usable(turn.project.settings.compaction.reserved);
+        .usable(turn.project.context.settings.compaction.reserved);
     let trusted = why == CompactionTrigger::Asked || estimated >= limit / 2;
     let before = if counted > 0 && trusted {
         counted
@@ -310,7 +310,7 @@ fn plan(
     why: CompactionTrigger,
     focus: Option<String>,
 ) -> Result<CompactionPlan, Fault> {
-    let settings = &turn.project.settings.compaction;
+    let settings = &turn.project.context.settings.compaction;
     let auto = why != CompactionTrigger::Asked;
     let next = request::request(history, frame, turn.session.as_str());
     let estimated = size::request(&next);
@@ -519,7 +519,7 @@ async fn write(
     let available = usable.min(
         writer
             .model
-            .usable(turn.project.settings.compaction.reserved),
+            .usable(turn.project.context.settings.compaction.reserved),
     );
     let mut available = usize::try_from(available * BYTES_PER_TOKEN).unwrap_or(usize::MAX);
     let mut failed = SummaryError::Bad("it did not come");

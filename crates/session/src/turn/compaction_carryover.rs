@@ -74,7 +74,7 @@ pub(super) async fn carried(
     available = available.saturating_sub(notes.iter().map(String::len).sum());
     let filter = SearchFilter::new(&tool_context::policy(turn, agent));
     let environment = turn.environment.clone();
-    let worktree = turn.project.worktree.clone();
+    let worktree = turn.project.context.worktree.clone();
     let read = move || {
         texts(
             once(skills),

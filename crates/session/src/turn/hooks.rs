@@ -176,7 +176,8 @@ pub(super) async fn judged(
     request: &AccessRequest,
     mut verdict: Verdict,
 ) -> Result<Verdict, Failure> {
-    if verdict.action == Action::Deny || !any(&turn.project.settings, HookPoint::Permission) {
+    if verdict.action == Action::Deny || !any(&turn.project.context.settings, HookPoint::Permission)
+    {
         return Ok(verdict);
     }
     let mut context = tool_context::context(turn, agent, &call.call);
@@ -226,7 +227,7 @@ fn asked_by_rules(request: &AccessRequest, verdict: &Verdict) -> bool {
 /// Prepares plugins for a prompt, and returns their contributions to the settings.
 pub async fn contributions(turn: &TurnContext) -> Vec<Contribution> {
     let scripts = &turn.resources.extensions.scripts;
-    if turn.project.settings.scripts.is_empty() {
+    if turn.project.context.settings.scripts.is_empty() {
         return Vec::new();
     }
     let Ok(agent) = step_context::agent(turn) else {
@@ -246,7 +247,7 @@ pub async fn prompt(
     (record, resumed): (&Record, bool),
     mut content: Vec<Content>,
 ) -> Option<Vec<Content>> {
-    let settings = &turn.project.settings;
+    let settings = &turn.project.context.settings;
     let scripts = &turn.resources.extensions.scripts;
     let first = turn.resources.extensions.begin() && any(settings, HookPoint::SessionStart);
     if !first && !any(settings, HookPoint::Prompt) {
@@ -340,7 +341,7 @@ pub(super) fn share_with_plugins(turn: &TurnContext, frame: &StepContext) {
     }
     turn.resources.extensions.scripts.set_turn_access(|| {
         let rules = &frame.agent.rules;
-        let settings = &turn.project.settings;
+        let settings = &turn.project.context.settings;
         let speaker = frame.agent.name.as_str();
         let policy = tool_context::rules(turn, &frame.agent);
         let unasked = |name: &str| {
@@ -413,7 +414,7 @@ pub(super) async fn ended(
         TurnOutcome::Failed(_) => "failed",
         TurnOutcome::Cancelled | TurnOutcome::Steered => return None,
     };
-    if turn.depth > 0 || !any(&turn.project.settings, HookPoint::TurnEnd) {
+    if turn.depth > 0 || !any(&turn.project.context.settings, HookPoint::TurnEnd) {
         return None;
     }
     let agent = step_context::agent(turn).ok()?;
@@ -463,7 +464,7 @@ pub(super) async fn compaction(
     auto: bool,
     focus: Option<&str>,
 ) -> Vec<String> {
-    if !any(&turn.project.settings, HookPoint::Compaction) {
+    if !any(&turn.project.context.settings, HookPoint::Compaction) {
         return Vec::new();
     }
     let context = tool_context::context(turn, agent, &turn.call_id());
@@ -514,7 +515,8 @@ pub async fn small_model(turn: &TurnContext, current: &ModelRef) -> Option<Model
 
 /// Runs the hooks of a closing session. Events have no receiver any more, and the time is limited.
 pub async fn session_end(turn: &TurnContext) {
-    if !turn.resources.extensions.has_begun() || !any(&turn.project.settings, HookPoint::SessionEnd)
+    if !turn.resources.extensions.has_begun()
+        || !any(&turn.project.context.settings, HookPoint::SessionEnd)
     {
         return;
     }
@@ -652,7 +654,7 @@ pub async fn command(
 
 /// Lets plugins change a step's request.
 pub(super) async fn request(turn: &TurnContext, frame: &StepContext, request: &mut Request) {
-    if turn.project.settings.scripts.is_empty() {
+    if turn.project.context.settings.scripts.is_empty() {
         return;
     }
     let context = tool_context::context(turn, &frame.agent, &turn.call_id());

@@ -134,8 +134,8 @@ pub(super) async fn forbidden(
     let forbidding = if at_once || read.is_due() {
         let source = SettingsSource {
             environment: turn.environment.clone(),
-            worktree: turn.project.worktree.clone(),
-            cwd: turn.project.cwd.clone(),
+            worktree: turn.project.context.worktree.clone(),
+            cwd: turn.project.context.cwd.clone(),
         };
         base::task::spawn_blocking(move || read.look(&source))
             .await

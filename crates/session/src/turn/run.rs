@@ -56,7 +56,7 @@ pub async fn summarise(
 
 /// Returns the notice about the limit that has ended the turn.
 pub fn limit(history: &History, turn: &TurnContext) -> Event {
-    let title = match turn.project.settings.budget.cost {
+    let title = match turn.project.context.settings.budget.cost {
         Some(max) if turn.budget.is_empty(Some(max)) => budget::spent_message(max),
         _ => next::steps(history),
     };
@@ -262,7 +262,7 @@ async fn compact_to_continue(
 }
 
 fn limits(turn: &TurnContext, agent: &Agent, spoken_last: bool) -> Limits {
-    let settings = &turn.project.settings.compaction;
+    let settings = &turn.project.context.settings.compaction;
     // If there is no model, the step reports the error.
     let model = if settings.auto {
         turn.project
@@ -272,7 +272,7 @@ fn limits(turn: &TurnContext, agent: &Agent, spoken_last: bool) -> Limits {
     } else {
         None
     };
-    let budget = turn.project.settings.budget;
+    let budget = turn.project.context.settings.budget;
     let money = if !turn.budget.is_empty(budget.cost) {
         Remaining::Left
     } else if spoken_last {
@@ -334,7 +334,8 @@ async fn report_limits(history: &History, turn: &TurnContext, frame: &StepContex
 /// Returns a model that is not used because it cannot call tools, if the offline model answers in
 /// its place.
 fn passed_over(turn: &TurnContext, frame: &StepContext) -> Option<ModelRef> {
-    let is_chosen = turn.choice.borrow().model.is_some() || turn.project.settings.model.is_some();
+    let is_chosen =
+        turn.choice.borrow().model.is_some() || turn.project.context.settings.model.is_some();
     if is_chosen || frame.model.id.provider != Registry::OFFLINE {
         return None;
     }

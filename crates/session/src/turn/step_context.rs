@@ -143,7 +143,7 @@ fn delegates(
     model: &ModelRef,
     named: &[String],
 ) -> Option<TaskTool> {
-    if turn.depth >= turn.project.settings.general.subagent_depth {
+    if turn.depth >= turn.project.context.settings.general.subagent_depth {
         return None;
     }
     let may = if agent.rules.hides("task") {
@@ -303,7 +303,7 @@ fn with_tools(
         let task = delegates(turn, &agent, &model.id, &next::named(history)).map(erase);
         let skill = SkillTool::new(&turn.project.background.skills, &agent.rules).map(erase);
         let servers = turn.resources.servers.tools(&agent.rules);
-        let lsp = (offered(&turn.project.settings) && !agent.rules.hides(LspTool::NAME))
+        let lsp = (offered(&turn.project.context.settings) && !agent.rules.hides(LspTool::NAME))
             .then(|| erase(LspTool));
         let searches = websearch::offered(&turn.environment, || provider.searches(&model))
             && !agent.rules.hides(WebsearchTool::NAME);
@@ -339,7 +339,7 @@ fn with_tools(
         if is_reduced {
             tools.retain(|tool| ESSENTIAL_TOOLS.contains(&tool.name()));
         }
-        search::fit_into_budget(tools, turn.project.settings.experimental.mcp_budget)
+        search::fit_into_budget(tools, turn.project.context.settings.experimental.mcp_budget)
     } else {
         Vec::new()
     };
@@ -369,7 +369,7 @@ fn with_tools(
         commands: &turn
             .permissions
             .sandbox_choice
-            .for_agent(&agent.rules, &turn.project.settings)
+            .for_agent(&agent.rules, &turn.project.context.settings)
             .reach(),
         mark: &turn.mark,
         references: &turn.project.background.references,

@@ -9,7 +9,7 @@ use permission::plan::SharedAnalysis;
 use permission::{AccessRequest, Action, PermissionContext, Policy, Rules, evaluate};
 use project::agent::Agent;
 use tools::process::scratch;
-use tools::{CallContext, ClientContext, ProjectContext, ToolContext};
+use tools::{CallContext, ClientContext, ToolContext};
 
 /// Returns the present rules, grants and approvals of an agent.
 pub fn rules(turn: &TurnContext, agent: &Agent) -> Policy {
@@ -18,7 +18,7 @@ pub fn rules(turn: &TurnContext, agent: &Agent) -> Policy {
         grants: turn.permissions.grants.of(&agent.name),
         asks: turn.permissions.asks.clone(),
         approvals: turn.permissions.approvals(),
-        doubt: turn.project.settings.doubt(),
+        doubt: turn.project.context.settings.doubt(),
         ..Policy::default()
     }
 }
@@ -26,13 +26,17 @@ pub fn rules(turn: &TurnContext, agent: &Agent) -> Policy {
 /// Returns the policy for an agent's tools and commands.
 pub(super) fn policy(turn: &TurnContext, agent: &Agent) -> Policy {
     let scratch = Some(scratch::directory(&turn.environment, turn.session.as_str()));
-    let trusted = turn.project.settings.trusted;
+    let trusted = turn.project.context.settings.trusted;
     Policy {
-        private: turn.project.settings.webfetch.private.clone(),
+        private: turn.project.context.settings.webfetch.private.clone(),
         context: PermissionContext {
             scratch,
             trusted,
-            ..PermissionContext::new(&turn.environment, &turn.project.worktree, &turn.project.cwd)
+            ..PermissionContext::new(
+                &turn.environment,
+                &turn.project.context.worktree,
+                &turn.project.context.cwd,
+            )
         },
         ..rules(turn, agent)
     }
@@ -42,7 +46,7 @@ pub(super) fn policy(turn: &TurnContext, agent: &Agent) -> Policy {
 fn can_explore(turn: &TurnContext, agent: &Agent) -> bool {
     const EXPLORE: &str = "explore";
     let request = AccessRequest::new("task", EXPLORE);
-    turn.depth < turn.project.settings.general.subagent_depth
+    turn.depth < turn.project.context.settings.general.subagent_depth
         && turn
             .project
             .agents
@@ -69,12 +73,7 @@ pub fn context(turn: &TurnContext, agent: &Agent, call: &CallId) -> ToolContext 
             trace: trace::of_call(turn, call),
         },
         session: turn.resources.shared.clone(),
-        project: ProjectContext {
-            cwd: turn.project.cwd.clone(),
-            worktree: turn.project.worktree.clone(),
-            environment: turn.environment.clone(),
-            settings: turn.project.settings.clone(),
-        },
+        project: turn.project.context.clone(),
         client: ClientContext {
             event_sender: turn.event_sender.clone(),
             session_requests: turn.session_requests.clone(),
@@ -84,8 +83,8 @@ pub fn context(turn: &TurnContext, agent: &Agent, call: &CallId) -> ToolContext 
         sandbox_choice: turn
             .permissions
             .sandbox_choice
-            .for_agent(&agent.rules, &turn.project.settings),
+            .for_agent(&agent.rules, &turn.project.context.settings),
         cancelled: turn.cancelled.clone(),
-        limits: turn.project.settings.tool_output,
+        limits: turn.project.context.settings.tool_output,
     }
 }

@@ -83,9 +83,15 @@ pub async fn text_or_reason(file: &File, context: &ToolContext) -> Option<String
 #[cfg(all(test, unix))]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+    use std::sync::Arc;
 
     use super::*;
     use crate::test::TestProject;
+
+    fn set_path(context: &mut ToolContext, path: &str) {
+        let project = Arc::make_mut(&mut context.project);
+        project.environment = project.environment.with("PATH", path);
+    }
 
     #[tokio::test]
     async fn pdf_is_converted_to_text() {
@@ -117,7 +123,7 @@ mod tests {
             fixture.write(PROGRAM, format!("#!/bin/sh\n{script}\n"));
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
             let dirs = format!("{}:/usr/bin:/bin", fixture.cwd().display());
-            context.project.environment = context.project.environment.with("PATH", &dirs);
+            set_path(&mut context, &dirs);
             assert_eq!(
                 text_or_reason(&file("application/pdf"), &context)
                     .await
@@ -126,7 +132,7 @@ mod tests {
             );
             assert_eq!(text_or_reason(&file("image/png"), &context).await, None);
             let nothing = fixture.cwd().join("no-programs").display().to_string();
-            context.project.environment = context.project.environment.with("PATH", &nothing);
+            set_path(&mut context, &nothing);
             assert_eq!(
                 text_or_reason(&file("application/pdf"), &context).await,
                 None

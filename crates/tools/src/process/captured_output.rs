@@ -336,7 +336,7 @@ mod tests {
     fn stored_outputs_are_bounded_in_sum() {
         use crate::truncate::{ALL_KEPT, folder};
         let fixture = crate::test::TestProject::new();
-        let environment = fixture.context().project.environment;
+        let environment = fixture.context().project.environment.clone();
         let old = folder(&environment.dirs).join("old");
         base::environment::private_dir(old.parent().unwrap()).unwrap();
         let sparse = |path: &std::path::Path, size: u64| {

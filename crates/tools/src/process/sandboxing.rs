@@ -35,7 +35,7 @@ use sandbox::{
 pub struct SandboxChoice {
     sandbox: Arc<Sandbox>,
     level: Level,
-    wish: settings::SandboxSettings,
+    wish: Arc<settings::SandboxSettings>,
     pub trusted: bool,
     /// Whether it is for a single command, so that the user need not be notified.
     is_single_command: bool,
@@ -73,7 +73,7 @@ impl SandboxChoice {
         Self {
             sandbox: sandbox.clone(),
             level: Level::WorkspaceWrite,
-            wish: settings::SandboxSettings::default(),
+            wish: Arc::default(),
             trusted: false,
             is_single_command: false,
             proven: false,
@@ -90,7 +90,7 @@ impl SandboxChoice {
             ..settings::SandboxSettings::default()
         };
         Self {
-            wish,
+            wish: Arc::new(wish),
             ..Self::new(&Sandbox::new(environment))
         }
     }
@@ -812,10 +812,10 @@ mod tests {
             "{reading}"
         );
         // The text does not change with the settings.
-        let wish = settings::SandboxSettings {
+        let wish = Arc::new(settings::SandboxSettings {
             mode: SandboxMode::Off,
             ..settings::SandboxSettings::default()
-        };
+        });
         assert_eq!(SandboxChoice { wish, ..unknown }.reach(), reach);
         let off = SandboxChoice::none(&environment).reach();
         assert!(off.starts_with("Commands run without a sandbox"), "{off}");

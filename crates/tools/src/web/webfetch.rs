@@ -84,7 +84,7 @@ pub struct Fetch {
     web: Arc<Web>,
     address: Address,
     /// The local and private hosts that the settings allow.
-    private: Vec<String>,
+    private: Arc<[String]>,
     /// Values that must not be sent in an address.
     secrets: Arc<[String]>,
     format: PageFormat,
@@ -489,10 +489,10 @@ mod tests {
 
     fn with_settings(context: ToolContext, settings: config::Settings) -> ToolContext {
         ToolContext {
-            project: ProjectContext {
+            project: Arc::new(ProjectContext {
                 settings: Arc::new(settings),
-                ..context.project
-            },
+                ..(*context.project).clone()
+            }),
             ..context
         }
     }
@@ -500,7 +500,7 @@ mod tests {
     fn context(fixture: &TestProject) -> ToolContext {
         let settings = Settings {
             webfetch: config::settings::WebfetchSettings {
-                private: vec!["127.0.0.1".into()],
+                private: ["127.0.0.1".into()].into(),
             },
             ..Settings::default()
         };
@@ -574,7 +574,7 @@ mod tests {
         let fixture = TestProject::new();
         let settings = Settings {
             webfetch: config::settings::WebfetchSettings {
-                private: vec!["127.0.0.1".into()],
+                private: ["127.0.0.1".into()].into(),
             },
             ..Settings::default()
         };

@@ -594,8 +594,8 @@ mod tests {
         });
         let fixture = TestProject::new();
         let mut context = fixture.context();
-        context.project.environment = context
-            .project
+        let project = Arc::make_mut(&mut context.project);
+        project.environment = project
             .environment
             .with("SEARXNG_URL", &url)
             .with("A_TOKEN", "hunter2hunter2");

@@ -36,6 +36,7 @@ use providers::request;
 use providers::scripted::{Scripted, ScriptedAnswer};
 use snapshot::Tracker;
 use store::{Record, Store, StoredSession};
+use tools::ProjectContext;
 use transcript::{CallState, Content, Finish, Message, ModelRef, Role, Text, Usage, User};
 
 /// The bundled catalogue, read once because it is large.
@@ -201,11 +202,11 @@ impl Fixture {
         store: &Store,
         event_sender: EventSender,
     ) -> TurnContext {
-        let worktree = Worktree {
+        let worktree = Arc::new(Worktree {
             root: cwd.to_owned(),
             git: false,
             extra: vec![],
-        };
+        });
         let session = SessionId::new(environment.fresh(SessionId::PREFIX));
         let settings = Arc::new(self.settings.clone());
         let registry = Registry::new(Sources {
@@ -268,9 +269,13 @@ impl Fixture {
                     .then(|| Arc::new(Tracker::new(&environment.dirs.data, cwd, None))),
             },
             project: Workspace {
-                cwd: cwd.to_owned(),
+                context: Arc::new(ProjectContext {
+                    cwd: cwd.to_owned(),
+                    worktree: worktree.clone(),
+                    environment: environment.clone(),
+                    settings,
+                }),
                 roots: Arc::new([]),
-                settings,
                 agents: Arc::new(agents),
                 read: Arc::new(DenyWatcher::new(Arc::default(), Arc::default(), Vec::new())),
                 models: Models::new(watch::channel(Arc::new(registry)).1, None, Arc::default()),
@@ -281,7 +286,6 @@ impl Fixture {
                     instructions: vec![],
                     skills: Arc::default(),
                 }),
-                worktree: Arc::new(worktree),
             },
             choice: watch::channel(SessionChoices {
                 steers: true,
