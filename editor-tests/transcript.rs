@@ -7,7 +7,7 @@
 //! | `config` | `opencode.json` of the project; `config home` is merged into the user's |
 //! | `environment` | `NAME=value`, or `NAME` alone to take it away |
 //! | `web` | what the mock web server serves (see `web.rs`); `${WEB}` is its address |
-//! | `model` | what the mock provider answers (see `model.rs`); without one there is only the offline model |
+//! | `model` | what the mock provider answers (see `model.rs`), whose address is `${MODEL}`; without one there is only the offline model |
 //! | `editor` | messages of the client: JSON, one message per line, and actions, which begin with `#` |
 //! | `terminal` | commands, each after `$ `, and what they print; see `terminal.rs` |
 //! | `agent` | what must come out, in the short form of `short_form.rs` or one JSON message per line; `agent unordered` for concurrent calls |

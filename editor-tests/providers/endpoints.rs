@@ -188,7 +188,21 @@ pub(super) fn editors_endpoint_makes_models_available() {
     // A model that only the gateway knows.
     let own =
         json!({ "sessionId": session, "configId": "model", "value": "openai/of-the-gateway" });
-    result(&mut client, 3, "session/set_config_option", &own);
+    let chosen = result(&mut client, 3, "session/set_config_option", &own);
+    // The list of models shows where it is, in the form of every version.
+    let origin = format!("At {}/v1, set by the editor.", gateway.base());
+    let models = chosen["configOptions"].as_array().unwrap();
+    let model = models
+        .iter()
+        .find(|option| option["id"] == "model")
+        .unwrap();
+    let listed = model["options"][0]["options"].as_array();
+    let listed = listed.or(model["options"].as_array()).unwrap();
+    let shown = listed
+        .iter()
+        .find(|one| one["value"] == "openai/of-the-gateway")
+        .unwrap();
+    assert_eq!(shown["description"], origin, "{model}");
     prompt(&mut client, 4, &session, "Hello");
     let asked = turns(&gateway);
     assert_eq!(asked[0].path(), "/v1/messages");

@@ -163,6 +163,9 @@ impl Run {
     /// Replaces placeholders by their values; waits for a session that is still being created.
     fn fill(&mut self, line: &str) -> Result<String, String> {
         let mut line = fill_paths(&self.project, line);
+        if let Some(model) = &self.model {
+            line = line.replace("${MODEL}", &model.base());
+        }
         if let Some(web) = &self.web {
             line = web.fill(&own(&line));
         }

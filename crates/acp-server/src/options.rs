@@ -229,12 +229,20 @@ fn models(session: &SessionHandle, now: &ModelRef) -> ConfigOptionState {
         let name = format!("{}/{}", model.provider_name, model.name);
         of_model(model, name)
     };
+    let named = models.find(now).ok();
     let now = now.to_string();
-    let missing = used
+    let is_missing = used
         .iter()
         .chain(&others)
         .all(|model| model.id.to_string() != now);
-    let missing = missing.then(|| alternative(now.clone(), now.clone()));
+    // The user has named it; its server may know it.
+    let missing = is_missing.then(|| match &named {
+        Some((model, _)) => ConfigOptionValue {
+            id: now.clone(),
+            ..of_model(model, now.clone())
+        },
+        None => alternative(now.clone(), now.clone()),
+    });
     if used.len() + others.len() <= MAX_UNGROUPED {
         return ConfigOptionState::Select {
             current: now,
