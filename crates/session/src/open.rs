@@ -316,7 +316,7 @@ impl Sessions {
         let (read, sent) = tokio::join!(self.store.load_with(id, load_options), showing);
         let (mut stored, messages_without_results) = match read {
             Err(store::Error::Locked { id, holder }) if holder.is_exiting => {
-                self.load_after_exit(id, take).await
+                self.load_after_exit(id, holder, take).await
             }
             Err(store::Error::Locked { id, holder }) if take => self.take_over(id, holder).await,
             stored => stored,
@@ -451,13 +451,13 @@ impl Sessions {
     }
 
     /// Loads the session of a process that is exiting. If it does not release the session in time,
-    /// it is asked for it, provided that `take` is set.
+    /// or another process takes it, the holder is asked for it, provided that `take` is set.
     async fn load_after_exit(
         &self,
         id: SessionId,
         take: bool,
     ) -> Result<(StoredSession, usize), store::Error> {
-        match self.load_when_released(&id, EXIT_TIMEOUT).await {
+        match self.load_when_released(&id, &holder, EXIT_TIMEOUT).await {
             Err(store::Error::Locked { id, holder }) if take => self.take_over(id, holder).await,
             loaded => loaded,
         }
@@ -469,16 +469,17 @@ impl Sessions {
         &self,
         id: SessionId,
         holder: LockHolder,
+        holder: LockHolder,
     ) -> Result<(StoredSession, usize), store::Error> {
         match self.store.request(&holder, &id).await {
-            Some(limit) => self.load_when_released(&id, limit).await,
+            Some(limit) => self.load_when_released(&id, &holder, limit).await,
             None => Err(store::Error::Locked { id, holder }),
         }
     }
 
     /// Loads a session as soon as another process has released it, which may be long before that
-    /// process ends. Waits for `limit` at most. A load that has begun is completed: the store would
-    /// keep a session without a receiver.
+    /// process ends. Waits for `limit` at most, and no longer if a third process has taken it. A load
+    /// that has begun is completed: the store would keep a session without a receiver.
     async fn load_when_released(
         &self,
         id: &SessionId,
@@ -488,7 +489,9 @@ impl Sessions {
         let deadline = Instant::now() + limit;
         loop {
             match self.store.load_without_old_results(id).await {
-                Err(store::Error::Locked { .. }) if Instant::now() < deadline => {
+                Err(store::Error::Locked { holder: now, .. })
+                    if !now.is_other_process(holder) && Instant::now() < deadline =>
+                {
                     tokio::time::sleep(RETRY_INTERVAL).await; // its turn is being cancelled
                 }
                 loaded => return loaded,
@@ -496,6 +499,7 @@ impl Sessions {
         }
     }
 
+        holder: &LockHolder,
     async fn open(
         self: &Arc<Self>,
         options: OpenOptions,

@@ -13,6 +13,14 @@ pub struct LockHolder {
     pub(super) request_address: Option<String>,
 }
 
+impl LockHolder {
+    /// Returns whether this is known to be another process than `other`.
+    pub fn is_other_process(&self, other: &Self) -> bool {
+        let differs = (self.pid, &self.host) != (other.pid, &other.host);
+        self.pid.is_some() && other.pid.is_some() && differs
+    }
+}
+
 impl std::fmt::Display for LockHolder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("another adjutant process")?;
@@ -20,6 +28,35 @@ impl std::fmt::Display for LockHolder {
             (Some(pid), Some(host)) => write!(f, " (number {pid} on {host})"),
             (Some(pid), None) => write!(f, " (number {pid})"),
             (None, _) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_process_is_one_with_another_known_number_or_machine() {
+        let holder = |pid, host: Option<&str>| LockHolder {
+            pid,
+            host: host.map(str::to_owned),
+            ..LockHolder::default()
+        };
+        let table = [
+            ((Some(1), None), (Some(1), None), false),
+            ((Some(1), None), (Some(2), None), true),
+            ((Some(1), Some("a")), (Some(1), Some("b")), true),
+            // A process that has just taken the lock has not written its number yet.
+            ((None, None), (Some(1), None), false),
+            ((Some(1), None), (None, None), false),
+        ];
+        for ((pid, host), (other_pid, other_host), wanted) in table {
+            let is_other = holder(pid, host).is_other_process(&holder(other_pid, other_host));
+            assert_eq!(
+                is_other, wanted,
+                "{pid:?} {host:?} {other_pid:?} {other_host:?}"
+            );
         }
     }
 }
