@@ -105,6 +105,8 @@ pub enum PromptInput {
     /// switch.
     Plan(Vec<Content>),
 }
+/// A prompt as the ACP server passes it to a session, in any protocol version: the server has told the built-in
+/// commands from messages.
 
 impl PromptInput {
     /// Returns the key that identifies a prompt that is sent again.
@@ -134,6 +136,8 @@ pub struct QueuedPrompt {
     pub notified: oneshot::Receiver<()>,
 }
 
+/// A prompt on its way through a session's mailbox, with the channels on which its client waits for events and the
+/// outcome.
 /// The end of a turn, with its results.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TurnResult {

@@ -20,6 +20,7 @@ use project::command;
 use store::{Record, visible};
 use transcript::{Content, Message, Role, User};
 
+/// The state that a session lends to the running prompt: the session keeps its mailbox, and serves it meanwhile.
 pub(super) struct PromptRun {
     pub(super) sessions: Arc<Sessions>,
     pub(super) choice: watch::Sender<SessionChoices>,

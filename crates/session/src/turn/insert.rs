@@ -19,7 +19,8 @@ use tools::files::loaded_instructions::{self, LoadedInstructions};
 use tools::{AnyTool, Failure, ToolOutput};
 use transcript::{Call, CallFacts, CallState, Completed, Content, FailureCause, Message, Part};
 
-/// A prompt in preparation. It is not stored until a call is made for it.
+/// A prompt in preparation, to which its command and its mentions add one after the other. It is not stored until a
+/// call is made for it.
 pub struct PromptDraft {
     /// The user's text, and the calls that were made for it so far.
     message: Message,
