@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value, json};
 
-use super::markdown::fenced;
+use super::markdown::{code as inline_code, fenced};
 use base::id::SessionId;
 use base::text;
 use events::{CallUpdate, ProgramExit, Progress, ToolKind};
@@ -68,6 +68,8 @@ pub struct ShownCall {
     /// The errors that the changes have introduced, if known, as Markdown.
     errors: Option<String>,
     output: Option<String>,
+    /// The file with the output, if a part of it is not shown.
+    output_file: Option<String>,
     /// The last output of a running program, if there is no terminal to show it.
     tail: String,
     attachments: Vec<File>,
@@ -147,6 +149,10 @@ impl ShownCall {
         if let Some(output) = &update.output {
             self.output = Some(output.clone());
             self.tail.clear();
+            changed = true;
+        }
+        if let Some(path) = update.metadata.as_ref().and_then(output_file) {
+            self.output_file = Some(path.to_owned());
             changed = true;
         }
         if let Some(attachments) = &update.attachments {
@@ -292,6 +298,12 @@ impl ShownCall {
             (None, ProgramExit { code: Some(0), .. }) => return None,
             (
                 None,
+        if let Some(path) = &self.output_file {
+            let path = inline_code(&text::escaped(path));
+            out.push(ToolCallContent::Text(format!(
+                "More of the output is in {path}."
+            )));
+        }
                 ProgramExit {
                     code: Some(code), ..
                 },
@@ -330,6 +342,13 @@ pub fn input(update: &CallUpdate) -> Option<Value> {
         .as_ref()
         .filter(|input| input.is_object() && is_short(input))
         .cloned()
+/// Returns the path of the file with the output of a call, if that was cut.
+fn output_file(facts: &Map<String, Value>) -> Option<&str> {
+    let is_cut = facts.get(CallFacts::TRUNCATED) == Some(&Value::Bool(true));
+    let path = facts.get(CallFacts::OUTPUT_PATH)?.as_str()?;
+    is_cut.then_some(path)
+}
+
 }
 
 /// The key of the text in a raw output, as in OpenCode's.

@@ -12,6 +12,7 @@ use crate::{ToolContext, ToolOutput};
 use base::environment::{Dirs, Environment, private_dir, private_file};
 use base::text;
 use config::settings::OutputLimits;
+use transcript::CallFacts;
 
 /// The age at which files with whole results are removed.
 const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -139,7 +140,7 @@ pub fn finish(mut output: ToolOutput, context: &ToolContext) -> ToolOutput {
             output.facts.output_path = path.or(output.facts.output_path.take());
             output
                 .metadata
-                .insert("truncated".into(), Value::Bool(true));
+                .insert(CallFacts::TRUNCATED.into(), Value::Bool(true));
             output.note = if output.note.is_empty() {
                 hint
             } else {
@@ -207,7 +208,10 @@ fn shorten(
 /// programs may send long ones.
 pub fn failure(why: String, context: &ToolContext) -> String {
     let mut stored = None;
-    let shown = shorten(why, KeepEnd::Head, context, |hint, _| stored = Some(hint));
+    let shown = shorten(why, KeepEnd::Head, context, |hint, path| {
+        // People read the reason of a failure as well.
+        stored = Some(path.map_or(hint, |path| located(&path)));
+    });
     let shown = context.session.mark.data(shown);
     stored.map_or(shown.clone(), |hint| format!("{shown}\n\n{hint}"))
 }
@@ -217,10 +221,12 @@ const EXPLORE: &str = "The agent explore can search it for you.";
 
 /// Names the file with the whole text, for the model.
 pub fn hint(path: &Path) -> String {
-    format!(
-        "The full output is in {}. Search that file, or read parts of it.",
-        path.display()
-    )
+    format!("{} Search that file, or read parts of it.", located(path))
+}
+
+/// Names the file with the whole text, for everyone.
+fn located(path: &Path) -> String {
+    format!("The full output is in {}.", path.display())
 }
 
 /// Stores a whole result in a file.

@@ -268,6 +268,8 @@ impl CallFacts {
     /// The key of the exit code.
     pub const EXIT: &str = "exit";
     const SIGNAL: &str = "signal";
+    /// The key of the detail that its output was cut, as in OpenCode's results.
+    pub const TRUNCATED: &str = "truncated";
     /// The key of the file that contains its complete output.
     pub const OUTPUT_PATH: &str = "outputPath";
     const SANDBOX: &str = "sandbox";

@@ -143,6 +143,11 @@ pub(super) async fn news(history: &mut History, turn: &TurnContext) -> Option<St
                 .input
                 .get("command")
                 .and_then(Value::as_str)
+        details: ended
+            .is_cut
+            .then(|| (CallFacts::TRUNCATED.to_owned(), Value::Bool(true)))
+            .into_iter()
+            .collect(),
                 .unwrap_or_default();
             let command = base::text::title(command);
             let path = facts.output_path.as_ref();

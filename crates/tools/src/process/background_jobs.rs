@@ -83,6 +83,8 @@ pub struct EndedJob {
     pub path: Option<PathBuf>,
     /// The end of its output.
     pub tail: String,
+    /// Whether its output has more than that.
+    pub is_cut: bool,
     /// The same as a terminal gets it, if that has colours.
     pub coloured: Option<String>,
     /// The facts with which its call was shown as completed.
@@ -397,8 +399,9 @@ impl Jobs {
                     return None;
                 }
                 let (how, exit) = state.end.clone()?;
-                let tail =
-                    text::tail(&state.printed.shown_output().text, MAX_TAIL_BYTES).to_owned();
+                let shown = state.printed.shown_output();
+                let tail = text::tail(&shown.text, MAX_TAIL_BYTES).to_owned();
+                let is_cut = shown.hint.is_some() || tail.len() < shown.text.len();
                 Some(EndedJob {
                     id: job.id.clone(),
                     call: job.call.clone(),
@@ -428,6 +431,7 @@ impl Jobs {
     /// ended.
     pub fn announced(&self, call: &CallId, facts: &CallFacts) {
         for job in self.list().iter().filter(|job| job.call == *call) {
+                    is_cut,
             let mut state = job.state();
             state.announced = Some(facts.clone());
             if state.end.is_some() {

@@ -583,7 +583,10 @@ fn output(
         ..CallFacts::default()
     };
     if let Some(exit) = exit {
-        metadata.insert("truncated".into(), Value::Bool(facts.output_path.is_some()));
+        metadata.insert(
+            CallFacts::TRUNCATED.into(),
+            Value::Bool(facts.output_path.is_some()),
+        );
         facts.exit = Some(exit);
     }
     if let Some((id, words, all)) = result_notes.background {
