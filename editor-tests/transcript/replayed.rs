@@ -14,6 +14,12 @@ const MEMBERS: [&str; 6] = [
     "rawOutput",
 ];
 
+/// The output of the terminal of a call, as a client shows it.
+const TERMINAL: &str = "terminal output";
+
+/// The control sequences that empty a terminal.
+const CLEAR: &str = "\u{1b}[H\u{1b}[2J\u{1b}[3J";
+
 /// A session and a call.
 type Key = (String, String);
 
@@ -83,6 +89,12 @@ impl ShownCalls {
                 call.insert(member.to_owned(), value.clone());
             }
         }
+        if let Some(data) = update["_meta"]["terminal_output"]["data"].as_str() {
+            let before = call.get(TERMINAL).and_then(Value::as_str);
+            let all = format!("{}{data}", before.unwrap_or_default());
+            let shown = all.rsplit(CLEAR).next().unwrap_or_default();
+            call.insert(TERMINAL.to_owned(), shown.into());
+        }
     }
 
     /// Forgets what the client waits for: the process has ended.
@@ -93,7 +105,7 @@ impl ShownCalls {
 }
 
 /// Describes the differences between a call that had ended and the same call after a load. A failed
-/// call is stored without the changes that were proposed. Another client may show no terminal.
+/// call is stored without the changes that were proposed.
 fn differences(id: &str, live: &Map<String, Value>, replayed: &Map<String, Value>) -> Vec<String> {
     let status = live.get("status").and_then(Value::as_str);
     if !matches!(status, Some("completed" | "failed")) {
@@ -110,6 +122,10 @@ fn differences(id: &str, live: &Map<String, Value>, replayed: &Map<String, Value
     let is_failed = status == Some("failed");
     let shown = |call: &Map<String, Value>, member: &str| {
         let mut value = call.get(member).cloned().unwrap_or_default();
+        // The terminal of other commands gets what they print, a part of which a load may leave out.
+        if member == TERMINAL && !has_ended(call) {
+            return Value::Null;
+        }
         if let Some(list) = value.as_array_mut() {
             list.retain(|part| !(is_failed && part["type"] == "diff"));
             if list.is_empty() {
@@ -123,11 +139,16 @@ fn differences(id: &str, live: &Map<String, Value>, replayed: &Map<String, Value
             .as_array()
             .is_some_and(|parts| parts.iter().any(|part| part["type"] == "terminal"))
     };
+    // Another client may show no terminal.
+    let [before, after] =
+        [live, replayed].map(|call| call.get("content").is_some_and(has_terminal));
+    let is_same_kind = before == after;
     MEMBERS
         .iter()
+        .chain(is_same_kind.then_some(&TERMINAL))
         .map(|member| (member, shown(live, member), shown(replayed, member)))
-        .filter(|(_, before, after)| {
-            before != after && !has_terminal(before) && !has_terminal(after)
+        .filter(|(member, before, after)| {
+            before != after && (is_same_kind || **member != "content")
         })
         .map(|(member, before, after)| {
             format!("a load shows another {member} of {id}: {after} instead of {before}")
@@ -155,5 +176,35 @@ pub(super) fn own_tests() {
         calls.observe_agent(&update(status, text));
         let found = calls.observe_agent(&serde_json::json!({ "id": 1, "result": {} }));
         assert_eq!(found.len(), wanted, "{found:?}");
+    }
+    own_tests_of_terminals();
+}
+
+/// The terminal of a background command that has ended has the same output after a load.
+fn own_tests_of_terminals() {
+    let update = |data: &str, ended: bool| {
+        let output = if ended {
+            serde_json::json!({ "ended": "exit code 0" })
+        } else {
+            Value::Null
+        };
+        serde_json::json!({ "method": "session/update", "params": { "sessionId": "s", "update": {
+            "toolCallId": "c", "status": "completed", "content": [{ "type": "terminal" }],
+            "_meta": { "terminal_output": { "data": data } }, "rawOutput": output } } })
+    };
+    for (last, replayed, wanted) in [
+        (format!("{CLEAR}done"), "done", 0),
+        (format!("{CLEAR}done"), "other", 1),
+        ("done".to_owned(), "done", 1),
+    ] {
+        let mut calls = ShownCalls::default();
+        calls.observe_agent(&update("runs", false));
+        calls.observe_agent(&update(&last, true));
+        calls.observe_client(
+            &serde_json::json!({ "id": 1, "method": "session/load", "params": { "sessionId": "s" } }),
+        );
+        calls.observe_agent(&update(replayed, true));
+        let found = calls.observe_agent(&serde_json::json!({ "id": 1, "result": {} }));
+        assert_eq!(found.len(), wanted, "{last:?} {replayed}: {found:?}");
     }
 }

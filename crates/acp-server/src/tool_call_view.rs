@@ -194,6 +194,17 @@ impl ShownCall {
         Some(name.clone())
     }
 
+    /// Returns the exit status for the terminal of a call that is over: an empty one if no command ran, because a
+    /// terminal must not stay open; none if the command continues in the background.
+    pub fn terminal_exit(&mut self, update: &CallUpdate) -> Option<ProgramExit> {
+        let facts = update.metadata.as_ref();
+        let has = |fact| facts.is_some_and(|facts| facts.contains_key(fact));
+        if has(CallFacts::BACKGROUND) && !has(CallFacts::ENDED) {
+            return None;
+        }
+        Some(self.exit.take().unwrap_or_default())
+    }
+
     /// Drops the content at the end of the call. A late change does not send the name again.
     pub fn end(&mut self) {
         *self = Self {
@@ -287,6 +298,12 @@ impl ShownCall {
             (Some(output), _) if !output.is_empty() => out.push(text_content(output)),
             _ => out.extend(code(&rendered(&self.tail))),
         }
+        if let Some(path) = &self.output_file {
+            let path = inline_code(&text::escaped(path));
+            out.push(ToolCallContent::Text(format!(
+                "More of the output is in {path}."
+            )));
+        }
         out.extend(self.attachments.iter().map(ToolCallContent::File));
         out
     }
@@ -298,12 +315,6 @@ impl ShownCall {
             (None, ProgramExit { code: Some(0), .. }) => return None,
             (
                 None,
-        if let Some(path) = &self.output_file {
-            let path = inline_code(&text::escaped(path));
-            out.push(ToolCallContent::Text(format!(
-                "More of the output is in {path}."
-            )));
-        }
                 ProgramExit {
                     code: Some(code), ..
                 },
@@ -331,6 +342,13 @@ impl ShownCall {
     }
 }
 
+/// Returns the path of the file with the output of a call, if that was cut.
+fn output_file(facts: &Map<String, Value>) -> Option<&str> {
+    let is_cut = facts.get(CallFacts::TRUNCATED) == Some(&Value::Bool(true));
+    let path = facts.get(CallFacts::OUTPUT_PATH)?.as_str()?;
+    is_cut.then_some(path)
+}
+
 fn code<'a>(text: &str) -> Option<ToolCallContent<'a>> {
     (!text.is_empty()).then(|| ToolCallContent::Text(fenced("", text)))
 }
@@ -342,13 +360,6 @@ pub fn input(update: &CallUpdate) -> Option<Value> {
         .as_ref()
         .filter(|input| input.is_object() && is_short(input))
         .cloned()
-/// Returns the path of the file with the output of a call, if that was cut.
-fn output_file(facts: &Map<String, Value>) -> Option<&str> {
-    let is_cut = facts.get(CallFacts::TRUNCATED) == Some(&Value::Bool(true));
-    let path = facts.get(CallFacts::OUTPUT_PATH)?.as_str()?;
-    is_cut.then_some(path)
-}
-
 }
 
 /// The key of the text in a raw output, as in OpenCode's.

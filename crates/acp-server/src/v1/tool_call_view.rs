@@ -42,8 +42,7 @@ impl ToolCallViews {
         let card = self.all.entry(id.clone()).or_default();
         if let Some(kind) = update.kind {
             card.kind = kind;
-            // The terminal of an earlier turn's call was closed with it.
-            card.terminal = self.terminals && kind == ToolKind::Execute && !update.earlier;
+            card.terminal = self.terminals && kind == ToolKind::Execute;
         }
         let mut changed = card.apply_update(update);
         let over = update.progress.is_some_and(Progress::is_over);
@@ -86,6 +85,9 @@ impl ToolCallViews {
             && let Some(data) = card.terminal_output(update, over)
         {
             card.has_output_in_terminal = true;
+            // The end of a background command shows its whole output, of which the terminal has a part.
+            let clear = if update.earlier { CLEAR_TERMINAL } else { "" };
+            let data = format!("{clear}{data}");
             let data = json!({ "terminal_id": id.as_str(), "data": data });
             out.push(with_meta(
                 id,
@@ -94,12 +96,11 @@ impl ToolCallViews {
             ));
         }
         if over {
-            // A refused or cancelled command has a terminal too, which must not stay open.
-            let nothing = ProgramExit {
-                code: None,
-                signal: None,
+            let ended = if card.terminal {
+                card.terminal_exit(update)
+            } else {
+                None
             };
-            let ended = card.terminal.then(|| card.exit.take().unwrap_or(nothing));
             let exit = ended.map(|ProgramExit { code, signal }| {
                 meta(
                     "terminal_exit",
@@ -166,6 +167,9 @@ impl ToolCallViews {
 /// In the last update of a call, in `_meta.adjutant`: the user cancelled it. ACP v1 has no status
 /// for that.
 const CANCELLED: &str = "cancelled";
+
+/// The control sequences that empty a terminal: the cursor to its beginning, the screen, and the lines above it.
+const CLEAR_TERMINAL: &str = "\u{1b}[H\u{1b}[2J\u{1b}[3J";
 
 fn announced(
     id: &CallId,

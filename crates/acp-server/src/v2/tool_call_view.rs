@@ -65,12 +65,10 @@ impl ToolCallViews {
             });
             card.has_output_in_terminal = true;
         }
-        if over && card.terminal {
-            // A refused or cancelled command has a terminal too, which must not stay open.
-            let ProgramExit { code, signal } = card.exit.take().unwrap_or(ProgramExit {
-                code: None,
-                signal: None,
-            });
+        if over
+            && card.terminal
+            && let Some(ProgramExit { code, signal }) = card.terminal_exit(update)
+        {
             let exit = v2::TerminalExitStatus::new()
                 .exit_code(code.map(i64::from))
                 .signal(signal);
