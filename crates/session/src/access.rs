@@ -8,6 +8,7 @@ use super::beginning::BeginningSender;
 use super::handle::SessionHandle;
 use super::open::{OpenError, OpenOptions, OpenedSession};
 use super::sessions::Sessions;
+use crate::turn::jobs::SessionJobs;
 use base::id::SessionId;
 use base::lock::locked;
 use base::worktree::normal;
@@ -106,8 +107,9 @@ impl ReopenError {
 impl Sessions {
     /// Opens a stored session. A session that is `live` here, in this directory, is removed by
     /// `dismiss` and closed first, because the stored state is authoritative, even for an empty
-    /// session. A session of another process is refused at the first attempt; a second attempt
-    /// of the same `request_kind` takes it over. For `shown` see [`Self::load`].
+    /// session; its background jobs live on. A session of another process is refused at the first
+    /// attempt; a second attempt of the same `request_kind` takes it over. For `shown` see
+    /// [`Self::load`].
     ///
     /// # Errors
     /// [`ReopenError`]; after [`OpenError::OtherDirectory`], and if the session is not stored, the
@@ -133,14 +135,25 @@ impl Sessions {
         }
         let dismissed = live.is_some().then(dismiss).flatten();
         let closed = dismissed.is_some();
-        if let Some(live) = dismissed {
-            live.close_to_reopen().await;
+        let jobs = match dismissed {
+            Some(live) => live.close_to_reopen().await,
+            None => None,
+        };
+        if shown.is_some()
+            && let Some(living) = &jobs
+        {
+            living.jobs.mark_settled_as_shown();
         }
         let asked = (id.clone(), request_kind);
         let again = locked(&self.live.refused).remove(&asked);
-        let opened = self.load(id, options, again, shown).await;
-        if opened.is_err() && closed && !self.has_session(id) {
-            self.store.close(id).await;
+        let opened = self.load(id, options, again, shown, jobs.clone()).await;
+        if opened.is_err() {
+            if let Some(SessionJobs { jobs, .. }) = jobs {
+                jobs.end().await;
+            }
+            if closed && !self.has_session(id) {
+                self.store.close(id).await;
+            }
         }
         match opened {
             Err(OpenError::Store(store::Error::Locked { id, holder })) if again => {
@@ -165,7 +178,7 @@ impl Sessions {
         live: Option<SessionHandle>,
     ) -> Result<(), store::Error> {
         if let Some(live) = &live {
-            live.close_to_reopen().await;
+            live.close_to_archive().await;
         }
         let changed = self.store.change(id, RecordChange::Archived(true)).await;
         // Another connection may have opened it in the meantime.

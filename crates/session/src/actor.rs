@@ -14,7 +14,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::builtin::{BuiltinCommand, BuiltinName, PLANNER};
 use super::choices::{Choices, SentChange};
-use super::handle::{CancelScope, MailboxMessage, PromptInput, QueuedPrompt, TurnResult};
+use super::handle::{
+    CancelScope, ClosePurpose, MailboxMessage, PromptInput, QueuedPrompt, TurnResult,
+};
 use super::inbox::{self, Inbox};
 use super::live::HistoryGuard;
 use super::project::ConfigWatcher;
@@ -24,6 +26,7 @@ use super::sessions::Sessions;
 use super::title::{self, TitleTask};
 use super::{changes, diff};
 use crate::turn::budget::TurnBudget;
+use crate::turn::jobs::SessionJobs;
 use crate::turn::{
     History, TurnContext, TurnOutcome, change_recorder, evict, hooks, jobs, late_changes, next,
 };
@@ -93,9 +96,8 @@ async fn await_search(local: &mut Option<JoinHandle<()>>, cancelled: &Cancellati
 /// A request to end the session.
 pub(super) struct Closing {
     /// Notified when the session has ended, if the request wants an answer.
-    done: Option<oneshot::Sender<()>>,
-    /// Whether the session will be opened again immediately.
-    reopens: bool,
+    done: Option<oneshot::Sender<Option<SessionJobs>>>,
+    purpose: ClosePurpose,
 }
 
 /// The events of a session, idle or while a turn runs.
@@ -119,7 +121,7 @@ impl Actor {
         };
         match came {
             Some(history) => self.history = history,
-            None => self.session.close(None, false),
+            None => self.session.close(None, ClosePurpose::Close),
         }
         // The replay is over.
         evict::evict_stored(&mut self.history);
@@ -156,7 +158,7 @@ impl Actor {
                     self.session.out_of_turn_events.send(notice).ok();
                 }
             }
-            () = ended.cancelled() => self.session.close(None, false),
+            () = ended.cancelled() => self.session.close(None, ClosePurpose::Close),
         }
         if self.session.take_title() {
             self.session.store_record().await;
@@ -449,13 +451,26 @@ impl Actor {
                 .await
                 .ok();
         }
-        self.turn.resources.shared.jobs.end().await;
+        let closing = session.closing.take();
+        let purpose = closing
+            .as_ref()
+            .map_or(ClosePurpose::Close, |closing| closing.purpose);
+        let stays_here = !session.taken.is_cancelled() && !session.sessions.ended.is_cancelled();
+        let jobs = (purpose == ClosePurpose::Reopen && stays_here)
+            .then(|| SessionJobs::of(&self.turn.resources))
+            .filter(|living| !living.jobs.is_empty());
+        if jobs.is_none() {
+            self.turn.resources.shared.jobs.end().await;
+        }
         self.turn.resources.servers.end().await;
         self.turn.resources.shared.language.end();
-        let scratch = scratch::directory(&self.turn.environment, self.turn.session.as_str());
-        base::task::spawn_blocking(move || scratch::remove(&scratch))
-            .await
-            .ok();
+        // Jobs that live on have their temporary files there.
+        if jobs.is_none() {
+            let scratch = scratch::directory(&self.turn.environment, self.turn.session.as_str());
+            base::task::spawn_blocking(move || scratch::remove(&scratch))
+                .await
+                .ok();
+        }
         jobs::settle(&mut self.history, &self.turn).await;
         late_changes::collect(&mut self.history, &self.turn).await;
         if let Some(tracker) = self.turn.resources.snapshots.take() {
@@ -466,15 +481,11 @@ impl Actor {
         }
         let store = &session.sessions.store;
         let id = &session.record.id;
-        let reopens = session
-            .closing
-            .as_ref()
-            .is_some_and(|closing| closing.reopens);
         if session.taken.is_cancelled() {
             store.close(id).await;
-            // An empty session that will be reopened may exist only in this process's store,
-            // which must not forget it.
-        } else if !(reopens && self.history.messages.is_empty())
+            // An empty session that is used further may exist only in this process's store, which
+            // must not forget it.
+        } else if !(purpose != ClosePurpose::Close && self.history.messages.is_empty())
             && let Err(e) = store.leave(id).await
         {
             tracing::warn!("session {id} could not be examined when it was closed: {e}");
@@ -483,9 +494,9 @@ impl Actor {
         // longer has it.
         drop(self.claim);
         session.inbox.close();
-        if let Some(done) = session.closing.and_then(|closing| closing.done) {
-            // The receiver may have been dropped.
-            done.send(()).ok();
+        if let Some(done) = closing.and_then(|closing| closing.done) {
+            // The receiver may have been dropped; then the jobs end.
+            done.send(jobs).ok();
         }
     }
 }
@@ -515,8 +526,8 @@ impl SessionState {
                 self.amend(RecordChange::Archived(false)).await;
                 acknowledge(written);
             }
-            ActorEvent::Mail(MailboxMessage::Close { done, reopens }) => {
-                self.close(Some(done), reopens)
+            ActorEvent::Mail(MailboxMessage::Close { done, purpose }) => {
+                self.close(Some(done), purpose)
             }
             ActorEvent::Cancel(cancel) => {
                 if let Some(turn) = self
@@ -530,16 +541,16 @@ impl SessionState {
             }
             // Applied when no turn has the record.
             ActorEvent::Titled(title) => self.titling.answered = title,
-            ActorEvent::Abandoned => self.close(None, false),
+            ActorEvent::Abandoned => self.close(None, ClosePurpose::Close),
         }
         self.inbox.update_spoken(self.choices.steers());
     }
 
-    fn close(&mut self, done: Option<oneshot::Sender<()>>, reopens: bool) {
+    fn close(&mut self, done: Option<oneshot::Sender<Option<SessionJobs>>>, purpose: ClosePurpose) {
         if let Some(turn) = &self.running {
             turn.cancelled.cancel();
         }
-        self.closing = Some(Closing { done, reopens });
+        self.closing = Some(Closing { done, purpose });
     }
 
     async fn choose(&mut self, change: SentChange, written: oneshot::Sender<()>) {

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::builtin::BuiltinCommand;
 use super::choices::{ChoiceChange, PendingChoices, SentChange};
 use super::project::ProjectConfig;
+use crate::turn::jobs::SessionJobs;
 use crate::turn::{SessionChoices, TurnOutcome};
 use base::approvals::Approvals;
 use base::channel::Receiver;
@@ -66,13 +67,22 @@ pub enum MailboxMessage {
     Title(String, oneshot::Sender<()>),
     /// Unarchive the session.
     TakeBack(oneshot::Sender<()>),
-    /// Cancel the turn, release the session in the store, and end.
+    /// Cancel the turn, release the session in the store, and end. Answered with the background jobs
+    /// that live on.
     Close {
-        done: oneshot::Sender<()>,
-        /// Whether the session is opened again immediately: the store then keeps it even if
-        /// it is empty.
-        reopens: bool,
+        done: oneshot::Sender<Option<SessionJobs>>,
+        purpose: ClosePurpose,
     },
+}
+
+/// The use of a session after its task has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClosePurpose {
+    Close,
+    /// The store is about to change it, and keeps it even if it is empty.
+    Archive,
+    /// This process opens it again immediately: an empty one is kept, and its background jobs live on.
+    Reopen,
 }
 
 /// Completes when a change of the user is in the store's queue; fails if the session ends first.
@@ -95,6 +105,8 @@ impl CancelScope {
     }
 }
 
+/// A prompt as the ACP server passes it to a session, in any protocol version: the server has told the built-in
+/// commands from messages.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PromptInput {
     /// A message from the user, for a turn of the model.
@@ -105,8 +117,6 @@ pub enum PromptInput {
     /// switch.
     Plan(Vec<Content>),
 }
-/// A prompt as the ACP server passes it to a session, in any protocol version: the server has told the built-in
-/// commands from messages.
 
 impl PromptInput {
     /// Returns the key that identifies a prompt that is sent again.
@@ -126,6 +136,8 @@ pub(super) fn idempotency_key(content: &[Content]) -> Option<&str> {
     })
 }
 
+/// A prompt on its way through a session's mailbox, with the channels on which its client waits for events and the
+/// outcome.
 pub struct QueuedPrompt {
     /// Its number among the session's prompts.
     pub number: u64,
@@ -136,8 +148,6 @@ pub struct QueuedPrompt {
     pub notified: oneshot::Receiver<()>,
 }
 
-/// A prompt on its way through a session's mailbox, with the channels on which its client waits for events and the
-/// outcome.
 /// The end of a turn, with its results.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TurnResult {
@@ -338,26 +348,26 @@ impl SessionHandle {
     /// Cancels the running turn, releases the session in the store, and ends the session's
     /// task.
     pub async fn close(&self) {
-        self.end(false).await;
+        self.end(ClosePurpose::Close).await;
     }
 
-    /// Closes a session that the store will open or release ([`store::Store::close`])
+    /// Closes a session that the store will change and release ([`store::Store::close`])
     /// immediately: an empty session is not deleted in between.
-    pub(super) async fn close_to_reopen(&self) {
-        self.end(true).await;
+    pub(super) async fn close_to_archive(&self) {
+        self.end(ClosePurpose::Archive).await;
     }
 
-    async fn end(&self, reopens: bool) {
+    /// Closes a session that is opened again immediately. Returns its background jobs, which live on.
+    pub(super) async fn close_to_reopen(&self) -> Option<SessionJobs> {
+        self.end(ClosePurpose::Reopen).await
+    }
+
+    async fn end(&self, purpose: ClosePurpose) -> Option<SessionJobs> {
         let (done, closed) = oneshot::channel();
-        if self
-            .mailbox
-            .send(MailboxMessage::Close { done, reopens })
-            .await
-            .is_ok()
-        {
-            // An actor that ends without an answer has closed as well.
-            closed.await.ok();
-        }
+        let message = MailboxMessage::Close { done, purpose };
+        self.mailbox.send(message).await.ok()?;
+        // An actor that ends without an answer has closed as well.
+        closed.await.ok().flatten()
     }
 
     /// Returns the notices for the first turn; `None` from the second call on.

@@ -25,6 +25,7 @@ use super::sessions::Sessions;
 use super::title::TitleTask;
 use super::{beginning, child, interrupted, revert};
 use crate::grants::Grants;
+use crate::turn::jobs::SessionJobs;
 use crate::turn::left_out_tools::LeftOutNotice;
 use crate::turn::record::Recorder;
 use crate::turn::refused_tools::RefusedTools;
@@ -49,8 +50,8 @@ use providers::local;
 use sandbox::Level;
 use snapshot::Tracker;
 use store::{self, LoadOptions, LockHolder, Record, StoredSession, StreamedSession};
-use transcript::ModelRef;
 use tools::ProjectContext;
+use transcript::ModelRef;
 
 /// The time that a process that is exiting has to release a session that is opened here. Its exit
 /// has shorter time limits of its own.
@@ -267,8 +268,10 @@ impl Sessions {
             });
         }
         self.events_of(&record).created(&record);
+        let history = History::default();
+        let jobs = SessionJobs::after(&history);
         Ok(self
-            .open(options, record, History::default(), claim, reading)
+            .open(options, record, (history, jobs), claim, reading)
             .await)
     }
 
@@ -282,7 +285,8 @@ impl Sessions {
 
     /// Opens a stored session. If another process has it, that process is asked for it,
     /// provided that `take` is set; one that is exiting is awaited. The first events go to `shown`
-    /// while the rest is read, and are then not part of the replay.
+    /// while the rest is read, and are then not part of the replay. `jobs` live on from the session as it was open
+    /// here before.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -292,6 +296,7 @@ impl Sessions {
         mut options: OpenOptions,
         take: bool,
         shown: Option<BeginningSender>,
+        jobs: Option<SessionJobs>,
     ) -> Result<OpenedSession, OpenError> {
         if !id.is_well_formed() {
             return Err(store::Error::NotFound(id.clone()).into());
@@ -361,12 +366,8 @@ impl Sessions {
             undone_cost: stored.record.undone_cost,
             messages_without_results,
         };
-        for message in turn::recover::recover(&mut history) {
-            self.store.message(id, &message).await;
-            for part in &message.parts {
-                self.store.part(id, &message.id, part).await;
-            }
-        }
+        let jobs = jobs.unwrap_or_else(|| SessionJobs::after(&history));
+        self.recover(id, &mut history, &jobs).await;
         let mut record = stored.record;
         let end = store::visible(&history.messages, &record.undone);
         if end == history.messages.len() {
@@ -381,10 +382,23 @@ impl Sessions {
         options.notices.extend(undone(&record));
         self.restrict(&mut record, &options).await;
         record.extra.clone_from(&options.additional_directories);
-        let mut opened = self.open(options, record, history, claim, reading).await;
+        let mut opened = self
+            .open(options, record, (history, jobs), claim, reading)
+            .await;
         opened.replay.last.extend(damage);
         opened.replay.sent = sent;
         Ok(opened)
+    }
+
+    /// Repairs a loaded history, of which these background jobs are alive, and stores the changes.
+    async fn recover(&self, id: &SessionId, history: &mut History, living: &SessionJobs) {
+        let lives = |job: &str| living.jobs.has(job);
+        for message in turn::recover::recover_beside(history, lives) {
+            self.store.message(id, &message).await;
+            for part in &message.parts {
+                self.store.part(id, &message.id, part).await;
+            }
+        }
     }
 
     /// Opens a new session with a copy of another session's history, which may continue
@@ -415,7 +429,7 @@ impl Sessions {
         };
         let (fork, broken) = fork?;
         options.notices.extend(damage(id, &broken));
-        self.load(&fork, options, false, None).await
+        self.load(&fork, options, false, None, None).await
     }
 
     /// Copies a session under a new id. Returns the id, and the damage found.
@@ -455,6 +469,7 @@ impl Sessions {
     async fn load_after_exit(
         &self,
         id: SessionId,
+        holder: LockHolder,
         take: bool,
     ) -> Result<(StoredSession, usize), store::Error> {
         match self.load_when_released(&id, &holder, EXIT_TIMEOUT).await {
@@ -469,7 +484,6 @@ impl Sessions {
         &self,
         id: SessionId,
         holder: LockHolder,
-        holder: LockHolder,
     ) -> Result<(StoredSession, usize), store::Error> {
         match self.store.request(&holder, &id).await {
             Some(limit) => self.load_when_released(&id, &holder, limit).await,
@@ -483,6 +497,7 @@ impl Sessions {
     async fn load_when_released(
         &self,
         id: &SessionId,
+        holder: &LockHolder,
         limit: Duration,
     ) -> Result<(StoredSession, usize), store::Error> {
         const RETRY_INTERVAL: Duration = Duration::from_millis(20);
@@ -499,12 +514,11 @@ impl Sessions {
         }
     }
 
-        holder: &LockHolder,
     async fn open(
         self: &Arc<Self>,
         options: OpenOptions,
         mut record: Record,
-        history: History,
+        (history, jobs): (History, SessionJobs),
         claim: HistoryGuard,
         ConfigReading { paths, read }: ConfigReading,
     ) -> OpenedSession {
@@ -576,9 +590,6 @@ impl Sessions {
             self.store.part(&record.id, &message, &part).await;
         }
         let (has_steering_message, heard) = watch::channel(false);
-        let jobs = Arc::new(tools::process::background_jobs::Jobs::after(
-            turn::jobs::last(&history),
-        ));
         let events = SessionEvents::new(
             self.events.clone(),
             &self.environment,
@@ -818,7 +829,7 @@ impl Sessions {
         options: &OpenOptions,
         project: &ProjectConfig,
         record: &Record,
-        jobs: Arc<tools::process::background_jobs::Jobs>,
+        SessionJobs { jobs, late_changes }: SessionJobs,
         snapshots: Arc<Tracker>,
     ) -> SessionResources {
         // The login at an address is stored for the account.
@@ -849,7 +860,7 @@ impl Sessions {
             }),
             files: options.files,
             snapshots: Some(snapshots),
-            late_changes: Arc::default(),
+            late_changes,
             left_out_tools: Arc::new(LeftOutNotice::new(record.left_out_tools.clone())),
             refused_tools: Arc::new(RefusedTools::new(&record.refused_declarations)),
         }

@@ -1,15 +1,43 @@
 //! Background jobs in the history: the call that started a job records how it ended, and whether
 //! the model was notified. [`tools::process::background_jobs`] runs the jobs.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
-use super::{History, TurnContext};
+use super::late_changes::LateChanges;
+use super::{History, SessionResources, TurnContext};
 use base::id::CallId;
 use events::{CallUpdate, Event, Severity, ToolKind};
 use tools::process::background_jobs::{EndedJob, Jobs};
 use transcript::{
     BackgroundJob, CallFacts, CallState, Completed, Content, JobState, Message, Part, ProgramExit,
 };
+
+/// The background jobs of a session, and the journals of their writes. They belong to the session's task, and live on
+/// only if the session is closed to be opened again in this process. The jobs end when this is dropped.
+#[derive(Clone)]
+pub struct SessionJobs {
+    pub jobs: Arc<Jobs>,
+    pub late_changes: Arc<LateChanges>,
+}
+
+impl SessionJobs {
+    /// Returns the jobs of a session that has none yet in this process.
+    pub fn after(history: &History) -> Self {
+        Self {
+            jobs: Arc::new(Jobs::after(last(history))),
+            late_changes: Arc::default(),
+        }
+    }
+
+    pub fn of(resources: &SessionResources) -> Self {
+        Self {
+            jobs: resources.shared.jobs.clone(),
+            late_changes: resources.late_changes.clone(),
+        }
+    }
+}
 
 /// The end of a job that was running when the process ended.
 const UNKNOWN: &str =
@@ -32,8 +60,9 @@ pub(super) fn id(state: &CallState) -> Option<&str> {
     }
 }
 
-/// Marks a job that was running when an earlier process ended. Returns whether there was one.
-pub(super) fn lost(state: &mut CallState) -> bool {
+/// Marks a job that was running when an earlier process ended, which is any but those that `lives` knows. Returns
+/// whether there was one.
+pub(super) fn lost(state: &mut CallState, lives: impl Fn(&str) -> bool) -> bool {
     let CallState::Completed(done) = state else {
         return false;
     };
@@ -41,7 +70,7 @@ pub(super) fn lost(state: &mut CallState) -> bool {
         .facts
         .job
         .as_mut()
-        .filter(|job| job.state == JobState::Running)
+        .filter(|job| job.state == JobState::Running && !lives(&job.id))
     else {
         return false;
     };
@@ -114,6 +143,11 @@ fn known(ended: &EndedJob, state: fn(String) -> JobState) -> CallFacts {
             signal: None,
         }),
         output_path: ended.path.clone(),
+        details: ended
+            .is_cut
+            .then(|| (CallFacts::TRUNCATED.to_owned(), Value::Bool(true)))
+            .into_iter()
+            .collect(),
         ..CallFacts::default()
     }
 }
@@ -143,11 +177,6 @@ pub(super) async fn news(history: &mut History, turn: &TurnContext) -> Option<St
                 .input
                 .get("command")
                 .and_then(Value::as_str)
-        details: ended
-            .is_cut
-            .then(|| (CallFacts::TRUNCATED.to_owned(), Value::Bool(true)))
-            .into_iter()
-            .collect(),
                 .unwrap_or_default();
             let command = base::text::title(command);
             let path = facts.output_path.as_ref();

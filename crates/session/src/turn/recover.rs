@@ -6,6 +6,12 @@ use transcript::{Call, CallState, Content, FailureCause, Fault, FaultKind, Messa
 /// Repairs a loaded history: marks calls that were running when the process ended, with an unknown
 /// outcome. Returns the messages that changed.
 pub fn recover(history: &mut History) -> Vec<Message> {
+    recover_beside(history, |_| false)
+}
+
+/// Repairs a loaded history like [`recover`], except for the background jobs that `lives` knows by their id: this
+/// process runs them.
+pub fn recover_beside(history: &mut History, lives: impl Fn(&str) -> bool) -> Vec<Message> {
     let mut changed = Vec::new();
     for message in &mut history.messages {
         let mut touched = false;
@@ -17,7 +23,7 @@ pub fn recover(history: &mut History) -> Vec<Message> {
                 touched = true;
             }
             if let Content::Tool(call) = &mut part.content {
-                touched |= jobs::lost(&mut call.state);
+                touched |= jobs::lost(&mut call.state, &lives);
             }
         }
         if let Role::Assistant(assistant) = &mut message.role

@@ -300,6 +300,27 @@ impl Jobs {
         (id, path)
     }
 
+    /// Returns whether there is no job, running or readable.
+    pub fn is_empty(&self) -> bool {
+        self.list().is_empty()
+    }
+
+    /// Returns whether there is a job with this id, running or readable.
+    pub fn has(&self, id: &str) -> bool {
+        self.list().iter().any(|job| job.id == id)
+    }
+
+    /// Records that the editor has been shown the history, with the end of the jobs that have it there.
+    pub fn mark_settled_as_shown(&self) {
+        for job in self.list().iter() {
+            let mut state = job.state();
+            if state.settled {
+                state.shown = true;
+                state.noticed = true;
+            }
+        }
+    }
+
     fn find(&self, id: &str) -> Result<Arc<RunningJob>, String> {
         let list = self.list();
         if let Some(job) = list.iter().find(|job| job.id == id) {
@@ -410,6 +431,7 @@ impl Jobs {
                     code: exit.code,
                     path: state.printed.path(),
                     tail,
+                    is_cut,
                     coloured: state.tail.coloured(),
                     facts: state.announced.clone().unwrap_or_default(),
                     is_known_to_model: state.is_known_to_model,
@@ -431,7 +453,6 @@ impl Jobs {
     /// ended.
     pub fn announced(&self, call: &CallId, facts: &CallFacts) {
         for job in self.list().iter().filter(|job| job.call == *call) {
-                    is_cut,
             let mut state = job.state();
             state.announced = Some(facts.clone());
             if state.end.is_some() {
