@@ -2,6 +2,7 @@
 //! once, at the start, and passed on, so that a test can pass a different one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::fs::{File, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,22 +10,55 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::lock::locked;
 
 /// A point in time, in milliseconds since 1970. It is for display only: records are ordered by
 /// sequence numbers.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
+///
+/// As JSON it is a number in the store; RFC 3339, as exports have it, is read too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
 #[serde(transparent)]
 pub struct Timestamp(pub u64);
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TimestampVisitor)
+    }
+}
+
+struct TimestampVisitor;
+
+impl Visitor<'_> for TimestampVisitor {
+    type Value = Timestamp;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("milliseconds since 1970, or a date such as 2026-11-21T09:30:00.250Z")
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, milliseconds: u64) -> Result<Timestamp, E> {
+        Ok(Timestamp(milliseconds))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Timestamp, E> {
+        let date: Option<jiff::Timestamp> = text.parse().ok();
+        let milliseconds = date.and_then(|date| u64::try_from(date.as_millisecond()).ok());
+        let invalid = || E::invalid_value(Unexpected::Str(text), &self);
+        milliseconds.map(Timestamp).ok_or_else(invalid)
+    }
+}
 
 impl Timestamp {
     /// Returns ISO 8601 in UTC, as ACP requires: `2026-11-21T09:30:00Z`.
     pub fn iso(self) -> String {
         self.jiff().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    }
+
+    /// Returns RFC 3339 in UTC with milliseconds: `2026-11-21T09:30:00.250Z`.
+    pub fn precise(self) -> String {
+        self.jiff().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
     }
 
     /// Returns the weekday and date in UTC, for the model: `Saturday, 2026-11-21`.

@@ -1,5 +1,5 @@
 //! Exports a complete session as JSON, and imports it again. The format is that of the store, with
-//! a version number.
+//! a version number, and with times in RFC 3339. Format 1 had times in milliseconds.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -8,15 +8,16 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde::ser::SerializeSeq as _;
+use serde::ser::{Error as _, SerializeSeq as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
+use base::environment::Timestamp;
 use store::{self, Record, StreamedSession};
 use transcript::{Message, Part};
 
 /// The format that is written. Newer formats are refused.
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
 
 /// The reason why a file cannot be imported.
 #[derive(Debug, thiserror::Error)]
@@ -91,22 +92,61 @@ impl Serialize for WrittenMessages<'_> {
         });
         let mut list = serializer.serialize_seq(None)?;
         for message in written {
-            list.serialize_element(&message)?;
+            list.serialize_element(
+                &with_dates(&message, MESSAGE_TIMES).map_err(S::Error::custom)?,
+            )?;
         }
         // If the list were closed, the document would be valid but incomplete.
         if self.failed.borrow().is_some() {
-            return Err(serde::ser::Error::custom(
-                "the session could not be read completely",
-            ));
+            return Err(S::Error::custom("the session could not be read completely"));
         }
         list.end()
+    }
+}
+
+/// The times of a session, as paths of members; `*` is each element of a list.
+const SESSION_TIMES: &[&[&str]] = &[&["created"], &["updated"], &["summary", "written"]];
+/// The times of a message.
+const MESSAGE_TIMES: &[&[&str]] = &[
+    &["created"],
+    &["completed"],
+    &["parts", "*", "state", "cleared"],
+];
+
+/// Returns a value as JSON whose times are in RFC 3339.
+fn with_dates(value: &impl Serialize, times: &[&[&str]]) -> serde_json::Result<Value> {
+    let mut document = serde_json::to_value(value)?;
+    for path in times {
+        write_dates(&mut document, path);
+    }
+    Ok(document)
+}
+
+fn write_dates(value: &mut Value, path: &[&str]) {
+    match (path.split_first(), value) {
+        (None, value) => {
+            if let Some(milliseconds) = value.as_u64() {
+                *value = Timestamp(milliseconds).precise().into();
+            }
+        }
+        (Some((&"*", rest)), Value::Array(elements)) => {
+            elements
+                .iter_mut()
+                .for_each(|element| write_dates(element, rest));
+        }
+        (Some((name, rest)), Value::Object(members)) => {
+            if let Some(member) = members.get_mut(*name) {
+                write_dates(member, rest);
+            }
+        }
+        _ => {}
     }
 }
 
 #[derive(Serialize)]
 struct WrittenSession<'f> {
     adjutant: u64,
-    session: Record,
+    session: Value,
     messages: WrittenMessages<'f>,
 }
 
@@ -115,8 +155,8 @@ struct WrittenSession<'f> {
 /// # Errors
 /// Returns [`WriteError`]. The text written so far is not a valid document.
 pub fn export(mut feed: StreamedSession, out: impl Write) -> Result<(), WriteError> {
-    let session = feed.record.clone();
-    let path = MessagePath::of(&session);
+    let path = MessagePath::of(&feed.record);
+    let session = with_dates(&feed.record, SESSION_TIMES)?;
     let failed = RefCell::new(None);
     let messages = WrittenMessages {
         path,
@@ -267,7 +307,6 @@ mod tests {
     use std::sync::{Arc, LazyLock};
 
     use super::*;
-    use base::environment::Timestamp;
     use base::id::{MessageId, PartId, SessionId};
     use transcript::{Content, ModelRef, Role, Text, User};
 
@@ -421,6 +460,51 @@ mod tests {
         }
     }
 
+    #[test]
+    fn times_are_dates_and_milliseconds_are_still_read() {
+        let mut record = record();
+        record.created = Timestamp(1_796_002_753_346);
+        record.summary = Some(store::SessionSummary {
+            text: None,
+            written: Timestamp(2),
+        });
+        let mut written = Vec::new();
+        export(
+            StreamedSession::new(record.clone(), [Ok(message(0))].into_iter()),
+            &mut written,
+        )
+        .unwrap();
+        let mut document: Value = serde_json::from_slice(&written).unwrap();
+        let session = &document["session"];
+        assert_eq!(session["created"], "2026-11-30T01:39:13.346Z");
+        assert_eq!(session["summary"]["written"], "1970-01-01T00:00:00.002Z");
+        assert_eq!(
+            document["messages"][0]["created"],
+            "1970-01-01T00:00:00.001Z"
+        );
+        document["adjutant"] = 1.into();
+        document["session"]["created"] = 1_796_002_753_346_u64.into();
+        for text in [written, serde_json::to_vec(&document).unwrap()] {
+            let text: Arc<[u8]> = text.into();
+            let feed = import(move || Ok(io::Cursor::new(text.clone()))).unwrap();
+            assert_eq!(feed.record, record);
+            let messages: Vec<Message> = feed.map(Result::unwrap).collect();
+            assert_eq!(messages, [message(0)]);
+        }
+    }
+
+    #[test]
+    fn times_in_calls_are_dates() {
+        let mut message = serde_json::json!({
+            "created": 1, "parts": [{"state": {"cleared": 2}, "input": {"created": 3}}],
+        });
+        message = with_dates(&message, MESSAGE_TIMES).unwrap();
+        assert_eq!(
+            message["parts"][0],
+            serde_json::json!({"state": {"cleared": "1970-01-01T00:00:00.002Z"}, "input": {"created": 3}})
+        );
+    }
+
     /// Earlier versions wrote the session after the messages.
     #[test]
     fn import_takes_members_in_any_order() {
@@ -450,8 +534,8 @@ mod tests {
             ("nothing", "{}".to_owned(), "the member \"adjutant\""),
             (
                 "newer",
-                whole.replace("\"adjutant\": 1", "\"adjutant\": 2"),
-                "by a newer adjutant (format 2",
+                whole.replace("\"adjutant\": 2", "\"adjutant\": 3"),
+                "by a newer adjutant (format 3",
             ),
             (
                 "no messages",
