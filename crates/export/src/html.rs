@@ -405,6 +405,15 @@ fn call(out: &mut String, call: &Call, numbers: &Numbers) {
     for file in attachments {
         attached(out, file);
     }
+    if let CallState::Completed(done) = &call.state
+        && let Some(child) = &done.facts.child
+    {
+        put!(
+            out,
+            "<p class=\"attached\">The subagent's own session: <code>adjutant sessions export {} -o subagent.html</code></p>",
+            Esc(child.session.as_str())
+        );
+    }
     out.push_str("</div></details>\n");
 }
 
