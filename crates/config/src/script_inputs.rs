@@ -258,7 +258,7 @@ impl InputCollector {
             program.filter(|program| !program.text.contains('/') && !program.computed)
         {
             self.covered
-                .add_not_covered(format!("{}, found on PATH", program.text));
+                .add_not_covered(format!("{}, looked up on PATH", program.text));
         }
         self.commands(commands, bases.to_vec(), 0);
         let root = self.root.clone();
@@ -819,7 +819,7 @@ mod tests {
         std::fs::write(dir.path().with_extension("sh"), "evil").unwrap();
         let table: [Row; 48] = [
             (&["./run.sh"], "", &["run.sh"], ""),
-            (&["sh", "run.sh"], "", &["run.sh"], "sh, found on PATH"),
+            (&["sh", "run.sh"], "", &["run.sh"], "sh, looked up on PATH"),
             (
                 &["/bin/sh", "-c", "cd x && ./run.sh >out.txt"],
                 "",
@@ -990,7 +990,7 @@ mod tests {
                 &["foo"],
                 "",
                 &["node_modules/.bin/foo"],
-                "foo, found on PATH",
+                "foo, looked up on PATH",
             ),
         ];
         for (words, base, wanted, expected) in table {
