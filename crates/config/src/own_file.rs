@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstInputValue, CstObject, CstObjectProp, CstRootNode};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use base::environment::Environment;
 
@@ -64,6 +64,14 @@ pub fn set(path: &Path, key: &[String], value: &Value) -> Result<(), String> {
     change(path, |root| {
         let mut object = root.clone();
         for (at, name) in parents.iter().enumerate() {
+            let above = at.checked_sub(1).and_then(|above| parents.get(above));
+            if [Some(name), above]
+                .into_iter()
+                .flatten()
+                .any(|key| key == "permission")
+            {
+                spell_out_rule(&object, name);
+            }
             object = object.object_value_or_create(name).ok_or_else(|| {
                 let whole = parents.get(..=at).unwrap_or_default().join(".");
                 format!(
@@ -92,6 +100,18 @@ pub fn set(path: &Path, key: &[String], value: &Value) -> Result<(), String> {
         }
         Ok(())
     })
+}
+
+/// Replaces a rule about everything, `"ask"`, by its long form, `{"*": "ask"}`, to which other rules
+/// can be added.
+fn spell_out_rule(object: &CstObject, name: &str) {
+    let Some(property) = object.get(name) else {
+        return;
+    };
+    let action = property.value().and_then(|value| value.as_string_lit());
+    if let Some(Ok(action)) = action.map(|action| action.decoded_value()) {
+        property.set_value(input(&json!({ "*": action })));
+    }
 }
 
 /// Removes a value from a settings file. Returns whether the file had it.
@@ -238,8 +258,6 @@ fn input(value: &Value) -> CstInputValue {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -260,6 +278,37 @@ mod tests {
             let expected = expected.map(|keys| keys.iter().map(|key| (*key).to_owned()).collect());
             assert_eq!(keys, expected, "{text}");
         }
+    }
+
+    #[test]
+    fn rule_about_everything_survives_a_new_rule() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("adjutant.json");
+        let table = [
+            (
+                r#"{"permission": "ask"}"#,
+                json!({"permission": {"*": "ask", "bash": {"ls *": "allow"}}}),
+            ),
+            (
+                r#"{"permission": {"bash": "ask"}}"#,
+                json!({"permission": {"bash": {"*": "ask", "ls *": "allow"}}}),
+            ),
+            (
+                r#"{"permission": {"bash": {"*": "ask"}}}"#,
+                json!({"permission": {"bash": {"*": "ask", "ls *": "allow"}}}),
+            ),
+        ];
+        for (before, expected) in table {
+            std::fs::write(&file, before).unwrap();
+            let key = parse_key("permission.bash.\"ls *\"").unwrap();
+            set(&file, &key, &json!("allow")).unwrap();
+            let after = std::fs::read_to_string(&file).unwrap();
+            let after: Value = serde_json::from_str(&after).unwrap();
+            assert_eq!(after, expected, "{before}");
+        }
+        std::fs::write(&file, r#"{"model": "a/b"}"#).unwrap();
+        let other = parse_key("model.x").unwrap();
+        assert!(set(&file, &other, &json!("c")).is_err());
     }
 
     #[test]
