@@ -4,3 +4,4 @@
 mod commands;
 pub(crate) mod pages;
 mod sources;
+mod variables;

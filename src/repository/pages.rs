@@ -50,6 +50,13 @@ fn pages() -> Vec<(PathBuf, String)> {
     found
 }
 
+/// Returns the pages of the manual.
+pub(super) fn manual() -> impl Iterator<Item = (PathBuf, String)> {
+    pages()
+        .into_iter()
+        .filter(|(page, _)| page.starts_with("docs"))
+}
+
 /// Returns the lines outside fenced blocks, and those inside with the language of their block.
 fn split(text: &str) -> (Vec<&str>, Vec<(&str, &str)>) {
     let mut prose = Vec::new();
@@ -67,7 +74,7 @@ fn split(text: &str) -> (Vec<&str>, Vec<(&str, &str)>) {
 }
 
 /// Returns the code spans of a line, without their backticks, and the line without them.
-fn spans(line: &str) -> (Vec<&str>, String) {
+pub(super) fn spans(line: &str) -> (Vec<&str>, String) {
     let mut spans = Vec::new();
     let mut rest = line;
     let mut plain = String::new();
@@ -359,6 +366,39 @@ fn every_example_of_settings_is_understood() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(count > 10, "{count}");
+}
+
+/// An agent's file that a page shows is read by the program's own reader.
+#[test]
+fn every_example_of_an_agent_is_understood() {
+    let mut count = 0;
+    for (page, text) in manual() {
+        let examples = blocks(&text).into_iter();
+        for (_, block) in examples.filter(|(language, _)| *language == "markdown") {
+            count += 1;
+            let page = page.display();
+            let dir = tempfile::tempdir().unwrap();
+            let home = dir.path().join("home");
+            let agents = home.join(".config/adjutant/agents");
+            let project = dir.path().join("project");
+            fs::create_dir_all(&agents).unwrap();
+            fs::create_dir(&project).unwrap();
+            fs::write(agents.join("example.md"), &block).unwrap();
+            let home_variable = ("HOME".to_owned(), home.display().to_string());
+            let environment = Environment::from_vars([home_variable].into_iter().collect());
+            let worktree = Worktree::find(&project, &[], Some(&home));
+            let loaded = config::load(&environment, &worktree, &project);
+            assert!(
+                loaded.problems.is_empty(),
+                "{page}: {:?}\n{block}",
+                loaded.problems
+            );
+            let agents = loaded.settings.agents.iter();
+            let names: Vec<&str> = agents.map(|agent| agent.name.as_str()).collect();
+            assert_eq!(names, ["example"], "{page}");
+        }
+    }
+    assert!(count > 0);
 }
 
 /// A message that the page about troubleshooting explains is one that the program prints.

@@ -135,6 +135,11 @@ fn without_tests<'f>(file: &'f File, tests: &str) -> &'f str {
     file.text.split(tests).next().unwrap_or_default()
 }
 
+/// Returns the texts of the program's source files, without tests.
+pub(super) fn texts_of_program() -> impl Iterator<Item = &'static str> {
+    files().iter().map(|file| without_tests(file, TESTS))
+}
+
 /// Returns the lines of code that meet a condition, with their locations, in all files except
 /// `excepted`.
 fn violations(excepted: &[&str], tests: &str, meets: impl Fn(&str) -> bool) -> Vec<String> {
