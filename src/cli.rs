@@ -152,17 +152,20 @@ enum Command {
     ///
     /// It also completes models, modes, agents, sessions and servers that exist.
     ///
-    /// For bash, for example: adjutant completions bash >
-    /// ~/.local/share/bash-completion/completions/adjutant
+    /// For bash, for example: `adjutant completions bash >
+    /// ~/.local/share/bash-completion/completions/adjutant`
     Completions {
         /// Shell to complete in
         shell: pages::Shell,
     },
-    /// Print a page of the manual
+    /// Show a page of the manual
     ///
-    /// For example: adjutant man run | man -l -
+    /// At a terminal, the program man shows it; without that program, the help is printed instead. In a
+    /// pipe or a file, the page is in the format of man.
     ///
-    /// To install all pages: adjutant man --output ~/.local/share/man/man1
+    /// For example: `adjutant man sessions export`
+    ///
+    /// To install all pages: `adjutant man --output ~/.local/share/man/man1`
     Man(pages::ManualArgs),
 }
 
@@ -249,9 +252,12 @@ pub fn main() -> ExitCode {
         Err(e) if e.exit_code() == 0 => return terminal::parsed(&e),
         Err(e) => match meant::meaning_of_other_command(std::env::args_os().skip(1)) {
             Some(CommandRemedy::Words(words)) => {
+                let first = words.first().cloned();
                 match parse(std::iter::once("adjutant".into()).chain(words)) {
                     Ok(cli) => cli,
-                    Err(e) => return terminal::parsed(&e),
+                    Err(e) => {
+                        return terminal::parsed(&meant::with_next_step(e, first.as_deref()));
+                    }
                 }
             }
             Some(CommandRemedy::Advice(advice)) => return terminal::misused(&advice),

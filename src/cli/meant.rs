@@ -129,6 +129,19 @@ pub(super) fn meaning_of_other_command(
         "login" => return command(&["auth", "login"]),
         "logout" => return command(&["auth", "logout"]),
         "explain" => return Some(CommandRemedy::Words(explained(rest))),
+        "help"
+            if OTHER_WORDS
+                .iter()
+                .any(|word| rest.first().is_some_and(|name| name == word)) =>
+        {
+            return match meaning_of_other_command(rest.iter().cloned())? {
+                CommandRemedy::Words(mut words) => {
+                    words.push("--help".into());
+                    Some(CommandRemedy::Words(words))
+                }
+                advice @ CommandRemedy::Advice(_) => Some(advice),
+            };
+        }
         "permissions" if rest.first().is_some_and(|verb| verb == "explain") => {
             return Some(CommandRemedy::Words(explained(&rest[1..])));
         }
@@ -361,6 +374,11 @@ const MISSING_ARGUMENTS: &[(&str, &[&str], &str)] = &[
         &["<PERMISSION>"],
         "`adjutant permissions` lists what was granted",
     ),
+    (
+        "permissions",
+        &["<--read <PATH>|--edit <PATH>|COMMAND>"],
+        "write the command line in quotes: `adjutant permissions explain 'git push'`",
+    ),
 ];
 
 /// Adds the next step to the parser's message about a missing argument, or about an option with
@@ -407,7 +425,7 @@ mod tests {
 
     #[test]
     fn words_of_other_programs_lead_to_a_command() {
-        let table: [(&[&str], &str); 32] = [
+        let table: [(&[&str], &str); 34] = [
             (&["version"], "--version"),
             (&["help", "--help"], "help help"),
             (&["sessions", "help", "-h"], "sessions help help"),
@@ -433,6 +451,8 @@ mod tests {
                 "permissions explain --json -- ls -l",
             ),
             (&["explain", "--read", "x"], "permissions explain --read x"),
+            (&["help", "explain"], "permissions explain --help"),
+            (&["help", "login"], "auth login --help"),
             (
                 &["explain", "ls", "--json"],
                 "permissions explain ls --json",

@@ -43,6 +43,8 @@ pub(super) fn can_ask() -> bool {
 const DEFAULT_COLUMNS: usize = 80;
 /// The further indentation of a long line in an explained verdict.
 const VERDICT_INDENT: usize = 4;
+/// The beginning of a line of an explained verdict that is meant to be copied.
+const COPIED_COMMAND: &str = "adjutant ";
 /// The further indentation of a long line that is indented itself.
 const CONTINUED_INDENT: usize = 2;
 const MIN_COLUMNS: usize = 20;
@@ -143,7 +145,16 @@ pub(super) fn verdicts(text: &str, environment: &Environment) {
     let palette = palette(environment);
     let text = text::shown(text);
     let text = if is_watched() {
-        Cow::Owned(wrapped(&text, columns(), VERDICT_INDENT))
+        // A command to copy is wrapped by the terminal, which knows that it is one line.
+        let fitted = |line: &str| {
+            if line.trim_start().starts_with(COPIED_COMMAND) {
+                line.to_owned()
+            } else {
+                wrapped(line, columns(), VERDICT_INDENT)
+            }
+        };
+        let lines: Vec<String> = text.lines().map(fitted).collect();
+        Cow::Owned(lines.join("\n"))
     } else {
         text
     };
@@ -415,6 +426,11 @@ pub(super) fn help(mut command: clap::Command) -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
+}
+
+/// Prints the complete help of a command.
+pub(super) fn long_help(mut command: clap::Command) -> io::Result<()> {
+    command.print_long_help()
 }
 
 /// Prints a panic, until the log is started.

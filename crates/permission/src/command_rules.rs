@@ -16,6 +16,14 @@ use super::{
 const CONFINED: &str =
     "it is not known to be harmless, but its sandbox keeps it from changing anything";
 
+/// Adds to a reason why something is unknown the rule that makes it matter.
+pub(super) fn may_apply_to_hidden(reason: &str, rule: &Rule) -> String {
+    format!(
+        "{reason}, and your rule about {}, \"{}\", may apply to what it does",
+        rule.permission, rule.pattern
+    )
+}
+
 /// The rules about commands, prepared for evaluation.
 pub(super) struct CommandRules<'r> {
     rules: &'r Rules,
@@ -25,8 +33,8 @@ pub(super) struct CommandRules<'r> {
     granted: RulesAbout<'r>,
     /// The position of the rule that makes the agent read-only.
     posture: Option<usize>,
-    /// Whether a deny or an ask may apply to something that the line does not show.
-    pub(super) may_be_ruled: bool,
+    /// A deny or an ask that may apply to something that the line does not show.
+    pub(super) rule_of_hidden: Option<&'r Rule>,
     /// The command runs in a sandbox that confines its changes to the project, without network, and
     /// the user wants no question in that case.
     isolated: bool,
@@ -61,7 +69,7 @@ impl<'r> CommandRules<'r> {
             about: rules.about(&request.permission),
             granted: grants.about("bash"),
             posture: rules.posture(),
-            may_be_ruled: guarantee.may_be_ruled(rules),
+            rule_of_hidden: guarantee.rule_of_hidden(rules),
             isolated: request.isolated,
         }
     }
@@ -97,8 +105,28 @@ impl<'r> CommandRules<'r> {
 
     /// Returns whether the sandbox makes the unknowns about a unit harmless.
     fn is_answered(&self, unit: &CommandUnit, guarantee: SandboxGuarantee) -> bool {
-        let may_be_ruled = self.may_be_ruled && !(unit.prefixed && unit.minimum.is_none());
-        guarantee.answers(unit) && !may_be_ruled
+        guarantee.answers(unit) && self.rule_of_hidden_in(unit).is_none()
+    }
+
+    /// Returns a rule that may apply to something that a unit does not show.
+    fn rule_of_hidden_in(&self, unit: &CommandUnit) -> Option<&'r Rule> {
+        if unit.prefixed && unit.minimum.is_none() {
+            return None;
+        }
+        self.rule_of_hidden
+    }
+
+    /// Adds to the reason to doubt a unit the rule without which the sandbox would answer it.
+    fn with_rule_of_hidden(
+        &self,
+        reason: &str,
+        unit: &CommandUnit,
+        guarantee: SandboxGuarantee,
+    ) -> String {
+        match self.rule_of_hidden_in(unit) {
+            Some(rule) if guarantee.answers(unit) => may_apply_to_hidden(reason, rule),
+            _ => reason.to_owned(),
+        }
     }
 
     pub(super) fn unit(&self, unit: &CommandUnit, guarantee: SandboxGuarantee) -> UnitVerdict {
@@ -161,7 +189,7 @@ impl<'r> CommandRules<'r> {
         {
             action = *minimum;
             rule = None;
-            reason = Some(why.clone());
+            reason = Some(self.with_rule_of_hidden(why, unit, guarantee));
         }
         if action == Action::Ask
             && rule.is_none()
@@ -394,7 +422,7 @@ impl<'r> CommandRules<'r> {
         if let Some(reason) = &unit.opaque
             && !self.is_answered(unit, guarantee)
         {
-            return Some(reason.clone());
+            return Some(self.with_rule_of_hidden(reason, unit, guarantee));
         }
         if !self.about.denies_names() {
             return None;

@@ -5,7 +5,7 @@
 //! not lift a specific deny. And a rule that allows a command allows it only as written: see
 //! [`CommandAnalysis`] and the reasons against it in [`CommandUnit`].
 
-use super::command_rules::CommandRules;
+use super::command_rules::{CommandRules, may_apply_to_hidden};
 use super::decide::{apply_sandbox_and_minimum, verdict, without_command};
 use super::rule::BUILT_IN;
 use super::rule_index::IndexedRule;
@@ -142,9 +142,14 @@ fn command(
                 ..verdict
             };
         } else if verdict.action < Action::Ask
-            && (bash.may_be_ruled || !guarantee.answers_line(line))
+            && (bash.rule_of_hidden.is_some() || !guarantee.answers_line(line))
         {
-            let reason = Some(format!("it could not be understood: {reason}"));
+            let reason = format!("it could not be understood: {reason}");
+            let reason = match bash.rule_of_hidden {
+                Some(rule) if guarantee.answers_line(line) => may_apply_to_hidden(&reason, rule),
+                _ => reason,
+            };
+            let reason = Some(reason);
             verdict = Verdict {
                 action: Action::Ask,
                 pattern: line.text.clone(),

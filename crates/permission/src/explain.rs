@@ -16,9 +16,14 @@ use base::text::spelled;
 const MAX_LINE_BYTES: usize = 1_000;
 
 /// Explains a verdict on an access request under these rules: the verdict, the rule that decided,
-/// the reason, the parts of a command line if it has several, and the rules that were considered.
-/// Terminal control characters are escaped.
-pub fn explain(verdict: &Verdict, request: &AccessRequest, rules: &Rules) -> String {
+/// the reason, then `notes`, the parts of a command line if it has several, and the rules that were
+/// considered. Terminal control characters are escaped.
+pub fn explain(
+    verdict: &Verdict,
+    request: &AccessRequest,
+    rules: &Rules,
+    notes: &[String],
+) -> String {
     let mut out = String::new();
     let whole = request
         .command
@@ -30,7 +35,7 @@ pub fn explain(verdict: &Verdict, request: &AccessRequest, rules: &Rules) -> Str
         (None, Some(_)) => spelled(&verdict.pattern),
         (None, None) => format!("{} {}", request.permission, spelled(&verdict.pattern)),
     };
-    line(&mut out, &format!("{}: {subject}", word(verdict.action)));
+    line(&mut out, &headline(verdict.action, &subject));
     if whole.is_some_and(|whole| whole != verdict.pattern) {
         line(&mut out, &format!("  part: {}", spelled(&verdict.pattern)));
     }
@@ -48,51 +53,81 @@ pub fn explain(verdict: &Verdict, request: &AccessRequest, rules: &Rules) -> Str
     if !why.is_empty() {
         line(&mut out, &format!("  why: {why}"));
     }
-    if let Some((least, reason)) = &request.minimum
+    if let Some((_, reason)) = &request.minimum
         && verdict.reason.as_ref() != Some(reason)
     {
+        line(&mut out, &format!("  also: {}", spelled(reason)));
+    }
+    if request.command.is_some() && verdict.proven_read_only && !verdict.units.is_empty() {
+        line(&mut out, "  every part of it is known to change nothing");
+    }
+    for note in notes {
+        line(&mut out, &format!("  {note}"));
+    }
+    if verdict.units.len() > 1 {
+        line(&mut out, "its parts:");
+        verdict.units.iter().for_each(|unit| part(&mut out, unit));
+    }
+    if verdict.units.iter().any(|unit| unit.text.contains('…')) {
         line(
             &mut out,
-            &format!("  at least {}: {}", word(*least), spelled(reason)),
+            "  (… stands for words that are known only when it runs)",
         );
     }
-    if request.command.is_some() {
-        if verdict.proven_read_only {
-            line(&mut out, "  everything in it is known to be read-only");
-        }
-        if verdict.units.is_empty() {
-            line(&mut out, "  nothing in it runs a program");
-        }
-        if verdict.units.len() > 1 {
-            line(&mut out, "its parts:");
-            verdict.units.iter().for_each(|unit| part(&mut out, unit));
-        }
-    }
+    push_rules(&mut out, verdict, &request.permission, rules);
+    out
+}
+
+/// Returns the first line of an explanation.
+pub fn headline(action: Action, subject: &str) -> String {
+    let verdict = match action {
+        Action::Allow => "allowed without asking",
+        Action::Ask => "asks first",
+        Action::Deny => "refused",
+    };
+    format!("{verdict}: {subject}")
+}
+
+/// Adds the rules that were considered, with a mark at the one that decided. Built-in rules about
+/// other objects are left out.
+fn push_rules(out: &mut String, verdict: &Verdict, permission: &str, rules: &Rules) {
     // A command may be decided by a rule about the files that it uses.
     let permission = match &verdict.rule {
-        Some(rule) if !about(rule, &request.permission) => rule.permission.as_str(),
-        _ => request.permission.as_str(),
+        Some(rule) if !about(rule, permission) => rule.permission.as_str(),
+        _ => permission,
     };
-    line(
-        &mut out,
-        &format!("rules about {permission} (the last one that matches decides):"),
-    );
-    for rule in rules.iter().filter(|rule| about(rule, permission)) {
-        let mark = if Some(rule) == verdict.rule.as_ref() {
-            ">"
-        } else {
-            " "
-        };
-        line(&mut out, &format!("{mark} {}", copied(rule)));
+    let is_considered = |rule: &&Rule| {
+        about(rule, permission)
+            && (rule.source != BUILT_IN
+                || (rule.permission.as_str(), rule.pattern.as_str()) == POSTURE
+                || wildcard::matches(&rule.pattern, &verdict.pattern)
+                || Some(*rule) == verdict.rule.as_ref())
+    };
+    let considered: Vec<&Rule> = rules.iter().filter(is_considered).collect();
+    let marked = considered
+        .iter()
+        .rposition(|rule| Some(*rule) == verdict.rule.as_ref());
+    let order = match marked {
+        Some(_) => "the last one that matches decides",
+        None => "the reason above decides",
+    };
+    line(out, &format!("rules about {permission} ({order}):"));
+    for (at, rule) in considered.into_iter().enumerate() {
+        let mark = if Some(at) == marked { ">" } else { " " };
+        line(out, &format!("{mark} {}", copied(rule)));
     }
-    out
 }
 
 /// Adds the lines of one part of a command line: its verdict and text, and below it the reason.
 fn part(out: &mut String, unit: &UnitVerdict) {
     let indent = "  ".repeat(unit.layer + 1);
     let text = spelled(&unit.text);
-    line(out, &format!("{indent}{} {text}", word(unit.action)));
+    let verdict = match unit.action {
+        Action::Allow => "allowed",
+        Action::Ask => "asks",
+        Action::Deny => "refused",
+    };
+    line(out, &format!("{indent}{verdict}: {text}"));
     let why = match (&unit.reason, &unit.rule) {
         (Some(reason), _) => format!("why: {}", spelled(reason)),
         (None, Some(rule)) => format!("rule: {}", copied(rule)),
@@ -212,12 +247,14 @@ mod tests {
             &evaluate(&rules, &Rules::default(), &request),
             &request,
             &rules,
+            &["note: here".to_owned()],
         );
         let wanted = [
-            "deny: ls | xargs rm \\x1b]0;x",
+            "refused: ls | xargs rm \\x1b]0;x",
             "  rule: \"bash\": { \"rm*\": \"deny\" } (test)\n",
-            "  allow ls\n    rule: \"bash\": { \"*\": \"allow\" } (test)\n",
-            "    deny rm \\x1b]0 …\n",
+            "  note: here\nits parts:\n",
+            "  allowed: ls\n    rule: \"bash\": { \"*\": \"allow\" } (test)\n",
+            "    refused: rm \\x1b]0 …\n",
             "> \"bash\": { \"rm*\": \"deny\" } (test)\n",
             "  \"*\": \"allow\" (built in)\n",
         ];

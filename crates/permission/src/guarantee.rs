@@ -129,10 +129,10 @@ impl SandboxGuarantee {
         self != Self::None && !line.unseen
     }
 
-    /// Returns whether a rule from the settings may deny or ask about something that a command line
+    /// Returns a rule from the settings that may deny or ask about something that a command line
     /// does not show: the program it starts, the file it reads or changes.
-    pub(super) fn may_be_ruled(self, rules: &Rules) -> bool {
-        rules.restricts_hidden(matches!(self, Self::Workspace { .. }))
+    pub(super) fn rule_of_hidden(self, rules: &Rules) -> Option<&Rule> {
+        rules.restriction_of_hidden(matches!(self, Self::Workspace { .. }))
     }
 
     /// Returns whether an access request is asked about only because it leaves the project, and

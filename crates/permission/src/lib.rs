@@ -35,6 +35,7 @@ pub mod pattern_index;
 pub mod plan;
 mod posture;
 pub mod protected;
+pub mod remedy;
 pub mod rule;
 mod rule_entry;
 mod rule_index;
@@ -79,6 +80,7 @@ pub use guarantee::SandboxGuarantee;
 pub use more_permissive::find_more_permissive;
 pub use rule::{Action, Rule, Rules};
 pub use shell::command_request;
+pub use unconfined::delegate_in;
 
 use base::approvals::Approvals;
 use base::environment::Environment;

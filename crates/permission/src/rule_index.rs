@@ -39,9 +39,9 @@ struct PermissionIndex {
     wild: Vec<(Box<str>, Vec<u32>)>,
     /// The position of the last posture rule, and whether it denies.
     posture: Option<(usize, bool)>,
-    /// Whether rules from the settings ask about or deny effects that a command line may hide: in
-    /// any sandbox, and for commands that can change files.
-    restricts_hidden: [bool; 2],
+    /// The first rule from the settings that asks about or denies an effect that a command line may
+    /// hide: in any sandbox, and only for commands that can change files.
+    restricts_hidden: [Option<u32>; 2],
 }
 
 impl PermissionIndex {
@@ -66,18 +66,22 @@ impl PermissionIndex {
             .into_iter()
             .map(|(permission, places)| (permission.into(), places))
             .collect();
-        let about = |permission: &str| {
-            index
-                .about(permission)
-                .into_iter()
-                .filter_map(|at| rules.get(at as usize))
+        let restrictions = |permission: &str| {
+            let places = index.about(permission).into_iter();
+            let rule = |at: &u32| rules.get(*at as usize);
+            places.filter(move |at| rule(at).is_some_and(is_restriction))
         };
-        let hidden = about("bash").any(|rule| is_restriction(rule) && rule.pattern != "*")
-            || about("read")
-                .chain(about("external_directory"))
-                .any(is_restriction);
-        let edits = about("edit").any(is_restriction);
-        index.restricts_hidden = [hidden, edits];
+        let is_specific = |at: &u32| {
+            rules
+                .get(*at as usize)
+                .is_some_and(|rule| rule.pattern != "*")
+        };
+        let hidden = restrictions("bash")
+            .find(is_specific)
+            .or_else(|| restrictions("read").next())
+            .or_else(|| restrictions("external_directory").next());
+        let edited = restrictions("edit").next();
+        index.restricts_hidden = [hidden, edited];
         index
     }
 
@@ -119,9 +123,16 @@ impl RuleIndex {
         self.permissions(rules).posture
     }
 
-    pub(super) fn restricts_hidden(&self, rules: &[Rule], edits: bool) -> bool {
+    /// Returns a rule from the settings that asks about or denies an effect that a command line may
+    /// hide. `edits`: the command can change files.
+    pub(super) fn restriction_of_hidden<'r>(
+        &self,
+        rules: &'r [Rule],
+        edits: bool,
+    ) -> Option<&'r Rule> {
         let [hidden, edited] = self.permissions(rules).restricts_hidden;
-        hidden || edits && edited
+        let place = if edits { hidden.or(edited) } else { hidden }?;
+        rules.get(place as usize)
     }
 
     /// Returns the compiled patterns of the rules about a permission.

@@ -142,12 +142,12 @@ impl Rules {
         posture
     }
 
-    /// Returns whether a rule from the settings asks about or denies something that a command line
-    /// may do without showing it. With `edits`, rules about changes count as well.
-    pub(super) fn restricts_hidden(&self, edits: bool) -> bool {
+    /// Returns a rule from the settings that asks about or denies something that a command line may
+    /// do without showing it. With `edits`, rules about changes count as well.
+    pub(super) fn restriction_of_hidden(&self, edits: bool) -> Option<&Rule> {
         self.pieces
             .iter()
-            .any(|piece| piece.index.restricts_hidden(&piece.rules, edits))
+            .find_map(|piece| piece.index.restriction_of_hidden(&piece.rules, edits))
     }
 }
 

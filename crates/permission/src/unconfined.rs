@@ -72,6 +72,12 @@ pub(super) fn is_delegate(program: &str) -> bool {
     DELEGATES.contains(&base(program))
 }
 
+/// Returns a program in a command line whose work is done outside the sandbox.
+pub fn delegate_in(line: &CommandAnalysis) -> Option<&str> {
+    let programs = line.units.iter().filter_map(|unit| unit.program.as_deref());
+    programs.map(base).find(|program| is_delegate(program))
+}
+
 /// Returns the reason to ask about a line although its unknowns are confined: the text names
 /// something that the sandbox does not prevent.
 pub(super) fn unconfined_effect_in(

@@ -287,9 +287,9 @@ pub(super) fn painted(style: Style, text: &str) -> String {
 /// Returns the style of a verdict; other words are plain.
 pub(super) fn of_verdict(word: &str) -> Style {
     match word {
-        "allow" => GOOD,
-        "ask" => DOUBTFUL,
-        "deny" => BAD,
+        "allowed" => GOOD,
+        "asks" => DOUBTFUL,
+        "refused" | "does" => BAD,
         _ => Style::new(),
     }
 }

@@ -112,7 +112,7 @@ async fn judged<'n>(
     tracing::info!(
         "for {}: {}",
         agent.name,
-        explain(&verdict, &request, &agent.rules)
+        explain(&verdict, &request, &agent.rules, &[])
     );
     let verdict = hooks::judged(turn, agent, call, &request, verdict).await?;
     match verdict.action {

@@ -1,0 +1,174 @@
+//! Rules that would change a verdict, found by judging with them.
+
+use super::rule::BUILT_IN;
+use super::{AccessRequest, Action, Policy, Rule, Rules};
+
+/// The source of the rules that are tried.
+const TRIED: &str = "settings";
+
+/// Returns rules that would allow all requests if they were the last of the agent's, or `None` if no
+/// rules about their objects do.
+pub fn rules_that_allow(policy: &Policy, requests: &[AccessRequest]) -> Option<Vec<Rule>> {
+    let mut all: Vec<Rule> = Vec::new();
+    for request in requests {
+        let found = allowing_one(policy, request)?;
+        all.extend(found);
+    }
+    Some(all)
+}
+
+/// Returns the fewest rules that allow one request: none, those about the files that a command uses,
+/// those about its words, or both.
+fn allowing_one(policy: &Policy, request: &AccessRequest) -> Option<Vec<Rule>> {
+    let files = rules_about_files(policy, request);
+    let words = rules_about(request, Action::Allow);
+    let both: Vec<Rule> = files.iter().chain(&words).cloned().collect();
+    let mut candidates = [Vec::new(), files, words, both].into_iter();
+    candidates.find(|rules| judged_with(policy, rules, request) == Action::Allow)
+}
+
+/// Returns a rule that would ask about requests that are allowed, or `None` if no rule about their
+/// objects does.
+pub fn rule_that_asks(policy: &Policy, requests: &[AccessRequest]) -> Option<Rule> {
+    requests.iter().find_map(|request| {
+        rules_about(request, Action::Ask)
+            .into_iter()
+            .find(|rule| judged_with(policy, std::slice::from_ref(rule), request) == Action::Ask)
+    })
+}
+
+/// Returns whether a grant of the user allows something in the requests.
+pub fn is_granted(policy: &Policy, requests: &[AccessRequest]) -> bool {
+    let without = Policy {
+        grants: Rules::default(),
+        ..policy.clone()
+    };
+    requests
+        .iter()
+        .any(|request| without.judge(request).action != policy.judge(request).action)
+}
+
+fn judged_with(policy: &Policy, rules: &[Rule], request: &AccessRequest) -> Action {
+    let policy = Policy {
+        rules: policy.rules.clone().then(&Rules::from(rules.to_vec())),
+        ..policy.clone()
+    };
+    policy.judge(request).action
+}
+
+/// Returns rules about the objects of a request: the patterns that "always" would grant, or else the
+/// objects themselves.
+fn rules_about(request: &AccessRequest, action: Action) -> Vec<Rule> {
+    let patterns = if request.always.is_empty() {
+        &request.patterns
+    } else {
+        &request.always
+    };
+    let rule = |pattern: &String| new_rule(&request.permission, pattern, action);
+    patterns.iter().map(rule).collect()
+}
+
+/// Returns rules that allow the files that a command uses and that are asked about or denied.
+fn rules_about_files(policy: &Policy, request: &AccessRequest) -> Vec<Rule> {
+    let Some(line) = &request.command else {
+        return Vec::new();
+    };
+    let mut rules: Vec<Rule> = Vec::new();
+    for touched in line.units.iter().flat_map(|unit| &unit.touches) {
+        if policy.judge(touched).action == Action::Allow {
+            continue;
+        }
+        for rule in rules_about(touched, Action::Allow) {
+            if !rules.contains(&rule) {
+                rules.push(rule);
+            }
+        }
+    }
+    rules
+}
+
+fn new_rule(permission: &str, pattern: &str, action: Action) -> Rule {
+    Rule {
+        permission: permission.to_owned(),
+        pattern: pattern.to_owned(),
+        action,
+        source: TRIED.to_owned(),
+    }
+}
+
+/// Returns whether a rule is written in a file of settings.
+pub fn is_written(rule: &Rule) -> bool {
+    !matches!(rule.source.as_str(), BUILT_IN | "")
+}
+
+#[cfg(test)]
+#[cfg(unix)]
+mod tests {
+    use super::super::case_tables::{PathFixture, bash_rules, plan_rules};
+    use super::super::command_request;
+    use super::*;
+
+    #[test]
+    fn fewest_rules_that_change_a_verdict_are_found() {
+        let lab = PathFixture::new();
+        let open = bash_rules(&lab.context, &[("*", Action::Allow)]);
+        let pushes = bash_rules(
+            &lab.context,
+            &[("*", Action::Allow), ("git push*", Action::Ask)],
+        );
+        let denied = bash_rules(
+            &lab.context,
+            &[("*", Action::Allow), ("rm *", Action::Deny)],
+        );
+        let reads = plan_rules(&lab.context);
+        // The name, the rules, the command, and the rules that allow it.
+        let table: [(&str, &Rules, &str, Option<&[&str]>); 6] = [
+            ("an allowed command", &open, "ls -l", Some(&[])),
+            (
+                "a rule that asks",
+                &pushes,
+                "git push --tags",
+                Some(&["bash git push --tags"]),
+            ),
+            (
+                "a file outside",
+                &open,
+                "cat /etc/hosts",
+                Some(&["external_directory /etc/*"]),
+            ),
+            (
+                "a rule that denies",
+                &denied,
+                "rm victim.txt",
+                Some(&["bash rm victim.txt"]),
+            ),
+            ("the disk", &open, "rm -rf /", None),
+            (
+                "an agent that reads",
+                &reads,
+                "touch x",
+                Some(&["edit x", "bash touch x"]),
+            ),
+        ];
+        for (name, rules, command, expected) in table {
+            let policy = Policy {
+                rules: rules.clone(),
+                context: lab.context.clone(),
+                ..Policy::default()
+            };
+            let requests = [command_request(command, &policy.context)];
+            let found = rules_that_allow(&policy, &requests);
+            let words = found.map(|rules| {
+                let words = |rule: &Rule| format!("{} {}", rule.permission, rule.pattern);
+                rules.iter().map(words).collect::<Vec<_>>()
+            });
+            let words: Option<Vec<&str>> = words
+                .as_ref()
+                .map(|words| words.iter().map(String::as_str).collect());
+            assert_eq!(words.as_deref(), expected, "{name}");
+            let is_allowed = judged_with(&policy, &[], &requests[0]) == Action::Allow;
+            let asks = rule_that_asks(&policy, &requests);
+            assert_eq!(asks.is_some(), is_allowed, "{name}: {asks:?}");
+        }
+    }
+}

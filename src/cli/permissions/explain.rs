@@ -1,0 +1,440 @@
+//! `adjutant permissions explain`: the verdict on a command line or a file, its reasons, the sandbox,
+//! and the settings that would change it.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::bail;
+use serde_json::{Value, json};
+
+use super::{approvals, asking, granted, policy, sandbox};
+use crate::cli::project_context::ProjectContext;
+use crate::cli::{say, terminal};
+use base::approvals::Approvals;
+use base::environment::Environment;
+use base::text::{shell_quoted, spelled};
+use permission::evaluate::only_reads;
+use permission::explain::{self, headline};
+use permission::locate::PathRefusal;
+use permission::path_gate::{self, PathDenied};
+use permission::shell::unreadable;
+use permission::{
+    Access, AccessRequest, Action, Policy, Rule, SandboxGuarantee, Verdict, command_request,
+    delegate_in, remedy,
+};
+use sandbox::process::Program;
+
+/// The agent whose rules apply if no other is named.
+const DEFAULT_AGENT: &str = "build";
+
+/// The options of `permissions explain`.
+#[derive(Debug, clap::Args)]
+#[command(
+    group = clap::ArgGroup::new("what").required(true),
+    override_usage = "adjutant permissions explain [OPTIONS] <COMMAND>...\n       adjutant permissions explain [OPTIONS] --read <PATH>\n       adjutant permissions explain [OPTIONS] --edit <PATH>",
+)]
+pub(in crate::cli) struct Explanation {
+    /// Agent that would run the command or use the file
+    #[arg(long, default_value = DEFAULT_AGENT)]
+    agent: String,
+    /// Approvals: default, ask or sandboxed [default: those of the settings]
+    #[arg(long, value_parser = approvals)]
+    approvals: Option<Approvals>,
+    /// Sandbox of commands: none, read-only or workspace [default: the one of this machine]
+    #[arg(long, value_parser = sandbox)]
+    sandbox: Option<SandboxGuarantee>,
+    /// File that would be read
+    #[arg(long, group = "what", value_name = "PATH")]
+    read: Option<String>,
+    /// File that would be created, changed or removed
+    #[arg(long, group = "what", value_name = "PATH")]
+    edit: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Command line, in quotes or as separate words
+    #[arg(group = "what", num_args = 1..)]
+    command: Vec<String>,
+}
+
+/// Prints the verdict on a command line or a file, with its reasons.
+pub(super) async fn explain(
+    explanation: Explanation,
+    environment: &Environment,
+) -> anyhow::Result<u8> {
+    let Explanation {
+        agent,
+        approvals,
+        sandbox,
+        read,
+        edit,
+        json,
+        command,
+    } = explanation;
+    let path = read
+        .map(|path| (Access::Read, path))
+        .or(edit.map(|path| (Access::Edit, path)));
+    let command = line_of(&command);
+    if path.is_none() && command.trim().is_empty() {
+        bail!(
+            "the command line is empty; to explain one, write it in quotes: `adjutant permissions explain 'git push'`"
+        );
+    }
+    let here = ProjectContext::read(Path::new("."), environment)?;
+    let policy = asking(
+        approvals,
+        sandbox,
+        policy(&agent, &here, environment)?,
+        &here,
+        environment,
+    )
+    .await;
+    let policy = Policy {
+        grants: granted(&agent, &here, environment).await,
+        ..policy
+    };
+    let syntax = match &path {
+        Some(_) => SyntaxReport::default(),
+        None => SyntaxReport::of(&command, environment).await,
+    };
+    let requests = match &path {
+        Some((access, path)) => match path_requests(&policy, *access, path) {
+            Ok(requests) => requests,
+            Err(refusal) => {
+                if json {
+                    let all = json!([{ "text": path, "verdict": "refuse", "reason": refusal.to_string() }]);
+                    terminal::json(&serde_json::to_string_pretty(&all)?);
+                } else {
+                    say(&format!("refused: {refusal}"));
+                }
+                return Ok(0);
+            }
+        },
+        None => vec![command_request(&command, &policy.context)],
+    };
+    let requests: Vec<AccessRequest> = requests
+        .into_iter()
+        .map(|request| policy.in_sandbox(request))
+        .collect();
+    let verdicts: Vec<Verdict> = requests
+        .iter()
+        .map(|request| policy.judge(request))
+        .collect();
+    if json {
+        let all: Vec<Value> = requests
+            .iter()
+            .zip(&verdicts)
+            .map(|(request, verdict)| {
+                let mut data = explain::data(verdict, request);
+                syntax.add_to(&mut data);
+                data
+            })
+            .collect();
+        terminal::json(&serde_json::to_string_pretty(&all)?);
+        return Ok(0);
+    }
+    let action = verdicts.iter().map(|verdict| verdict.action).max();
+    let action = action.unwrap_or(Action::Allow);
+    if let Some(error) = &syntax.of_bash {
+        let tried = match action {
+            Action::Allow => "adjutant would not ask about it, and bash would report the error",
+            Action::Ask => "adjutant would ask about it first",
+            Action::Deny => "adjutant would refuse it",
+        };
+        let text = format!(
+            "does not run: {}\n  why: bash reports an error in it: {error}\n  if the agent tries it: {tried}\n",
+            spelled(command.trim()),
+        );
+        terminal::verdicts(&text, environment);
+        return Ok(0);
+    }
+    let mut notes = Vec::new();
+    if policy.approvals != Approvals::Default {
+        let held = match (policy.approvals, policy.sandboxed) {
+            (Approvals::Sandboxed, false) => ", but no sandbox is available here",
+            _ => "",
+        };
+        notes.push(format!("approvals: {}{held}", policy.approvals.as_str()));
+    }
+    if let [request] = requests.as_slice()
+        && let [verdict] = verdicts.as_slice()
+        && action < Action::Deny
+    {
+        notes.extend(sandbox_note(request, verdict, sandbox.is_some()));
+    }
+    notes.extend(syntax.note());
+    notes.extend(remedies(&policy, &agent, &requests, &verdicts));
+    let mut text = String::new();
+    if let (Some((access, path)), [_, _, ..]) = (&path, requests.as_slice()) {
+        let verb = match access {
+            Access::List | Access::Read => "read",
+            Access::Edit => "edit",
+        };
+        text.push_str(&headline(action, &format!("{verb} {path}")));
+        for note in &notes {
+            let _ = write!(text, "\n  {note}");
+        }
+        text.push_str("\nall of these must be allowed:\n");
+        notes.clear();
+    }
+    for (request, verdict) in requests.iter().zip(&verdicts) {
+        text.push_str(&explain::explain(verdict, request, &policy.rules, &notes));
+    }
+    terminal::verdicts(&text, environment);
+    Ok(0)
+}
+
+/// Returns the command line of the words after `explain`: a single one is the line, and several are
+/// those that a shell has made of it.
+fn line_of(words: &[String]) -> String {
+    match words {
+        [line] => line.clone(),
+        words => {
+            let quoted: Vec<_> = words.iter().map(|word| shell_quoted(word)).collect();
+            quoted.join(" ")
+        }
+    }
+}
+
+/// The reasons why a command line is not parsed.
+#[derive(Debug, Default)]
+struct SyntaxReport {
+    /// The reason why adjutant does not parse it.
+    ours: Option<String>,
+    /// The error that bash reports.
+    of_bash: Option<String>,
+}
+
+impl SyntaxReport {
+    async fn of(command: &str, environment: &Environment) -> Self {
+        Self {
+            ours: unreadable(command),
+            of_bash: bash_error(command, environment).await,
+        }
+    }
+
+    fn note(&self) -> Option<String> {
+        let why = self.ours.as_ref()?;
+        Some(format!(
+            "note: adjutant cannot parse this line ({why}). It judges the commands that it finds in it, and asks \
+             if no rule decides."
+        ))
+    }
+
+    fn add_to(&self, data: &mut Value) {
+        let parts = [("unparsed", &self.ours), ("bashError", &self.of_bash)];
+        for (key, value) in parts {
+            if let Some(value) = value {
+                data[key] = json!(value);
+            }
+        }
+    }
+}
+
+/// Returns the syntax error that bash reports for a command line, which it only reads. `None` without
+/// an error or a bash.
+async fn bash_error(command: &str, environment: &Environment) -> Option<String> {
+    const TIMEOUT: Duration = Duration::from_secs(2);
+    // Other variables could name a file that bash would run first.
+    let path = environment.var("PATH").unwrap_or_default();
+    let variables = [("PATH".into(), path.into()), ("LC_ALL".into(), "C".into())];
+    let bash = Program::new("bash", "/", variables.into());
+    let bash = bash.args(["--norc", "--noprofile", "-n", "-c", command]);
+    let output = bash.run(TIMEOUT).await.ok()?;
+    if output.status.success() {
+        return None;
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    let line = text.lines().next()?;
+    let error = line.strip_prefix("bash: -c: ").unwrap_or(line);
+    Some(base::text::title(error))
+}
+
+/// Describes the sandbox of a command that runs.
+fn sandbox_note(request: &AccessRequest, verdict: &Verdict, is_given: bool) -> Option<String> {
+    let line = request.command.as_ref()?;
+    let given = if is_given { ", as the option says" } else { "" };
+    let only_reads = verdict.proven_read_only;
+    let effect = match request.guarantee {
+        SandboxGuarantee::None if is_given => "it can do what you can",
+        SandboxGuarantee::None => {
+            "it can do what you can; `adjutant doctor` says why there is no sandbox"
+        }
+        SandboxGuarantee::ReadOnly { .. } | SandboxGuarantee::Workspace { .. } if only_reads => {
+            "it can change nothing"
+        }
+        SandboxGuarantee::ReadOnly { .. } => {
+            "it can change only temporary files, and has no network"
+        }
+        SandboxGuarantee::Workspace { .. } => {
+            "it can change the project, temporary files and caches"
+        }
+    };
+    let outside = match delegate_in(line) {
+        Some(program) if request.guarantee != SandboxGuarantee::None => {
+            format!("; what {program} does elsewhere is not in the sandbox")
+        }
+        _ => String::new(),
+    };
+    let name = request.guarantee.as_str();
+    Some(format!("sandbox: {name}{given}: {effect}{outside}"))
+}
+
+/// Returns the lines that say how to change a verdict.
+fn remedies(
+    policy: &Policy,
+    agent: &str,
+    requests: &[AccessRequest],
+    verdicts: &[Verdict],
+) -> Vec<String> {
+    let action = verdicts.iter().map(|verdict| verdict.action).max();
+    if action.is_none_or(|action| action == Action::Allow) {
+        return remedies_of_allowed(policy, agent, requests);
+    }
+    if policy.approvals == Approvals::Ask && is_allowed_by_default(policy, requests) {
+        return vec![
+            "to allow it without asking:".to_owned(),
+            "  adjutant config set approvals default".to_owned(),
+        ];
+    }
+    if let Some(rules) = remedy::rules_that_allow(policy, requests)
+        && !rules.is_empty()
+    {
+        let lines = rules
+            .iter()
+            .map(|rule| format!("  {}", config_set(agent, rule)));
+        return std::iter::once("to allow it without asking:".to_owned())
+            .chain(lines)
+            .collect();
+    }
+    let strictest = verdicts
+        .iter()
+        .find(|verdict| Some(verdict.action) == action);
+    let rule = strictest.and_then(|verdict| verdict.rule.as_ref());
+    let remedy = match (action, rule) {
+        (_, Some(rule)) if remedy::is_written(rule) => {
+            format!("to change that, edit the rule in {}", rule.source)
+        }
+        (Some(Action::Ask), _) => {
+            "no setting allows it in advance: you decide each time".to_owned()
+        }
+        _ if only_reads(&policy.rules) => {
+            format!("the agent {agent} only reads; another mode, such as build, may do it")
+        }
+        _ => "no setting allows it".to_owned(),
+    };
+    vec![remedy]
+}
+
+fn remedies_of_allowed(policy: &Policy, agent: &str, requests: &[AccessRequest]) -> Vec<String> {
+    if remedy::is_granted(policy, requests) {
+        let permissions = requests.iter().map(|request| request.permission.as_str());
+        let mut lines = vec!["to withdraw your \"always\":".to_owned()];
+        lines.extend(permissions.map(|name| format!("  adjutant permissions revoke {name}")));
+        return lines;
+    }
+    match remedy::rule_that_asks(policy, requests) {
+        Some(rule) => vec![
+            "to be asked first (or deny in place of ask, to refuse it):".to_owned(),
+            format!("  {}", config_set(agent, &rule)),
+        ],
+        None => Vec::new(),
+    }
+}
+
+fn is_allowed_by_default(policy: &Policy, requests: &[AccessRequest]) -> bool {
+    let policy = Policy {
+        approvals: Approvals::Default,
+        ..policy.clone()
+    };
+    requests
+        .iter()
+        .all(|request| policy.judge(request).action == Action::Allow)
+}
+
+/// Returns the command that adds a rule to the user's settings for an agent.
+fn config_set(agent: &str, rule: &Rule) -> String {
+    let section = if agent == DEFAULT_AGENT {
+        "permission".to_owned()
+    } else {
+        format!("agent.{}.permission", key_part(agent))
+    };
+    let pattern = Value::from(rule.pattern.as_str());
+    let key = format!("{section}.{}.{pattern}", key_part(&rule.permission));
+    let action = match rule.action {
+        Action::Allow => "allow",
+        Action::Ask => "ask",
+        Action::Deny => "deny",
+    };
+    format!("adjutant config set {} {action}", shell_quoted(&key))
+}
+
+/// Returns one name of a setting as `adjutant config set` reads it.
+fn key_part(name: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+    if !name.is_empty() && name.chars().all(is_plain) {
+        return name.to_owned();
+    }
+    Value::from(name).to_string()
+}
+
+/// Returns the access requests of a file tool.
+///
+/// # Errors
+/// The path is refused, whatever the rules are.
+fn path_requests(
+    policy: &Policy,
+    access: Access,
+    path: &str,
+) -> Result<Vec<AccessRequest>, PathRefusal> {
+    match path_gate::check_path(policy, access, path) {
+        Ok(located) => Ok(located.requests(access)),
+        Err(PathDenied::Denied(denied)) => Ok(vec![denied.0]),
+        Err(PathDenied::Refused(refusal)) => Err(refusal),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_of_a_rule_are_read_back() {
+        let table = [
+            (
+                "build",
+                "bash",
+                "git push *",
+                "permission.bash.\"git push *\"",
+            ),
+            (
+                "plan",
+                "edit",
+                "docs/a.md",
+                "agent.plan.permission.edit.\"docs/a.md\"",
+            ),
+            (
+                "my.agent",
+                "db_*",
+                "it's",
+                "agent.\"my.agent\".permission.\"db_*\".\"it's\"",
+            ),
+        ];
+        for (agent, permission, pattern, key) in table {
+            let rule = Rule {
+                permission: permission.to_owned(),
+                pattern: pattern.to_owned(),
+                action: Action::Ask,
+                source: String::new(),
+            };
+            let line = config_set(agent, &rule);
+            assert_eq!(
+                line,
+                format!("adjutant config set {} ask", shell_quoted(key))
+            );
+            let names = config::own_file::parse_key(key).unwrap();
+            assert_eq!(names.last().map(String::as_str), Some(pattern));
+        }
+    }
+}
