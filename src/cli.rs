@@ -160,8 +160,8 @@ enum Command {
     },
     /// Show a page of the manual
     ///
-    /// At a terminal, the program man shows it; without that program, the help is printed instead. In a
-    /// pipe or a file, the page is in the format of man.
+    /// At a terminal, the program man shows it; without that program, the help is printed instead.
+    /// In a pipe or a file, the page is in the format of man.
     ///
     /// For example: `adjutant man sessions export`
     ///

@@ -42,7 +42,7 @@ pub(super) enum Verb {
     /// Store an API key, or log in through a browser, with a code, or in a way that a plugin
     /// provides
     ///
-    /// In a script, pipe the key in: adjutant auth login PROVIDER --key < FILE
+    /// In a script, pipe the key in: `adjutant auth login PROVIDER --key < FILE`
     Login {
         /// Provider, such as `anthropic`, or the https address of your organisation; if omitted,
         /// adjutant asks
@@ -66,7 +66,7 @@ pub(super) enum Verb {
     },
     /// Remove the key or login that adjutant has stored
     Logout {
-        /// Provider
+        /// Provider whose key or login is removed
         #[arg(add = ArgValueCandidates::new(complete::providers))]
         provider: String,
     },

@@ -13,7 +13,7 @@ use clap_complete::CompletionCandidate;
 use clap_complete::env::Shells;
 
 use super::project_context::ProjectContext;
-use super::{sessions, terminal};
+use super::{help, sessions, terminal};
 use base::environment::Environment;
 use providers::catalog::Catalog;
 use session::commands::{CommandUses, Commands};
@@ -124,6 +124,11 @@ fn from_project(
         return Vec::new();
     };
     candidates(names(&here, &environment))
+}
+
+/// Completes the commands that have a page in the manual.
+pub(super) fn manual_pages() -> Vec<CompletionCandidate> {
+    candidates(help::page_names().map(|name| (name.to_owned(), String::new())))
 }
 
 /// Completes the models with a key.

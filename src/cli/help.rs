@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use clap::builder::PossibleValuesParser;
 use clap::{Command, CommandFactory as _};
 
 use super::{Cli, terminal};
@@ -69,16 +68,27 @@ pub(super) const EXAMPLES: &[(&str, &str)] = &[
     ),
 ];
 
+/// The further indentation of a long line of an option.
+const OPTION_INDENT: usize = 15;
+
+/// The width to which the last sentence of the help is wrapped, in a wide window too.
+const MAX_PROSE_COLUMNS: usize = 80;
+
 /// Returns the command line of the program.
 pub(crate) fn command() -> Command {
     let command = Cli::command();
-    let subjects = subjects(&command, terminal::columns());
+    let columns = terminal::columns();
+    let subjects = subjects(&command, columns);
     let examples = examples(&command);
     let header = command.get_styles().get_header();
+    let option = |line: &str| terminal::folded(line, columns, OPTION_INDENT);
     let options = format!(
-        "{header}Options:{header:#}\n  -h, --help     Print help, also after a command\n  -V, --version  Print the version"
+        "{header}Options:{header:#}\n{}\n{}",
+        option("  -h, --help     Print help, also after a command"),
+        option("  -V, --version  Print the version")
     );
-    let pages = "`adjutant help COMMAND` describes a command,\n`adjutant man COMMAND | man -l -` shows its page.";
+    let pages = "`adjutant help COMMAND` describes a command, `adjutant man COMMAND` shows its manual page.";
+    let pages = terminal::folded(pages, columns.min(MAX_PROSE_COLUMNS), 0);
     command
         .help_template(format!(
             "{{about-section}}\n{{usage-heading}} {{usage}}\n\n{subjects}{examples}\n{options}\n\n{pages}\n"
@@ -90,9 +100,9 @@ pub(crate) fn command() -> Command {
 }
 
 /// Returns the names of the commands that have a page in the manual.
-pub(super) fn names() -> PossibleValuesParser {
+pub(super) fn page_names() -> impl Iterator<Item = &'static str> {
     let names = SUBJECTS.iter().flat_map(|(_, names)| *names).copied();
-    PossibleValuesParser::new(names.filter(|name| *name != "help"))
+    names.filter(|name| *name != "help")
 }
 
 /// Formats the commands with their purposes, by subject.

@@ -92,8 +92,8 @@ pub(super) enum Verb {
     },
     /// Print the settings for a new server, or write them
     ///
-    /// For a program: adjutant mcp add NAME -- PROGRAM ARGUMENT. For a remote server: adjutant mcp
-    /// add NAME --url URL.
+    /// For a program: `adjutant mcp add NAME -- PROGRAM ARGUMENT`. For a remote server:
+    /// `adjutant mcp add NAME --url URL`.
     #[command(
         override_usage = "adjutant mcp add [OPTIONS] <NAME> -- <PROGRAM> [ARGUMENT]...\n       adjutant mcp add [OPTIONS] <NAME> --url <URL>"
     )]

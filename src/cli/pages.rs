@@ -1,10 +1,12 @@
 //! `adjutant completions` and `adjutant man`: the command line for shells and for `man`.
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::{Command, ValueEnum};
+use clap_complete::engine::ArgValueCandidates;
 use clap_complete::{Generator, generate};
 
 use super::command_page::{self, ArgumentEntry, CommandPage};
@@ -115,9 +117,10 @@ const DESCRIPTION: &[&str] = &[
 /// Options of `adjutant man`.
 #[derive(Debug, clap::Args)]
 pub(super) struct ManualArgs {
-    /// Command to describe [default: the program and its list of commands]
-    #[arg(value_parser = help::names(), hide_possible_values = true, conflicts_with = "output")]
-    command: Option<String>,
+    /// Command to describe, such as run or sessions export [default: the program and its list of
+    /// commands]
+    #[arg(conflicts_with = "output", add = ArgValueCandidates::new(complete::manual_pages))]
+    command: Vec<String>,
     /// Write all pages into this directory
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
@@ -140,14 +143,87 @@ pub(super) fn manual(args: &ManualArgs) -> anyhow::Result<u8> {
         ));
         return Ok(0);
     }
-    let wanted = args
-        .command
-        .as_ref()
-        .map_or_else(|| PROGRAM.to_owned(), |command| page_name(command));
-    let page = pages.iter().find(|page| page.name == wanted);
-    let page = page.with_context(|| format!("there is no page {wanted}"))?;
-    super::terminal::exact(&page.text);
+    let page = page_of(&pages, &args.command)?;
+    if !super::terminal::is_watched() {
+        super::terminal::exact(&page.text);
+        return Ok(0);
+    }
+    if show_with_man(&page)? {
+        return Ok(0);
+    }
+    let command = command_at(help::command(), &args.command);
+    let command = command.context("there is no such command")?;
+    super::terminal::long_help(command).context("the help cannot be printed")?;
     Ok(0)
+}
+
+/// Returns the page of a command, which can be one below another command; of the program without
+/// words.
+fn page_of(pages: &[ManualPage], words: &[String]) -> anyhow::Result<ManualPage> {
+    let Some((first, below)) = words.split_first() else {
+        let page = pages.iter().find(|page| page.name == PROGRAM);
+        return page.cloned().context("there is no page of the program");
+    };
+    let wanted = page_name(first);
+    let page = pages.iter().find(|page| page.name == wanted);
+    let page = page.with_context(|| {
+        let names: Vec<&str> = help::page_names().collect();
+        format!(
+            "there is no command {first}; there are {}",
+            names.join(", ")
+        )
+    })?;
+    if below.is_empty() {
+        return Ok(page.clone());
+    }
+    let all = command_page::pages(&mut help::command());
+    let own = format!("{PROGRAM} {}", words.join(" "));
+    let part = all.iter().find(|part| part.name == own);
+    let part = part.with_context(|| {
+        let begin = format!("{PROGRAM} {first} ");
+        let names = all.iter().filter_map(|part| part.name.strip_prefix(&begin));
+        let names: Vec<&str> = names.collect();
+        if names.is_empty() {
+            return format!("{first} has no commands below it");
+        }
+        format!(
+            "{first} has no command {}; it has {}",
+            below.join(" "),
+            names.join(", ")
+        )
+    })?;
+    let below_it = format!("{own} ");
+    let parts = all.iter().filter(|part| part.name.starts_with(&below_it));
+    Ok(ManualPage {
+        name: page_name(&words.join("-")),
+        text: subcommand_page(&words.join("-"), part, parts),
+    })
+}
+
+/// Returns the declaration of a command; that of the program without words.
+fn command_at(mut command: Command, words: &[String]) -> Option<Command> {
+    command.build();
+    words.iter().try_fold(command, |command, word| {
+        command.find_subcommand(word).cloned()
+    })
+}
+
+/// Shows a page with the program `man`, which formats it and stops after each screen. Returns
+/// whether that program exists and shows it.
+fn show_with_man(page: &ManualPage) -> anyhow::Result<bool> {
+    let mut file = tempfile::Builder::new()
+        .prefix(&format!("{}.", page.name))
+        .suffix(".1")
+        .tempfile()
+        .context("the page cannot be written into a temporary file")?;
+    file.write_all(page.text.as_bytes())
+        .context("the page cannot be written into a temporary file")?;
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the pager needs the terminal, and no limits"
+    )]
+    let status = std::process::Command::new("man").arg(file.path()).status();
+    Ok(status.is_ok_and(|status| status.success()))
 }
 
 /// The name of the page of the program.
@@ -159,6 +235,7 @@ fn page_name(command: &str) -> String {
 }
 
 /// A page of the manual, of section 1.
+#[derive(Clone)]
 struct ManualPage {
     name: String,
     text: String,
@@ -227,7 +304,7 @@ fn program_page(command: &Command) -> String {
     page.push('\n');
     page.push_str(
         ".SH COMMANDS\nEach command has a page of its own, such as \\fBadjutant\\-run\\fR(1); \
-         \\fBadjutant man\\fR \\fICOMMAND\\fR prints it.\n",
+         \\fBadjutant man\\fR \\fICOMMAND\\fR shows it.\n",
     );
     for (subject, names) in SUBJECTS {
         let _ = writeln!(page, ".SS \"{subject}\"");
@@ -290,7 +367,12 @@ fn subcommand_page<'a>(
     if !examples.is_empty() {
         push_section(&mut page, "EXAMPLES", &examples);
     }
-    page.push_str(".SH \"SEE ALSO\"\n\\fBadjutant\\fR(1), for files, variables and exit codes\n");
+    page.push_str(".SH \"SEE ALSO\"\n");
+    // A command below another one has no file of its own.
+    if let Some((above, _)) = name.split_once('-') {
+        let _ = writeln!(page, "{},", reference(above));
+    }
+    page.push_str("\\fBadjutant\\fR(1), for files, variables and exit codes\n");
     page
 }
 
@@ -481,6 +563,44 @@ mod tests {
                 pages[0]
                     .text
                     .contains(&format!("\\fB{}\\fR(1)", escaped(name)))
+            );
+        }
+    }
+
+    #[test]
+    fn command_below_another_one_has_a_page() {
+        let pages = manual_pages(help::command());
+        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let page = page_of(&pages, &words("sessions export")).unwrap();
+        assert_eq!(page.name, "adjutant-sessions-export");
+        assert!(
+            page.text
+                .contains("adjutant\\-sessions\\-export \\- Export a session"),
+            "{}",
+            page.text
+        );
+        assert!(
+            page.text.contains("\\fBadjutant\\-sessions\\fR(1),\n"),
+            "{}",
+            page.text
+        );
+        for (line, expected) in [
+            ("nothing", "there is no command nothing; there are run, acp"),
+            ("run fast", "run has no commands below it"),
+            ("sessions exprt", "sessions has no command exprt; it has "),
+        ] {
+            let Err(error) = page_of(&pages, &words(line)) else {
+                panic!("{line} has a page");
+            };
+            assert!(error.to_string().starts_with(expected), "{error}");
+        }
+        for command in command_page::pages(&mut help::command()) {
+            let words: Vec<String> = words(&command.name)[1..].to_vec();
+            assert!(page_of(&pages, &words).is_ok(), "{}", command.name);
+            assert!(
+                command_at(help::command(), &words).is_some(),
+                "{}",
+                command.name
             );
         }
     }

@@ -56,8 +56,8 @@ pub(super) enum Verb {
     },
     /// Explain whether a command, or reading or changing a file, is allowed
     ///
-    /// Shows the verdict, the rule or the reason that decides, the sandbox, and the setting that would change
-    /// the verdict. Grants ("always") apply as in a session. Nothing is run.
+    /// Shows the verdict, the rule or the reason that decides, the sandbox, and the setting that
+    /// would change the verdict. Grants ("always") apply as in a session. Nothing is run.
     Explain(Explanation),
     /// Print the verdicts for requests from standard input, to test a policy
     ///

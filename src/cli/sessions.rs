@@ -148,7 +148,7 @@ pub(super) enum Verb {
         /// Session: its id, the beginning of it, or `last`
         #[arg(add = ArgValueCandidates::new(complete::sessions))]
         id: String,
-        /// Go back to before this message, or before the step that this part belongs to
+        /// Undo this message and everything after it; of a part, the step that it belongs to
         #[arg(long, value_name = "ID")]
         to: Option<String>,
         /// Also restore files that have changed since

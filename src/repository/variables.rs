@@ -64,8 +64,8 @@ fn documented() -> BTreeSet<String> {
     names
 }
 
-/// Returns the texts in quotes of the program's sources that may be names of variables, and those of
-/// them that a function reads or that have our prefix.
+/// Returns the texts in quotes of the program's sources that may be names of variables, and those
+/// of them that a function reads or that have our prefix.
 fn in_sources() -> (BTreeSet<String>, BTreeSet<String>) {
     let mut all = BTreeSet::new();
     let mut read = BTreeSet::new();

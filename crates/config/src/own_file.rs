@@ -102,8 +102,8 @@ pub fn set(path: &Path, key: &[String], value: &Value) -> Result<(), String> {
     })
 }
 
-/// Replaces a rule about everything, `"ask"`, by its long form, `{"*": "ask"}`, to which other rules
-/// can be added.
+/// Replaces a rule about everything, `"ask"`, by its long form, `{"*": "ask"}`, to which other
+/// rules can be added.
 fn spell_out_rule(object: &CstObject, name: &str) {
     let Some(property) = object.get(name) else {
         return;

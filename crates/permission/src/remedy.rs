@@ -6,8 +6,8 @@ use super::{AccessRequest, Action, Policy, Rule, Rules};
 /// The source of the rules that are tried.
 const TRIED: &str = "settings";
 
-/// Returns rules that would allow all requests if they were the last of the agent's, or `None` if no
-/// rules about their objects do.
+/// Returns rules that would allow all requests if they were the last of the agent's, or `None` if
+/// no rules about their objects do.
 pub fn rules_that_allow(policy: &Policy, requests: &[AccessRequest]) -> Option<Vec<Rule>> {
     let mut all: Vec<Rule> = Vec::new();
     for request in requests {
@@ -17,8 +17,8 @@ pub fn rules_that_allow(policy: &Policy, requests: &[AccessRequest]) -> Option<V
     Some(all)
 }
 
-/// Returns the fewest rules that allow one request: none, those about the files that a command uses,
-/// those about its words, or both.
+/// Returns the fewest rules that allow one request: none, those about the files that a command
+/// uses, those about its words, or both.
 fn allowing_one(policy: &Policy, request: &AccessRequest) -> Option<Vec<Rule>> {
     let files = rules_about_files(policy, request);
     let words = rules_about(request, Action::Allow);
@@ -56,8 +56,8 @@ fn judged_with(policy: &Policy, rules: &[Rule], request: &AccessRequest) -> Acti
     policy.judge(request).action
 }
 
-/// Returns rules about the objects of a request: the patterns that "always" would grant, or else the
-/// objects themselves.
+/// Returns rules about the objects of a request: the patterns that "always" would grant, or else
+/// the objects themselves.
 fn rules_about(request: &AccessRequest, action: Action) -> Vec<Rule> {
     let patterns = if request.always.is_empty() {
         &request.patterns

@@ -1,5 +1,5 @@
-//! `adjutant permissions explain`: the verdict on a command line or a file, its reasons, the sandbox,
-//! and the settings that would change it.
+//! `adjutant permissions explain`: the verdict on a command line or a file, its reasons, the
+//! sandbox, and the settings that would change it.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -232,8 +232,8 @@ impl SyntaxReport {
     }
 }
 
-/// Returns the syntax error that bash reports for a command line, which it only reads. `None` without
-/// an error or a bash.
+/// Returns the syntax error that bash reports for a command line, which it only reads. `None`
+/// without an error or a bash.
 async fn bash_error(command: &str, environment: &Environment) -> Option<String> {
     const TIMEOUT: Duration = Duration::from_secs(2);
     // Other variables could name a file that bash would run first.

@@ -259,7 +259,7 @@ struct TracedFile {
 unsafe fn real(
     file: *mut ffi::sqlite3_file,
 ) -> (*mut ffi::sqlite3_file, &'static ffi::sqlite3_io_methods) {
-    // SAFETY: `szOsFile` has room for both, one after the other.
+    // SAFETY: `szOsFile` covers both, one after the other.
     unsafe {
         let real = file.cast::<Traced>().add(1).cast::<ffi::sqlite3_file>();
         (real, &*(*real).pMethods)
