@@ -137,15 +137,7 @@ pub(super) async fn explain(
     let action = verdicts.iter().map(|verdict| verdict.action).max();
     let action = action.unwrap_or(Action::Allow);
     if let Some(error) = &syntax.of_bash {
-        let tried = match action {
-            Action::Allow => "adjutant would not ask about it, and bash would report the error",
-            Action::Ask => "adjutant would ask about it first",
-            Action::Deny => "adjutant would refuse it",
-        };
-        let text = format!(
-            "does not run: {}\n  why: bash reports an error in it: {error}\n  if the agent tries it: {tried}\n",
-            spelled(command.trim()),
-        );
+        let text = does_not_run(&command, error, action);
         terminal::verdicts(&text, environment);
         return Ok(0);
     }
@@ -183,6 +175,19 @@ pub(super) async fn explain(
     }
     terminal::verdicts(&text, environment);
     Ok(0)
+}
+
+/// Describes a command line that bash refuses, and the action if an agent tries it.
+fn does_not_run(command: &str, error: &str, action: Action) -> String {
+    let tried = match action {
+        Action::Allow => "adjutant would not ask about it, and bash would report the error",
+        Action::Ask => "adjutant would ask about it first",
+        Action::Deny => "adjutant would refuse it",
+    };
+    format!(
+        "does not run: {}\n  why: bash reports an error in it: {error}\n  if the agent tries it: {tried}\n",
+        spelled(command.trim()),
+    )
 }
 
 /// Returns the command line of the words after `explain`: a single one is the line, and several are

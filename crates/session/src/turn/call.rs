@@ -616,8 +616,8 @@ impl RunningCall<'_> {
         let context = context.clone();
         let named = self.call.locations.iter().map(|location| &location.path);
         let named: Vec<PathBuf> = named.cloned().collect();
-        // In one change of thread: an edit is not prepared beside other calls of its message, whose
-        // results could show the instructions.
+        // In one change of thread: an edit is not prepared while other calls of its message run,
+        // whose results could show the instructions.
         let (prepared, unseen) = poll_on_blocking_threads(async move {
             let prepared = work.await;
             let changes = match &prepared {
