@@ -1,16 +1,18 @@
 //! The tools, prompts and instructions that a server lists, within limits, and their form in a
 //! session.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use rmcp::model::{Prompt, Tool};
 use serde::{Deserialize, Serialize};
 
+use super::READ_ONLY_TOOLS;
 use super::reading::{ListReading, MAX_LISTED};
 use base::text;
 use events::{Event, Severity};
 use tools::AnyTool;
+use tools::registry::find_properties;
 
 /// The longest description of a tool, and the longest instructions of a server, in characters.
 pub(super) const MAX_DESCRIPTION_CHARS: usize = 10_000;
@@ -148,6 +150,22 @@ impl ServerOffer {
     }
 }
 
+/// Returns the tools whose names are free: if two servers have a tool of the same name, the first
+/// one has it, and adjutant's own names cannot be taken.
+pub(super) fn distinct<'a>(
+    offered: impl Iterator<Item = &'a Arc<dyn AnyTool>>,
+) -> Vec<Arc<dyn AnyTool>> {
+    let mut taken = HashSet::new();
+    let is_own = |name: &str| find_properties(name).is_some() || READ_ONLY_TOOLS.contains(&name);
+    offered
+        .filter(|tool| {
+            let name = tool.name();
+            !is_own(name) && taken.insert(name)
+        })
+        .cloned()
+        .collect()
+}
+
 pub(super) fn named(names: &[&str]) -> String {
     let mut named: Vec<String> = names
         .iter()
@@ -158,4 +176,82 @@ pub(super) fn named(names: &[&str]) -> String {
         named.push(format!("and {} more", names.len() - MAX_NAMED));
     }
     named.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use serde_json::Value;
+
+    use super::*;
+    use events::ToolKind;
+    use tools::{BoxFuture, CallDescription, Failure, PreparedCall, ToolContext};
+
+    /// A tool that counts how often its name is read.
+    struct CountedTool {
+        name: String,
+        reads: Arc<AtomicUsize>,
+    }
+
+    impl AnyTool for CountedTool {
+        fn name(&self) -> &str {
+            self.reads.fetch_add(1, Ordering::Relaxed);
+            &self.name
+        }
+
+        fn description(&self) -> String {
+            String::new()
+        }
+
+        fn schema(&self) -> Arc<Value> {
+            Arc::default()
+        }
+
+        fn kind(&self) -> ToolKind {
+            ToolKind::Other
+        }
+
+        fn concurrent(&self) -> bool {
+            true
+        }
+
+        fn permission(&self) -> &str {
+            &self.name
+        }
+
+        fn describe(&self, _: &Value, _: &ToolContext) -> Option<CallDescription> {
+            None
+        }
+
+        fn prepare<'a>(
+            &'a self,
+            _: Value,
+            _: &'a ToolContext,
+        ) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
+            Box::pin(async { Err(Failure::for_model("not today")) })
+        }
+    }
+
+    #[test]
+    fn distinct_tools_are_found_by_reading_each_name_once() {
+        for count in [100, 10_000] {
+            let reads = Arc::<AtomicUsize>::default();
+            let tool = |name: String| -> Arc<dyn AnyTool> {
+                Arc::new(CountedTool {
+                    name,
+                    reads: reads.clone(),
+                })
+            };
+            let names = |server: &str| -> Vec<String> {
+                (0..count).map(|at| format!("{server}_{at}")).collect()
+            };
+            let offered = [names("a"), names("b"), names("a"), vec!["bash".to_owned()]];
+            let offered: Vec<_> = offered.concat().into_iter().map(tool).collect();
+            let found = distinct(offered.iter());
+            assert_eq!(reads.load(Ordering::Relaxed), offered.len());
+            let found: Vec<&str> = found.iter().map(|tool| tool.name()).collect();
+            assert!(found == [names("a"), names("b")].concat(), "{found:?}");
+        }
+    }
 }

@@ -34,6 +34,7 @@ mod sse;
 mod supervisor;
 mod tool;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -64,7 +65,6 @@ use permission::Rules;
 use providers::http::HttpClient;
 use sandbox::process::Program;
 use tools::AnyTool;
-use tools::registry::find_properties;
 
 /// The names of adjutant's own tools for servers, which change nothing.
 pub const READ_ONLY_TOOLS: &[&str] = &[
@@ -555,19 +555,12 @@ impl McpServers {
     /// Returns the tools that this turn offers, without those that the rules hide.
     pub fn tools(&self, rules: &Rules) -> Vec<Arc<dyn AnyTool>> {
         let resources = self.resource_tools();
-        let mut tools: Vec<Arc<dyn AnyTool>> = Vec::new();
-        for (_, offer) in self.turn_offers() {
-            let offered = offer.tools.iter().map(|offered| &offered.tool);
-            for tool in offered.filter(|tool| !rules.hides(tool.permission())) {
-                // If two servers have a tool of the same name, the first one has it. Adjutant's own
-                // names cannot be taken.
-                let own = find_properties(tool.name()).is_some()
-                    || READ_ONLY_TOOLS.contains(&tool.name());
-                if !own && !tools.iter().any(|other| other.name() == tool.name()) {
-                    tools.push(tool.clone());
-                }
-            }
-        }
+        let offers = self.turn_offers();
+        let offered = offers.iter().flat_map(|(_, offer)| &offer.tools);
+        let visible = offered
+            .map(|offered| &offered.tool)
+            .filter(|tool| !rules.hides(tool.permission()));
+        let mut tools = catalog::distinct(visible);
         tools.extend(
             resources
                 .into_iter()
@@ -580,8 +573,9 @@ impl McpServers {
     /// unavailable.
     pub fn server_texts(&self, offered: &[&str]) -> Vec<(String, String)> {
         let list = self.list();
+        let offered: HashSet<&str> = offered.iter().copied().collect();
         let instructions = |offer: &ServerOffer| {
-            let listed = |name: &str| offered.contains(&name) || offered.contains(&search::SEARCH);
+            let listed = |name: &str| offered.contains(search::SEARCH) || offered.contains(name);
             let offers = offer.tools.iter().any(|known| listed(known.tool.name()));
             if offers {
                 offer.instructions.clone()

@@ -1,7 +1,7 @@
 //! Prompts of servers, which a user invokes as `/server:prompt` with positional arguments. The user
 //! is asked for missing required arguments, with the server's completions as options.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,10 +39,11 @@ impl McpServers {
     /// same name, the first one has it.
     pub fn prompts(&self) -> Vec<CommandInfo> {
         let mut all: Vec<CommandInfo> = Vec::new();
+        let mut names = HashSet::new();
         for (link, offer) in self.offers() {
             for prompt in &offer.prompts {
                 let name = command(&link.name, &prompt.name);
-                if all.iter().any(|other| other.name == name) {
+                if !names.insert(name.clone()) {
                     continue;
                 }
                 let text = prompt

@@ -221,6 +221,7 @@ fn without(agent: &Arc<Agent>, options: &PromptOptions, turn: &TurnContext) -> A
     let (enabled, disabled): (Vec<_>, Vec<_>) = built_in
         .chain(servers)
         .partition(|(name, key)| is_enabled(options, name, key));
+    let enabled: BTreeSet<String> = enabled.into_iter().map(|(_, key)| key).collect();
     let denied: BTreeSet<String> = disabled.into_iter().map(|(_, key)| key).collect();
     let rule = |permission: String| Rule {
         permission,
@@ -228,9 +229,7 @@ fn without(agent: &Arc<Agent>, options: &PromptOptions, turn: &TurnContext) -> A
         action: Action::Deny,
         source: "this prompt".into(),
     };
-    let denied = denied
-        .into_iter()
-        .filter(|key| !enabled.iter().any(|(_, enabled)| enabled == key));
+    let denied = denied.into_iter().filter(|key| !enabled.contains(key));
     let rules = agent.rules.clone().then(&denied.map(rule).collect());
     Arc::new(Agent {
         rules,
@@ -274,10 +273,10 @@ pub fn capture(turn: &TurnContext, last: bool, history: &History) -> Result<Step
 
 /// Returns the names of the tools that are not among those that are offered.
 fn missing(all: &[Arc<dyn AnyTool>], offered: &[Arc<dyn AnyTool>]) -> Vec<String> {
-    let is_offered = |name: &str| offered.iter().any(|tool| tool.name() == name);
+    let offered: BTreeSet<&str> = offered.iter().map(|tool| tool.name()).collect();
     all.iter()
         .map(|tool| tool.name())
-        .filter(|name| !is_offered(name))
+        .filter(|name| !offered.contains(name))
         .map(str::to_owned)
         .collect()
 }
