@@ -26,6 +26,8 @@ const CALL: &str = "call_mcp_tool";
 /// The number of tools in a result, and its size in bytes.
 const MAX_RESULTS: usize = 10;
 const MAX_RESULT_BYTES: usize = 40 << 10;
+/// The part of a query that is compared with each tool, in bytes.
+const MAX_QUERY_BYTES: usize = 2 << 10;
 /// The number of servers named in the description.
 const MAX_NAMED_SERVERS: usize = 50;
 
@@ -161,6 +163,7 @@ impl Tool for SearchTool {
 
 /// Returns the tools that match a query, best first.
 fn find<'a>(tools: &'a [Arc<dyn AnyTool>], query: &str) -> Vec<&'a Arc<dyn AnyTool>> {
+    let query = text::head(query, MAX_QUERY_BYTES);
     let exact: Vec<_> = tools
         .iter()
         .filter(|tool| query.split_whitespace().any(|word| word == tool.name()))
