@@ -2,6 +2,7 @@
 //! contain: compares the CPU time of this thread for a call at two sizes. Waiting and other
 //! threads do not count, so that the result is the same on a busy machine.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::model::{Model, script};
 use crate::project::Project;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 5] = [
+pub const ALL: [(&str, fn()); 8] = [
     (
         "tools do not block the thread that reads messages: files",
         || check(&FILES),
@@ -35,6 +36,29 @@ pub const ALL: [(&str, fn()); 5] = [
         "tools do not block the thread that reads messages: arguments",
         || check(&ARGUMENTS),
     ),
+    (
+        "tools do not block the thread that reads messages: conversations",
+        || check(&CONVERSATIONS),
+    ),
+    (
+        "tools do not block the thread that reads messages: servers",
+        || check(&SERVERS),
+    ),
+    (
+        "tools have a call in the tests of the thread that reads messages",
+        every_tool_is_called,
+    ),
+];
+
+/// The scenes of all tests.
+const SCENES: [&[Scene]; 7] = [
+    &FILES,
+    &EDITS,
+    &PATCHES,
+    &OUTPUT,
+    &ARGUMENTS,
+    &CONVERSATIONS,
+    &SERVERS,
 ];
 
 /// The largest additional CPU time of the thread for the larger call, however large its files
@@ -61,6 +85,10 @@ struct Scene {
     many: usize,
     /// Number of calls in one answer.
     times: usize,
+    /// A call in a prompt before the measured one.
+    before: Option<Calling>,
+    /// The number of tools of an MCP server; 0 is one with the usual tools, `None` is no server.
+    server: Option<usize>,
 }
 
 /// The surroundings of a call.
@@ -86,28 +114,22 @@ const fn scene(name: &'static str, few: usize, many: usize, call: Calling) -> Sc
         few,
         many,
         times: 1,
+        before: None,
+        server: None,
     }
 }
 
 const fn twice(name: &'static str, few: usize, many: usize, call: Calling) -> Scene {
     Scene {
-        name,
-        model: EDITS_WITH,
-        call,
-        few,
-        many,
         times: 2,
+        ..scene(name, few, many, call)
     }
 }
 
 const fn patch(name: &'static str, few: usize, many: usize, call: Calling) -> Scene {
     Scene {
-        name,
         model: PATCHES_WITH,
-        call,
-        few,
-        many,
-        times: 1,
+        ..scene(name, few, many, call)
     }
 }
 
@@ -448,6 +470,125 @@ const ARGUMENTS: [Scene; 12] = [
     }),
 ];
 
+const CONVERSATIONS: [Scene; 5] = [
+    Scene {
+        before: Some(|_, size| {
+            let line = format!("yes and some words | head -c {size}");
+            (
+                "bash",
+                json!({ "command": line, "run_in_background": true }),
+            )
+        }),
+        ..scene(
+            "the output of a command in the background",
+            100 * KB,
+            20 * MB,
+            |it, _| {
+                (
+                    "bash_output",
+                    json!({ "bash_id": job(it), "wait": 60_000, "until": "never" }),
+                )
+            },
+        )
+    },
+    Scene {
+        before: Some(|_, size| {
+            let line = format!("yes and some words | head -c {size}; sleep 600");
+            (
+                "bash",
+                json!({ "command": line, "run_in_background": true }),
+            )
+        }),
+        ..scene(
+            "the end of a command in the background",
+            100 * KB,
+            20 * MB,
+            |it, _| ("bash_stop", json!({ "bash_id": job(it) })),
+        )
+    },
+    scene("a question", 10 * KB, 2 * MB, |_, size| {
+        let options = json!([{ "label": "Yes" }, { "label": "No" }]);
+        let question = json!({ "question": lines(size), "header": "All", "options": options });
+        ("question", json!({ "questions": [question] }))
+    }),
+    Scene {
+        before: Some(|_, _| ("plan_exit", json!({}))),
+        ..scene("a reason to plan", 10 * KB, 2 * MB, |_, size| {
+            ("plan_enter", json!({ "reason": lines(size) }))
+        })
+    },
+    Scene {
+        before: Some(|_, _| ("plan_enter", json!({ "reason": "It is much." }))),
+        ..scene("a plan", 10 * KB, 2 * MB, |_, size| {
+            ("plan_exit", json!({ "plan": lines(size) }))
+        })
+    },
+];
+
+const SERVERS: [Scene; 8] = [
+    scene("uses of a name", 100, 5 * KB, |it, size| {
+        let name = format!("uses-{}.x", it.run);
+        let text = format!("def name{}\n", it.run) + &format!("use name{}\n", it.run).repeat(size);
+        it.project.write(&name, &text);
+        (
+            "lsp",
+            json!({ "operation": "findReferences", "filePath": name, "line": 1, "character": 5 }),
+        )
+    }),
+    scene("results of a search", 10 * KB, 2 * MB, |_, size| {
+        ("websearch", json!({ "query": size.to_string() }))
+    }),
+    Scene {
+        server: Some(0),
+        ..scene("a tool of a server", 10 * KB, 2 * MB, |_, size| {
+            ("mine_say", json!({ "text": lines(size) }))
+        })
+    },
+    Scene {
+        server: Some(KB),
+        ..scene("a tool of many", 10 * KB, 2 * MB, |_, size| {
+            let arguments = json!({ "text": lines(size) });
+            (
+                "call_mcp_tool",
+                json!({ "name": "mine_tool_0815", "arguments": arguments }),
+            )
+        })
+    },
+    Scene {
+        server: Some(KB),
+        ..scene("a search for tools", KB, MB, |_, size| {
+            ("search_mcp_tools", json!({ "query": lines(size) }))
+        })
+    },
+    Scene {
+        server: Some(0),
+        ..scene("resources", 10 * KB, 2 * MB, |_, size| {
+            ("list_mcp_resources", json!({ "server": lines(size) }))
+        })
+    },
+    Scene {
+        server: Some(0),
+        ..scene("templates of resources", 10 * KB, 2 * MB, |_, size| {
+            (
+                "list_mcp_resource_templates",
+                json!({ "server": lines(size) }),
+            )
+        })
+    },
+    Scene {
+        server: Some(0),
+        ..scene("a resource", 10 * KB, 2 * MB, |_, size| {
+            let uri = format!("note://{}", "n".repeat(size));
+            ("read_mcp_resource", json!({ "server": "mine", "uri": uri }))
+        })
+    },
+];
+
+/// Returns the id of the command in the background that the call before this one has started.
+fn job(scenery: &CallSetup<'_>) -> String {
+    format!("bash_{}", scenery.run + 1)
+}
+
 /// Returns the time of the processor that the thread of the runtime has taken: the first one of the
 /// process.
 fn taken(pid: i32) -> Duration {
@@ -455,7 +596,9 @@ fn taken(pid: i32) -> Duration {
     Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
 }
 
-fn check(scenes: &[Scene]) {
+/// Starts a site with a page of the size that its path names, and a search engine that finds as
+/// many bytes as the query names.
+fn site() -> Server {
     let page = |size: usize| {
         let item = "<li><a href=\"/x\">A place</a> and <b>some</b> words &amp; signs.</li>\n";
         format!(
@@ -463,14 +606,54 @@ fn check(scenes: &[Scene]) {
             item.repeat(size / item.len())
         )
     };
-    let site = Server::start(move |received| {
-        let size = received
-            .path()
-            .trim_start_matches('/')
-            .parse()
-            .unwrap_or_default();
+    let results = |size: usize| {
+        let one = json!({ "title": "T", "url": "https://a.example", "content": lines(size / 20) });
+        json!({ "results": vec![one; 20] }).to_string()
+    };
+    Server::start(move |received| {
+        let path = received.path();
+        let digits: String = path.chars().filter(char::is_ascii_digit).collect();
+        let size = digits.parse().unwrap_or_default();
+        if path.starts_with("/search") {
+            return (
+                200,
+                "content-type: application/json\r\n".into(),
+                results(size),
+            );
+        }
         (200, "content-type: text/html\r\n".into(), page(size))
-    });
+    })
+}
+
+/// Tests that every tool is called by a scene, so that a new one is not forgotten.
+fn every_tool_is_called() {
+    let project = Project::new();
+    let site = site();
+    let called: BTreeSet<&str> = SCENES
+        .iter()
+        .flat_map(|scenes| scenes.iter())
+        .enumerate()
+        .map(|(run, scene)| {
+            let scenery = CallSetup {
+                project: &project,
+                site: &site,
+                run,
+            };
+            (scene.call)(&scenery, scene.few).0
+        })
+        // A name that no tool has is a call of this one.
+        .map(|name| if name == "conjure" { "invalid" } else { name })
+        .collect();
+    let own = tools::PROPERTIES.iter().map(|tool| tool.name);
+    let missing: Vec<&str> = own
+        .chain(mcp::READ_ONLY_TOOLS.iter().copied())
+        .filter(|name| !called.contains(name))
+        .collect();
+    assert!(missing.is_empty(), "without a scene: {missing:?}");
+}
+
+fn check(scenes: &[Scene]) {
+    let site = site();
     let mut wrong = Vec::new();
     let only = std::env::var("ADJUTANT_THREAD").unwrap_or_default();
     for scene in scenes.iter().filter(|scene| scene.name.contains(&only)) {
@@ -498,51 +681,70 @@ fn check(scenes: &[Scene]) {
 /// arguments.
 fn measured(scene: &Scene, site: &Server) -> (Duration, Duration, usize) {
     let model = Model::unwatched(Vec::new());
-    let project = Project::new();
+    let mut project = Project::new();
+    project.set("SEARXNG_URL", Some(&site.base()));
     let one = json!({ "name": "Bench", "limit": { "context": 100_000_000, "output": 8_000 } });
-    let more = json!({
+    let own = std::env::current_exe().unwrap();
+    let own = own.to_str().unwrap();
+    let language = json!({ "command": [own, "--language-server", "push"], "extensions": [".x"] });
+    let mut more = json!({
         "model": format!("bench/{}", scene.model),
+        "lsp": { "x": language },
         "provider": { "bench": { "models": { EDITS_WITH: one.clone(), PATCHES_WITH: one } } },
         "permission": { "*": "allow" },
         "webfetch": { "private": ["127.0.0.1"] },
     });
+    if let Some(tools) = scene.server {
+        let mut command = vec![own.to_owned(), "--mcp-server".to_owned()];
+        if tools > 0 {
+            command.push(format!("--tools={tools}"));
+        }
+        more["mcp"] = json!({ "mine": { "type": "local", "command": command } });
+    }
     project.provider(&model.base(), &more);
     // The first use of anything costs more, once.
     let sizes = [scene.few, scene.few, scene.many];
-    let calls: Vec<Called> = sizes
+    let calls: Vec<(Option<Called>, Called)> = sizes
         .into_iter()
         .enumerate()
         .map(|(run, size)| {
-            (scene.call)(
-                &CallSetup {
-                    project: &project,
-                    site,
-                    run,
-                },
-                size,
-            )
+            let scenery = CallSetup {
+                project: &project,
+                site,
+                run,
+            };
+            let before = scene.before.map(|call| call(&scenery, size));
+            (before, (scene.call)(&scenery, size))
         })
         .collect();
-    let bytes = calls[2].1.to_string().len() * scene.times;
+    let bytes = calls[2].1.1.to_string().len() * scene.times;
     let mut client = Client::new(project);
     let session = client.open();
-    let times = calls.into_iter().zip(2..).map(|((tool, input), id)| {
-        let pid = client.editor.pid();
-        let rest = "---\ntext: Done.\n".repeat(if tool == "task" { 2 } else { 1 });
-        let call = format!("call {tool} {input}\n").repeat(scene.times);
+    let mut id = 1;
+    let mut prompt = |client: &mut Client, (tool, input): &Called, times: usize| {
+        id += 1;
+        let rest = "---\ntext: Done.\n".repeat(if *tool == "task" { 2 } else { 1 });
+        let call = format!("call {tool} {input}\n").repeat(times);
         model.send(script(&format!("{call}{rest}")).unwrap());
-        let before = taken(pid);
         client.prompt(id, &session, &format!("Do number {id}."));
-        finished(&mut client, id);
-        taken(pid) - before
+        finished(client, id);
+    };
+    let times = calls.iter().map(|(before, call)| {
+        if let Some(before) = before {
+            prompt(&mut client, before, 1);
+        }
+        let pid = client.editor.pid();
+        let began = taken(pid);
+        prompt(&mut client, call, scene.times);
+        taken(pid) - began
     });
     let times: Vec<Duration> = times.collect();
     client.editor.finish();
     (times[1], times[2], bytes)
 }
 
-/// Waits for the answer to a prompt, and allows every request. Skips the updates unparsed: they are
-/// too many.
+/// Waits for the answer to a prompt, and answers every request. Skips the updates unparsed: they
+/// are too many.
 fn finished(client: &mut Client, id: u64) {
     loop {
         let line = client
@@ -558,7 +760,9 @@ fn finished(client: &mut Client, id: u64) {
             return;
         }
         if message["method"] == "session/request_permission" {
-            let outcome = json!({ "outcome": "selected", "optionId": "once" });
+            // The first option allows, or is the first answer to a question.
+            let option = &message["params"]["options"][0]["optionId"];
+            let outcome = json!({ "outcome": "selected", "optionId": option });
             let answer =
                 json!({ "jsonrpc": "2.0", "id": message["id"], "result": { "outcome": outcome } });
             client.editor.send(&answer.to_string());
