@@ -81,6 +81,11 @@ pub(super) enum StoreJob {
         limit: usize,
         reply: ReplySender<Vec<SessionId>>,
     },
+    /// Returns the listed sessions next to these in the order of their ids.
+    Neighbours {
+        sessions: Vec<SessionId>,
+        reply: ReplySender<Vec<SessionId>>,
+    },
     /// Waits until the list has all sessions.
     Filled {
         reply: ReplySender<()>,
@@ -225,6 +230,7 @@ impl StoreJob {
             Self::Children { .. }
             | Self::List { .. }
             | Self::Beginning { .. }
+            | Self::Neighbours { .. }
             | Self::EmptySessions { .. }
             | Self::Discard { .. }
             | Self::Delete { .. }

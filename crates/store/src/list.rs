@@ -148,6 +148,16 @@ impl Store {
         .map_err(Error::of_list)
     }
 
+    /// Returns the listed sessions that precede and follow each of these in the order of their ids.
+    ///
+    /// # Errors
+    /// See [`Store::list`].
+    pub async fn neighbours(&self, sessions: Vec<SessionId>) -> Result<Vec<SessionId>, Error> {
+        self.ask(|reply| StoreJob::Neighbours { sessions, reply })
+            .await
+            .map_err(Error::of_list)
+    }
+
     /// Waits until the list has all sessions: see [`SessionPage::filling`].
     ///
     /// # Errors

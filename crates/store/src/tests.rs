@@ -1,5 +1,7 @@
 //! Tests of the store through its public interface, in each backend that is available.
 
+use std::collections::BTreeSet;
+
 use self::database::Database;
 use super::*;
 use base::store_location::DatabaseLocation;
@@ -592,6 +594,19 @@ async fn project_list_includes_subdirectories() {
         );
         assert_eq!(store.beginning_with("ses_", 3).await.unwrap().len(), 3);
         assert_eq!(store.beginning_with("ses_1", 3).await.unwrap(), []);
+        let of = [
+            SessionId::new("ses_00000003"),
+            SessionId::new("ses_0000000"),
+        ];
+        let neighbours: BTreeSet<String> = store
+            .neighbours(of.to_vec())
+            .await
+            .unwrap()
+            .iter()
+            .map(SessionId::to_string)
+            .collect();
+        let expected = ["ses_00000000", "ses_00000002", "ses_00000004"];
+        assert_eq!(neighbours, BTreeSet::from(expected.map(str::to_owned)));
     })
     .await;
 }

@@ -1,7 +1,8 @@
 //! Lists of sessions. A terminal gets short ids, ages and titles in its width, by directory; a pipe
 //! gets one complete line for each session.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use anstyle::Style;
@@ -9,6 +10,7 @@ use anstyle::Style;
 use crate::cli::terminal;
 use crate::cli::terminal::styled::{FAINT, Palette, STRONG, Styled};
 use base::environment::{Environment, Timestamp};
+use base::id::SessionId;
 use base::listing;
 use base::text;
 use export::conversation::minute;
@@ -231,24 +233,34 @@ impl TerminalList {
 
 /// Returns the shortest beginning of each id that no other session has, listed or not.
 async fn short_ids(rows: &[SessionRow], store: &Store) -> Result<Vec<String>, store::Error> {
-    let mut short = Vec::new();
-    for row in rows {
-        let id = row.record.id.as_str();
-        let mut bytes = MIN_ID_BYTES;
-        while let Some(beginning) = id.get(..bytes) {
-            let same = store.beginning_with(beginning, 2).await?;
-            let Some(other) = same.iter().find(|other| other.as_str() != id) else {
-                break;
-            };
-            let common = id
-                .bytes()
-                .zip(other.as_str().bytes())
-                .take_while(|(a, b)| a == b);
-            bytes = common.count() + 1;
-        }
-        short.push(id.get(..bytes).unwrap_or(id).to_owned());
-    }
-    Ok(short)
+    let ids: Vec<SessionId> = rows.iter().map(|row| row.record.id.clone()).collect();
+    let neighbours = store.neighbours(ids.clone()).await?;
+    Ok(shortened_ids(&ids, &neighbours))
+}
+
+/// Shortens ids so that none is the beginning of another one, given their neighbours in the order
+/// of all ids.
+fn shortened_ids(ids: &[SessionId], neighbours: &[SessionId]) -> Vec<String> {
+    let all: BTreeSet<&str> = ids
+        .iter()
+        .chain(neighbours)
+        .map(SessionId::as_str)
+        .collect();
+    let shortened = |id: &SessionId| {
+        let id = id.as_str();
+        let before = all.range::<&str, _>(..id).next_back();
+        let after = all
+            .range::<&str, _>((Bound::Excluded(id), Bound::Unbounded))
+            .next();
+        let common = |other: &&str| {
+            let same = id.bytes().zip(other.bytes()).take_while(|(a, b)| a == b);
+            same.count()
+        };
+        let common = before.into_iter().chain(after).map(common).max();
+        let bytes = common.map_or(0, |common| common + 1).max(MIN_ID_BYTES);
+        id.get(..bytes).unwrap_or(id).to_owned()
+    };
+    ids.iter().map(shortened).collect()
 }
 
 /// Describes how long ago a time was.
@@ -275,8 +287,6 @@ fn age(then: Timestamp, now: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
-    use base::id::SessionId;
-
     use super::*;
 
     const MINUTE_MILLIS: u64 = 60_000;
@@ -288,6 +298,37 @@ mod tests {
             ..Record::new(SessionId::new(id), cwd.into(), Timestamp(0))
         };
         record.into()
+    }
+
+    #[test]
+    fn shortened_ids_differ_from_their_neighbours() {
+        let table: [(&[&str], &[&str], &[&str]); 4] = [
+            (&["ses_0123456789abcdef"], &[], &["ses_0123456789ab"]),
+            (
+                &["ses_0123456789abcdef", "ses_0123456789abcxyz"],
+                &[],
+                &["ses_0123456789abcd", "ses_0123456789abcx"],
+            ),
+            (
+                &["ses_0123456789abcdef"],
+                &["ses_0123456789abcdee", "ses_0123456789b"],
+                &["ses_0123456789abcdef"],
+            ),
+            // One is the beginning of another, and one is short.
+            (
+                &["ses_0123456789abcdef", "ses_1"],
+                &["ses_0123456789abcdefg", "ses_0"],
+                &["ses_0123456789abcdef", "ses_1"],
+            ),
+        ];
+        for (ids, neighbours, expected) in table {
+            let of = |ids: &[&str]| ids.iter().map(|id| SessionId::new(*id)).collect::<Vec<_>>();
+            assert_eq!(
+                shortened_ids(&of(ids), &of(neighbours)),
+                expected,
+                "{ids:?}"
+            );
+        }
     }
 
     fn list(columns: usize) -> TerminalList {

@@ -34,6 +34,12 @@ const HISTORY: &str = "SELECT 0 AS kind, 0::bigint AS seq, id, '' AS message, da
 pub(super) const IDS_WITH_PREFIX: &str =
     "SELECT id FROM session WHERE shown AND id >= $1 AND id < $2 ORDER BY id LIMIT $3";
 
+/// Yields the listed sessions that precede and follow each of `$1` in the order of their ids.
+pub(super) const NEIGHBOURS: &str = "SELECT next.id FROM unnest($1::text[]) AS own(id), LATERAL (
+        (SELECT s.id FROM session s WHERE s.shown AND s.id < own.id ORDER BY s.id DESC LIMIT 1)
+        UNION ALL
+        (SELECT s.id FROM session s WHERE s.shown AND s.id > own.id ORDER BY s.id LIMIT 1)) next";
+
 pub(super) const CHILDREN: &str = "SELECT id FROM session WHERE parent = $1 ORDER BY id";
 
 const RECORD_ROW: i32 = 0;
@@ -215,6 +221,19 @@ impl Worker {
                     (&limit, Type::INT8),
                 ],
             )
+            .await?;
+        rows.iter()
+            .map(|row| Ok(SessionId::new(row.try_get::<_, String>(0)?)))
+            .collect()
+    }
+
+    pub(super) async fn neighbours(
+        &self,
+        sessions: &[SessionId],
+    ) -> Result<Vec<SessionId>, DatabaseFault> {
+        let ids: Vec<&str> = sessions.iter().map(SessionId::as_str).collect();
+        let rows = self
+            .execute(NEIGHBOURS, &[(&ids, Type::TEXT_ARRAY)])
             .await?;
         rows.iter()
             .map(|row| Ok(SessionId::new(row.try_get::<_, String>(0)?)))

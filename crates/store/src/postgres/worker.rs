@@ -531,6 +531,9 @@ impl Worker {
             } => {
                 answer(reply, self.beginning_with(&beginning, limit).await);
             }
+            StoreJob::Neighbours { sessions, reply } => {
+                answer(reply, self.neighbours(&sessions).await);
+            }
             // The children of a session are always known in the database.
             StoreJob::DeleteOrphans { .. } => {}
             StoreJob::Delete { session, reply } => answer(reply, self.delete(&session).await),

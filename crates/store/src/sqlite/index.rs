@@ -444,6 +444,28 @@ impl SessionIndex {
             .collect()
     }
 
+    /// Returns the listed sessions that precede and follow each of these in the order of their ids.
+    pub(super) fn neighbours(&self, sessions: &[SessionId]) -> Result<Vec<SessionId>, Error> {
+        let mut neighbours = Vec::new();
+        for (side, order) in [("<", "DESC"), (">", "ASC")] {
+            let sql = format!(
+                "SELECT {} FROM session WHERE id {side} ?1 AND +parent IS NULL AND NOT {IS_EMPTY} ORDER BY id {order} LIMIT 1",
+                IndexRow::COLUMNS
+            );
+            let mut query = self.db.prepare_cached(&sql).map_err(unwritable)?;
+            for id in sessions {
+                let row = query
+                    .query_row(params![id.as_str()], IndexRow::read)
+                    .optional()
+                    .map_err(unwritable)?;
+                if let Some(row) = row {
+                    neighbours.push(IndexRow::genuine(Ok(row))?.record.id);
+                }
+            }
+        }
+        Ok(neighbours)
+    }
+
     /// Returns the sessions that have no message according to the index, and no title of their
     /// users.
     pub(super) fn empty_sessions(&self) -> Result<Vec<Record>, Error> {

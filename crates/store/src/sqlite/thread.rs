@@ -548,6 +548,9 @@ impl Thread {
                     self.with_complete_index(|index| index.beginning_with(&beginning, limit)),
                 ));
             }
+            StoreJob::Neighbours { sessions, reply } => {
+                drop(reply.send(self.with_complete_index(|index| index.neighbours(&sessions))));
+            }
             StoreJob::Filled { reply } => self.answer_when_filled(reply),
             StoreJob::Delete { session, reply } => drop(reply.send(self.delete(&session))),
             StoreJob::DeleteOrphans { session } => {

@@ -133,6 +133,11 @@ async fn list_and_search_read_rows_of_one_page() {
         ),
         ("beginning", ids, &["session_pkey"]),
         (
+            "neighbours",
+            queries::NEIGHBOURS.replace("$1", newest),
+            &["session_pkey"],
+        ),
+        (
             "unsaid",
             queries::NEVER_PROMPTED.to_owned(),
             &["session_unsaid"],
