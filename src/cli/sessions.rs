@@ -31,6 +31,10 @@ use store::{self, ListQuery, Record, SessionPage, Store, StoredSession, Streamed
 /// The number of unindexed sessions above which the user is notified of the slow search.
 const SLOW_SEARCH_SESSIONS: usize = 200;
 
+/// The same number of sessions that are too large for the index: reading one of them takes as long
+/// as reading many others.
+const SLOW_LARGE_SESSIONS: usize = 5;
+
 /// The largest export that is imported, in bytes.
 const MAX_IMPORT_BYTES: u64 = 256 << 20;
 
@@ -420,11 +424,18 @@ async fn search(
     let store::SearchPage {
         hits,
         unindexed,
+        too_large,
         cut,
     } = store.search(query, text, limit).await?;
-    if unindexed >= SLOW_SEARCH_SESSIONS {
+    let missing = unindexed.saturating_sub(too_large);
+    if missing >= SLOW_SEARCH_SESSIONS {
         terminal::print_note(&format!(
-            "{unindexed} sessions are not in the search index yet, and were read one by one."
+            "{missing} sessions are not in the search index yet, and were read one by one."
+        ));
+    }
+    if too_large >= SLOW_LARGE_SESSIONS {
+        terminal::print_note(&format!(
+            "{too_large} sessions are too large for the search index, and were read one by one."
         ));
     }
     if let Some(store::SearchCut { sessions, oldest }) = cut {

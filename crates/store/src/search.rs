@@ -26,6 +26,8 @@ pub struct SearchPage {
     pub hits: Vec<SearchHit>,
     /// The number of sessions that had to be read because they were not in the index.
     pub unindexed: usize,
+    /// The number of these that the index never contains, because they are too large.
+    pub too_large: usize,
     /// Set if the search ended before it had enough hits or had read all sessions.
     pub cut: Option<SearchCut>,
 }

@@ -68,7 +68,6 @@ fn find(dir: &Path, query: &ListQuery, words: &str, limit: usize) -> Result<Sear
         tracing::warn!("searching without the search index: {e}");
         KnownWords::default()
     });
-    let wanted: Vec<String>;
     let mut listed = index.listed(query)?;
     let mut oldest = None;
     if search::are_short(&words) && listed.len() > search::MAX_UNINDEXED_READS {
@@ -77,7 +76,12 @@ fn find(dir: &Path, query: &ListQuery, words: &str, limit: usize) -> Result<Sear
             .last()
             .map(|(_, updated)| Timestamp(u64::try_from(*updated).unwrap_or_default()));
     }
-    (wanted, page.unindexed) = known.sessions_to_read(&open, listed);
+    let (wanted, unindexed) = known.sessions_to_read(&open, listed);
+    page.unindexed = unindexed.len();
+    page.too_large = unindexed
+        .iter()
+        .filter(|id| is_too_large(dir, &SessionId::new(id.as_str())))
+        .count();
     let read = |record: &Record| peek::peek(dir, &record.id, Some(record.clone()));
     for ids in wanted.chunks(READ_CHUNK) {
         let left = limit.saturating_sub(page.hits.len());
@@ -123,25 +127,32 @@ impl KnownWords {
         })
     }
 
-    /// Returns the sessions that have to be read, and the number of them that are merely not in the
-    /// index yet.
+    /// Returns the sessions that have to be read, and those of them that are merely not in the
+    /// index.
     fn sessions_to_read(
         &self,
         open: &HashSet<String>,
         listed: Vec<(String, i64)>,
-    ) -> (Vec<String>, usize) {
+    ) -> (Vec<String>, Vec<String>) {
         let mut wanted = Vec::new();
-        let mut unindexed = 0;
+        let mut unindexed = Vec::new();
         for (id, updated) in listed {
             let is_open = open.contains(&id);
             let is_current = !is_open && self.current.get(&id) == Some(&updated);
-            unindexed += usize::from(!is_current && !is_open);
+            if !is_current && !is_open {
+                unindexed.push(id.clone());
+            }
             if !is_current || self.with.as_ref().is_none_or(|with| with.contains(&id)) {
                 wanted.push(id);
             }
         }
         (wanted, unindexed)
     }
+}
+
+/// Returns whether a session is too large for the index.
+fn is_too_large(dir: &Path, id: &SessionId) -> bool {
+    std::fs::metadata(session::path(dir, id)).is_ok_and(|file| file.len() > MAX_INDEXED_BYTES)
 }
 
 /// Returns the sessions that a process has open, or has ended without closing.
@@ -325,8 +336,7 @@ impl IndexerThread {
             if is_open(&self.dir, id) || self.is_over.load(Ordering::Relaxed) {
                 return None;
             }
-            let size = std::fs::metadata(session::path(&self.dir, id)).ok()?.len();
-            if size > MAX_INDEXED_BYTES {
+            if is_too_large(&self.dir, id) {
                 return None;
             }
             let record = index.record(id.as_str()).ok().flatten()?;
@@ -371,9 +381,10 @@ mod tests {
             .unwrap()
             .listed(&ListQuery::default())
             .unwrap();
-        KnownWords::read(dir, &[word.to_owned()])
+        let (wanted, unindexed) = KnownWords::read(dir, &[word.to_owned()])
             .unwrap()
-            .sessions_to_read(&open_sessions(dir), listed)
+            .sessions_to_read(&open_sessions(dir), listed);
+        (wanted, unindexed.len())
     }
 
     async fn hits(store: &Store, words: &str) -> Vec<String> {
@@ -473,6 +484,36 @@ mod tests {
             words.current().unwrap().into_keys().collect::<Vec<_>>(),
             ["ses_00000001"]
         );
+    }
+
+    #[tokio::test]
+    async fn session_too_large_for_the_index_is_read_and_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::start(dir.path());
+        for n in 0..2 {
+            session_with_text(&store, n, "a zebra").await;
+            store
+                .close(&SessionId::new(format!("ses_0000000{n}")))
+                .await;
+        }
+        store.stop().await;
+        let large = SessionId::new("ses_00000000");
+        // SQLite ignores bytes after the last page of its file.
+        std::fs::OpenOptions::new()
+            .append(true)
+            .open(session::path(dir.path(), &large))
+            .unwrap()
+            .set_len(MAX_INDEXED_BYTES + 1)
+            .unwrap();
+        std::fs::remove_file(dir.path().join("search.db")).ok();
+        index_all_sessions(dir.path());
+        let store = Store::start(dir.path());
+        let page = store
+            .search(ListQuery::default(), "zebra", 10)
+            .await
+            .unwrap();
+        assert_eq!((page.hits.len(), page.unindexed, page.too_large), (2, 1, 1));
+        store.stop().await;
     }
 
     #[test]
