@@ -226,9 +226,9 @@ impl FileIndex {
         if bytes > MAX_PROJECT_BYTES {
             return Err(Untracked::ManyBytes(self.root.clone()));
         }
-        // From this point on the update may be cancelled: changes that are not yet reported are reported
-        // by the next one.
-        let states = self.read_all(&tasks, objects, stop)?;
+        // From this point on the update may be cancelled: changes that are not yet reported are
+        // reported by the next one.
+        let states = self.read_all(&tasks, objects, &stop.of_reading())?;
         let mut changes = Vec::new();
         let mut differing = 0;
         // A new name belongs to a new file, or to a renamed one. A file that existed unseen before

@@ -10,9 +10,9 @@
 //! after ([`Tracker::mark`], [`Tracker::since`]); such a change may have another author, and is
 //! marked as such ([`FileChange::compared`]). For the comparison, an index stores the state of
 //! every file when it was last read. A file whose size, times and inode are unchanged is not read
-//! again, an unchanged directory is not listed again. A comparison takes at most a second; the
-//! first reading of a project may take longer, and begins before it is needed
-//! ([`Tracker::prepare`]).
+//! again, an unchanged directory is not listed again. A comparison takes at most a second,
+//! except for reading the files that a call has changed; the first reading of a project may take
+//! longer, and begins before it is needed ([`Tracker::prepare`]).
 //!
 //! Contents are stored by their digest (`objects.rs`), many small ones in packs (`packs.rs`), and
 //! permissions of files in `modes.rs`. Ignored files, files over [`MAX_FILE_BYTES`], and names that
@@ -66,6 +66,36 @@ const COMPARISON_TIMEOUT: Duration = Duration::from_secs(1);
 /// The time limit of the first reading of a project.
 const PREPARATION_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The time limits of a comparison.
+#[derive(Debug, Clone, Copy)]
+struct ComparisonLimits {
+    /// The limit of finding the files that have changed.
+    examination: Duration,
+    /// The limit of the whole comparison, with reading these files.
+    total: Duration,
+}
+
+impl ComparisonLimits {
+    /// Before a call, which waits.
+    const BEFORE_CALL: Self = Self {
+        examination: COMPARISON_TIMEOUT,
+        total: COMPARISON_TIMEOUT,
+    };
+
+    /// After a call: it may have changed thousands of files, which are known by then, and would be
+    /// impossible to restore otherwise.
+    const AFTER_CALL: Self = Self {
+        examination: COMPARISON_TIMEOUT,
+        total: PREPARATION_TIMEOUT,
+    };
+
+    /// The first reading of a project.
+    const PREPARATION: Self = Self {
+        examination: PREPARATION_TIMEOUT,
+        total: PREPARATION_TIMEOUT,
+    };
+}
+
 /// The reason why a project cannot be compared as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Untracked {
@@ -78,8 +108,8 @@ pub enum Untracked {
     /// The project has more than [`MAX_PROJECT_BYTES`] bytes.
     #[error("there is more than {} MiB below {} that is not ignored", MAX_PROJECT_BYTES >> 20, .0.display())]
     ManyBytes(PathBuf),
-    /// The comparison takes longer than a second.
-    #[error("comparing the files below {} takes longer than a second", .0.display())]
+    /// The comparison takes longer than its limit.
+    #[error("comparing the files below {} takes too long", .0.display())]
     Slow(PathBuf),
     /// The project is still read for the first time.
     #[error("the files below {} are still being read for the first time", .0.display())]
@@ -380,7 +410,7 @@ impl Tracker {
         if inner.index.is_some() {
             return;
         }
-        if let Err(e) = self.compare(&mut inner, stop, PREPARATION_TIMEOUT) {
+        if let Err(e) = self.compare(&mut inner, stop, ComparisonLimits::PREPARATION) {
             tracing::info!("the project is not read in advance: {e}");
         }
     }
@@ -418,7 +448,7 @@ impl Tracker {
     pub fn mark(self: &Arc<Self>, stop: &AtomicBool) -> Result<Mark, Untracked> {
         self.await_preparation()?;
         let mut inner = locked(&self.inner);
-        self.compare(&mut inner, stop, COMPARISON_TIMEOUT)?;
+        self.compare(&mut inner, stop, ComparisonLimits::BEFORE_CALL)?;
         inner.marks += 1;
         Ok(Mark {
             tracker: self.clone(),
@@ -432,7 +462,7 @@ impl Tracker {
     /// [`Untracked`].
     pub fn since(&self, mark: &Mark, stop: &AtomicBool) -> Result<Vec<FileChange>, Untracked> {
         let mut inner = locked(&self.inner);
-        self.compare(&mut inner, stop, COMPARISON_TIMEOUT)?;
+        self.compare(&mut inner, stop, ComparisonLimits::AFTER_CALL)?;
         let from = mark.at.saturating_sub(inner.forgotten);
         Ok(merge_changes(inner.log.get(from..).unwrap_or_default()))
     }
@@ -441,14 +471,16 @@ impl Tracker {
         &self,
         inner: &mut TrackerState,
         stop: &AtomicBool,
-        limit: Duration,
+        limits: ComparisonLimits,
     ) -> Result<(), Untracked> {
         if let Some(off) = self.off.as_ref().or(inner.off.as_ref()) {
             return Err(off.clone());
         }
+        let began = Instant::now();
         let stop = &Deadline {
             stop: Some(stop),
-            end: Instant::now() + limit,
+            end: began + limits.examination,
+            total_end: began + limits.total,
             root: &self.root,
         };
         stop.check()?;
@@ -576,7 +608,10 @@ impl Trackers {
 /// The condition that ends a comparison early.
 struct Deadline<'a> {
     stop: Option<&'a AtomicBool>,
+    /// The end of the examination.
     end: Instant,
+    /// The end of the whole comparison.
+    total_end: Instant,
     root: &'a Path,
 }
 
@@ -585,6 +620,14 @@ impl Deadline<'_> {
     fn unstopped(&self) -> Self {
         Self {
             stop: None,
+            ..*self
+        }
+    }
+
+    /// Returns the deadline for reading the files that have changed.
+    fn of_reading(&self) -> Self {
+        Self {
+            end: self.total_end,
             ..*self
         }
     }

@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use super::objects::Objects;
-use super::{ContentUnavailable, Preparation, PreparationEnd, Tracker, Untracked, WriteJournal};
+use super::{
+    ComparisonLimits, ContentUnavailable, Preparation, PreparationEnd, Tracker, Untracked,
+    WriteJournal,
+};
 use base::id::CallId;
 use base::lock::locked;
 
@@ -952,4 +955,30 @@ fn content_that_was_read_is_stored_if_the_file_still_has_it() {
             assert_eq!(state, tracker.record_file(&path).unwrap());
         }
     }
+}
+
+/// Tests that a call may change more files than can be read within the limit of finding them.
+#[test]
+fn reading_changed_files_has_a_limit_of_its_own() {
+    let hour = Duration::from_secs(3600);
+    let compared = |total: Duration, is_changed: bool| {
+        let fixture = Fixture::new();
+        let tracker = fixture.tracker();
+        let go = AtomicBool::new(false);
+        let _mark = tracker.mark(&go).unwrap();
+        if is_changed {
+            (0..100).for_each(|at| fixture.write(&format!("new-{at}"), "2"));
+        }
+        let limits = ComparisonLimits {
+            examination: hour,
+            total,
+        };
+        let compared = tracker.compare(&mut locked(&tracker.inner), &go, limits);
+        compared.map_err(|off| matches!(off, Untracked::Slow(_)))
+    };
+    assert_eq!(compared(Duration::ZERO, true), Err(true));
+    assert_eq!(compared(Duration::ZERO, false), Ok(()));
+    assert_eq!(compared(hour, true), Ok(()));
+    let after_call = ComparisonLimits::AFTER_CALL;
+    assert!(after_call.total > after_call.examination);
 }
