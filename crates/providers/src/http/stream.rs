@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{FutureExt, Stream, StreamExt};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, Sleep, timeout};
 
 use super::RequestTimeouts;
 use crate::sse::{BadEvent, Flow, MAX_EVENT_BYTES, SseParser};
@@ -114,6 +114,9 @@ pub(super) struct ResponseStream<S> {
     last_content: Instant,
     /// The time of the last packet.
     last_packet: Instant,
+    /// Fires when the next packet is late. It is moved, not made again for each packet: a new timer
+    /// that is due before all others wakes the runtime.
+    timer: Option<Pin<Box<Sleep>>>,
     first: bool,
     /// The beginning of the body, for the error if it is not an answer.
     head: Vec<u8>,
@@ -194,6 +197,7 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
             deadline,
             last_content: Instant::now(),
             last_packet: Instant::now(),
+            timer: None,
             first: true,
             head: Vec::new(),
             events: 0,
@@ -278,14 +282,20 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
             quiet.map(|quiet| (self.last_content + quiet, quiet)),
             self.deadline.zip(self.limits.total),
         ];
-        let next = self.bytes.next();
-        let item = match ends.into_iter().flatten().min() {
-            Some((at, limit)) => timeout_at(at, next)
-                .await
-                .map_err(|_| Error::Stalled(limit))?,
-            None => next.await,
+        let Some((at, limit)) = ends.into_iter().flatten().min() else {
+            return self.bytes.next().await.transpose();
         };
-        item.transpose()
+        let timer = self
+            .timer
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at)));
+        if timer.deadline() != at {
+            timer.as_mut().reset(at);
+        }
+        tokio::select! {
+            biased;
+            item = self.bytes.next() => item.transpose(),
+            () = timer => Err(Error::Stalled(limit)),
+        }
     }
 
     fn take(&mut self, bytes: &[u8]) -> Result<Flow, Error> {

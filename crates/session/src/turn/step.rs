@@ -381,7 +381,13 @@ async fn fold(
         usage: Usage::default(),
         finish: None,
     };
+    // Moved, not made again for each delta: a new timer that is due before all others wakes the
+    // runtime.
+    let mut pause = std::pin::pin!(tokio::time::sleep(SAVE_PAUSE_INTERVAL));
     let failed = loop {
+        if !folded.unsaved.is_empty() {
+            pause.as_mut().reset(Instant::now() + SAVE_PAUSE_INTERVAL);
+        }
         let delta = tokio::select! {
             biased;
             () = turn.cancelled.cancelled() => {
@@ -390,7 +396,7 @@ async fn fold(
                 return None;
             }
             delta = answer.next() => delta,
-                        () = tokio::time::sleep(SAVE_PAUSE_INTERVAL), if !folded.unsaved.is_empty() => {
+            () = pause.as_mut(), if !folded.unsaved.is_empty() => {
                 folded.save(SaveReason::Pause).await;
                 continue;
             }
