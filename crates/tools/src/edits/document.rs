@@ -480,9 +480,18 @@ impl Document {
     /// Returns the access request for the change, and the one for leaving the project if the file
     /// is outside.
     pub fn requests(&self, change: &Change) -> Vec<AccessRequest> {
+        self.requests_with(change, facts(change))
+    }
+
+    /// Returns the access requests of a change with the facts on it.
+    pub(crate) fn requests_with(
+        &self,
+        change: &Change,
+        facts: Map<String, Value>,
+    ) -> Vec<AccessRequest> {
         let mut requests = self.path.real.requests(Access::Edit);
         if let Some(edit) = requests.last_mut() {
-            edit.metadata = facts(change);
+            edit.metadata = facts;
             edit.changes = vec![Arc::new(change.clone())];
         }
         requests
@@ -923,10 +932,43 @@ pub fn facts(change: &Change) -> Map<String, Value> {
     facts
 }
 
+/// Sets the new text of a change to the written one, and returns the facts on it: the `planned`
+/// ones, unless a formatter or an editor has changed the text.
+pub(crate) fn written_facts(
+    change: &mut Change,
+    written: SharedText,
+    planned: Map<String, Value>,
+) -> Map<String, Value> {
+    if written.is_same(&change.new) {
+        return planned;
+    }
+    change.new = written;
+    facts(change)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::test::{EditorReply, TestProject};
+
+    #[test]
+    fn planned_facts_hold_for_the_planned_text_alone() {
+        let change = Change {
+            path: "/p/f".into(),
+            old: Some("a\n".into()),
+            new: "b\n".into(),
+            deleted: false,
+            part: None,
+        };
+        let planned = Map::from_iter([("planned".to_owned(), Value::Bool(true))]);
+        for (written, is_planned) in [("b\n", true), ("b\nc\n", false)] {
+            let mut change = change.clone();
+            let found = written_facts(&mut change, written.into(), planned.clone());
+            assert_eq!(found == planned, is_planned, "{found:?}");
+            assert_eq!(found.get("additions").is_some(), !is_planned, "{found:?}");
+            assert_eq!(change.new.as_str(), written);
+        }
+    }
 
     #[tokio::test]
     async fn write_goes_through_the_editor_unless_it_could_spoil_the_text() {

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::aliases::{ALL, Aliases, NEW, OLD, PATH};
-use crate::edits::document::{Document, target, target_to_write};
+use crate::edits::document::{Document, facts, target, target_to_write, written_facts};
 use crate::edits::near_match::numbered;
 use crate::edits::replace::{Error, Replacement, list, remark, replace};
 use crate::language::Check;
@@ -101,6 +101,8 @@ impl Input {
 pub struct Ready {
     pub(crate) document: Document,
     pub(crate) change: Change,
+    /// Facts on the change.
+    facts: Map<String, Value>,
     /// The result for the model: the number of replacements and their lines.
     pub(crate) done: String,
     /// Notes for the model on the changes and on inexact matches.
@@ -224,15 +226,16 @@ async fn ready(
     // The search can take long for large texts; a call is prepared on a thread that may block.
     let EditResult { new, done, remarks } = apply_all(&mut document, &pieces, context)?;
     let change = document.change(new.into())?;
-    Ok((
-        document.requests(&change),
-        Ready {
-            document,
-            change,
-            done,
-            remarks,
-        },
-    ))
+    let facts = facts(&change);
+    let requests = document.requests_with(&change, facts.clone());
+    let ready = Ready {
+        document,
+        change,
+        facts,
+        done,
+        remarks,
+    };
+    Ok((requests, ready))
 }
 
 /// The text after all replacements, with the result and the notes for the model.
@@ -414,13 +417,13 @@ impl Ready {
             )
             .await;
         self.remarks.extend(written.notes);
-        self.change.new = written.text;
+        let metadata = written_facts(&mut self.change, written.text, self.facts);
         let text = std::iter::once(self.done)
             .chain(self.remarks)
             .collect::<Vec<_>>()
             .join("\n");
         let mut output = ToolOutput {
-            metadata: crate::edits::document::facts(&self.change),
+            metadata,
             locations: vec![self.document.location(&self.change.new)],
             changes: vec![self.change],
             ..ToolOutput::text(text)

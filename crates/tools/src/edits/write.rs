@@ -5,10 +5,10 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::aliases::{Aliases, PATH};
-use crate::edits::document::{Document, target_to_write};
+use crate::edits::document::{Document, facts, target_to_write, written_facts};
 use crate::edits::edit::describe;
 use crate::language::Check;
 use crate::{Availability, CallDescription, Failure, Tool, ToolContext, ToolOutput};
@@ -31,6 +31,8 @@ pub struct Input {
 pub struct Ready {
     document: Document,
     change: Change,
+    /// Facts on the change.
+    facts: Map<String, Value>,
 }
 
 impl Tool for WriteTool {
@@ -83,13 +85,21 @@ impl Tool for WriteTool {
         let mut document = target_to_write(context, &input.file_path).await?;
         document.check_whole(context)?;
         let change = document.change(document.replacement(&input.content).into())?;
-        Ok((document.requests(&change), Ready { document, change }))
+        let facts = facts(&change);
+        let requests = document.requests_with(&change, facts.clone());
+        let ready = Ready {
+            document,
+            change,
+            facts,
+        };
+        Ok((requests, ready))
     }
 
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
         let Ready {
             document,
             mut change,
+            facts,
         } = ready;
         document.check_unchanged(&context).await?;
         let check = Check::before(vec![document.planned(Some(&change.new))], &context).await;
@@ -100,10 +110,9 @@ impl Tool for WriteTool {
                 &context,
             )
             .await;
-        change.new = written.text;
         let done = std::iter::once("File written.".to_owned());
         let text = done.chain(written.notes).collect::<Vec<_>>().join("\n");
-        let mut metadata = crate::edits::document::facts(&change);
+        let mut metadata = written_facts(&mut change, written.text, facts);
         metadata.insert("exists".into(), Value::Bool(document.exists));
         let mut output = ToolOutput {
             metadata,
