@@ -26,6 +26,7 @@ use base::lock::locked;
 use export::conversation::minute;
 use rows::{SessionRow, line};
 use session::prune;
+use session::user_store::StoreSettings;
 use store::{self, ListQuery, Record, SessionPage, Store, StoredSession, StreamedSession};
 
 /// The number of unindexed sessions above which the user is notified of the slow search.
@@ -403,7 +404,7 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
             fleet::cancel(store, &find(store, &id, here, environment).await?).await
         }
         Verb::Prune { days, dry_run, yes } => {
-            let days = days.or_else(|| prune::keep_days(environment));
+            let days = days.or_else(|| StoreSettings::new(environment).keep_days());
             store.filled().await?;
             prune_all(store, environment, days, dry_run, yes).await
         }

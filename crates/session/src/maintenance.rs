@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::models::ModelSources;
+use super::user_store::StoreSettings;
 use super::{fetch, prune};
 use base::environment::Environment;
 use base::task::JoinHandle;
@@ -28,6 +29,7 @@ const OPENING_GRACE: Duration = Duration::from_millis(250);
 pub(super) struct Maintenance {
     environment: Environment,
     store: Store,
+    settings: Arc<StoreSettings>,
     models: Arc<ModelSources>,
     tasks: TaskTracker,
     ended: CancellationToken,
@@ -40,7 +42,7 @@ pub(super) struct Maintenance {
 impl Maintenance {
     pub(super) fn new(
         environment: Environment,
-        store: Store,
+        (store, settings): (Store, Arc<StoreSettings>),
         models: Arc<ModelSources>,
         tasks: TaskTracker,
         ended: CancellationToken,
@@ -48,6 +50,7 @@ impl Maintenance {
         Self {
             environment,
             store,
+            settings,
             models,
             tasks,
             ended,
@@ -92,8 +95,8 @@ impl Maintenance {
     /// Deletes old sessions once per process, if the settings say so, and empty sessions that
     /// killed processes have left.
     async fn prune_sessions(self: Arc<Self>) {
-        let environment = self.environment.clone();
-        let read = base::task::spawn_blocking(move || prune::keep_days(&environment));
+        let settings = self.settings.clone();
+        let read = base::task::spawn_blocking(move || settings.keep_days());
         let Ok(keep_days) = read.await else { return };
         if keep_days.is_none() {
             // Not urgent, and reads the whole index: not while the first session opens.

@@ -1,7 +1,6 @@
 //! Deletion of old sessions, by the age that the user has set.
 
-use super::configuration::own_settings;
-use base::environment::{Environment, Timestamp};
+use base::environment::Timestamp;
 use base::id::SessionId;
 use store::{Error, Record, Store};
 
@@ -35,12 +34,6 @@ const DAY_MILLIS: u64 = 24 * 60 * 60 * 1000;
 /// Returns whether a session was not used for a number of days.
 fn unused(record: &Record, now: Timestamp, days: u64) -> bool {
     now.0.saturating_sub(record.updated.0) > days.saturating_mul(DAY_MILLIS)
-}
-
-/// Returns the setting from the user's own files. Read outside of any project, so that a project
-/// cannot cause the deletion of the user's sessions.
-pub fn keep_days(environment: &Environment) -> Option<u64> {
-    own_settings(environment).sessions.keep_days
 }
 
 /// Returns the sessions that were not used for longer than `keep_days`, if that is given, and

@@ -14,6 +14,7 @@ use super::live::{HistoryGuard, LiveSessions};
 use super::maintenance::Maintenance;
 use super::models::ModelSources;
 use super::published::SessionEvents;
+use super::user_store::{self, StoreSettings};
 use crate::grants::Grants;
 use crate::turn::models::{Models, SessionRegistry};
 use base::environment::Environment;
@@ -81,28 +82,30 @@ impl Sessions {
     /// Creates the shared state. Nothing is read, opened or connected before the first session
     /// needs it.
     pub fn new(environment: Environment, ended: CancellationToken) -> Arc<Self> {
-        let store = crate::user_store::store(&environment);
-        Self::with_store(environment, ended, store, None)
+        let settings = StoreSettings::new(&environment);
+        let store = user_store::store_at(&settings);
+        Self::with_store(environment, ended, (store, settings), None)
     }
 
     /// Creates the shared state for one of the users of this process, who can access only their
     /// own sessions.
     pub fn of_user(environment: Environment, ended: CancellationToken, user: &str) -> Arc<Self> {
-        let store = crate::user_store::store_of(&environment, user);
-        Self::with_store(environment, ended, store, Some(user))
+        let settings = StoreSettings::new(&environment);
+        let store = user_store::store_of(&settings, user);
+        Self::with_store(environment, ended, (store, settings), Some(user))
     }
 
     fn with_store(
         environment: Environment,
         ended: CancellationToken,
-        store: Store,
+        (store, settings): (Store, Arc<StoreSettings>),
         user: Option<&str>,
     ) -> Arc<Self> {
         let models = Arc::new(ModelSources::new(&environment));
         let tasks = TaskTracker::new();
         let maintenance = Maintenance::new(
             environment.clone(),
-            store.clone(),
+            (store.clone(), settings),
             models.clone(),
             tasks.clone(),
             ended.clone(),

@@ -1,36 +1,71 @@
 //! The store of a user's sessions, at the location that the user's settings name; a project cannot
 //! change it.
 
+use std::sync::{Arc, OnceLock};
+
 use super::configuration::own_settings;
 use base::environment::Environment;
 use base::store_location::{DatabaseLocation, StoreLocation};
 use store::Store;
 
+/// The user's own settings of stored sessions, read once by the first thread that needs them.
+/// Blocks.
+pub struct StoreSettings {
+    environment: Environment,
+    read: OnceLock<(Option<DatabaseLocation>, Option<u64>)>,
+}
+
+impl StoreSettings {
+    pub fn new(environment: &Environment) -> Arc<Self> {
+        Arc::new(Self {
+            environment: environment.clone(),
+            read: OnceLock::new(),
+        })
+    }
+
+    fn read(&self) -> &(Option<DatabaseLocation>, Option<u64>) {
+        self.read.get_or_init(|| {
+            let settings = own_settings(&self.environment);
+            (settings.store, settings.sessions.keep_days)
+        })
+    }
+
+    /// Returns the location of the store.
+    fn location(&self) -> StoreLocation {
+        self.read().0.clone().map_or_else(
+            || StoreLocation::Files(self.environment.dirs.data.clone()),
+            StoreLocation::Database,
+        )
+    }
+
+    /// Returns the age at which sessions are deleted. It is read outside of any project, so that a
+    /// project cannot cause the deletion of the user's sessions.
+    pub fn keep_days(&self) -> Option<u64> {
+        self.read().1
+    }
+}
+
 /// Opens the store of the user's sessions. The settings are read by the store's own thread.
 pub fn store(environment: &Environment) -> Store {
-    let environment = environment.clone();
-    Store::open(move || location(&environment))
+    store_at(&StoreSettings::new(environment))
+}
+
+/// Opens the store that the settings name.
+pub(super) fn store_at(settings: &Arc<StoreSettings>) -> Store {
+    let settings = settings.clone();
+    Store::open(move || settings.location())
 }
 
 /// Opens the store of one of the users of a process that serves many; it contains only that user's
 /// sessions.
-pub fn store_of(environment: &Environment, user: &str) -> Store {
-    let environment = environment.clone();
+pub(super) fn store_of(settings: &Arc<StoreSettings>, user: &str) -> Store {
+    let settings = settings.clone();
     let user = user.to_owned();
-    Store::open(move || match location(&environment) {
+    Store::open(move || match settings.location() {
         StoreLocation::Files(dir) => StoreLocation::Files(dir.join("users").join(user)),
         StoreLocation::Database(location) => StoreLocation::Database(DatabaseLocation {
             user: Some(user),
             ..location
         }),
     })
-}
-
-/// Returns the location of the store. Reads files: blocks.
-fn location(environment: &Environment) -> StoreLocation {
-    let database = own_settings(environment).store;
-    database.map_or_else(
-        || StoreLocation::Files(environment.dirs.data.clone()),
-        StoreLocation::Database,
-    )
 }
