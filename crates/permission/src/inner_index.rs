@@ -1,6 +1,6 @@
 //! An index that finds the keys that a text contains, with the positions of their rules.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 
@@ -57,10 +57,10 @@ impl InnerIndex {
         let Some(automaton) = &self.automaton else {
             return found.extend(self.all());
         };
-        let mut has_key = vec![false; self.positions.len()];
+        let mut seen = HashSet::new();
         for hit in automaton.find_overlapping_iter(text) {
             let number = hit.pattern().as_usize();
-            if !std::mem::replace(&mut has_key[number], true) {
+            if seen.insert(number) {
                 found.extend(&self.positions[number]);
             }
         }

@@ -36,13 +36,7 @@ pub fn lint(rules: &Rules, root: Option<&Path>) -> Vec<Lint> {
     let mut lints = vec![];
     let all: Vec<&Rule> = rules.iter().collect();
     let index = PatternIndex::new(all.iter().map(|rule| &*rule.pattern));
-    let denies = all
-        .iter()
-        .enumerate()
-        .filter(|(_, rule)| rule.action == Action::Deny);
-    let (denied_at, denies): (Vec<usize>, Vec<&Rule>) =
-        denies.map(|(at, rule)| (at, *rule)).unzip();
-    let denied = PatternIndex::new(denies.iter().map(|rule| &*rule.pattern));
+    let denies_in_force = denies_in_force(&all, &index);
     let written = all
         .iter()
         .enumerate()
@@ -78,22 +72,7 @@ pub fn lint(rules: &Rules, root: Option<&Path>) -> Vec<Lint> {
             .map(|position| all[position])
             // One with the same action does no harm.
             .filter(|other| other.action != rule.action);
-        let is_narrower = |position: &usize| {
-            rule.broader_than(denies[*position]) && denies[*position].pattern != "*"
-        };
-        let has_wildcard =
-            rule.pattern.contains(['*', '?']) || rule.permission.contains(['*', '?']);
-        let deny_in_force = if rule.action != Action::Deny && has_wildcard {
-            let earlier = denied
-                .covered(&rule.pattern)
-                .filter(|position| denied_at[*position] < at);
-            earlier
-                .filter(is_narrower)
-                .min()
-                .map(|position| denies[position])
-        } else {
-            None
-        };
+        let deny_in_force = denies_in_force[at].map(|position| all[position]);
         if rule.pattern.trim().is_empty() || rule.permission.trim().is_empty() {
             lints.push(lint(
                 LintKind::MatchesNothing,
@@ -138,6 +117,32 @@ pub fn lint(rules: &Rules, root: Option<&Path>) -> Vec<Lint> {
         }
     }
     lints
+}
+
+/// Returns for each rule the position of the first earlier deny that it does not lift, because it is
+/// broader.
+fn denies_in_force(all: &[&Rule], index: &PatternIndex<'_>) -> Vec<Option<usize>> {
+    let mut in_force = vec![None; all.len()];
+    let denies = all
+        .iter()
+        .enumerate()
+        .filter(|(_, rule)| rule.action == Action::Deny && rule.pattern != "*");
+    for (position, deny) in denies {
+        for at in index.candidates(&deny.pattern) {
+            let rule = all[at];
+            let has_wildcard =
+                rule.pattern.contains(['*', '?']) || rule.permission.contains(['*', '?']);
+            if at > position
+                && rule.action != Action::Deny
+                && has_wildcard
+                && in_force[at].is_none()
+                && rule.broader_than(deny)
+            {
+                in_force[at] = Some(position);
+            }
+        }
+    }
+    in_force
 }
 
 /// Returns the reason why a rule about files can match no path. Paths are compared as they are
