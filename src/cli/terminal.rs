@@ -59,14 +59,24 @@ pub(super) fn columns() -> usize {
 
 /// Returns the current width of the terminal as it is; `None` if it is unknown.
 fn window_columns() -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(io::stdout())
-        .or_else(|_| rustix::termios::tcgetwinsize(io::stderr()));
-    let columns = usize::from(size.ok()?.ws_col);
+    let columns = usize::from(window()?.ws_col);
     (columns > 0).then_some(columns)
 }
 
-/// Prints a result, wrapped to the width of a terminal. Errors are ignored, because there is no
-/// reader left.
+/// Returns the current height of the terminal; `None` if it is unknown.
+pub(super) fn rows() -> Option<usize> {
+    let rows = usize::from(window()?.ws_row);
+    (rows > 0).then_some(rows)
+}
+
+fn window() -> Option<rustix::termios::Winsize> {
+    rustix::termios::tcgetwinsize(io::stdout())
+        .or_else(|_| rustix::termios::tcgetwinsize(io::stderr()))
+        .ok()
+}
+
+/// Prints a result, wrapped to the width of a terminal. Errors are ignored, because there is no reader
+/// left.
 pub(super) fn say(text: &str) {
     if !is_watched() {
         return say_whole(text);
@@ -298,7 +308,7 @@ pub(super) fn folded(line: &str, columns: usize, hanging: usize) -> String {
     let options = textwrap::Options::new(columns)
         .initial_indent(indent)
         .subsequent_indent(&blank)
-        .word_separator(WordSeparator::Custom(markdown::words))
+        .word_separator(WordSeparator::Custom(markdown::words_of_message))
         .word_splitter(WordSplitter::NoHyphenation)
         .wrap_algorithm(WrapAlgorithm::FirstFit)
         .break_words(false);
@@ -325,6 +335,82 @@ pub(super) fn folded(line: &str, columns: usize, hanging: usize) -> String {
     // The blank after a question is not one between words.
     out.push_str(&line[line.trim_end_matches(' ').len()..]);
     out
+}
+
+/// Breaks a line of code, which may contain colours, at the right edge, if possible at a blank. Each part
+/// after the first begins with `continuation`.
+fn broken(line: &str, columns: usize, continuation: &str) -> String {
+    if display_width(line) <= columns {
+        return line.to_owned();
+    }
+    let mut out = String::new();
+    let mut colour = String::new();
+    let mut rest = line;
+    let mut room = columns;
+    loop {
+        let end = fitting_bytes(rest, room);
+        let (part, more) = rest.split_at(end);
+        out.push_str(&colour);
+        out.push_str(part.trim_end_matches(' '));
+        colour = styled::open_colour(&colour, part);
+        if !colour.is_empty() {
+            out.push_str(styled::RESET);
+        }
+        if more.is_empty() {
+            return out;
+        }
+        out.push('\n');
+        out.push_str(continuation);
+        rest = more;
+        room = columns.saturating_sub(display_width(continuation));
+    }
+}
+
+/// Returns the length of the beginning of a line of code that fits into `columns`, at least one
+/// character. It ends after a blank, unless that would leave half of them empty.
+fn fitting_bytes(line: &str, columns: usize) -> usize {
+    let mut width = 0;
+    let mut after_blank = None;
+    let mut is_sequence = false;
+    for (at, c) in line.char_indices() {
+        if is_sequence || c == '\u{1b}' {
+            is_sequence = c != 'm';
+            continue;
+        }
+        let next = width + display_width(c.encode_utf8(&mut [0; 4]));
+        // A blank at the edge is not printed.
+        if next > columns && width > 0 && c != ' ' {
+            return after_blank.unwrap_or(at);
+        }
+        width = next;
+        if c == ' ' && width > columns / 2 {
+            after_blank = Some(at + 1);
+        }
+    }
+    line.len()
+}
+
+/// The columns between the tab stops of a terminal.
+pub(super) const TAB_STOP: usize = 8;
+
+/// Replaces the tabs of a line without colours by the blanks that a terminal shows for them.
+pub(super) fn expanded(line: &str, tab_stop: usize) -> Cow<'_, str> {
+    if !line.contains('\t') {
+        return line.into();
+    }
+    let mut out = String::new();
+    let mut width = 0;
+    for piece in line.split_inclusive('\t') {
+        let words = piece.trim_end_matches('\t');
+        out.push_str(words);
+        width += display_width(words);
+        if words.len() < piece.len() {
+            let blanks = tab_stop - width % tab_stop;
+            out.push_str(&" ".repeat(blanks));
+            width += blanks;
+        }
+    }
+    out.into()
 }
 
 /// Prints a message on standard error, wrapped to the width of its terminal.
@@ -440,7 +526,44 @@ pub(super) fn panicked(info: &PanicHookInfo<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{fitted_to, message_after_name, wrapped};
+    use super::{broken, expanded, fitted_to, message_after_name, wrapped};
+
+    #[test]
+    fn code_is_broken_at_the_edge() {
+        for (line, expected) in [
+            ("let a = 1;", "let a = 1;"),
+            ("let a = 1; // it", "let a = 1; //\n> it"),
+            ("aaaaaaaaaabbbbbbbbbb", "aaaaaaaaaabbbbb\n> bbbbb"),
+            ("a bbbbbbbbbbbbbbbbbb", "a bbbbbbbbbbbbb\n> bbbbb"),
+            ("aaaaaaa bbbbbbb c", "aaaaaaa bbbbbbb\n> c"),
+            (
+                "\u{6f22}\u{5b57}\u{6f22}\u{5b57}\u{6f22}\u{5b57}\u{6f22}\u{5b57}",
+                "\u{6f22}\u{5b57}\u{6f22}\u{5b57}\u{6f22}\u{5b57}\u{6f22}\n> \u{5b57}",
+            ),
+            (
+                "\u{1b}[2mlong words that are faint\u{1b}[0m",
+                "\u{1b}[2mlong words that\u{1b}[0m\n> \u{1b}[2mare faint\u{1b}[0m",
+            ),
+        ] {
+            assert_eq!(broken(line, 15, "> "), expected, "{line}");
+        }
+        // A width that is too small for a character is no reason to stop.
+        assert_eq!(broken("ab", 1, "> "), "a\n> b");
+    }
+
+    #[test]
+    fn tabs_are_expanded_to_the_next_stop() {
+        for (line, expected) in [
+            ("none", "none"),
+            ("\ta", "        a"),
+            ("a\tb", "a       b"),
+            ("12345678\tb\t", "12345678        b       "),
+            ("\u{6f22}\tb", "\u{6f22}      b"),
+            ("\t\t", "                "),
+        ] {
+            assert_eq!(expanded(line, 8), expected, "{line:?}");
+        }
+    }
 
     #[test]
     fn line_continues_next_to_its_text() {
@@ -484,6 +607,16 @@ mod tests {
             ),
             ("", 0, ""),
             ("Trust it? [y/n] ", 0, "Trust it? [y/n] "),
+            (
+                "run `adjutant models x` now",
+                0,
+                "run\n`adjutant models x`\nnow",
+            ),
+            (
+                "by {\"bash\":{\"rm *\":\"allow\"}} here",
+                0,
+                "by\n{\"bash\":{\"rm *\":\"allow\"}}\nhere",
+            ),
             ("Trust all of it? ", 2, "Trust all of\n  it? "),
             (
                 "\u{1b}[2mfaint words that are long\u{1b}[0m",

@@ -4,12 +4,16 @@
 //! nothing that may follow can change them. The result does not depend on the pieces in which a
 //! text arrives.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use anstyle::Style;
-use pulldown_cmark::{Alignment, CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
-use textwrap::core::{Word, display_width};
-use textwrap::{WordSeparator, WordSplitter, WrapAlgorithm};
+use pulldown_cmark::{
+    Alignment, BrokenLink, CodeBlockKind, CowStr, Event, HeadingLevel, LinkType, Options, Parser,
+    Tag, TagEnd, TextMergeWithOffset,
+};
+use textwrap::core::{Word, break_words, display_width};
+use textwrap::wrap_algorithms::wrap_first_fit;
 
 use super::highlight::Highlighter;
 use super::styled::{CODE, FAINT, STRONG, StyleSupport, of_change, painted};
@@ -18,9 +22,14 @@ use base::text;
 /// The smallest width that text is wrapped to.
 const MIN_WIDTH: usize = 20;
 const CODE_INDENT: &str = "    ";
-/// The further indentation of a long line of code.
-const CONTINUED_CODE_INDENT: usize = 4;
+/// The columns between the tab stops in code.
+const CODE_TAB_STOP: usize = 4;
+/// The further indentation of a long line of code, before the mark.
+const CONTINUED_CODE_INDENT: usize = 2;
 const COLUMN_GAP: &str = "  ";
+/// The rows after the header that decide the widths of a table's columns. Further rows are printed as
+/// they arrive.
+const MEASURED_ROWS: usize = 3;
 /// The longest line of code that is coloured.
 const MAX_COLOURED_BYTES: usize = 2000;
 
@@ -35,6 +44,9 @@ pub(super) struct RenderStyle {
     pub(super) ink: StyleSupport,
     /// True if our own marks are limited to ASCII.
     pub(super) ascii: bool,
+    /// True if command lines are read and not copied, as in a question about one: a long one is broken
+    /// like other code.
+    pub(super) breaks_commands: bool,
 }
 
 /// The state of rendering a text that arrives in pieces.
@@ -277,7 +289,8 @@ fn settled(source: &str) -> Option<(usize, usize)> {
     let mut depth = 0_usize;
     // The start of the outermost markup around the text.
     let mut markup: Option<(usize, usize)> = None;
-    let mut is_code = false;
+    // True in code and in a table that has ended.
+    let mut is_final = false;
     for (event, range) in Parser::new_ext(source, options()).into_offset_iter() {
         match &event {
             Event::Start(tag) => {
@@ -289,24 +302,33 @@ fn settled(source: &str) -> Option<(usize, usize)> {
                 }
                 match tag {
                     Tag::Paragraph | Tag::List(_) | Tag::Item | Tag::BlockQuote(_) => {}
-                    Tag::CodeBlock(_) if depth > 0 => is_code = true,
+                    Tag::CodeBlock(_) if depth > 0 => is_final = true,
+                    Tag::Table(_) => {
+                        let has_ended = !source[range.end..].trim().is_empty();
+                        if !has_ended {
+                            let end = range.start + settled_rows(&source[range.start..]);
+                            return Some((first, end));
+                        }
+                        is_final = true;
+                    }
+                    Tag::TableHead | Tag::TableRow | Tag::TableCell => {}
                     Tag::Emphasis | Tag::Strong | Tag::Strikethrough => {
                         markup = markup.or(Some((depth, range.start)));
                     }
                     Tag::Link { .. } | Tag::Image { .. } => {
                         markup = markup.or(Some((depth, range.start)));
                     }
-                    // A table, HTML and a heading are rendered as a whole.
+                    // HTML and a heading are rendered as a whole.
                     _ => return Some((first, range.start)),
                 }
                 depth += 1;
             }
             Event::End(tag) => {
                 depth = depth.saturating_sub(1);
-                is_code &= !matches!(tag, TagEnd::CodeBlock);
+                is_final &= !matches!(tag, TagEnd::CodeBlock | TagEnd::Table);
                 markup = markup.filter(|(outer, _)| *outer < depth);
             }
-            Event::Text(_) if !is_code => {
+            Event::Text(_) if !is_final => {
                 if let Some(at) = open_mark(&source[range.clone()], range.start == 0) {
                     let at = markup.map_or(range.start + at, |(_, start)| start);
                     return start.map(|start| (start, at));
@@ -319,8 +341,18 @@ fn settled(source: &str) -> Option<(usize, usize)> {
     start.map(|start| (start, end))
 }
 
-/// Returns the position of a character in plain text that may become markup by the text that
-/// follows.
+/// Returns the length of those rows of an unfinished table that are rendered the same whatever
+/// follows: all complete ones, once the widths of the columns are known.
+fn settled_rows(table: &str) -> usize {
+    /// The header, and the line below it.
+    const HEAD_LINES: usize = 2;
+    if table.matches('\n').count() <= HEAD_LINES + MEASURED_ROWS {
+        return 0;
+    }
+    table.rfind('\n').map_or(0, |at| at + 1)
+}
+
+/// Returns the position of a character in plain text that may become markup by the text that follows.
 fn open_mark(text: &str, is_first: bool) -> Option<usize> {
     text.char_indices()
         .find(|(at, c)| match c {
@@ -483,8 +515,8 @@ impl CodeBlock {
 
     fn render(&mut self, line: &str, look: RenderStyle) -> String {
         let blanks = line.len() - line.trim_start_matches(' ').len();
-        let line = &line[blanks.min(self.indent)..];
-        // The indent is outside of the colours, so that a wrapped line has it too.
+        let line = super::expanded(&line[blanks.min(self.indent)..], CODE_TAB_STOP);
+        // The indent is outside of the colours, so that a broken line has it too.
         let (blank, line) = line.split_at(line.len() - line.trim_start_matches(' ').len());
         if line.trim().is_empty() {
             return "\n".to_owned();
@@ -494,12 +526,15 @@ impl CodeBlock {
         } else {
             self.coloured(line, look)
         };
-        let is_whole = self.is_copied || has_comment(line);
         let line = format!("{CODE_INDENT}{blank}{shown}");
-        if is_whole {
+        if self.is_copied && !look.breaks_commands {
             return line + "\n";
         }
-        super::folded(&line, look.width, CONTINUED_CODE_INDENT) + "\n"
+        let mark = if look.ascii { "> " } else { "↪ " };
+        let mark = paint(look, FAINT, mark);
+        let indent = CODE_INDENT.len() + blank.len() + CONTINUED_CODE_INDENT;
+        let indent = " ".repeat(indent.min(look.width / 2));
+        super::broken(&line, look.width, &format!("{indent}{mark}")) + "\n"
     }
 
     fn coloured(&mut self, line: &str, look: RenderStyle) -> String {
@@ -520,14 +555,7 @@ impl CodeBlock {
     }
 }
 
-/// Returns whether a line of code may have a comment, which a break would end.
-fn has_comment(line: &str) -> bool {
-    const MARKS: [&str; 4] = ["//", "/*", "#", "--"];
-    let mut text = line.split_whitespace();
-    text.any(|word| MARKS.iter().any(|mark| word.starts_with(mark)))
-}
-
-fn paint(look: RenderStyle, style: Style, text: &str) -> String {
+fn paint(look: Look, style: Style, text: &str) -> String {
     let style = look.ink.shown(style);
     if text.is_empty() || style.is_plain() {
         return text.to_owned();
@@ -589,6 +617,60 @@ pub(super) fn words(line: &str) -> Box<dyn Iterator<Item = Word<'_>> + '_> {
     Box::new(all.into_iter())
 }
 
+/// Splits a line as [`words`] does, but not at the positions that `is_whole` names.
+fn joined(line: &str, is_whole: impl Fn(usize) -> bool) -> Vec<Word<'_>> {
+    let mut all = Vec::new();
+    let mut start = 0;
+    let mut end = 0;
+    for word in words(line) {
+        end += word.len() + word.whitespace.len();
+        if end == line.len() || !is_whole(end) {
+            all.push(Word::from(&line[start..end]));
+            start = end;
+        }
+    }
+    all
+}
+
+/// Splits a message where it may be wrapped: not within a command between backquotes or a setting
+/// between braces, so that they can be copied.
+pub(super) fn words_of_message(line: &str) -> Box<dyn Iterator<Item = Word<'_>> + '_> {
+    let mut is_quoted = false;
+    let mut braces = 0_usize;
+    let mut whole: Vec<Range<usize>> = Vec::new();
+    let mut start = 0;
+    for (at, c) in line.char_indices() {
+        match c {
+            '`' if braces == 0 => {
+                is_quoted = !is_quoted;
+                if is_quoted {
+                    start = at;
+                } else {
+                    whole.push(start..at);
+                }
+            }
+            '{' if !is_quoted => {
+                if braces == 0 {
+                    start = at;
+                }
+                braces += 1;
+            }
+            '}' if braces > 0 => {
+                braces -= 1;
+                if braces == 0 {
+                    whole.push(start..at);
+                }
+            }
+            _ => {}
+        }
+    }
+    let is_whole = |at: usize| {
+        let next = whole.partition_point(|range| range.end < at);
+        whole.get(next).is_some_and(|range| range.start < at)
+    };
+    Box::new(joined(line, is_whole).into_iter())
+}
+
 /// Returns whether a line that begins so was meant as a line of its own, although Markdown would
 /// join it: models write lists of facts this way.
 fn begins_line(event: Option<&Event<'_>>) -> bool {
@@ -635,14 +717,21 @@ impl Spans {
             .unwrap_or_default()
     }
 
-    /// Wraps the text to a width.
-    fn wrapped(&self, width: usize, look: RenderStyle) -> Vec<String> {
-        let ranges = self.line_ranges(width).into_iter();
+    /// Wraps the text to a width. Code in it is not broken, so that it can be copied.
+    fn wrapped(&self, width: usize, look: Look) -> Vec<String> {
+        let is_inside_code = |at: usize| {
+            let next = self.styles.partition_point(|(range, _)| range.end <= at);
+            let span = self.styles.get(next);
+            span.is_some_and(|(range, style)| range.start < at && *style == CODE)
+        };
+        // A long address or path is wrapped by the terminal, so that it can be copied.
+        let ranges = self.line_ranges(width, false, is_inside_code).into_iter();
         ranges.map(|range| self.part(range, look)).collect()
     }
 
-    /// Wraps the text to a width, and returns each line with its styles.
-    fn lines(&self, width: usize) -> Vec<Self> {
+    /// Wraps the text to the width of a column, and returns each line with its styles. `breaks_words`:
+    /// a word that is longer than a line is broken.
+    fn lines(&self, width: usize, breaks_words: bool) -> Vec<Self> {
         let line = |range: Range<usize>| {
             let mut line = Self::default();
             for (span, style) in &self.styles {
@@ -653,24 +742,39 @@ impl Spans {
             }
             line
         };
-        self.line_ranges(width).into_iter().map(line).collect()
+        let ranges = self.line_ranges(width, breaks_words, |_| false).into_iter();
+        ranges.map(line).collect()
     }
 
-    /// Returns the ranges of the lines of a width.
-    fn line_ranges(&self, width: usize) -> Vec<Range<usize>> {
-        let options = textwrap::Options::new(width.max(1))
-            .wrap_algorithm(WrapAlgorithm::FirstFit)
-            .word_separator(WordSeparator::Custom(words))
-            .word_splitter(WordSplitter::NoHyphenation)
-            // A long address or path is wrapped by the terminal, so that it can be copied.
-            .break_words(false);
+    /// Returns the ranges of the lines of a width. `is_whole` returns whether no line may end at a
+    /// position.
+    fn line_ranges(
+        &self,
+        width: usize,
+        breaks_words: bool,
+        is_whole: impl Fn(usize) -> bool,
+    ) -> Vec<Range<usize>> {
+        let width = width.max(1);
+        let text = self.text.trim_end();
         let mut at = 0;
         let mut out = Vec::new();
-        for line in textwrap::wrap(self.text.trim_end(), options) {
-            // No line contains more than the text does, so it is found after the last one.
-            let start = at + self.text[at..].find(line.as_ref()).unwrap_or_default();
-            at = start + line.len();
-            out.push(start..at);
+        for line in text.split('\n') {
+            let mut fragments = joined(line, |end| is_whole(at + end));
+            if breaks_words {
+                fragments = break_words(fragments, width);
+            }
+            #[expect(clippy::cast_precision_loss, reason = "no terminal is that wide")]
+            let widths = [width as f64];
+            for fragments in wrap_first_fit(&fragments, &widths) {
+                let bytes = fragments
+                    .iter()
+                    .map(|word| word.len() + word.whitespace.len());
+                let end = at + bytes.sum::<usize>();
+                let blanks = fragments.last().map_or(0, |word| word.whitespace.len());
+                out.push(at..end - blanks);
+                at = end;
+            }
+            at += '\n'.len_utf8();
         }
         out
     }
@@ -699,6 +803,31 @@ fn is_after_blank(source: &str) -> bool {
         })
 }
 
+/// The target of a link, and the place of its text.
+struct LinkTarget {
+    /// An address, or the label of a definition that follows in another block.
+    target: String,
+    is_label: bool,
+    start: usize,
+}
+
+/// Returns the text without the carets of the references to footnotes: `[1]` for `[^1]`.
+fn with_plain_references(text: &str) -> Cow<'_, str> {
+    const MARK: &str = "[^";
+    if !text.contains(MARK) {
+        return text.into();
+    }
+    let mut pieces = text.split(MARK);
+    let mut out = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let label = piece.split_once(']').map_or("", |(label, _)| label);
+        let is_reference = !label.is_empty() && !label.contains([' ', '[']);
+        out.push_str(if is_reference { "[" } else { MARK });
+        out.push_str(piece);
+    }
+    out.into()
+}
+
 /// The renderer of one block.
 struct BlockRenderer {
     look: RenderStyle,
@@ -711,7 +840,9 @@ struct BlockRenderer {
     numbers: Vec<Option<u64>>,
     spans: Spans,
     styles: Vec<Style>,
-    links: Vec<(String, usize)>,
+    links: Vec<LinkTarget>,
+    /// The mark of a footnote, until its first line is printed.
+    footnote: Option<String>,
     rows: Vec<Vec<Spans>>,
     alignments: Vec<Alignment>,
     code: Option<CodeBlock>,
@@ -728,6 +859,7 @@ impl BlockRenderer {
             spans: Spans::default(),
             styles: vec![Style::new()],
             links: Vec::new(),
+            footnote: None,
             rows: Vec::new(),
             alignments: Vec::new(),
             code: None,
@@ -736,9 +868,14 @@ impl BlockRenderer {
 
     fn render(mut self, source: &str) -> String {
         let mut end = 0;
-        let mut events = Parser::new_ext(source, options())
-            .into_offset_iter()
-            .peekable();
+        // The definition of a reference may follow in another block.
+        let labelled = |link: BrokenLink<'_>| {
+            let is_indexing = source[..link.span.start].ends_with(char::is_alphanumeric);
+            let is_link = link.link_type == LinkType::Reference && !is_indexing;
+            is_link.then(|| (CowStr::from(""), CowStr::from("")))
+        };
+        let parser = Parser::new_with_broken_link_callback(source, options(), Some(labelled));
+        let mut events = TextMergeWithOffset::new(parser.into_offset_iter()).peekable();
         while let Some((event, range)) = events.next() {
             let begins = matches!(&event, Event::Start(Tag::Paragraph | Tag::CodeBlock(_)));
             if begins
@@ -794,7 +931,7 @@ impl BlockRenderer {
             }
             Event::InlineHtml(text) => self.text(&text::without_formatting_tags(&text)),
             Event::InlineMath(text) | Event::DisplayMath(text) => self.text(&text),
-            Event::FootnoteReference(label) => self.text(&format!("[^{label}]")),
+            Event::FootnoteReference(label) => self.text(&format!("[{label}]")),
         }
     }
 
@@ -818,6 +955,7 @@ impl BlockRenderer {
             return;
         }
         let style = self.styles.last().copied().unwrap_or_default();
+        let text = with_plain_references(&text);
         self.spans.push(style, &text.replace('\t', " "));
     }
 
@@ -843,9 +981,24 @@ impl BlockRenderer {
             Tag::Strong => self.style(STRONG),
             Tag::Emphasis => self.style(Style::new().italic()),
             Tag::Strikethrough => self.style(Style::new().strikethrough()),
-            Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. } => {
-                self.links
-                    .push((text::escaped(&dest_url), self.spans.text.len()));
+            Tag::Link {
+                link_type,
+                dest_url,
+                id,
+                ..
+            }
+            | Tag::Image {
+                link_type,
+                dest_url,
+                id,
+                ..
+            } => {
+                let is_label = link_type == LinkType::ReferenceUnknown;
+                self.links.push(LinkTarget {
+                    target: text::escaped(if is_label { &id } else { &dest_url }),
+                    is_label,
+                    start: self.spans.text.len(),
+                });
                 self.style(Style::new().underline());
             }
             Tag::BlockQuote(_) => {
@@ -860,8 +1013,7 @@ impl BlockRenderer {
             Tag::Item => self.item(),
             Tag::FootnoteDefinition(label) => {
                 self.flush();
-                let mark = format!("[^{}]: ", text::escaped(&label));
-                self.mark = Some(mark);
+                self.footnote = Some(format!("[{}]: ", text::escaped(&label)));
                 self.indents.push("  ".to_owned());
             }
             Tag::CodeBlock(kind) => {
@@ -895,10 +1047,13 @@ impl BlockRenderer {
             }
             TagEnd::Link | TagEnd::Image => {
                 self.styles.pop();
-                if let Some((address, start)) = self.links.pop() {
-                    let words = &self.spans.text[start..];
-                    if words != address && format!("mailto:{words}") != address {
-                        self.spans.push(FAINT, &format!(" ({address})"));
+                if let Some(link) = self.links.pop() {
+                    let words = &self.spans.text[link.start..];
+                    let target = link.target;
+                    if link.is_label {
+                        self.spans.push(FAINT, &format!(" [{target}]"));
+                    } else if words != target && format!("mailto:{words}") != target {
+                        self.spans.push(FAINT, &format!(" ({target})"));
                     }
                 }
             }
@@ -963,7 +1118,7 @@ impl BlockRenderer {
 
     /// Prints the mark of an item without text on a line of its own.
     fn first_line(&mut self) {
-        if let Some(mark) = self.mark.take() {
+        if let Some(mark) = self.footnote.take().or_else(|| self.mark.take()) {
             self.out.push_str(mark.trim_end());
             self.out.push('\n');
         }
@@ -980,7 +1135,7 @@ impl BlockRenderer {
             return;
         }
         // The mark of a footnote is wider than the indent of its text.
-        if let Some(mark) = self.mark.take_if(|mark| mark.starts_with("[^")) {
+        if let Some(mark) = self.footnote.take() {
             let mut marked = Spans::default();
             marked.push(FAINT, &mark);
             marked.append(spans);
@@ -1006,28 +1161,41 @@ impl BlockRenderer {
     fn table(&mut self) {
         let rows = std::mem::take(&mut self.rows);
         let alignments = std::mem::take(&mut self.alignments);
+        let measured = &rows[..rows.len().min(1 + MEASURED_ROWS)];
+        let is_measured = measured.len() == rows.len();
         let widths: Vec<usize> = (0..alignments.len())
             .map(|column| {
-                let cells = rows.iter().filter_map(|row| row.get(column));
+                let cells = measured.iter().filter_map(|row| row.get(column));
                 cells.map(Spans::width).max().unwrap_or_default()
             })
             .collect();
         let gaps = COLUMN_GAP.len() * widths.len().saturating_sub(1);
         let least: Vec<usize> = (0..alignments.len())
             .map(|column| {
-                let cells = rows.iter().filter_map(|row| row.get(column));
+                let cells = measured.iter().filter_map(|row| row.get(column));
                 cells.map(Spans::longest_word).max().unwrap_or_default()
             })
             .collect();
-        let Some(widths) = column_widths(&widths, &least, self.width().saturating_sub(gaps)) else {
+        let room = self.width().saturating_sub(gaps);
+        let Some(mut widths) = column_widths(&widths, &least, room) else {
             return self.stacked(&rows);
         };
+        let measured_widths = widths.clone();
+        // Later rows may have longer cells.
+        let is_left = |alignment| matches!(alignment, Alignment::None | Alignment::Left);
+        if !is_measured
+            && alignments.last().copied().is_some_and(is_left)
+            && let Some(last) = widths.last_mut()
+        {
+            *last += room.saturating_sub(measured_widths.iter().sum());
+        }
         let rule = if self.look.ascii { "-" } else { "─" };
         for (number, row) in rows.iter().enumerate() {
+            let (widths, breaks_words) = row_widths(row, &widths, room);
             let cells: Vec<Vec<Spans>> = row
                 .iter()
                 .zip(&widths)
-                .map(|(cell, width)| cell.lines(*width))
+                .map(|(cell, width)| cell.lines(*width, breaks_words))
                 .collect();
             let height = cells.iter().map(Vec::len).max().unwrap_or_default().max(1);
             for at in 0..height {
@@ -1041,7 +1209,7 @@ impl BlockRenderer {
                 self.print(&[line.join(COLUMN_GAP).trim_end().to_owned()]);
             }
             if number == 0 {
-                let line: Vec<String> = widths
+                let line: Vec<String> = measured_widths
                     .iter()
                     .map(|width| paint(self.look, FAINT, &rule.repeat(*width)))
                     .collect();
@@ -1094,7 +1262,26 @@ fn column_widths(natural: &[usize], least: &[usize], room: usize) -> Option<Vec<
         .find(|widths| widths.iter().sum::<usize>() <= room)
 }
 
-fn aligned(cell: &Spans, width: usize, alignment: Alignment, look: RenderStyle) -> String {
+/// Returns the widths of the cells of a row that may have longer words than its columns are wide, and
+/// whether the words must be broken. The last cell is narrower if another one is wider.
+fn row_widths(row: &[Spans], columns: &[usize], room: usize) -> (Vec<usize>, bool) {
+    let cells = row.iter().zip(columns);
+    let mut widths: Vec<usize> = cells
+        .map(|(cell, width)| cell.longest_word().max(*width))
+        .collect();
+    let excess = widths.iter().sum::<usize>().saturating_sub(room);
+    let Some(last) = widths.last_mut() else {
+        return (widths, false);
+    };
+    let least = row.last().map_or(0, Spans::longest_word);
+    if last.saturating_sub(excess) < least {
+        return (columns.to_vec(), true);
+    }
+    *last -= excess;
+    (widths, false)
+}
+
+fn aligned(cell: &Spans, width: usize, alignment: Alignment, look: Look) -> String {
     let blanks = width.saturating_sub(cell.width());
     let left = match alignment {
         Alignment::Right => blanks,
@@ -1107,19 +1294,23 @@ fn aligned(cell: &Spans, width: usize, alignment: Alignment, look: RenderStyle) 
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     const ANSWER: &str = include_str!("markdown/answer.md");
     const BLOCKS: &str = include_str!("markdown/blocks.md");
     const LINES: &str = include_str!("markdown/lines.md");
     const WIDE: &str = include_str!("markdown/wide.md");
-    const ANSWERS: &[&str] = &[ANSWER, BLOCKS, LINES, WIDE];
+    const TABLE: &str = include_str!("markdown/table.md");
+    const ANSWERS: &[&str] = &[ANSWER, BLOCKS, LINES, WIDE, TABLE];
 
     fn look(width: usize) -> RenderStyle {
         RenderStyle {
             width,
             ink: StyleSupport::Plain,
             ascii: false,
+            breaks_commands: false,
         }
     }
 
@@ -1131,39 +1322,151 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test reads its own switch")]
     fn answers_are_rendered_for_their_width() {
-        for (source, width, expected) in [
-            (ANSWER, 40, include_str!("markdown/answer-40.txt")),
-            (ANSWER, 80, include_str!("markdown/answer-80.txt")),
-            (ANSWER, 120, include_str!("markdown/answer-120.txt")),
-            (BLOCKS, 40, include_str!("markdown/blocks-40.txt")),
-            (BLOCKS, 80, include_str!("markdown/blocks-80.txt")),
-            (LINES, 40, include_str!("markdown/lines-40.txt")),
-            (LINES, 80, include_str!("markdown/lines-80.txt")),
-            (WIDE, 40, include_str!("markdown/wide-40.txt")),
-            (WIDE, 80, include_str!("markdown/wide-80.txt")),
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cli/terminal/markdown");
+        for (name, source, width) in [
+            ("answer-40.txt", ANSWER, 40),
+            ("answer-80.txt", ANSWER, 80),
+            ("answer-120.txt", ANSWER, 120),
+            ("blocks-40.txt", BLOCKS, 40),
+            ("blocks-80.txt", BLOCKS, 80),
+            ("lines-40.txt", LINES, 40),
+            ("lines-80.txt", LINES, 80),
+            ("wide-40.txt", WIDE, 40),
+            ("wide-80.txt", WIDE, 80),
+            ("table-40.txt", TABLE, 40),
+            ("table-80.txt", TABLE, 80),
+            ("table-120.txt", TABLE, 120),
         ] {
-            assert_eq!(rendered(source, look(width)), expected, "{width} columns");
+            let file = folder.join(name);
+            let shown = rendered(source, look(width));
+            if std::env::var_os("BLESS").is_some() {
+                std::fs::write(&file, &shown).unwrap();
+            }
+            assert_eq!(shown, std::fs::read_to_string(&file).unwrap(), "{name}");
         }
     }
 
     #[test]
-    fn break_of_code_ends_no_comment() {
+    fn long_code_is_broken_with_a_mark_and_a_command_is_not() {
+        let narrow = look(40);
+        let asked = Look {
+            breaks_commands: true,
+            ..narrow
+        };
+        let ascii = Look {
+            ascii: true,
+            ..narrow
+        };
+        let code = "```rust\nlet cache = Cache::new(size); // never cleared\n```\n";
+        let word = "```\n  aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeee\n```\n";
+        let command = "```sh\ngit commit --message \"a long message of it\"\n```\n";
+        let tabs = "```go\nif x {\n\treturn\ta\n```\n";
         let table = [
-            ("let a = 1; // it is one", true),
-            ("x = 1  # it is one", true),
-            ("select 1 --one", true),
-            ("open(\"https://a.example/#b\")", false),
-            ("a - b", false),
+            (
+                code,
+                narrow,
+                "    let cache = Cache::new(size); //\n      ↪ never cleared\n",
+            ),
+            (
+                code,
+                ascii,
+                "    let cache = Cache::new(size); //\n      > never cleared\n",
+            ),
+            (
+                word,
+                narrow,
+                "      aaaaaaaaaabbbbbbbbbbccccccccccdddd\n        ↪ ddddddeeeeeeeeee\n",
+            ),
+            (
+                command,
+                narrow,
+                "    git commit --message \"a long message of it\"\n",
+            ),
+            (
+                command,
+                asked,
+                "    git commit --message \"a long message\n      ↪ of it\"\n",
+            ),
+            (tabs, narrow, "    if x {\n        return  a\n"),
+        ];
+        for (source, look, expected) in table {
+            assert_eq!(rendered(source, look), expected, "{source}");
+        }
+    }
+
+    #[test]
+    fn code_in_a_text_is_not_broken() {
+        let table = [
+            (
+                "Run the command `git commit -m x` now.",
+                "Run the command\n`git commit -m x`\nnow.\n",
+            ),
+            (
+                "Run `cargo test --workspace --no-fail-fast` now.",
+                "Run\n`cargo test --workspace --no-fail-fast`\nnow.\n",
+            ),
+        ];
+        for (source, expected) in table {
+            assert_eq!(rendered(source, look(20)), expected, "{source}");
+        }
+        let table = [
+            ("see `a b` {c d}, e", vec!["see ", "`a b` ", "{c d}, ", "e"]),
+            ("{\"a\":{\"b *\": 1}} c", vec!["{\"a\":{\"b *\": 1}} ", "c"]),
+            (
+                "an open ` b { c",
+                vec!["an ", "open ", "` ", "b ", "{ ", "c"],
+            ),
         ];
         for (line, expected) in table {
-            assert_eq!(has_comment(line), expected, "{line}");
+            let words: Vec<String> = words_of_message(line)
+                .map(|word| format!("{}{}", word.word, word.whitespace))
+                .collect();
+            assert_eq!(words, expected, "{line}");
         }
-        let code = "```rust\nlet cache = Cache::new(size); // never cleared\n```\n";
-        assert_eq!(
-            rendered(code, look(40)),
-            "    let cache = Cache::new(size); // never cleared\n"
-        );
+    }
+
+    #[test]
+    fn references_have_no_marks_of_markdown() {
+        let table = [
+            (
+                "See [the book][1] and a[i][j].",
+                "See the book [1] and a[i][j].\n",
+            ),
+            ("It is so[^1], not [^so].", "It is so[1], not [so].\n"),
+            ("[^1]: Because.", "[1]: Because.\n"),
+            ("[^a b] [^", "[^a b] [^\n"),
+        ];
+        for (source, expected) in table {
+            assert_eq!(rendered(source, look(60)), expected, "{source}");
+        }
+    }
+
+    #[test]
+    fn rows_of_a_table_are_printed_as_they_arrive() {
+        let look = look(40);
+        let mut stream = MarkdownStream::default();
+        let rule = "─".repeat(4);
+        for (line, printed) in [
+            ("| Name | Use |", String::new()),
+            ("|---|---|", String::new()),
+            ("| a | one |", String::new()),
+            ("| b | two |", String::new()),
+            ("| c | three |", String::new()),
+            (
+                "| d | four |",
+                format!("Name  Use\n{rule}  ─────\na     one\nb     two\nc     three\n"),
+            ),
+            (
+                "| extended | a text that is longer than the column |",
+                "d     four\nextended  a text that is longer than the\n".to_owned(),
+            ),
+            ("| e | five |", "          column\n".to_owned()),
+            ("", "e     five\n".to_owned()),
+        ] {
+            assert_eq!(stream.push(&format!("{line}\n"), look), printed, "{line}");
+        }
     }
 
     #[test]

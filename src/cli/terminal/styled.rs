@@ -20,6 +20,10 @@ pub(super) const CODE: Style = AnsiColor::Cyan.on_default();
 /// The number of lines shown of a change, unless the whole of it is wanted.
 pub(in crate::cli) const MAX_CHANGE_LINES: usize = 40;
 
+/// The number of lines beyond a limit that are shown all the same: a line about them would not be
+/// shorter.
+pub(in crate::cli) const MAX_SPARED_LINES: usize = 2;
+
 /// The sequence that ends all styles.
 pub(super) const RESET: &str = "\u{1b}[0m";
 
@@ -164,7 +168,20 @@ impl Palette {
 
     /// Renders a Markdown text, indented by `indent` spaces.
     pub(in crate::cli) fn markdown(self, text: &str, indent: usize) -> Styled {
-        let look = self.look(super::columns().saturating_sub(indent));
+        self.rendered(text, indent, false)
+    }
+
+    /// Renders the Markdown text of a question, indented by `indent` spaces. A long command in it is
+    /// broken, because it is read and not copied.
+    pub(in crate::cli) fn question(self, text: &str, indent: usize) -> Styled {
+        self.rendered(text, indent, true)
+    }
+
+    fn rendered(self, text: &str, indent: usize, breaks_commands: bool) -> Styled {
+        let look = Look {
+            breaks_commands,
+            ..self.look(super::columns().saturating_sub(indent))
+        };
         let mut stream = MarkdownStream::default();
         let mut all = stream.push(&text::shown(text), look);
         all.push_str(&stream.end(look));
@@ -192,6 +209,11 @@ impl Palette {
             .map(|row| row.number.to_string().len())
             .max();
         let digits = digits.unwrap_or_default();
+        let limit = if rows.len() <= limit.saturating_add(MAX_SPARED_LINES) {
+            rows.len()
+        } else {
+            limit
+        };
         for row in rows.iter().take(limit) {
             let Some(row) = row else {
                 let gap = self.mark("⋮", "...");
@@ -202,7 +224,8 @@ impl Palette {
             let line = self.paint(of_change(&row.line), &row.line);
             let line = format!("{blank}{number} {line}");
             // Next to the text, after the number and the sign.
-            out += &super::folded(&line, super::columns(), digits + 2);
+            let continuation = " ".repeat(indent + digits + 2);
+            out += &super::broken(&line, super::columns(), &continuation);
             out.push('\n');
         }
         let more = rows.iter().skip(limit).flatten().count();
@@ -223,7 +246,8 @@ impl Palette {
             }
             for change in group.iter().flat_map(|op| diff.changes(op)) {
                 let text = text::shown(change.value());
-                let line = format!("{}{}", change.tag(), text.trim_end_matches(['\n', '\r']));
+                let text = super::expanded(text.trim_end_matches(['\n', '\r']), super::TAB_STOP);
+                let line = format!("{}{text}", change.tag());
                 rows.push(Some(ChangedLine {
                     number: diff.number(&change),
                     line,
@@ -239,6 +263,7 @@ impl Palette {
             width,
             ink: self.ink,
             ascii: self.ascii,
+            breaks_commands: false,
         }
     }
 
