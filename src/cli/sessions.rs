@@ -23,7 +23,7 @@ use super::terminal;
 use base::environment::Environment;
 use base::id::SessionId;
 use base::lock::locked;
-use export::conversation::minute;
+use export::conversation::{self, CallDetail, minute};
 use rows::{SessionRow, line};
 use session::prune;
 use session::user_store::StoreSettings;
@@ -315,7 +315,7 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
                 terminal::json(&serde_json::to_string_pretty(&document)?);
                 return Ok(0);
             }
-            let markdown = export::conversation::markdown(&stored, &children);
+            let markdown = conversation::markdown(&stored, &children, CallDetail::Results);
             terminal::rendered(&markdown, environment);
             Ok(0)
         }
@@ -342,7 +342,8 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
                 }
                 export::Format::Markdown => {
                     let stored = store.peek(&id).await?;
-                    export::conversation::markdown(&stored, &store.children(&id).await?)
+                    let children = store.children(&id).await?;
+                    conversation::markdown(&stored, &children, CallDetail::Titles)
                 }
             };
             export_text(&text, format, output.as_deref())

@@ -1,15 +1,37 @@
-//! Renders a session as Markdown: prompts, answers, and the titles of calls.
+//! Renders a session as Markdown: prompts, answers, and calls.
 
-use crate::html::exit;
+use std::path::Path;
+
 use crate::undone_note;
 use base::environment::Timestamp;
 use base::id::SessionId;
+use base::text;
 use store::StoredSession;
-use transcript::{Call, CallState, Content, Message, Role, ToolKind};
+use transcript::{
+    Call, CallState, Change, Completed, Content, FailureCause, Message, Role, ToolKind,
+};
+
+/// The lines shown of the output of a command that succeeded, from its end.
+const MAX_OUTPUT_LINES: usize = 3;
+/// The lines shown of the output of a call that failed, from its end.
+const MAX_FAILED_OUTPUT_LINES: usize = 10;
+/// The lines shown of the change of a file.
+const MAX_CHANGE_LINES: usize = 40;
+/// The hidden lines that are shown all the same: a line about them would not be shorter.
+const MAX_SPARED_LINES: usize = 2;
+
+/// The details of the calls in a conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallDetail {
+    /// The titles, and how they have ended.
+    Titles,
+    /// Whole commands, the ends of outputs and the changes of files, as a run shows them.
+    Results,
+}
 
 /// Returns the Markdown of a session, with a note in place of undone turns. `children` are the
 /// sessions of its subagents.
-pub fn markdown(stored: &StoredSession, children: &[SessionId]) -> String {
+pub fn markdown(stored: &StoredSession, children: &[SessionId], detail: CallDetail) -> String {
     let record = &stored.record;
     let mut out = format!(
         "# {}\n\n{}  {}  {}\n",
@@ -39,8 +61,14 @@ pub fn markdown(stored: &StoredSession, children: &[SessionId]) -> String {
         // The steps of a turn are one answer.
         let begins = next != speaker || message.user().is_some();
         let mut is_still_list = is_list && !begins;
-        let mut text = parts(message, &mut is_still_list);
-        if let Some(fault) = message.assistant().and_then(|answer| answer.fault.as_ref()) {
+        let mut text = String::new();
+        let mut calls = CallList {
+            detail,
+            root: &record.cwd,
+            is_list: &mut is_still_list,
+        };
+        calls.push_parts(message, &mut text);
+        if let Some(fault) = message.assistant().and_then(|said| said.fault.as_ref()) {
             text += &format!("\n> {}\n", fault.message);
             is_still_list = false;
         }
@@ -60,52 +88,200 @@ pub fn markdown(stored: &StoredSession, children: &[SessionId]) -> String {
     out
 }
 
-/// Returns the Markdown of a message. `is_list` is whether the part before it was a call, and
-/// afterwards whether its last part was one.
-fn parts(message: &Message, is_list: &mut bool) -> String {
-    let mut text = String::new();
-    for part in &message.parts {
-        // Calls that follow each other are one list.
-        let was_list = std::mem::take(is_list);
-        match &part.content {
-            Content::Text(words) if !words.synthetic && !words.text.trim().is_empty() => {
-                text += &format!("\n{}\n", words.for_display().trim());
-            }
-            Content::Tool(call) => {
-                let state = match &call.state {
-                    CallState::Completed(done) => exit(done),
-                    CallState::Failed { .. } => "failed".to_owned(),
-                    CallState::Pending | CallState::Running { .. } => "not ended".to_owned(),
-                };
-                let separator = if state.is_empty() { "" } else { " — " };
-                if !was_list {
-                    text.push('\n');
+/// The form of the calls in a conversation.
+struct CallList<'a> {
+    detail: CallDetail,
+    /// The directory that paths are relative to.
+    root: &'a Path,
+    /// True if the last part was a call, so that the next one belongs to the same list.
+    is_list: &'a mut bool,
+}
+
+impl CallList<'_> {
+    /// Appends the Markdown of a message.
+    fn push_parts(&mut self, message: &Message, text: &mut String) {
+        for part in &message.parts {
+            // Calls that follow each other are one list.
+            let was_list = std::mem::take(self.is_list);
+            match &part.content {
+                Content::Text(words) if !words.synthetic && !words.text.trim().is_empty() => {
+                    *text += &format!("\n{}\n", words.for_display().trim());
                 }
-                text += &format!("- {}{separator}{state}\n", title(call));
-                *is_list = true;
+                Content::Tool(call) => {
+                    if !was_list {
+                        text.push('\n');
+                    }
+                    self.push_call(call, text);
+                    *self.is_list = true;
+                }
+                Content::File(file) => {
+                    let name = file.name.as_deref().or(file.uri.as_deref());
+                    *text += &format!("\n(attached: {})\n", name.unwrap_or(&file.mime));
+                }
+                // They have no text here, and separate nothing.
+                _ => *self.is_list = was_list,
             }
-            Content::File(file) => {
-                text += &format!(
-                    "\n(attached: {})\n",
-                    file.name
-                        .as_deref()
-                        .or(file.uri.as_deref())
-                        .unwrap_or(&file.mime)
-                );
-            }
-            // They have no text here, and separate nothing.
-            _ => *is_list = was_list,
         }
     }
-    text
+
+    /// Appends a call as an item of a list.
+    fn push_call(&self, call: &Call, text: &mut String) {
+        let state = ending(call);
+        let separator = if state.is_empty() { "" } else { " — " };
+        let command = match self.detail {
+            CallDetail::Titles => None,
+            CallDetail::Results => command(call),
+        };
+        // A command of several lines is no inline code.
+        let is_long = command.is_some_and(|command| command.trim_end().contains('\n'));
+        let title = match command {
+            Some(command) if !is_long => code(command.trim_end()),
+            _ => title(call),
+        };
+        *text += &format!("- {title}{separator}{state}\n");
+        if self.detail == CallDetail::Titles {
+            return;
+        }
+        if is_long && let Some(command) = command {
+            push_block("sh", command, text);
+        }
+        match &call.state {
+            CallState::Completed(done) => {
+                if call.kind == ToolKind::Execute {
+                    push_output(done, text);
+                }
+                for change in &done.changes {
+                    self.push_change(change, text);
+                }
+            }
+            CallState::Failed { error, .. } => push_end(error, MAX_FAILED_OUTPUT_LINES, text),
+            CallState::Running { printed, .. } => {
+                let printed = printed.as_deref().unwrap_or_default();
+                push_end(printed, MAX_FAILED_OUTPUT_LINES, text);
+            }
+            CallState::Pending => {}
+        }
+    }
+
+    /// Appends the lines of a file's change.
+    fn push_change(&self, change: &Change, text: &mut String) {
+        let path = Path::new(&change.path);
+        let path = path.strip_prefix(self.root).unwrap_or(path);
+        let diff = change.lines();
+        let (added, removed) = diff.count();
+        let mut lines = vec![format!("{} +{added} -{removed}", path.display())];
+        let unified = diff.unified(None);
+        let all: Vec<&str> = unified.lines().collect();
+        let shown = if all.len() <= MAX_CHANGE_LINES + MAX_SPARED_LINES {
+            all.len()
+        } else {
+            MAX_CHANGE_LINES
+        };
+        lines.extend(all[..shown].iter().map(|line| (*line).to_owned()));
+        if shown < all.len() {
+            lines.push(format!("… {}", text::count(all.len() - shown, "more line")));
+        }
+        push_block("diff", &lines.join("\n"), text);
+    }
+}
+
+/// Describes the end of a call in a word or two; empty if it succeeded.
+pub(crate) fn ending(call: &Call) -> String {
+    /// The beginning of the error of a call that the user rejected with a reason, which the model got.
+    const REJECTION: &str = "The user rejected this tool call";
+    let state = match &call.state {
+        CallState::Completed(done) => return exit(done),
+        CallState::Failed { cause, error, .. } => match cause {
+            FailureCause::Rejected => "rejected",
+            FailureCause::Unanswered => "not allowed: no user to ask",
+            FailureCause::Cancelled => "cancelled",
+            FailureCause::ProcessEnded => "interrupted",
+            FailureCause::NotBegun => "not begun",
+            FailureCause::Error if error.starts_with(REJECTION) => "rejected",
+            FailureCause::Error => "failed",
+        },
+        CallState::Pending | CallState::Running { .. } => "not ended",
+    };
+    state.to_owned()
+}
+
+/// Describes an unsuccessful end of a command; empty for any other call.
+pub(crate) fn exit(done: &Completed) -> String {
+    let Some(exit) = &done.facts.exit else {
+        return String::new();
+    };
+    match (exit.code, &exit.signal) {
+        (Some(0), _) | (None, None) => String::new(),
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+    }
+}
+
+/// Returns the whole command line of a call that runs one.
+fn command(call: &Call) -> Option<&str> {
+    if call.kind != ToolKind::Execute {
+        return None;
+    }
+    call.input.get("command")?.as_str()
+}
+
+/// Appends the last lines of a command's output.
+fn push_output(done: &Completed, text: &mut String) {
+    let limit = if exit(done).is_empty() {
+        MAX_OUTPUT_LINES
+    } else {
+        MAX_FAILED_OUTPUT_LINES
+    };
+    push_end(done.display.as_deref().unwrap_or(&done.output), limit, text);
+}
+
+/// Appends the last lines of a text, and the number of the others.
+fn push_end(printed: &str, limit: usize, text: &mut String) {
+    let lines: Vec<&str> = printed.trim_end().lines().collect();
+    if lines.is_empty() {
+        return;
+    }
+    let hidden = lines.len().saturating_sub(limit);
+    let hidden = if hidden <= MAX_SPARED_LINES {
+        0
+    } else {
+        hidden
+    };
+    let mut shown = lines[hidden..].join("\n");
+    if hidden > 0 {
+        shown = format!("… {} before\n{shown}", text::count(hidden, "line"));
+    }
+    push_block("text", &shown, text);
+}
+
+/// Appends a block of code to an item of a list, with a fence longer than any run of backticks in it.
+fn push_block(language: &str, block: &str, text: &mut String) {
+    const INDENT: &str = "  ";
+    let runs = block.split(|c| c != '`').map(str::len);
+    let fence = "`".repeat(runs.max().unwrap_or_default().max(2) + 1);
+    *text += &format!("\n{INDENT}{fence}{language}\n");
+    for line in block.trim_end().lines() {
+        *text += format!("{INDENT}{line}").trim_end();
+        text.push('\n');
+    }
+    *text += &format!("{INDENT}{fence}\n");
 }
 
 /// Returns the title of a call; that of a command is code, in which nothing is markup.
 fn title(call: &Call) -> String {
-    if call.kind == ToolKind::Execute && !call.title.contains('`') {
-        return format!("`{}`", call.title);
+    if call.kind == ToolKind::Execute {
+        return code(&call.title);
     }
     call.title.clone()
+}
+
+/// Returns a text as inline code, with delimiters longer than any run of backticks in it.
+fn code(text: &str) -> String {
+    let runs = text.split(|c| c != '`').map(str::len);
+    let mark = "`".repeat(runs.max().unwrap_or_default() + 1);
+    let is_inside = text.starts_with('`') || text.ends_with('`');
+    let blank = if is_inside { " " } else { "" };
+    format!("{mark}{blank}{text}{blank}{mark}")
 }
 
 /// Formats a time to the minute, in UTC.

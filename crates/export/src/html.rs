@@ -9,12 +9,13 @@ use serde_json::Value;
 use similar::ChangeTag;
 
 use super::chart::{self, UsageStep};
+use super::conversation::{ending, exit};
 use super::{markdown, undone_note, visible};
 use base::environment::Timestamp;
 use base::text;
 use store::StoredSession;
 use transcript::{
-    Assistant, Call, CallState, Change, Completed, Content, File, Message, Part, Role, ToolKind,
+    Assistant, Call, CallState, Change, Content, File, Message, Part, Role, ToolKind,
 };
 
 /// The longest output of a call, in bytes, because the page is for reading.
@@ -350,7 +351,7 @@ fn call(out: &mut String, call: &Call, numbers: &Numbers) {
             let output = done.display.as_deref().unwrap_or(&done.output);
             (exit(done), output, &done.changes, &done.attachments)
         }
-        CallState::Failed { error, .. } => ("failed".to_owned(), error.as_str(), &[], &[]),
+        CallState::Failed { error, .. } => (ending(call), error.as_str(), &[], &[]),
         CallState::Running { printed, .. } => (
             "interrupted".to_owned(),
             printed.as_deref().unwrap_or_default(),
@@ -393,7 +394,7 @@ fn call(out: &mut String, call: &Call, numbers: &Numbers) {
             Esc(&input(call))
         );
     }
-    if !output.trim().is_empty() && (shown || state == "failed") {
+    if !output.trim().is_empty() && (shown || matches!(call.state, CallState::Failed { .. })) {
         let cut = output.floor_char_boundary(MAX_OUTPUT_BYTES);
         let rest = output.len() - cut;
         put!(out, "<h4>Result</h4><pre>{}", Esc(output[..cut].trim_end()));
@@ -457,18 +458,6 @@ fn class(call: &Call) -> String {
         CallState::Running { .. } | CallState::Pending => " open",
     };
     format!("{kind}{state}")
-}
-
-/// Describes an unsuccessful end of a command; empty for any other call.
-pub(crate) fn exit(done: &Completed) -> String {
-    let Some(exit) = &done.facts.exit else {
-        return String::new();
-    };
-    match (exit.code, &exit.signal) {
-        (Some(0), _) | (None, None) => String::new(),
-        (Some(code), _) => format!("exit {code}"),
-        (None, Some(signal)) => format!("signal {signal}"),
-    }
 }
 
 fn title(call: &Call) -> String {

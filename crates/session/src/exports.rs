@@ -8,7 +8,8 @@ use crate::turn::{TurnContext, step_context};
 use base::environment::Environment;
 use base::task::spawn_blocking;
 use base::text;
-use export::{Format, conversation, file, html, json};
+use export::conversation::{self, CallDetail};
+use export::{Format, file, html, json};
 use permission::account::AccountProperty;
 use permission::locate::{self, DirectoryCache, PathRefusal};
 use permission::rule::BUILT_IN;
@@ -42,7 +43,9 @@ pub(super) async fn export(turn: &TurnContext, rest: &str) -> Result<String, Str
         return Err("There is nothing to export yet.".into());
     }
     if rest.is_empty() {
-        let answer = spawn_blocking(move || shown(&conversation::markdown(&stored, &[])));
+        let answer = spawn_blocking(move || {
+            shown(&conversation::markdown(&stored, &[], CallDetail::Titles))
+        });
         return answer
             .await
             .map_err(|e| format!("The conversation could not be shown: {e}."));
@@ -143,7 +146,9 @@ fn write(
                 .map(|home| home.display().to_string());
             out.write_all(html::page(stored, home.as_deref()).as_bytes())
         }
-        Format::Markdown => out.write_all(conversation::markdown(&stored, &[]).as_bytes()),
+        Format::Markdown => {
+            out.write_all(conversation::markdown(&stored, &[], CallDetail::Titles).as_bytes())
+        }
     };
     let written = written
         .and_then(|()| out.flush())

@@ -8,6 +8,7 @@ use crate::cli::{say, terminal};
 use base::environment::Environment;
 use base::id::SessionId;
 use base::text;
+use export::conversation::{self, CallDetail};
 use providers::registry::Registry;
 use store::{RecordChange, SessionSummary, Store, StoredSession};
 use transcript::ModelRef;
@@ -65,7 +66,7 @@ pub(in crate::cli) async fn summary(
     let (model, provider) = registry.find(&wanted)?;
     let question = Question {
         system: agent.prompt.as_deref().unwrap_or_default().to_owned(),
-        text: material(&export::conversation::markdown(&stored, &[])),
+        text: material(&conversation::markdown(&stored, &[], CallDetail::Titles)),
         temperature: agent.temperature.unwrap_or(0.3),
         name: "sessions-summary",
     };
