@@ -27,9 +27,9 @@ use transcript::ModelRef;
 /// The arguments of `models`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Show only this provider, with or without a key
-    #[arg(add = ArgValueCandidates::new(complete::providers))]
-    provider: Option<String>,
+    /// Show only this provider, with or without a key, or the models with this text in their names
+    #[arg(value_name = "NAME", add = ArgValueCandidates::new(complete::providers))]
+    name: Option<String>,
     /// Print JSON: the default model, and the providers with their models
     #[arg(long)]
     json: bool,
@@ -65,8 +65,8 @@ const MIN_SHORTENED_ROWS: usize = 4;
 
 /// The line after a shortened list.
 const SHORTENED: &str = "\
-`adjutant models PROVIDER` lists all of a provider, `--tools` all that call tools, `--all` also
-those without a key
+`adjutant models NAME` lists all of a provider or of a name, `--tools` all that call tools, `--all`
+also those without a key
 ";
 
 pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Result<u8> {
@@ -77,35 +77,7 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
     let here = ProjectContext::read(Path::new("."), environment)?;
     let settings = here.loaded.settings.clone();
     let disabled = settings.general.disabled_providers.clone();
-    let mut registry = if args.all {
-        sources.with_all_models(&settings)
-    } else {
-        sources.configured(&settings)
-    };
-    // A local server that the command line or the settings name is asked in addition to a key.
-    let named = settings.model.as_ref().map(|model| model.provider.as_str());
-    let is_named = |id: Option<&str>| id.is_some_and(local::is_known);
-    if (registry.is_offline_only() || is_named(args.provider.as_deref()) || is_named(named))
-        && !args.all
-        && let Some(found) = sources
-            .with_local(&settings, &EditorEndpoints::default())
-            .await
-    {
-        registry = found;
-    }
-    // A provider named on the command line is shown with or without a key.
-    let has =
-        |registry: &Registry, name: &str| registry.providers().iter().any(|facts| facts.id == name);
-    if let Some(name) = args
-        .provider
-        .as_deref()
-        .filter(|name| !has(&registry, name) && *name != Registry::OFFLINE)
-    {
-        let all = sources.with_all_models(&settings);
-        if has(&all, name) {
-            registry = all;
-        }
-    }
+    let (registry, provider, part) = listed_registry(args, &sources, &settings).await;
     let recent = recent_models(&here, environment).await;
     let mut default = default_model(&settings, &recent, &registry);
     // Another name of a model becomes its name in the list.
@@ -114,7 +86,7 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
     }
     let used: Vec<ModelRef> = std::iter::once(default.clone()).chain(recent).collect();
     let default = default.to_string();
-    let wanted = |id: &str| args.provider.as_deref().is_none_or(|only| only == id);
+    let wanted = |id: &str| provider.is_none_or(|only| only == id);
     let offline = ProviderSummary {
         id: Registry::OFFLINE.into(),
         name: "Offline".into(),
@@ -124,24 +96,30 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
         open: false,
         known: false,
     };
+    let all = registry.models();
+    let has_part = |model: &Model| {
+        let name = model.id.to_string().to_lowercase();
+        part.as_deref().is_none_or(|part| name.contains(part))
+    };
+    let of = |facts: &ProviderSummary| -> Vec<&Model> {
+        all.iter()
+            .map(AsRef::as_ref)
+            .filter(|model| model.id.provider == facts.id)
+            .filter(|model| model.tools || !args.tools)
+            .filter(|model| has_part(model))
+            .collect()
+    };
     let providers: Vec<&ProviderSummary> = registry
         .providers()
         .iter()
         .chain([&offline])
         .filter(|facts| wanted(&facts.id))
+        .filter(|facts| part.is_none() || !of(facts).is_empty())
         .collect();
-    if let (true, Some(name)) = (providers.is_empty(), &args.provider) {
+    if let (true, Some(name)) = (providers.is_empty(), &args.name) {
         let absent = local::absent(name, environment);
         return Err(no_provider(&registry, name, absent));
     }
-    let all = registry.models();
-    let of = |facts: &ProviderSummary| {
-        all.iter()
-            .filter(|model| model.id.provider == facts.id)
-            .filter(|model| model.tools || !args.tools)
-            .map(AsRef::as_ref)
-            .collect()
-    };
     if args.json {
         let list: Vec<Value> = providers
             .iter()
@@ -160,7 +138,7 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
         .map(|name| switched_off(name))
         .collect();
     let is_shortened =
-        super::terminal::is_watched() && args.provider.is_none() && !args.all && !args.tools;
+        super::terminal::is_watched() && args.name.is_none() && !args.all && !args.tools;
     let listing = ModelListing {
         registry: &registry,
         used: &used,
@@ -191,6 +169,54 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
     text.push_str(&listing::list(&rest));
     super::say(text.trim_end());
     Ok(0)
+}
+
+/// Returns the models to list, and the meaning of the name on the command line: a provider, or a part
+/// of the names of models, in lower case.
+async fn listed_registry<'a>(
+    args: &'a Args,
+    sources: &ModelSources,
+    settings: &Settings,
+) -> (Registry, Option<&'a str>, Option<String>) {
+    let mut registry = if args.all {
+        sources.everyone(settings)
+    } else {
+        sources.configured(settings)
+    };
+    let has =
+        |registry: &Registry, name: &str| registry.providers().iter().any(|facts| facts.id == name);
+    let is_provider = |name: &str| {
+        name == Registry::OFFLINE
+            || local::is_known(name)
+            || has(&registry, name)
+            || registry.unsupported(name).is_some()
+            || has(&sources.everyone(settings), name)
+    };
+    let (provider, part) = match args.name.as_deref() {
+        Some(name) if is_provider(name) => (Some(name), None),
+        name => (None, name.map(str::to_lowercase)),
+    };
+    // A local server that the command line or the settings name is asked in addition to a key, and so
+    // is each of them for the name of a model.
+    let named = settings.model.as_ref().map(|model| model.provider.as_str());
+    let is_named = |id: Option<&str>| id.is_some_and(local::is_known);
+    if (registry.is_bare() || part.is_some() || is_named(provider) || is_named(named))
+        && !args.all
+        && let Some(found) = sources
+            .with_local(settings, &EditorEndpoints::default())
+            .await
+    {
+        registry = found;
+    }
+    // A provider named on the command line is shown with or without a key.
+    if let Some(name) = provider.filter(|name| !has(&registry, name) && *name != Registry::OFFLINE)
+    {
+        let all = sources.everyone(settings);
+        if has(&all, name) {
+            registry = all;
+        }
+    }
+    (registry, provider, part)
 }
 
 fn switched_off(provider: &str) -> ListEntry {
@@ -232,7 +258,7 @@ fn no_provider(registry: &Registry, name: &str, absent: Option<String>) -> anyho
         .map(|near| format!("Did you mean {near}? "))
         .unwrap_or_default();
     anyhow::anyhow!(
-        "no provider \"{name}\". {near}`adjutant models --all` lists all that are known."
+        "no provider \"{name}\". {near}No model that you can use has it in its name either; `adjutant models --all {name}` searches all that are known."
     )
 }
 

@@ -419,18 +419,11 @@ fn choose_effort(session: &SessionHandle, effort: &str) -> Result<SavedReceiver,
     Ok(session.choose_model(chosen)?)
 }
 
-/// Describes the name of a model that lacks its provider, with the models that have this name.
+/// Describes the name of a model that lacks its provider, with the models that have a similar name.
 fn without_provider(session: &SessionHandle, name: &str) -> String {
-    const MAX_SUGGESTIONS: usize = 3;
-    let models = session.project().models.all();
-    let named: Vec<String> = models
-        .iter()
-        .filter(|model| model.id.model == name)
-        .take(MAX_SUGGESTIONS)
-        .map(|model| model.id.to_string())
-        .collect();
+    let named = session.project().models.nearest(name);
     if named.is_empty() {
-        return "a model is written as provider/model, such as openai/gpt-5".to_owned();
+        return "a model is written as provider/model, such as openai/gpt-5; `adjutant models` lists those you can use".to_owned();
     }
     format!(
         "a model is written as provider/model. Did you mean {}?",

@@ -1,6 +1,7 @@
 //! The available models and the provider of each, from the configuration, the catalogue, the
 //! environment and the stored credentials. Rebuilt whenever one of them changes.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -553,7 +554,7 @@ impl Registry {
         let mut entries: Vec<&Entry> = of_provider.collect();
         entries.sort_by_cached_key(|entry| {
             let rank = preference::rank(&entry.model, &entry.released);
-            std::cmp::Reverse((entry.model.tools, rank))
+            Reverse((entry.model.tools, rank))
         });
         let models = entries.into_iter().map(|entry| Arc::clone(&entry.model));
         models.collect()
@@ -621,7 +622,7 @@ impl Registry {
             .filter(|((known, key), _)| known == provider && key.contains(word));
         // Of several names of one model, the shortest has no date.
         let rank = |((_, key), entry): &(&(String, String), &Entry)| {
-            (entry.released.clone(), std::cmp::Reverse(key.len()))
+            (entry.released.clone(), Reverse(key.len()))
         };
         of_family
             .max_by_key(rank)
@@ -637,27 +638,41 @@ impl Registry {
         local::absent(provider, &self.make.environment)
     }
 
-    fn nearest(&self, wanted: &str) -> Vec<String> {
+    /// Returns the models whose names are like a text, the most similar first: those of this name, then
+    /// those whose name contains it, the newest first, then those with a similar spelling. The name of a
+    /// provider means its best model.
+    pub fn nearest(&self, wanted: &str) -> Vec<String> {
+        const MAX_NAMES: usize = 3;
+        if let Some(best) = self.ranked(wanted).first() {
+            return vec![best.id.to_string()];
+        }
         let lower = wanted.to_lowercase();
         let short = lower
             .split_once('/')
             .map_or(lower.as_str(), |(_, model)| model);
-        let mut scored: Vec<(usize, String)> = self
+        let mut scored: Vec<_> = self
             .entries
             .values()
-            .map(|entry| {
+            .filter_map(|entry| {
                 let name = entry.model.id.to_string();
                 let key = entry.model.id.model.to_lowercase();
                 let is_part = key.contains(short) || short.contains(key.as_str());
                 let distance =
                     levenshtein(&lower, &name.to_lowercase()).min(levenshtein(short, &key) + 1);
-                (if is_part { distance.min(2) } else { distance }, name)
+                if !is_part && distance > (short.len() / 2).max(2) {
+                    return None;
+                }
+                let (distance, released, length) = if is_part {
+                    (distance.min(2), entry.released.as_str(), key.len())
+                } else {
+                    (distance, "", 0)
+                };
+                Some((distance, Reverse(released), length, name))
             })
-            .filter(|(distance, _)| *distance <= (short.len() / 2).max(2))
             .collect();
         scored.sort();
-        scored.truncate(3);
-        scored.into_iter().map(|(_, name)| name).collect()
+        scored.truncate(MAX_NAMES);
+        scored.into_iter().map(|(.., name)| name).collect()
     }
 }
 

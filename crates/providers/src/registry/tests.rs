@@ -122,6 +122,14 @@ fn missing_model_is_reported_with_similar_names() {
     assert_eq!(near("own/qwen3-coder").nearest, ["own/qwen3-coder:30b"]);
     assert_eq!(near("amce/gpt-5").nearest[0], "acme/gpt-5");
     assert!(near("x/completely-different-thing").nearest.is_empty());
+    for (name, expected) in [
+        ("gpt-5", "acme/gpt-5"),
+        ("qwen3", "own/qwen3-coder:30b"),
+        ("nano", "acme/gpt-5-nano"),
+        ("acme", "acme/gpt-5"),
+    ] {
+        assert_eq!(registry.nearest(name)[0], expected, "{name}");
+    }
     let text = near("acme/gtp-5").to_string();
     assert!(
         text.starts_with("There is no model \"acme/gtp-5\" here. Did you mean acme/gpt-5"),

@@ -206,6 +206,11 @@ impl Models {
         self.registry.borrow().find(wanted)
     }
 
+    /// Returns the models with a name like a text, as [`Registry::nearest`].
+    pub fn nearest(&self, name: &str) -> Vec<String> {
+        self.registry.borrow().nearest(name)
+    }
+
     pub fn all(&self) -> Vec<Arc<Model>> {
         self.registry.borrow().models()
     }
