@@ -15,7 +15,7 @@ use crate::program::{adjutant, stdout_of};
 use crate::project::Project;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 11] = [
+pub const ALL: [(&str, fn()); 12] = [
     ("slow Ollama is found", slow_ollama_is_found),
     (
         "prompt is cancelled while servers are searched",
@@ -41,6 +41,10 @@ pub const ALL: [(&str, fn()); 11] = [
     (
         "missing model is refused by its name",
         missing_model_is_refused_by_its_name,
+    ),
+    (
+        "stopped server is named with its remedy",
+        stopped_server_is_named_with_its_remedy,
     ),
     (
         "model of another name, without tools, is reported",
@@ -280,6 +284,21 @@ fn smaller_window_gets_fewer_tools() {
     assert_eq!(names, ["bash", "edit", "grep", "read", "write"]);
     let prompt = body["messages"][0]["content"].as_str().unwrap();
     assert!(!prompt.contains("todowrite"), "{prompt}");
+}
+
+/// Without its server, the offline model answers, with the reason.
+fn stopped_server_is_named_with_its_remedy() {
+    let server = ollama(Duration::ZERO, 65_536);
+    let mut project = project_with("ollama", &server);
+    let output = adjutant(&project, &["run", "Hello?"], "");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("model ollama/"), "{said}");
+    project.set("ADJUTANT_LOCAL_SERVERS", Some("ollama=1"));
+    let output = adjutant(&project, &["run", "Hello?"], "");
+    let said = String::from_utf8_lossy(&output.stderr);
+    let expected =
+        "Ollama does not answer at 127.0.0.1:1, from ADJUTANT_LOCAL_SERVERS: start it with `ollama serve`";
+    assert!(said.contains(expected), "{said}");
 }
 
 fn model_of_another_name_without_tools_is_reported() {

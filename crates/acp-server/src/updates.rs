@@ -19,6 +19,7 @@ use base::reported;
 use events::{
     CallUpdate, Event, Progress, Severity, Subagent, SubagentState, SubagentStop, TurnMessage,
 };
+use providers::local;
 use providers::offline::CONNECT;
 use session::SessionHandle;
 
@@ -269,21 +270,27 @@ impl OpeningUpdates {
     }
 }
 
-/// Returns whether the notice that only the offline model is there is due: if no session of the
-/// directory has shown it today, or if there was another model in the meantime.
-async fn misses_models(server: &Server, session: &SessionHandle) -> bool {
+/// Returns the notice that only the offline model is there, with the server that does not run, if it is
+/// due: if no session of the directory has shown it today, or if there was another model in the
+/// meantime.
+async fn missing_models(server: &Server, session: &SessionHandle) -> Option<String> {
     let is_missing = !session.project().models.may_have_online_model();
-    // A client that shows no notices has not shown this one.
-    if server.capabilities().quiet {
-        return is_missing;
-    }
+    let is_quiet = server.capabilities().quiet;
     let environment = server.shared.environment.clone();
     let cwd = session.cwd.clone();
-    let texts = is_missing.then(|| CONNECT.to_owned());
-    let shown = base::task::spawn_blocking(move || {
-        reported::shown_before(&environment, &cwd, "models", texts.as_slice())
+    let notice = base::task::spawn_blocking(move || {
+        let notice = is_missing.then(|| {
+            let stopped = local::stopped(&environment).unwrap_or_default();
+            format!("{CONNECT}{stopped}")
+        });
+        // A client that shows no notices has not shown this one.
+        if is_quiet {
+            return notice;
+        }
+        let shown = reported::shown_before(&environment, &cwd, "models", notice.as_slice());
+        if shown.is_empty() { notice } else { None }
     });
-    is_missing && shown.await.unwrap_or_default().is_empty()
+    notice.await.unwrap_or_default()
 }
 
 impl UpdateSender {
@@ -482,8 +489,8 @@ impl UpdateSender {
         let Some(notices) = self.session.greeting().map(<[Event]>::to_vec) else {
             return;
         };
-        if misses_models(&self.server, &self.session).await {
-            let (title, details) = CONNECT.trim().split_once('\n').unwrap_or((CONNECT, ""));
+        if let Some(text) = missing_models(&self.server, &self.session).await {
+            let (title, details) = text.trim().split_once('\n').unwrap_or((&text, ""));
             let notice = Event::Notice {
                 severity: Severity::Info,
                 title: title.to_owned(),

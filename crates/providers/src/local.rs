@@ -10,6 +10,7 @@
 
 mod details;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -20,7 +21,7 @@ use self::details::ModelDetails;
 use super::http::HttpClient;
 use crate::entry::{ModelEntry, ProviderEntry};
 use crate::{Error, Model};
-use base::environment::Environment;
+use base::environment::{Environment, private_dir, write_private_file};
 use transcript::ModelRef;
 
 /// The time limit of the whole search.
@@ -196,6 +197,48 @@ pub fn absent(provider: &str, environment: &Environment) -> Option<String> {
         "{} does not answer at {address}{source}: start it with `{}`{correction}, or choose another model.",
         known.name, known.start
     ))
+}
+
+/// Remembers the servers that have answered, for [`stopped`].
+pub fn remember<'a>(environment: &Environment, servers: impl Iterator<Item = &'a str>) {
+    let ids: Vec<&str> = servers.collect();
+    if remembered(environment) == ids {
+        return;
+    }
+    let text = serde_json::to_vec(&ids).unwrap_or_default();
+    let written = private_dir(&environment.dirs.state)
+        .and_then(|()| write_private_file(&memory(environment), &text));
+    if let Err(e) = written {
+        tracing::info!("the model servers that have answered are not remembered: {e}");
+    }
+}
+
+/// Returns the servers that have answered last.
+fn remembered(environment: &Environment) -> Vec<String> {
+    let text = std::fs::read(memory(environment)).unwrap_or_default();
+    serde_json::from_slice(&text).unwrap_or_default()
+}
+
+fn memory(environment: &Environment) -> PathBuf {
+    environment.dirs.state.join("local-servers.json")
+}
+
+/// Returns the reason why a server has no models that is installed or set up on this machine, or has
+/// answered before, if the search has found none.
+pub fn stopped(environment: &Environment) -> Option<String> {
+    let folders = environment.path();
+    let remembered = remembered(environment);
+    let is_set_up = |server: &&Local| {
+        let known = SERVERS.iter().find(|known| known.id == server.id);
+        let program = known.and_then(|known| known.start.split(' ').next());
+        let is_installed =
+            program.is_some_and(|name| folders.iter().any(|folder| folder.join(name).is_file()));
+        server.variable.is_some()
+            || is_installed
+            || remembered.iter().any(|known| known == server.id)
+    };
+    let servers = servers(environment).ok()?;
+    absent(servers.iter().find(is_set_up)?.id, environment)
 }
 
 /// The context window that is recommended for servers on this machine, in tokens.
@@ -660,6 +703,26 @@ mod tests {
         ] {
             assert_eq!(pasted(name), copied);
         }
+    }
+
+    #[test]
+    fn stopped_server_is_named_if_it_is_installed_or_has_answered() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().to_str().unwrap();
+        let environment = environment(&[("HOME", path), ("PATH", path)]);
+        assert_eq!(stopped(&environment), None);
+        remember(&environment, ["lmstudio"].into_iter());
+        let why = stopped(&environment).unwrap();
+        assert!(
+            why.starts_with("LM Studio does not answer at 127.0.0.1:1234"),
+            "{why}"
+        );
+        std::fs::write(home.path().join("ollama"), "").unwrap();
+        let why = stopped(&environment).unwrap();
+        assert!(
+            why.starts_with("Ollama does not answer at 127.0.0.1:11434"),
+            "{why}"
+        );
     }
 
     #[test]

@@ -106,6 +106,8 @@ impl ModelSources {
         let settings = settings.clone();
         let endpoints = endpoints.clone();
         let registry = base::task::spawn_blocking(move || {
+            let ids = found.iter().map(|server| server.id.as_str());
+            local::remember(&inputs.environment, ids);
             inputs.registry(&settings, &endpoints, found, false)
         })
         .await;

@@ -301,7 +301,8 @@ fn fitting(frame: StepContext) -> Result<StepContext, Fault> {
     Err(compact::too_small(&frame.model, fixed, 0))
 }
 
-/// Reports before the model's first answer in the session that it cannot call tools.
+/// Reports before the model's first answer in the session that it cannot call tools, or that it answers
+/// in place of another.
 async fn report_limits(history: &History, turn: &TurnContext, frame: &StepContext) {
     let model = &frame.model.id;
     let title = if let Some(other) = passed_over(turn, frame) {
@@ -309,6 +310,8 @@ async fn report_limits(history: &History, turn: &TurnContext, frame: &StepContex
             "No model here can call tools, so adjutant's offline model answers. `adjutant run -m {other}` asks one \
              that only answers in text; `adjutant models` lists all."
         )
+    } else if let Some(why) = unavailable(turn, frame) {
+        why
     } else if !frame.model.tools {
         without_tools(model)
     } else {
@@ -343,6 +346,24 @@ fn passed_over(turn: &TurnContext, frame: &StepContext) -> Option<ModelRef> {
     all.iter()
         .find(|model| !model.tools)
         .map(|model| model.id.clone())
+}
+
+/// Returns the reason why the model that was chosen last in this project does not answer, if nothing
+/// else was chosen since.
+fn unavailable(turn: &TurnContext, frame: &StepContext) -> Option<String> {
+    let is_chosen = turn.choice.borrow().model.is_some()
+        || turn.project.settings.model.is_some()
+        || frame.agent.model.is_some();
+    if is_chosen {
+        return None;
+    }
+    let models = &turn.project.models;
+    let missing = models.find(models.recent().first()?).err()?;
+    let name = match &frame.model.id {
+        id if id.provider == Registry::OFFLINE => "adjutant's offline model".to_owned(),
+        id => id.to_string(),
+    };
+    Some(format!("{missing} {name} answers instead."))
 }
 
 /// Adds the notes that belong before this step.
