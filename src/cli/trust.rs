@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
+use anstyle::Style;
 use anyhow::{Context as _, bail};
 
 use base::environment::Environment;
@@ -13,6 +14,7 @@ use session::relocate::share_trust;
 
 use super::project_context::ProjectContext;
 use super::reply;
+use super::terminal::styled::{Palette, Styled};
 
 /// Options of `adjutant trust`.
 #[derive(Debug, clap::Args)]
@@ -229,7 +231,7 @@ fn confirm_trust(
     review: &Review,
     environment: &Environment,
 ) -> anyhow::Result<Option<bool>> {
-    let can_view = review.changed_texts().next().is_some();
+    let can_view = review.changed_texts().next().is_some() || !review.files().is_empty();
     let keys = if can_view { "y/n/v/?" } else { "y/n/?" };
     let question = format!("Trust {}? [{keys}] ", root.display());
     let mut explained =
@@ -237,12 +239,12 @@ fn confirm_trust(
          n  leaves it off for now; `adjutant trust --no` leaves it off permanently"
             .to_owned();
     if can_view {
-        explained.push_str("\nv  shows the old and the new text of what has changed");
+        explained.push_str("\nv  shows what has changed, and the files that would run");
     }
     reply::yes_or_no(&question, &explained, None, |words| {
         let mut line = super::terminal::answer(words)?;
         while can_view && line.as_deref().is_some_and(is_view) {
-            show_changes(review, environment);
+            show_texts(root, review, environment);
             line = super::terminal::answer(&question)?;
         }
         Ok(line)
@@ -253,8 +255,8 @@ fn is_view(line: &str) -> bool {
     matches!(line.trim().to_lowercase().as_str(), "v" | "view")
 }
 
-/// Prints the differences between the old and the new texts.
-fn show_changes(review: &Review, environment: &Environment) {
+/// Prints the differences between the old and the new texts, and the other files that would run.
+fn show_texts(root: &Path, review: &Review, environment: &Environment) {
     let palette = super::terminal::palette(environment);
     let mut shown: Vec<&ChangedTexts> = Vec::new();
     for texts in review.changed_texts() {
@@ -265,6 +267,34 @@ fn show_changes(review: &Review, environment: &Environment) {
         shown.push(texts);
         let lines = LineDiff::of(&texts.old, &texts.new);
         super::terminal::show(&palette.change(&texts.name, &lines, 2, usize::MAX));
+    }
+    let is_shown = |file: &Path| {
+        let mut files = shown.iter().filter_map(|texts| texts.file.as_deref());
+        files.any(|known| known == file)
+    };
+    for file in review.files().into_iter().filter(|file| !is_shown(file)) {
+        super::terminal::show(&whole_file(file, root, palette, 2));
+    }
+}
+
+/// Returns all lines of a file that would run, or the reason why it cannot be shown.
+pub(super) fn whole_file(file: &Path, root: &Path, palette: Palette, indent: usize) -> Styled {
+    /// The size of a file that is shown.
+    const MAX_BYTES: u64 = 1 << 20;
+    let name = file
+        .strip_prefix(root)
+        .unwrap_or(file)
+        .display()
+        .to_string();
+    match super::input::file(file, MAX_BYTES) {
+        Ok(text) => palette.change(&name, &LineDiff::of("", &text), indent, usize::MAX),
+        Err(why) => {
+            let mut line = palette
+                .line(Style::new(), &format!("{why:#}"))
+                .indented(indent);
+            line.push(&Palette::plain("\n"));
+            line
+        }
     }
 }
 

@@ -322,6 +322,17 @@ impl Review {
             .filter_map(|change| change.texts.as_ref())
     }
 
+    /// Returns the project's own files that the items run, each once.
+    pub fn files(&self) -> Vec<&Path> {
+        let mut files: Vec<&Path> = Vec::new();
+        for file in self.items.iter().flat_map(|item| &item.covered.files) {
+            if !files.contains(&file.as_path()) {
+                files.push(file);
+            }
+        }
+        files
+    }
+
     /// Returns the subject of the question: the heading of the list.
     pub fn subject(&self, root: &Path) -> String {
         if self.items.is_empty() {
@@ -949,12 +960,18 @@ fn restore_variables(node: &mut Node, uses: &[ExternalValue]) {
 /// have the same text, because the user's answer is about it.
 fn describe_hook(command: &str, node: &Node) -> String {
     let text = |key: &str| node.get(key).and_then(Node::as_text).map(quoted);
-    let event = text("on").unwrap_or_default();
+    let event = match node.get("on") {
+        Some(event) => format!(
+            "on {}",
+            text("on").unwrap_or_else(|| event.to_json().to_string())
+        ),
+        None => "without an event".to_owned(),
+    };
     let filters: String = ["tool", "pattern"]
         .into_iter()
         .filter_map(|key| Some(format!(", {key} {}", text(key)?)))
         .collect();
-    format!("on {event}{filters}: {command}")
+    format!("{event}{filters}: {command}")
 }
 
 /// Removes a project's hooks whose names are taken by the user's own settings: a project can

@@ -9,7 +9,7 @@ use base::text;
 use config::trust::{ChangedTexts, Decision, Review, TrustStore};
 use events::{CallUpdate, Confirmation, Event, Progress, ToolKind, TurnMessage};
 use permission::account::AccountProperty;
-use transcript::Change;
+use transcript::{Change, Location};
 
 const TITLE: &str = "Trust this project?";
 
@@ -103,10 +103,12 @@ async fn ask(review: &Review, turn: &TurnContext) -> Option<bool> {
     let update_call = |update: CallUpdate| turn.event_sender.event(Event::Call(Box::new(update)));
     let items: Vec<String> = review.items.iter().map(ToString::to_string).collect();
     let facts = json!({ "project": turn.project.context.worktree.root, "wants": items });
+    let locations = locations(review);
     let update = CallUpdate {
         title: Some(TITLE.into()),
         kind: Some(ToolKind::Other),
         input: Some(facts.clone()),
+        locations: (!locations.is_empty()).then_some(locations),
         ..CallUpdate::of(&call)
     };
     update_call(update).await;
@@ -144,6 +146,18 @@ async fn ask(review: &Review, turn: &TurnContext) -> Option<bool> {
     })
     .await;
     answer
+}
+
+/// Returns the files that the project would run, for clients that open them.
+fn locations(review: &Review) -> Vec<Location> {
+    /// The most files that are named.
+    const MAX_LOCATIONS: usize = 50;
+    let files = review.files().into_iter().take(MAX_LOCATIONS);
+    let locations = files.map(|file| Location {
+        path: file.to_owned(),
+        line: None,
+    });
+    locations.collect()
 }
 
 /// Returns the changes of files since the last answer. Those of settings are in the text.
