@@ -41,7 +41,7 @@ use providers::local;
 use remote::observe::EventOffer;
 use session::Sessions;
 use session::commands::{CommandUses, Commands};
-use session::mention::{self, MentionContext};
+use session::mention::{self, MentionContext, UnknownName};
 use store::Record;
 use tools::conversation::structured_output::StructuredOutputTool;
 use transcript::ModelRef;
@@ -425,7 +425,8 @@ async fn find_local_models(
     let named = name.and_then(ModelRef::parse);
     let sources = shared.model_sources();
     let is_needed = match name {
-        Some(_) => named.as_ref().is_some_and(is_local),
+        // A name without a provider may be that of a local model.
+        Some(_) => named.as_ref().is_none_or(is_local),
         None => {
             sources.configured(settings).is_offline_only()
                 || settings.model.as_ref().is_some_and(is_local)
@@ -491,19 +492,19 @@ fn check_words(
         root: &here.worktree.root,
         home: environment.home.as_deref(),
     };
-    // A single word, such as `@Test`, may be a name of another kind. The resources of an MCP server
-    // are known when it runs.
-    let is_path = |why: &String| {
-        let word = why.split(' ').next().unwrap_or_default();
-        let name = word.trim_start_matches('@');
-        name.contains(['/', '.']) && !is_of_server(name, &here)
+    // A single word, such as `@Test`, may be a name of another kind. The resources of an MCP server are
+    // known when it runs.
+    let is_path = |unknown: &UnknownName| {
+        let name = unknown.name.as_str();
+        (unknown.is_quoted || name.contains(['/', '.'])) && !is_of_server(name, &here)
     };
     let mut unknown = mention::unknown_names(&words, &context);
     unknown.retain(is_path);
     if unknown.is_empty() {
         return Ok(());
     }
-    let all = unknown.join(" ");
+    let all: Vec<String> = unknown.iter().map(ToString::to_string).collect();
+    let all = all.join(" ");
     Err(UsageError(format!(
         "{all} Without the @, or through a pipe, the words are sent as they are."
     ))

@@ -128,7 +128,8 @@ pub(super) async fn read(
         if resources.is_empty()
             && let Some(text) = typed(&piece)
         {
-            unknown.extend(unknown_names(text, &MentionContext::of(turn)));
+            let names = unknown_names(text, &MentionContext::of(turn));
+            unknown.extend(names.into_iter().map(|name| name.to_string()));
         }
         out.push(piece);
         if !(references.is_empty() && resources.is_empty()) {
@@ -303,6 +304,9 @@ impl Reader {
         };
         match insert::read(draft, turn, &agent, &path, lines).await {
             Ok(output) => {
+                if let Some(why) = shortened(&path, lines, &output.metadata) {
+                    warn(why, turn).await;
+                }
                 self.text += output.text.len();
                 let text = hidden_text(format!("{CONTENTS_OF}{path}:\n{}", output.text));
                 let instructions = output.instructions;
@@ -361,6 +365,29 @@ impl Reader {
     }
 }
 
+/// Returns a sentence for the user about a file of which the prompt has fewer lines than were mentioned.
+/// The model reads it in the result of the call.
+fn shortened(
+    path: &str,
+    lines: Option<LineRange>,
+    facts: &serde_json::Map<String, serde_json::Value>,
+) -> Option<String> {
+    let first = facts.get("lineStart")?.as_u64()?;
+    let last = facts.get("lineEnd")?.as_u64()?;
+    let total = facts.get("totalLines")?.as_u64()?;
+    let wanted = lines.map_or(Some(total), |lines| lines.last);
+    if wanted.is_some_and(|wanted| wanted > total) {
+        return Some(format!(
+            "{path} has only {total} lines: lines {first}-{last} are in the prompt."
+        ));
+    }
+    (last < wanted.unwrap_or(total)).then(|| {
+        format!(
+            "{path} is too long for the prompt: lines {first}-{last} of {total} are in it. The agent reads on if it needs more."
+        )
+    })
+}
+
 /// A file or a directory, as an absolute path, and the lines of it that are referred to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Reference {
@@ -394,10 +421,38 @@ fn named_by(mention: Mention<'_>, known: impl Fn(&str) -> bool) -> Option<&str> 
     mention.spellings().find(|name| known(name))
 }
 
-/// Describes the mentions that name neither an agent nor an existing file, but were meant to: they
-/// look like the name of a file, or are similar to an existing name. Anything else may be a word of
-/// another kind, such as a package, a decorator or a person.
-pub fn unknown_names(text: &str, context: &MentionContext<'_>) -> Vec<String> {
+/// A mention of something that does not exist.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownName {
+    pub name: String,
+    /// True if the user has quoted it, as only the names of files are.
+    pub is_quoted: bool,
+    /// The most similar name that exists.
+    near: Option<String>,
+}
+
+impl std::fmt::Display for UnknownName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} names no file here.", mentioned_as(&self.name))?;
+        if let Some(near) = &self.near {
+            write!(f, " Did you mean {}?", mentioned_as(near))?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the mention of a name, quoted if it has blanks.
+fn mentioned_as(name: &str) -> String {
+    if name.contains(char::is_whitespace) {
+        return format!("@\"{name}\"");
+    }
+    format!("@{name}")
+}
+
+/// Returns the mentions that name neither an agent nor an existing file, but were meant to: they are
+/// quoted, look like the name of a file, or are similar to an existing name. Anything else may be a
+/// word of another kind, such as a package, a decorator or a person.
+pub fn unknown_names(text: &str, context: &MentionContext<'_>) -> Vec<UnknownName> {
     let is_agent = |name: &str| context.agents.get(name).is_some();
     let is_other = |mention: &Mention<'_>| {
         named_by(*mention, is_agent).is_some()
@@ -416,18 +471,13 @@ pub fn unknown_names(text: &str, context: &MentionContext<'_>) -> Vec<String> {
                 nearest(word, agents.map(|agent| agent.name.as_str())).map(str::to_owned)
             });
             let near = near.filter(|near| near != word);
-            if near.is_none() && !is_file_name(with_lines(word).0) {
-                return None;
-            }
-            let quote = match &near {
-                Some(near) if near.contains(char::is_whitespace) => "\"",
-                _ => "",
-            };
-            let tip = near.map(|near| format!(" Did you mean @{quote}{near}{quote}?"));
-            Some(format!(
-                "@{word} names no file here.{}",
-                tip.unwrap_or_default()
-            ))
+            let is_meant =
+                near.is_some() || mention.is_quoted() || is_file_name(with_lines(word).0);
+            is_meant.then(|| UnknownName {
+                name: word.to_owned(),
+                is_quoted: mention.is_quoted(),
+                near,
+            })
         })
         .collect()
 }
@@ -656,6 +706,45 @@ mod tests {
         for (word, expected) in table {
             assert_eq!(is_file_name(word), expected, "{word}");
         }
+    }
+
+    #[test]
+    fn user_learns_which_lines_are_missing() {
+        let range = |first, last| Some(LineRange { first, last });
+        let table = [
+            ((1, 9, 9), None, None),
+            ((2, 4, 9), range(2, Some(4)), None),
+            ((2, 9, 9), range(2, None), None),
+            (
+                (2, 9, 9),
+                range(2, Some(12)),
+                Some("a has only 9 lines: lines 2-9 are in the prompt."),
+            ),
+            (
+                (1, 7, 9),
+                None,
+                Some(
+                    "a is too long for the prompt: lines 1-7 of 9 are in it. The agent reads on if it needs more.",
+                ),
+            ),
+            (
+                (2, 7, 9),
+                range(2, Some(8)),
+                Some(
+                    "a is too long for the prompt: lines 2-7 of 9 are in it. The agent reads on if it needs more.",
+                ),
+            ),
+        ];
+        for ((first, last, total), lines, expected) in table {
+            let facts = json!({ "lineStart": first, "lineEnd": last, "totalLines": total });
+            let facts = facts.as_object().unwrap();
+            assert_eq!(
+                shortened("a", lines, facts).as_deref(),
+                expected,
+                "{lines:?}"
+            );
+        }
+        assert_eq!(shortened("a", None, &serde_json::Map::new()), None);
     }
 
     #[test]

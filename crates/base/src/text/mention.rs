@@ -18,6 +18,11 @@ const MAX_CUTS: usize = 32;
 const MAX_READING_BYTES: usize = 4096;
 
 impl<'a> Mention<'a> {
+    /// Returns whether it is in quotation marks.
+    pub fn is_quoted(self) -> bool {
+        self.quoted
+    }
+
     /// Returns the possible readings, the longest first: with the punctuation at its end, and
     /// without; with the text that follows it without a space, as many languages are written, and
     /// without. Quoted text has one reading.
