@@ -32,10 +32,16 @@ pub(super) async fn print(
 ) {
     // A session that could not be saved has an answer all the same.
     let stored = store.peek(id).await.ok();
-    let facts = stored
+    let mut facts = stored
         .as_ref()
         .map(|stored| TurnFacts::of(stored, earlier))
         .unwrap_or_default();
+    // An answer that was interrupted is stored without its tokens, but they are paid for.
+    if let Ok((_, response)) = done
+        && let Some(used) = &response.usage
+    {
+        facts.usage = tokens(used);
+    }
     let title = stored
         .as_ref()
         .and_then(|stored| stored.record.title.as_deref());
@@ -70,6 +76,16 @@ pub(super) async fn print(
         }
     }
     terminal::json(&format!("{result:#}"));
+}
+
+fn tokens(used: &v1::Usage) -> Usage {
+    Usage {
+        input: used.input_tokens,
+        output: used.output_tokens,
+        reasoning: used.thought_tokens.unwrap_or_default(),
+        cache_read: used.cached_read_tokens.unwrap_or_default(),
+        cache_write: used.cached_write_tokens.unwrap_or_default(),
+    }
 }
 
 /// Prints the session of a prompt that another process will run.
