@@ -19,10 +19,10 @@ use crate::project::Project;
 use crate::pty;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 27] = [
+pub const ALL: [(&str, fn()); 29] = [
     ("run leaves its answer and no spinner", answer),
     ("answer fits the terminal's width", widths),
-    ("paragraph appears before its end", streamed),
+    ("paragraph and table appear before their end", streamed),
     ("narrower window keeps nothing of the spinner", narrowed),
     ("keys typed next to the spinner leave nothing", typed),
     ("line typed before a question is no answer", typed_ahead),
@@ -31,6 +31,7 @@ pub const ALL: [(&str, fn()); 27] = [
     ("subagent's calls are indented", subagent),
     ("plain terminal gets the facts in ASCII lines", plain),
     ("question shows the command", question),
+    ("question fits the terminal", fitted_question),
     ("question with choices takes no wrong number", choices),
     ("end of the input leaves the question's line", ended_input),
     ("long change is viewed before it is allowed", viewed),
@@ -49,6 +50,7 @@ pub const ALL: [(&str, fn()); 27] = [
         "changed script is viewed before it is trusted",
         changed_script,
     ),
+    ("files are viewed before a project is trusted", viewed_files),
     ("deletion is asked for at a terminal only", deletion),
 ];
 
@@ -290,6 +292,15 @@ fn streamed() {
         1,
         "{screen}"
     );
+    let rows: String = (1..=6).map(|n| format!("| file {n} | of it |\n")).collect();
+    let table = format!("| Name | Use |\n|---|---|\n{rows}");
+    let (_model, project) = fixture(&format!("text: {}\nhang", json!(table)), &json!({}));
+    let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
+    terminal.wait("file 5  of it");
+    terminal.wait("answering");
+    interrupt(&terminal, Signal::INT);
+    let (_, screen) = terminal.end();
+    assert_eq!(screen.matches("of it").count(), 6, "{screen}");
     let words = "word ".repeat(30);
     let (_model, project) = fixture(&format!("text: {}\nhang", json!(words)), &json!({}));
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
@@ -423,21 +434,21 @@ fn typed_ahead() {
 
 fn timed() {
     let (_model, project) = fixture(
-        "call bash {\"command\":\"until [ -e go ]; do sleep 0.1; done; seq 5\"}\n---\ntext: Done.",
+        "call bash {\"command\":\"until [ -e go ]; do sleep 0.1; done; seq 9\"}\n---\ntext: Done.",
         &json!({}),
     );
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
-    terminal.wait("running until [ -e go ]; do sleep 0.1; done; seq 5");
+    terminal.wait("running until [ -e go ]; do sleep 0.1; done; seq 9");
     terminal.wait(", 4 s");
     project.write("go", "");
     let (code, screen) = terminal.end();
     assert_eq!(code, Some(0), "{screen}");
     let title = line(&screen, "until").trim_end();
-    let time = title.strip_prefix("• until [ -e go ]; do sleep 0.1; done; seq 5 (");
+    let time = title.strip_prefix("• until [ -e go ]; do sleep 0.1; done; seq 9 (");
     assert!(time.is_some_and(|time| time.ends_with(" s)")), "{screen}");
     assert!(
         screen.contains(
-            "    … 2 lines before; `adjutant sessions export -o FILE.html` has all\n    3\n    4\n    5\n"
+            "    … 6 lines before; `adjutant sessions export -o FILE.html` has all\n    7\n    8\n    9\n"
         ),
         "{screen}"
     );
@@ -448,7 +459,8 @@ fn timed() {
 /// raw output ends before them.
 fn long_output() {
     let (_model, project) = fixture(
-        "call bash {\"command\":\"seq 5\"}\n---\ncall bash {\"command\":\"seq 6\"}\n---\n\
+        "call bash {\"command\":\"seq 5\"}\n---\ncall bash {\"command\":\"seq 8\"}\n---\n\
+         call bash {\"command\":\"seq 6\"}\n---\ncall bash {\"command\":\"printf 'a\\\\tbc\\\\n'\"}\n---\n\
          call bash {\"command\":\"seq 1000000 1001900\"}\n---\n\
          call bash {\"command\":\"seq 1000000 1009000\"}\n---\ntext: Done.",
         &json!({}),
@@ -456,7 +468,10 @@ fn long_output() {
     let (code, screen) = Terminal::start(adjutant(&project, &["run", "Do it."])).end();
     assert_eq!(code, Some(0), "{screen}");
     for expected in [
-        "    … 2 lines before; `adjutant sessions export -o FILE.html` has all\n    3\n    4\n    5\n",
+        // A line about one or two lines would be no shorter.
+        "• seq 5\n    1\n    2\n    3\n    4\n    5\n",
+        "    … 5 lines before; `adjutant sessions export -o FILE.html` has all\n    6\n    7\n    8\n",
+        "    a       bc\n",
         "    … 3 lines before\n    4\n    5\n    6\n",
         "    … 1898 lines before\n    1001898\n    1001899\n    1001900\n",
         "    1008998\n    1008999\n    1009000\n",
@@ -592,6 +607,55 @@ fn question() {
     );
 }
 
+/// A long command is broken at the edge with a mark, and a long change is cut, so that the answers are on
+/// the screen too.
+fn fitted_question() {
+    let command = "cargo test --workspace --all-targets && git push origin main --force-with-lease";
+    let call = json!({ "command": command });
+    let script = format!("call bash {call}\n---\nsees: no pushing\ntext: So be it.");
+    let settings = json!({ "permission": { "bash": "ask", "edit": "ask" } });
+    let narrow = "    cargo test --workspace --all-targets\n      ↪ && git push origin main\n      ↪ --force-with-lease\n";
+    let middle = "    cargo test --workspace --all-targets && git push origin main\n      ↪ --force-with-lease\n";
+    for (columns, expected) in [
+        (40, narrow.to_owned()),
+        (80, middle.to_owned()),
+        (120, format!("    {command}\n")),
+    ] {
+        let (_model, project) = fixture(&script, &settings);
+        let command = adjutant(&project, &["run", "Do it."]);
+        let mut terminal = Terminal::with_columns(command, columns);
+        terminal.wait("[y/n/?]");
+        let screen = terminal.text();
+        assert!(screen.contains(&expected), "{columns}:\n{screen}");
+        terminal.enter("n, no pushing");
+        let (code, screen) = terminal.end();
+        assert_eq!(code, Some(0), "{screen}");
+        let words: Vec<&str> = screen.split_whitespace().collect();
+        let words = words.join(" ");
+        assert!(
+            words.contains("(rejected; the agent gets: no pushing)"),
+            "{screen}"
+        );
+    }
+    let text: String = (1..=90).map(|n| format!("\tline {n}\n")).collect();
+    let call = json!({ "filePath": "long.txt", "content": text });
+    for columns in [40, 80, 120] {
+        let (_model, project) = fixture(&format!("call write {call}"), &settings);
+        let command = adjutant(&project, &["run", "Do it."]);
+        let mut terminal = Terminal::with_columns(command, columns);
+        terminal.wait("[y/a/v/n/?]");
+        let screen = terminal.text();
+        assert!(
+            screen.starts_with("session "),
+            "the question fits:\n{screen}"
+        );
+        assert!(screen.contains("   1 +        line 1\n"), "{screen}");
+        assert!(screen.contains(" more lines\n"), "{screen}");
+        terminal.enter("n");
+        terminal.end();
+    }
+}
+
 /// A question with choices: a number that is not there is not sent, and the time of the user is not
 /// that of the call. The long option is wrapped next to its text.
 fn choices() {
@@ -622,6 +686,8 @@ fn choices() {
     terminal.wait("Which parts?");
     terminal.enter("1,7");
     terminal.wait("There is no choice 7: answer 1 or 2.");
+    terminal.enter("1, and docs");
+    terminal.wait("Taken as: Search, with your comment:");
     thread::sleep(Duration::from_millis(1100)); // the time that the user takes
     terminal.enter("1 2");
     let (code, screen) = terminal.end();
@@ -646,7 +712,7 @@ fn ended_input() {
     assert!(
         lines
             .windows(2)
-            .any(|pair| pair == [">", "✗ touch x (rejected)"]),
+            .any(|pair| pair == ["[y/n/?]", "✗ touch x (rejected)"]),
         "{screen}"
     );
 }
@@ -778,7 +844,7 @@ fn piped() {
     let long = "words ".repeat(60);
     let (_model, project) = fixture(
         &format!(
-            "text: Let me see.\ncall bash {{\"command\":\"ls\"}}\n---\ntext: One more look.\ncall bash {{\"command\":\"ls -a\"}}\n---\ntext: \"**It** is\\u001b[1m {long}\""
+            "text: Let me see.\ncall bash {{\"command\":\"echo one\"}}\n---\ntext: One more look.\ncall bash {{\"command\":\"echo two; exit 3\"}}\n---\ntext: \"**It** is\\u001b[1m {long}\""
         ),
         &json!({}),
     );
@@ -786,7 +852,7 @@ fn piped() {
     assert_eq!(text(&output.stdout), format!("**It** is\u{1b}[1m {long}\n"));
     assert_eq!(
         stderr_without_session(&output).0,
-        "Let me see.\nOne more look.\n"
+        "Let me see.\n• echo one\n    one\nOne more look.\n✗ echo two; exit 3 (exit code 3)\n    two\n"
     );
     // A question without a user is refused to the model, which continues.
     let refused = "text: Let me see.\ncall read {\"filePath\":\"/etc/hostname\"}\n---\nsees: no user is present\ntext: I could not look.";
@@ -806,8 +872,8 @@ fn piped() {
         assert_eq!(
             lines,
             [
-                "not allowed, no user to ask: Read /etc/hostname (outside the project); --allow permits it",
                 "Let me see.",
+                "not allowed, no user to ask: Read /etc/hostname (outside the project); --allow permits it",
                 "adjutant: 1 call was not allowed:",
                 "  Read /etc/hostname (outside the project)",
                 "    permitted by --allow, or in the settings by {\"permission\":{\"external_directory\":{\"/etc/*\":\"allow\"}}}",
@@ -1091,6 +1157,28 @@ fn changed_script() {
         screen.contains("check.sh +1 -1\n  1 -exit 0\n  1 +exit 2\n"),
         "{screen}"
     );
+}
+
+/// The files that a project would run are viewed before the first answer, in `trust` and in a run.
+fn viewed_files() {
+    let (_model, project) = fixture("text: Done.", &json!({}));
+    let hook =
+        json!({ "hook": { "check": { "on": "tool.before", "command": ["sh", "check.sh"] } } });
+    project.write("adjutant.json", &hook.to_string());
+    project.write("check.sh", "exit 0\n");
+    let mut terminal = Terminal::start(adjutant(&project, &["trust"]));
+    terminal.wait("[y/n/v/?]");
+    terminal.enter("v");
+    terminal.wait("  check.sh +1 -0\n  1 +exit 0\n");
+    terminal.enter("n");
+    assert_eq!(terminal.end().0, Some(0));
+    let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
+    terminal.wait("v  View the files");
+    terminal.enter("v");
+    terminal.wait("  check.sh +1 -0\n  1 +exit 0\n");
+    terminal.enter("n");
+    let (code, screen) = terminal.end();
+    assert_eq!(code, Some(0), "{screen}");
 }
 
 fn deletion() {

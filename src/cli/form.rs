@@ -35,13 +35,16 @@ enum AnswerType {
 /// The meaning of a line that is typed at a field.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum FieldReply {
-    /// An answer, with the name of its property; `None` leaves the field out.
-    Answer(Option<(String, v1::ElicitationContentValue)>),
+    /// An answer. An empty one leaves the field out.
+    Answer(FieldAnswer),
     /// No answer: a text to show before the next line is read.
     Again(String),
-    /// Words of the user that look like a mistake: the reason, and the answer that they would be.
-    Unlikely(String, (String, v1::ElicitationContentValue)),
+    /// A line that may be a mistake: its meaning, and the answer that it would be.
+    Unlikely(String, FieldAnswer),
 }
+
+/// The values of a field and of the text next to it, with the names of their properties.
+pub(super) type FieldAnswer = Vec<(String, v1::ElicitationContentValue)>;
 
 /// Returns the fields of a form in order, or `None` if the request is not a form.
 pub(super) fn fields(request: &v1::CreateElicitationRequest) -> Option<Vec<Field>> {
@@ -152,13 +155,13 @@ impl Field {
     pub(super) fn read(&self, line: &str) -> FieldReply {
         use v1::ElicitationContentValue as Put;
         let line = line.trim();
-        let here = |put| FieldReply::Answer(Some((self.name.clone(), put)));
+        let here = |put| FieldReply::Answer(vec![(self.name.clone(), put)]);
         match (reply::read(line), self.takes) {
             (TypedReply::Explain, _) => FieldReply::Again(self.explained()),
             (TypedReply::Nothing, _) if self.is_needed => {
                 FieldReply::Again("This must be answered; Ctrl-C stops the run.".to_owned())
             }
-            (TypedReply::Nothing, _) => FieldReply::Answer(None),
+            (TypedReply::Nothing, _) => FieldReply::Answer(Vec::new()),
             (TypedReply::Yes, AnswerType::Switch) => here(Put::Boolean(true)),
             (TypedReply::No, AnswerType::Switch) => here(Put::Boolean(false)),
             (_, AnswerType::Switch) => FieldReply::Again("Answer y or n; ? explains.".to_owned()),
@@ -172,77 +175,115 @@ impl Field {
                 _ => FieldReply::Again("Answer with a number.".to_owned()),
             },
             (_, AnswerType::Words | AnswerType::Several) if self.options.is_empty() => {
-                self.own_words(line)
+                FieldReply::Answer(self.own_words(line))
             }
             (reply, AnswerType::Words | AnswerType::Several) => self.choice(line, reply),
         }
     }
 
-    /// Reads a line as one of the options, or several of them.
+    /// Reads a line as one of the options or several of them, each by its number or its name, possibly
+    /// with a comment.
     fn choice(&self, line: &str, reply: TypedReply<'_>) -> FieldReply {
-        let several = self.takes == AnswerType::Several;
-        let is_named = |(value, label): &&(String, String)| {
-            let line = line.to_lowercase();
-            label.to_lowercase() == line || value.to_lowercase() == line
-        };
-        if let Some((value, _)) = self.options.iter().find(is_named) {
-            return self.chosen(vec![value.clone()]);
+        // A name may contain a comma.
+        if let Some(option) = self.option_named(line) {
+            return FieldReply::Answer(self.chosen(vec![option]));
         }
         let all = numbers_of(self.options.len());
-        let Some(numbers) = numbers(line) else {
+        let mut chosen: Vec<usize> = Vec::new();
+        let mut comment: Vec<&str> = Vec::new();
+        for piece in line.split([',', ';']).map(str::trim) {
+            let (numbers, rest) = numbers(piece);
+            if let Some(wrong) = numbers
+                .iter()
+                .find(|number| !(1..=self.options.len()).contains(*number))
+            {
+                return self.unlikely(format!("There is no choice {wrong}: answer {all}."), line);
+            }
+            chosen.extend(numbers.iter().map(|number| number - 1));
+            match self.option_named(rest) {
+                Some(option) => chosen.push(option),
+                None if rest.is_empty() => {}
+                None => comment.push(rest),
+            }
+        }
+        if chosen.is_empty() {
             let is_answer = matches!(reply, TypedReply::Yes | TypedReply::No | TypedReply::Always);
             return if is_answer || self.own.is_none() {
                 self.unlikely(format!("\"{line}\" is none of the choices: {all}."), line)
             } else {
-                self.own_words(line)
+                FieldReply::Answer(self.own_words(line))
             };
-        };
-        let option = |number: &usize| {
-            let at = number.checked_sub(1)?;
-            self.options.get(at).map(|(value, _)| value.clone())
-        };
-        if let Some(wrong) = numbers.iter().find(|number| option(number).is_none()) {
-            return self.unlikely(format!("There is no choice {wrong}: answer {all}."), line);
         }
-        if numbers.len() > 1 && !several {
+        let mut seen = Vec::new();
+        chosen.retain(|option| {
+            let is_new = !seen.contains(option);
+            seen.push(*option);
+            is_new
+        });
+        if chosen.len() > 1 && self.takes != AnswerType::Several {
             return FieldReply::Again(format!("Only one can be chosen: answer {all}."));
         }
-        let mut chosen: Vec<String> = Vec::new();
-        for value in numbers.iter().filter_map(option) {
-            if !chosen.contains(&value) {
-                chosen.push(value);
-            }
+        if comment.is_empty() {
+            return FieldReply::Answer(self.chosen(chosen));
         }
-        self.chosen(chosen)
+        self.with_comment(chosen, &comment.join(", "))
     }
 
-    fn chosen(&self, mut values: Vec<String>) -> FieldReply {
-        use v1::ElicitationContentValue as Put;
-        let put = match (self.takes, values.pop()) {
-            (AnswerType::Several, last) => {
-                values.extend(last);
-                Put::StringArray(values)
-            }
-            (_, Some(one)) => Put::String(one),
-            (_, None) => return FieldReply::Answer(None),
+    /// Returns the option with a name.
+    fn option_named(&self, name: &str) -> Option<usize> {
+        let name = name.to_lowercase();
+        self.options
+            .iter()
+            .position(|(value, label)| label.to_lowercase() == name || value.to_lowercase() == name)
+    }
+
+    /// Returns the options with a comment, and the meaning of the line.
+    fn with_comment(&self, chosen: Vec<usize>, comment: &str) -> FieldReply {
+        if self.own.is_none() {
+            let all = numbers_of(self.options.len());
+            return FieldReply::Again(format!("Only choices are taken here: answer {all}."));
+        }
+        let labels = chosen.iter().filter_map(|option| self.options.get(*option));
+        let labels: Vec<&str> = labels.map(|(_, label)| label.as_str()).collect();
+        let labels = labels.join(", ");
+        let taken_for = format!("Taken as: {labels}, with your comment: {comment}.");
+        let answer = if self.takes == AnswerType::Several {
+            let mut answer = self.chosen(chosen);
+            answer.extend(self.own_words(comment));
+            answer
+        } else {
+            self.own_words(&format!("{labels} (comment: {comment})"))
         };
-        FieldReply::Answer(Some((self.name.clone(), put)))
+        FieldReply::Unlikely(taken_for, answer)
     }
 
-    fn own_words(&self, line: &str) -> FieldReply {
+    fn chosen(&self, options: Vec<usize>) -> FieldAnswer {
+        use v1::ElicitationContentValue as Put;
+        let options = options.into_iter().filter_map(|at| self.options.get(at));
+        let mut values: Vec<String> = options.map(|(value, _)| value.clone()).collect();
+        let put = if self.takes == AnswerType::Several {
+            Put::StringArray(values)
+        } else {
+            let Some(value) = values.pop() else {
+                return Vec::new();
+            };
+            Put::String(value)
+        };
+        vec![(self.name.clone(), put)]
+    }
+
+    fn own_words(&self, line: &str) -> FieldAnswer {
         let own = self.own.clone().unwrap_or_else(|| self.name.clone());
         let put = v1::ElicitationContentValue::String(line.to_owned());
-        FieldReply::Answer(Some((own, put)))
+        vec![(own, put)]
     }
 
     /// Asks again; if the user's own words are an answer, they can be confirmed.
     fn unlikely(&self, why: String, line: &str) -> FieldReply {
-        match &self.own {
-            Some(own) => {
-                let put = v1::ElicitationContentValue::String(line.to_owned());
-                FieldReply::Unlikely(why, (own.clone(), put))
-            }
-            None => FieldReply::Again(why),
+        if self.own.is_some() {
+            FieldReply::Unlikely(why, self.own_words(line))
+        } else {
+            FieldReply::Again(why)
         }
     }
 
@@ -263,6 +304,9 @@ impl Field {
                 }
                 if self.takes == AnswerType::Several {
                     lines.push("1, 2  chooses both".to_owned());
+                }
+                if self.own.is_some() && !self.options.is_empty() {
+                    lines.push("1, but TEXT  chooses it, with a comment".to_owned());
                 }
                 if self.own.is_some() {
                     lines.push("any other text  is your own answer".to_owned());
@@ -352,11 +396,19 @@ fn shown(property: &v1::ElicitationPropertySchema) -> Shown {
     }
 }
 
-/// Returns the numbers in a line, or `None` if it is text.
-fn numbers(line: &str) -> Option<Vec<usize>> {
-    let words = line.split([',', ';', ' ']).filter(|word| !word.is_empty());
-    let all: Vec<usize> = words.map(|word| word.parse().ok()).collect::<Option<_>>()?;
-    (!all.is_empty()).then_some(all)
+/// Returns the numbers at the beginning of a text, and the rest of it.
+fn numbers(text: &str) -> (Vec<usize>, &str) {
+    let mut numbers = Vec::new();
+    let mut rest = text;
+    loop {
+        let (word, more) = rest.split_once(' ').unwrap_or((rest, ""));
+        let number = word.trim_end_matches(['.', ':', ')']).parse();
+        let Ok(number) = number else {
+            return (numbers, rest);
+        };
+        numbers.push(number);
+        rest = more.trim_start();
+    }
 }
 
 #[cfg(test)]
@@ -387,11 +439,15 @@ mod tests {
 
     /// Describes the meaning of a line: the answer, the reason to ask again, or both.
     fn meaning(field: &Field, line: &str) -> Value {
-        let answer = |(name, put): (String, v1::ElicitationContentValue)| json!({ name: put });
+        let answer = |values: FieldAnswer| {
+            let values = values.into_iter().map(|(name, put)| (name, json!(put)));
+            Value::Object(values.collect())
+        };
         match field.read(&format!("{line}\n")) {
-            FieldReply::Answer(put) => put.map_or(Value::Null, answer),
+            FieldReply::Answer(values) if values.is_empty() => Value::Null,
+            FieldReply::Answer(values) => answer(values),
             FieldReply::Again(why) => why.into(),
-            FieldReply::Unlikely(why, put) => json!([why, answer(put)]),
+            FieldReply::Unlikely(why, values) => json!([why, answer(values)]),
         }
     }
 
@@ -426,6 +482,36 @@ mod tests {
             ("question2", "2 1 2", json!({ "question2": ["y", "x"] })),
             ("question2", "1", json!({ "question2": ["x"] })),
             ("question2", "1,9", json!([no, { "question2_own": "1,9" }])),
+            ("question2", "1, y", json!({ "question2": ["x", "y"] })),
+            ("question2", "Y; x", json!({ "question2": ["y", "x"] })),
+            (
+                "question2",
+                "1, and docs",
+                json!(["Taken as: x, with your comment: and docs.",
+                    { "question2": ["x"], "question2_own": "and docs" }]),
+            ),
+            (
+                "question1",
+                "2 but also a, please",
+                json!(["Taken as: b, with your comment: but also a, please.",
+                    { "question1_own": "b (comment: but also a, please)" }]),
+            ),
+            ("question1", "1.", json!({ "question1": "a" })),
+            (
+                "question1",
+                "9 of them",
+                json!([no, { "question1_own": "9 of them" }]),
+            ),
+            (
+                "question1",
+                "mine, not that",
+                json!({ "question1_own": "mine, not that" }),
+            ),
+            (
+                "kind",
+                "1 but red",
+                json!("Only choices are taken here: answer 1 or 2."),
+            ),
             (
                 "question2",
                 "neither",
@@ -485,7 +571,7 @@ mod tests {
         assert_eq!(shown, expected);
         let form = form();
         let several = form.iter().find(|field| field.name == "question2").unwrap();
-        let explained = "  1 or 2  chooses what has this number\n  1, 2  chooses both\n  any other text  is your own answer\n  Enter  gives no answer to this question\n  Ctrl-D  answers none of the questions";
+        let explained = "  1 or 2  chooses what has this number\n  1, 2  chooses both\n  1, but TEXT  chooses it, with a comment\n  any other text  is your own answer\n  Enter  gives no answer to this question\n  Ctrl-D  answers none of the questions";
         assert_eq!(meaning(several, "?"), explained);
     }
 }

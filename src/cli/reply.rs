@@ -1,5 +1,5 @@
 //! Answers to yes-or-no questions at the terminal. All questions accept the same ones: y, yes, ok;
-//! a, always; n, no; ?; in upper or lower case.
+//! a, always; n, no; ?; in upper or lower case. A reason may follow a no.
 
 /// An answer to a question with a yes and a no.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -7,6 +7,8 @@ pub(super) enum TypedReply<'t> {
     Yes,
     Always,
     No,
+    /// A no with its reason.
+    NoBecause(&'t str),
     /// A request to explain the answers.
     Explain,
     /// An empty line.
@@ -23,8 +25,22 @@ pub(super) fn read(line: &str) -> TypedReply<'_> {
         "n" | "no" => TypedReply::No,
         "?" => TypedReply::Explain,
         "" => TypedReply::Nothing,
-        _ => TypedReply::Words(line),
+        _ => reason_of_no(line).map_or(TypedReply::Words(line), TypedReply::NoBecause),
     }
+}
+
+/// Returns the reason after a no: `n use ls`, `no, use ls`. The words after `no` alone may be a sentence.
+fn reason_of_no(line: &str) -> Option<&str> {
+    let end = line.find(|c: char| !c.is_alphabetic())?;
+    let (word, rest) = line.split_at(end);
+    let has_mark = rest.starts_with([',', ':', ';']);
+    let is_no = match word.to_lowercase().as_str() {
+        "n" => has_mark || rest.starts_with(' '),
+        "no" => has_mark,
+        _ => false,
+    };
+    let reason = rest.trim_start_matches([',', ':', ';', ' ']).trim();
+    (is_no && !reason.is_empty()).then_some(reason)
 }
 
 /// Asks for yes or no until the answer is one of them: `ask` shows a text and returns the next
@@ -47,7 +63,7 @@ pub(super) fn yes_or_no(
             TypedReply::Nothing if default.is_some() => return Ok(default),
             TypedReply::Explain => shown = format!("{explained}\n{question}"),
             TypedReply::Always => shown = format!("\"Always\" is not offered here. {question}"),
-            TypedReply::Nothing | TypedReply::Words(_) => {
+            TypedReply::Nothing | TypedReply::NoBecause(_) | TypedReply::Words(_) => {
                 shown = format!("Answer y or n; ? explains. {question}")
             }
         }
@@ -74,6 +90,11 @@ mod tests {
             ("\n", TypedReply::Nothing),
             ("yse", TypedReply::Words("yse")),
             ("use ls instead\n", TypedReply::Words("use ls instead")),
+            ("n use ls", TypedReply::NoBecause("use ls")),
+            ("No, use ls\n", TypedReply::NoBecause("use ls")),
+            ("no tests please", TypedReply::Words("no tests please")),
+            ("n,", TypedReply::Words("n,")),
+            ("now", TypedReply::Words("now")),
         ];
         for (line, reply) in table {
             assert_eq!(read(line), reply, "{line:?}");

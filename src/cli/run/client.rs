@@ -14,11 +14,15 @@ use tokio::sync::oneshot;
 
 use super::keyboard::{Keyboard, LineCheck};
 use super::{Args, OutputFormat};
-use crate::cli::form::{self, Field, FieldReply};
+use crate::cli::form::{self, Field, FieldAnswer, FieldReply};
 use crate::cli::refused::{self, RefusedCall};
 use crate::cli::reply::{self, TypedReply};
+use crate::cli::terminal;
 use crate::cli::terminal::screen::{Screen, spoken};
-use crate::cli::terminal::styled::{BAD, FAINT, GOOD, MAX_CHANGE_LINES, Palette, STRONG, Styled};
+use crate::cli::terminal::styled::{
+    BAD, FAINT, GOOD, MAX_CHANGE_LINES, MAX_SPARED_LINES, Palette, STRONG, Styled,
+};
+use crate::cli::trust::whole_file;
 use acp_server::ask::YES;
 use acp_server::meta::{COMMENT, LINES_BEFORE, member, with_member};
 use acp_server::options::MODEL;
@@ -118,12 +122,14 @@ struct CallProgress {
     title: String,
     kind: v1::ToolKind,
     changes: Vec<v1::Diff>,
+    /// The files that it is about.
+    files: Vec<PathBuf>,
     /// The changes that its question has shown and the user has accepted.
     accepted: Vec<v1::Diff>,
     begun: Instant,
     waiting: WaitingTime,
     /// The words for its end if the user, or the absence of one, refused it.
-    refused: Option<&'static str>,
+    refused: Option<String>,
 }
 
 /// The time for which a call has waited for answers of the user. Its questions may overlap, because
@@ -161,7 +167,9 @@ impl WaitingTime {
 
 impl Client {
     pub(super) fn new(args: &Args, environment: &Environment) -> Self {
-        let screen = Arc::new(Screen::new(args.format != OutputFormat::Text, environment));
+        let is_text = args.format == OutputFormat::Text;
+        let shows_calls = is_text && !args.quiet;
+        let screen = Arc::new(Screen::new(is_text, shows_calls, environment));
         Self {
             format: args.format,
             silent: args.schema.is_some(),
@@ -183,7 +191,7 @@ impl Client {
 
     /// Returns whether the calls of subagents are shown.
     pub(super) fn shows_subagents(&self) -> bool {
-        self.format == OutputFormat::Text && self.screen.shows_calls()
+        self.screen.shows_calls()
     }
 
     /// Returns whether notices are left out.
@@ -193,7 +201,7 @@ impl Client {
 
     /// Returns whether the next command is named if the run ends early.
     pub(super) fn shows_hints(&self) -> bool {
-        self.format == OutputFormat::Text && !self.quiet && self.screen.shows_calls()
+        self.screen.shows_calls() && self.screen.is_read()
     }
 
     /// Hides the calls and questions that an interrupt ends, if the run ends with a line about it.
@@ -291,16 +299,16 @@ impl Client {
         if self.format != OutputFormat::Text {
             return self.list(&refused);
         }
+        // The text before a call was shown with it.
         let (narration, answer) = match words.trim() {
+            _ if failed => (words, String::new()),
             "" => (String::new(), before),
             // The rejection is reported by the client, so the text after it is not an answer.
             _ if self.stopped.load(Ordering::Relaxed) => (words, before),
-            _ => (before, words),
+            _ => (String::new(), words),
         };
         self.narrate(&narration);
-        if failed {
-            self.narrate(&answer);
-        } else if !answer.is_empty() {
+        if !answer.is_empty() {
             self.screen.words(&answer);
         }
         self.screen.end_line();
@@ -480,16 +488,20 @@ impl Client {
         }
     }
 
-    /// Begins a call. The text before it is not the answer, unless no other text follows.
+    /// Begins a call. The text before it is shown with it. It is also the answer, if no other text
+    /// follows.
     fn call(&self, call: v1::ToolCall) {
         let mut progress = self.progress();
+        let mut narration = String::new();
         if !progress.words.trim().is_empty() {
-            let earlier = std::mem::take(&mut progress.words);
-            let earlier = std::mem::replace(&mut progress.before, earlier);
+            narration = std::mem::take(&mut progress.words);
+            progress.before.clone_from(&narration);
             progress.message = None;
-            self.narrate(&earlier);
         }
         drop(progress);
+        if self.screen.shows_calls() {
+            self.narrate(&narration);
+        }
         self.begin_call(call);
     }
 
@@ -518,6 +530,11 @@ impl Client {
             title: call.title.clone(),
             kind: call.kind,
             changes: diffs(&call.content),
+            files: call
+                .locations
+                .iter()
+                .map(|location| location.path.clone())
+                .collect(),
             accepted: Vec::new(),
             begun: Instant::now(),
             waiting: WaitingTime::default(),
@@ -604,14 +621,17 @@ impl Client {
         let printed = printed
             .or_else(|| output["output"].as_str())
             .unwrap_or_default();
-        if !self.screen.shows_calls()
+        // A call that was refused without a user is reported already.
+        let mut is_reported = call.refused.is_some() && !self.person();
+        if !self.shows_hints()
             && failed
             && call.refused.is_none()
             && let Some(denial) = refused::denial(&call.title, output["output"].as_str())
         {
             self.screen.print_note(&denial);
+            is_reported = true;
         }
-        if self.screen.shows_calls() {
+        if self.screen.shows_calls() && !is_reported {
             let palette = self.screen.aside;
             let mut words = Styled::default();
             if let Some(task) = heading {
@@ -626,8 +646,8 @@ impl Client {
             if let Some((_, plan)) = plan {
                 self.show_todos(&plan);
             }
-            self.screen.show_activity(&next);
         }
+        self.screen.show_activity(&next);
     }
 
     /// Returns a path relative to the directory of the run, if it is in it.
@@ -694,7 +714,7 @@ impl Client {
         } else {
             String::new()
         };
-        if failed && let Some(refused) = call.refused {
+        if failed && let Some(refused) = &call.refused {
             out.push(&palette.line(FAINT, &format!(" ({refused})")));
             return out;
         }
@@ -728,6 +748,11 @@ impl Client {
         let palette = self.screen.aside;
         let lines: Vec<&str> = printed.trim_end().lines().collect();
         let hidden = lines.len().saturating_sub(limit);
+        let hidden = if whole.is_none() && hidden <= MAX_SPARED_LINES {
+            0
+        } else {
+            hidden
+        };
         if hidden > 0 {
             let dots = palette.mark("…", "...");
             let count = text::count(hidden, "line");
@@ -746,7 +771,7 @@ impl Client {
         }
         for line in &lines[hidden..] {
             out.push(&Palette::plain("\n    "));
-            out.push(&palette.line(FAINT, line));
+            out.push(&palette.line(FAINT, &terminal::expanded(line, terminal::TAB_STOP)));
         }
     }
 
@@ -819,10 +844,10 @@ impl Client {
                 .iter()
                 .find(|option| Some(option.kind) == asked);
             if !is_stored && !is_withdrawn && !matches!(asked, Some(AllowOnce | AllowAlways)) {
-                let words = if client.person() {
-                    "rejected"
-                } else {
-                    "not allowed"
+                let words = match &said {
+                    Some(said) => format!("rejected; the agent gets: {said}"),
+                    None if client.person() => "rejected".to_owned(),
+                    None => "not allowed".to_owned(),
                 };
                 if let Some(call) = client
                     .progress()
@@ -958,9 +983,9 @@ impl Client {
         Some(content)
     }
 
-    /// Asks for the value of one field. Words that look like a mistake are sent after an empty line
-    /// confirms them.
-    async fn field(&self, field: Field) -> Option<Option<(String, v1::ElicitationContentValue)>> {
+    /// Asks for the value of one field. A line that may be a mistake is sent after an empty one
+    /// confirms it.
+    async fn field(&self, field: Field) -> Option<FieldAnswer> {
         let text = format!("\n{}{}> ", field.words, field.legend);
         let words = Palette::plain(&text);
         let mut unlikely = None;
@@ -969,14 +994,14 @@ impl Client {
         let check: LineCheck = Box::new(move |line| {
             let put = match (field.read(line), unlikely.take()) {
                 // Even if the field must be answered, for which an empty line alone is not an answer.
-                (_, Some(put)) if line.trim().is_empty() => Some(put),
+                (_, Some(put)) if line.trim().is_empty() => put,
                 (FieldReply::Answer(put), _) => put,
                 (FieldReply::Again(why), _) => {
                     return Some(Palette::plain(&format!("{why}\n> ")));
                 }
                 (FieldReply::Unlikely(why, put), _) => {
                     unlikely = Some(put);
-                    let again = format!("{why} Press Enter to send it all the same.\n> ");
+                    let again = format!("{why} Press Enter to send it, or answer again.\n> ");
                     return Some(Palette::plain(&again));
                 }
             };
@@ -1003,7 +1028,11 @@ impl Client {
         };
         let yes = if answers.once { AllowOnce } else { AllowAlways };
         let mut words = self.question(request);
-        let whole = self.whole_change(request);
+        let (whole, whole_name) = if answers.once {
+            (self.whole_change(request), "View the whole change\n")
+        } else {
+            (self.files_that_run(request), "View the files\n")
+        };
         for option in &request.options {
             let key = match option.kind {
                 kind if kind == yes => "y",
@@ -1016,13 +1045,15 @@ impl Client {
         }
         if whole.is_some() {
             self.push_key(&mut words, "v");
-            words.push(&Palette::plain("View the whole change\n"));
+            words.push(&Palette::plain(whole_name));
         }
         words.push(&Palette::plain(if answers.once {
-            "  ?  Explain; any other text rejects\n> "
+            "  ?  Explain; any other text rejects\n"
         } else {
-            "  ?  Explain\n> "
+            "  ?  Explain\n"
         }));
+        let prompt = answers.prompt(whole.is_some());
+        words.push(&Palette::plain(&prompt));
         let names: Vec<String> = request
             .options
             .iter()
@@ -1038,17 +1069,20 @@ impl Client {
             {
                 instead = None;
                 let mut again = whole.clone();
-                again.push(&Palette::plain(&format!("  {}\n> ", answers.short(true))));
+                again.push(&Palette::plain(&prompt));
                 return Some(again);
             }
             let answer = match reply::read(line) {
                 TypedReply::Yes => (yes, None),
                 TypedReply::Always if answers.always => (AllowAlways, None),
                 TypedReply::No => (RejectOnce, None),
+                TypedReply::NoBecause(reason) if answers.once => {
+                    (RejectOnce, Some(reason.to_owned()))
+                }
                 TypedReply::Nothing if instead.is_some() => (RejectOnce, instead.take()),
                 TypedReply::Words(words) if answers.once => {
                     let again = format!(
-                        "  This rejects the call and tells the agent: {}\n  Press Enter to send it, or answer again\n> ",
+                        "  This rejects the call and tells the agent: {}\n  Press Enter to send it, or answer again\n{prompt}",
                         text::escaped(words)
                     );
                     instead = Some(words.to_owned());
@@ -1110,14 +1144,15 @@ impl Client {
         let title = title.unwrap_or("Run this?");
         words.push(&palette.line(STRONG, &format!("? {title}")));
         words.push(&Palette::plain("\n"));
+        let limit = change_limit(contents.clone());
         for content in contents {
             match content {
                 v1::ToolCallContent::Diff(diff) => {
-                    words.push(&self.change(diff, 2, MAX_CHANGE_LINES));
+                    words.push(&self.change(diff, 2, limit));
                 }
                 v1::ToolCallContent::Content(content) => {
                     if let v1::ContentBlock::Text(text) = &content.content {
-                        words.push(&palette.markdown(&text.text, 2));
+                        words.push(&palette.question(&text.text, 2));
                     }
                 }
                 _ => {}
@@ -1130,15 +1165,44 @@ impl Client {
     /// shows all.
     fn whole_change(&self, request: &v1::RequestPermissionRequest) -> Option<Styled> {
         let contents = request.tool_call.fields.content.iter().flatten();
+        let limit = change_limit(contents.clone());
         let mut shown = Styled::default();
         let mut whole = Styled::default();
         for content in contents {
             if let v1::ToolCallContent::Diff(diff) = content {
-                shown.push(&self.change(diff, 2, MAX_CHANGE_LINES));
+                shown.push(&self.change(diff, 2, limit));
                 whole.push(&self.change(diff, 2, usize::MAX));
             }
         }
         (shown != whole).then_some(whole)
+    }
+
+    /// Returns the changes of a project and all files that it would run, for a question about it. `None`
+    /// if there are none.
+    fn files_that_run(&self, request: &v1::RequestPermissionRequest) -> Option<Styled> {
+        let contents = request.tool_call.fields.content.iter().flatten();
+        let changes: Vec<&v1::Diff> = contents
+            .filter_map(|content| match content {
+                v1::ToolCallContent::Diff(diff) => Some(diff),
+                _ => None,
+            })
+            .collect();
+        let progress = self.progress();
+        let call = progress.calls.get(&request.tool_call.tool_call_id);
+        let mut files = call.map(|call| call.files.clone()).unwrap_or_default();
+        drop(progress);
+        files.retain(|file| changes.iter().all(|diff| diff.path != *file));
+        if changes.is_empty() && files.is_empty() {
+            return None;
+        }
+        let mut whole = Styled::default();
+        for diff in changes {
+            whole.push(&self.change(diff, 2, usize::MAX));
+        }
+        for file in files {
+            whole.push(&whole_file(&file, &self.directory, self.screen.aside, 2));
+        }
+        Some(whole)
     }
 
     fn progress(&self) -> MutexGuard<'_, RunProgress> {
@@ -1154,8 +1218,9 @@ struct PermissionAnswers {
 }
 
 impl PermissionAnswers {
-    /// Names the answers in one line. `is_cut`: the question does not show the whole change.
-    fn short(self, is_cut: bool) -> String {
+    /// Returns the keys of the answers, except for the one that rejects. `is_cut`: the question does not
+    /// show the whole change.
+    fn keys(self, is_cut: bool) -> Vec<&'static str> {
         let mut keys = vec!["y"];
         if self.once && self.always {
             keys.push("a");
@@ -1163,7 +1228,18 @@ impl PermissionAnswers {
         if is_cut {
             keys.push("v");
         }
-        format!("Answer {} or n; ? explains.", keys.join(", "))
+        keys
+    }
+
+    /// Returns the text before the typed line. No answer is taken for an empty line, so none is in
+    /// upper case.
+    fn prompt(self, is_cut: bool) -> String {
+        format!("[{}/n/?] ", self.keys(is_cut).join("/"))
+    }
+
+    /// Names the answers in one line.
+    fn short(self, is_cut: bool) -> String {
+        format!("Answer {} or n; ? explains.", self.keys(is_cut).join(", "))
     }
 
     /// Returns the text after a line that is not an answer. `names` are those of the options.
@@ -1176,22 +1252,27 @@ impl PermissionAnswers {
                     lines.push("a  allows what it names in this project from now on; `adjutant permissions revoke` undoes that".to_owned());
                 }
                 lines.push("n  rejects it and stops the turn".to_owned());
+                lines.push(
+                    "n REASON  rejects it; the agent gets the reason and continues".to_owned(),
+                );
                 if is_cut {
                     lines.push("v  shows all lines of the change, and asks again".to_owned());
                 }
-                lines.push(
-                    "any other text  rejects it; the agent gets the text and continues".to_owned(),
-                );
+                lines.push("any other text  is a reason, once you confirm it".to_owned());
+                lines.push("Ctrl-C  stops the run".to_owned());
             }
             TypedReply::Explain => {
                 let [yes, no] = [0, 1].map(|at| names.get(at).map_or("", String::as_str));
                 lines.push(format!("y  {yes}: the answer is stored for this project"));
                 lines.push(format!("n  {no}: nothing is stored"));
+                if is_cut {
+                    lines.push("v  shows the files that would run, and asks again".to_owned());
+                }
             }
             TypedReply::Always => lines.push("\"Always\" is not offered here.".to_owned()),
             _ => lines.push(self.short(is_cut)),
         }
-        format!("  {}\n> ", lines.join("\n  "))
+        format!("  {}\n{}", lines.join("\n  "), self.prompt(is_cut))
     }
 }
 
@@ -1252,6 +1333,20 @@ fn activity(kind: v1::ToolKind, title: &str) -> String {
         v1::ToolKind::Execute => format!("running {title}"),
         _ => title.to_owned(),
     }
+}
+
+/// Returns the number of lines of each change in a question, so that a terminal shows the whole question.
+fn change_limit<'a>(contents: impl Iterator<Item = &'a v1::ToolCallContent>) -> usize {
+    /// The other lines of a question.
+    const OTHER_LINES: usize = 18;
+    const MIN_LINES: usize = 5;
+    let changes = contents.filter(|content| matches!(content, v1::ToolCallContent::Diff(_)));
+    let changes = changes.count().max(1);
+    let Some(rows) = terminal::rows() else {
+        return MAX_CHANGE_LINES;
+    };
+    let room = rows.saturating_sub(OTHER_LINES) / changes;
+    room.clamp(MIN_LINES, MAX_CHANGE_LINES)
 }
 
 /// Returns whether two changes of a file are shown with the same lines.

@@ -21,8 +21,10 @@ pub(in crate::cli) struct Screen {
     pub(in crate::cli) aside: Palette,
     /// Whether standard output is a terminal.
     watched: bool,
-    /// True if calls are shown, which needs a terminal on standard error.
+    /// True if calls are shown.
     shows_calls: bool,
+    /// True if a person reads standard error: it is a terminal.
+    is_read: bool,
     /// True if the spinner is shown, which needs a terminal that can erase a line.
     turns: bool,
     // A std mutex, a leaf lock.
@@ -80,10 +82,14 @@ pub(in crate::cli) fn spoken(time: Duration) -> String {
 }
 
 impl Screen {
-    /// Creates the display; `quiet` disables the spinner.
-    pub(in crate::cli) fn new(quiet: bool, environment: &Environment) -> Self {
+    /// Creates the display. `has_spinner` allows the spinner, which is shown on a terminal only.
+    pub(in crate::cli) fn new(
+        has_spinner: bool,
+        shows_calls: bool,
+        environment: &Environment,
+    ) -> Self {
         let moves = environment.var("TERM") != Some("dumb");
-        let shows_calls = !quiet && io::stderr().is_terminal();
+        let is_read = io::stderr().is_terminal();
         let aside = Palette::of(&io::stderr(), environment);
         let state = State {
             ascii: aside.look(0).ascii,
@@ -94,7 +100,8 @@ impl Screen {
             aside,
             watched: io::stdout().is_terminal(),
             shows_calls,
-            turns: shows_calls && moves,
+            is_read,
+            turns: has_spinner && is_read && moves,
             state: Mutex::new(state),
         }
     }
@@ -156,6 +163,11 @@ impl Screen {
     /// Returns whether there is a spinner.
     pub(in crate::cli) fn turns(&self) -> bool {
         self.turns
+    }
+
+    /// Returns whether a person reads standard error.
+    pub(in crate::cli) fn is_read(&self) -> bool {
+        self.is_read
     }
 
     /// Returns whether calls are shown.
