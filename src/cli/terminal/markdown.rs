@@ -555,7 +555,7 @@ impl CodeBlock {
     }
 }
 
-fn paint(look: Look, style: Style, text: &str) -> String {
+fn paint(look: RenderStyle, style: Style, text: &str) -> String {
     let style = look.ink.shown(style);
     if text.is_empty() || style.is_plain() {
         return text.to_owned();
@@ -718,7 +718,7 @@ impl Spans {
     }
 
     /// Wraps the text to a width. Code in it is not broken, so that it can be copied.
-    fn wrapped(&self, width: usize, look: Look) -> Vec<String> {
+    fn wrapped(&self, width: usize, look: RenderStyle) -> Vec<String> {
         let is_inside_code = |at: usize| {
             let next = self.styles.partition_point(|(range, _)| range.end <= at);
             let span = self.styles.get(next);
@@ -1281,7 +1281,7 @@ fn row_widths(row: &[Spans], columns: &[usize], room: usize) -> (Vec<usize>, boo
     (widths, false)
 }
 
-fn aligned(cell: &Spans, width: usize, alignment: Alignment, look: Look) -> String {
+fn aligned(cell: &Spans, width: usize, alignment: Alignment, look: RenderStyle) -> String {
     let blanks = width.saturating_sub(cell.width());
     let left = match alignment {
         Alignment::Right => blanks,
@@ -1351,11 +1351,11 @@ mod tests {
     #[test]
     fn long_code_is_broken_with_a_mark_and_a_command_is_not() {
         let narrow = look(40);
-        let asked = Look {
+        let asked = RenderStyle {
             breaks_commands: true,
             ..narrow
         };
-        let ascii = Look {
+        let ascii = RenderStyle {
             ascii: true,
             ..narrow
         };

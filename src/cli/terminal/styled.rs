@@ -178,7 +178,7 @@ impl Palette {
     }
 
     fn rendered(self, text: &str, indent: usize, breaks_commands: bool) -> Styled {
-        let look = Look {
+        let look = RenderStyle {
             breaks_commands,
             ..self.look(super::columns().saturating_sub(indent))
         };
