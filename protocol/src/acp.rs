@@ -156,7 +156,7 @@ fn with_oldest_version(text: &str) -> Option<String> {
 /// Parses a message. The error contains the path of the member that does not fit.
 fn read<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_json::from_str(text)
-        .map_err(|e| crate::table::misfit::<T>(text).unwrap_or_else(|| e.to_string()))
+        .map_err(|e| crate::decode::misfit::<T>(text).unwrap_or_else(|| e.to_string()))
 }
 
 /// Translates capabilities of version 2 to version 1. Version 2 has no file or terminal

@@ -10,6 +10,7 @@
 //!   side.
 //! - [`table`]: a typed handler for each method name.
 //! - [`negotiate`]: the version of the protocol on a connection.
+//! - `decode`: messages about texts that do not fit a type.
 //! - [`acp`]: the types and method names of the Agent Client Protocol, and the methods that are
 //!   served.
 //!
@@ -17,6 +18,7 @@
 //! and `adjutant run`, which is a client of its own agent.
 
 pub mod acp;
+mod decode;
 mod large_texts;
 pub mod lines;
 pub mod negotiate;

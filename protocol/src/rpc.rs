@@ -473,7 +473,7 @@ impl Peer {
                     Err(e)
                 }
             })
-            .map_err(|e| CallError::InvalidResult(crate::table::without_values(&e.to_string())))
+            .map_err(|e| CallError::InvalidResult(crate::decode::without_values(&e.to_string())))
     }
 
     /// Passes a response to its caller. Unknown ids are ignored.

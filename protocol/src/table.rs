@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use crate::acp::Method;
+use crate::decode::{misfit, without_values};
 use crate::rpc::{self, Error, Id};
 use crate::words::plain_message;
 
@@ -246,42 +247,6 @@ fn decode<P: DeserializeOwned>(params: &str) -> Result<P, Error> {
     serde_json::from_str(params).map_err(|e| Error::invalid_params(misfit(e)))
 }
 
-/// Returns the path and the reason if a text does not fit a type.
-pub(crate) fn misfit<T: DeserializeOwned>(text: &str) -> Option<String> {
-    let e = serde_path_to_error::deserialize::<_, T>(&mut serde_json::Deserializer::from_str(text))
-        .err()?;
-    let path = e.path().to_string();
-    let why = e.inner().to_string();
-    // The path is more useful than the position in a line that is not displayed.
-    let why = why
-        .rsplit_once(" at line ")
-        .map_or(why.as_str(), |(why, _)| why);
-    // Messages of nested texts have been put into words already, with their own paths.
-    let why = plain_message(&without_values(why));
-    Some(if path == "." {
-        why
-    } else {
-        format!("{path}: {why}")
-    })
-}
-
-/// Removes the quoted values that serde includes in its messages, because values can be secrets.
-pub fn without_values(message: &str) -> String {
-    let mut out = String::new();
-    let mut rest = message;
-    // Strings are escaped, so the closing quote is the last one before the comma.
-    while let Some(start) = rest.find('"') {
-        out.push_str(&rest[..start]);
-        rest = &rest[start + 1..];
-        out.push('…');
-        rest = match rest.rfind('"') {
-            Some(end) => &rest[end + 1..],
-            None => "",
-        };
-    }
-    out + rest
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -327,10 +292,6 @@ mod tests {
             "{reply}"
         );
         assert!(now("nope", "{}").contains("-32601"));
-        assert_eq!(
-            without_values(r#"invalid type: string "a\"b", expected u16"#),
-            "invalid type: string …, expected u16"
-        );
     }
 
     #[test]
