@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use super::file::READ_ONLY_PERMISSIONS;
 use super::settings::Mode;
 use base::environment::Environment;
 use permission::Action::{self, Allow, Ask, Deny};
+use permission::keys::READ_ONLY_PERMISSIONS;
 use permission::{Rule, Rules, rule};
 
 #[derive(Debug)]

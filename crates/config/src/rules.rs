@@ -3,7 +3,6 @@
 
 use std::path::Path;
 
-use super::file::PERMISSIONS;
 use super::legacy;
 use super::lost_denies;
 use super::node::{MapEntry, Node, NodeValue, SourceLocation};
@@ -11,6 +10,7 @@ use super::problem::{Problem, ProblemCode, ProblemSeverity};
 use super::script::{ScriptEntry, ScriptKind};
 use base::text::nearest;
 use base::text::plain;
+use permission::keys::PERMISSIONS;
 use permission::lint::{self, LintKind};
 use permission::pattern_index::PatternIndex;
 use permission::{Action, Rule, Rules, find_more_permissive, wildcard};

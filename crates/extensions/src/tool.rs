@@ -9,9 +9,9 @@ use tokio::time::Instant;
 
 use super::host::{CallMessage, HostCall, HostError, HostMessage, PluginHost, ScriptOrigin};
 use base::text;
-use config::file::PERMISSIONS;
 use events::{CallUpdate, ToolKind};
 use permission::AccessRequest;
+use permission::keys::PERMISSIONS;
 use tools::call_timeout::CallTimeout;
 use tools::{
     AnyTool, BoxFuture, CallDescription, Failure, FurtherCall, PreparedCall, ToolContext,

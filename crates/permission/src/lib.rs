@@ -26,6 +26,7 @@ pub mod guarantee;
 mod hardlinks;
 mod inner_index;
 pub mod invariants;
+pub mod keys;
 mod key_index;
 pub mod lint;
 pub mod locate;

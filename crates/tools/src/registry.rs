@@ -124,7 +124,7 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use super::*;
-    use config::file::PERMISSIONS;
+    use permission::keys::PERMISSIONS;
     use transcript::ModelRef;
 
     fn names(rules: &[(&str, &str, Action)], model: &str) -> String {
@@ -459,12 +459,12 @@ pub const PERMISSIONS: &[(&str, &str)] = &[
 
 /// The permissions of agents that only look for something.
 #[rustfmt::skip]
-pub(crate) const READ_ONLY_PERMISSIONS: &[&str] = &[
+pub const READ_ONLY_PERMISSIONS: &[&str] = &[
 ";
         for (name, _) in keys.iter().filter(|(_, key)| key.only_reads) {
             text += &format!("    {name:?},\n");
         }
-        bless("../config/src/file/permissions.rs", &(text + "];\n"));
+        bless("../permission/src/keys.rs", &(text + "];\n"));
     }
 
     /// Returns the path of a file by its name: directly in `src`, or in one of its folders.

@@ -8,8 +8,8 @@ use serde::de::Deserializer;
 use serde_json::{Map, Value};
 
 use super::Ordered;
-use super::permissions::PERMISSIONS;
 use permission::Action;
+use permission::keys::PERMISSIONS;
 
 /// An agent, in a settings file or in the front matter of a Markdown file.
 #[derive(Debug, Default, Deserialize, JsonSchema)]

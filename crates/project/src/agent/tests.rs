@@ -7,7 +7,7 @@ use base::environment::Environment;
 use base::listing::EntryState;
 use base::worktree::Worktree;
 use config::builtin::AGENTS;
-use config::file::PERMISSIONS;
+use permission::keys::PERMISSIONS;
 use permission::{AccessRequest, Action, Rules, evaluate};
 
 struct AgentFixture {

@@ -28,7 +28,7 @@ pub const PERMISSIONS: &[(&str, &str)] = &[
 
 /// The permissions of agents that only look for something.
 #[rustfmt::skip]
-pub(crate) const READ_ONLY_PERMISSIONS: &[&str] = &[
+pub const READ_ONLY_PERMISSIONS: &[&str] = &[
     "read",
     "glob",
     "grep",
