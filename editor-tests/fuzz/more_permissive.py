@@ -3,7 +3,7 @@
 
     python3 editor-tests/fuzz/more_permissive.py OLD NEW [--lines FILE] [--pairs N] [--seed N]
 
-OLD and NEW are two builds of adjutant. Both judge every line of the tables in `editor-tests/data`, and N random
+OLD and NEW are two builds of adjutant. Both judge every line of the tables in `crates/permission/data`, and N random
 combinations of them, through `adjutant permissions check`: under several sets of rules and as several agents, in a
 project like that of the tables. Prints each line whose verdict is more permissive in NEW; the exit code is 1 if
 there is one. No judged line is run. `--lines` takes the lines from a file instead, one JSON string or plain text
@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 
-DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
+DATA = pathlib.Path(__file__).resolve().parent.parent.parent / "crates/permission/data"
 WORTH = {"deny": 2, "ask": 1, "allow": 0}
 
 # The rules of a user, and the agent.

@@ -1,6 +1,6 @@
 //! Table tests of rules and "always" on real command lines, and the rules that other tests share.
 //!
-//! The tables of command lines in `editor-tests/data` need agents, and are in
+//! The tables of command lines in `crates/permission/data` need agents, and are judged in
 //! `crates/project/src/agent/tables.rs`.
 
 use std::path::{Path, PathBuf};
@@ -61,8 +61,8 @@ fn invariants_hold_for_corpus_and_tables() {
         .collect();
     assert!(lines.len() >= 40, "{}", lines.len());
     for table in [
-        include_str!("../../../editor-tests/data/permission_cases.csv"),
-        include_str!("../../../editor-tests/data/permission_cases_more.csv"),
+        include_str!("../data/permission_cases.csv"),
+        include_str!("../data/permission_cases_more.csv"),
     ] {
         lines.extend(
             records(table)

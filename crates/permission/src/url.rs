@@ -397,7 +397,7 @@ mod tests {
     fn addresses_of_the_table_get_their_verdicts() {
         const ELSEWHERE: [&str; 5] = ["U36", "U37", "U38", "U39", "U40"];
         let mut seen = 0;
-        for row in records(include_str!("../../../editor-tests/data/url_cases.csv")) {
+        for row in records(include_str!("../data/url_cases.csv")) {
             let text: String = serde_json::from_str(&row[1]).unwrap();
             if ELSEWHERE.contains(&row[0].as_str()) {
                 continue;

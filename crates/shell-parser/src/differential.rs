@@ -513,11 +513,9 @@ fn rows(table: &str) -> Vec<String> {
 }
 
 fn seeds() -> Vec<String> {
-    let mut seeds = rows(include_str!(
-        "../../../editor-tests/data/permission_cases.csv"
-    ));
+    let mut seeds = rows(include_str!("../../permission/data/permission_cases.csv"));
     seeds.extend(rows(include_str!(
-        "../../../editor-tests/data/permission_cases_more.csv"
+        "../../permission/data/permission_cases_more.csv"
     )));
     seeds.extend(
         super::tests::LINES

@@ -206,7 +206,7 @@ struct Row {
 
 fn rows() -> Vec<Row> {
     let mut rows = vec![];
-    for row in records(include_str!("../../../editor-tests/data/path_cases.csv")) {
+    for row in records(include_str!("../data/path_cases.csv")) {
         let [id, class, input, _, read, edit, plan, tool_names, ..] = row.as_slice() else {
             panic!("{row:?}")
         };
@@ -233,9 +233,7 @@ fn rows() -> Vec<Row> {
             tool_names: tool_names.clone(),
         });
     }
-    for row in records(include_str!(
-        "../../../editor-tests/data/path_cases_more.csv"
-    )) {
+    for row in records(include_str!("../data/path_cases_more.csv")) {
         let [id, class, input, wanted @ .., _] = row.as_slice() else {
             panic!("{row:?}")
         };
@@ -310,7 +308,7 @@ async fn tools_and_checker_agree_on_every_path() {
 #[tokio::test]
 async fn glob_alternatives_are_judged_by_their_targets() {
     let mut rows: Vec<(String, String, String)> = vec![];
-    for row in records(include_str!("../../../editor-tests/data/path_cases.csv")) {
+    for row in records(include_str!("../data/path_cases.csv")) {
         if ["P100", "P101"].contains(&row[0].as_str()) {
             let pattern = row[2]
                 .trim_start_matches("glob ")
@@ -319,9 +317,7 @@ async fn glob_alternatives_are_judged_by_their_targets() {
             rows.push((row[0].clone(), pattern, row[4].clone()));
         }
     }
-    for row in records(include_str!(
-        "../../../editor-tests/data/path_cases_more.csv"
-    )) {
+    for row in records(include_str!("../data/path_cases_more.csv")) {
         if row[1] == "multi" {
             rows.push((
                 row[0].clone(),

@@ -1,4 +1,4 @@
-//! The rows of `editor-tests/data/path_cases.csv` that judging a single path cannot test, because
+//! The rows of `crates/tools/data/path_cases.csv` that judging a single path cannot test, because
 //! they depend on the behaviour of a tool after permission. `gate.rs` runs all others.
 
 use std::path::{Path, PathBuf};

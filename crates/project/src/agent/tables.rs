@@ -1,4 +1,4 @@
-//! The tables of command lines in `editor-tests/data`, judged as the program judges them: rules
+//! The tables of command lines in `crates/permission/data`, judged as the program judges them: rules
 //! from a settings file through the registry of agents, in a project on disk.
 
 use std::collections::BTreeMap;
@@ -202,7 +202,7 @@ enum WrongVerdict {
 #[test]
 fn second_table_of_commands_has_expected_verdicts() {
     by_settings(
-        include_str!("../../../../editor-tests/data/permission_cases_2.csv"),
+        include_str!("../../../permission/data/permission_cases_2.csv"),
         700,
         &[PROJECT],
     );
@@ -212,7 +212,7 @@ fn second_table_of_commands_has_expected_verdicts() {
 #[test]
 fn protected_files_table_has_expected_verdicts() {
     by_settings(
-        include_str!("../../../../editor-tests/data/permission_cases_protected.csv"),
+        include_str!("../../../permission/data/permission_cases_protected.csv"),
         350,
         &[PROJECT, ATTACKED],
     );
@@ -290,9 +290,7 @@ fn by_settings(table: &str, least: usize, preparations: &[&str]) {
 /// signals.
 #[test]
 fn sandbox_table_has_expected_verdicts() {
-    let rows = records(include_str!(
-        "../../../../editor-tests/data/sandbox_cases.csv"
-    ));
+    let rows = records(include_str!("../../../permission/data/sandbox_cases.csv"));
     assert!(rows.len() > 250, "{}", rows.len());
     let fixture = TableFixture::new(&[PROJECT, SANDBOXED]);
     let agents = ["build", "plan"].map(|agent| fixture.agent(agent, "", ""));
@@ -391,7 +389,7 @@ fn describe(id: &str, set: &str, verdict: &Verdict, wanted: &str, line: &str) ->
 #[test]
 fn table_of_commands_has_expected_verdicts() {
     let rows = records(include_str!(
-        "../../../../editor-tests/data/permission_cases.csv"
+        "../../../permission/data/permission_cases.csv"
     ));
     assert!(rows.len() > 150, "{}", rows.len());
     let plain = TableFixture::new(&[PROJECT, OLDER]);
@@ -458,7 +456,7 @@ fn table_of_commands_has_expected_verdicts() {
 #[test]
 fn further_table_of_commands_has_expected_verdicts() {
     by_columns(include_str!(
-        "../../../../editor-tests/data/permission_cases_more.csv"
+        "../../../permission/data/permission_cases_more.csv"
     ));
 }
 
@@ -466,7 +464,7 @@ fn further_table_of_commands_has_expected_verdicts() {
 #[test]
 fn options_table_has_expected_verdicts() {
     by_columns(include_str!(
-        "../../../../editor-tests/data/permission_cases_options.csv"
+        "../../../permission/data/permission_cases_options.csv"
     ));
 }
 
@@ -515,7 +513,7 @@ fn by_columns(table: &str) {
 fn every_started_program_is_found() {
     const BY_ITSELF: [&str; 6] = ["G34", "G13", "D31", "H21", "H38", "E13"];
     let rows = records(include_str!(
-        "../../../../editor-tests/data/permission_cases.csv"
+        "../../../permission/data/permission_cases.csv"
     ));
     let plain = TableFixture::new(&[PROJECT, OLDER]);
     let default_columns = plain.agent("build", FREE, "");

@@ -522,7 +522,7 @@ mod tests {
         }
     }
 
-    /// Rows U36 and U37 of `editor-tests/data/url_cases.csv`: a page that never ends, and one that
+    /// Rows U36 and U37 of `crates/permission/data/url_cases.csv`: a page that never ends, and one that
     /// decompresses to far more than the limit.
     #[tokio::test]
     async fn slow_and_endless_pages_are_refused() {
