@@ -519,6 +519,16 @@ pub(super) fn long_help(mut command: clap::Command) -> io::Result<()> {
     command.print_long_help()
 }
 
+/// Returns a time as it is read: in seconds, or in minutes and seconds.
+pub(super) fn spoken(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match (seconds / 60, seconds % 60) {
+        (0, seconds) => format!("{seconds} s"),
+        (minutes, 0) => format!("{minutes} min"),
+        (minutes, seconds) => format!("{minutes} min {seconds} s"),
+    }
+}
+
 /// Prints a panic, until the log is started.
 pub(super) fn panicked(info: &PanicHookInfo<'_>) {
     print_note(&format!("adjutant: {info}"));
@@ -526,7 +536,9 @@ pub(super) fn panicked(info: &PanicHookInfo<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{broken, expanded, fitted_to, message_after_name, wrapped};
+    use std::time::Duration;
+
+    use super::{broken, expanded, fitted_to, message_after_name, spoken, wrapped};
 
     #[test]
     fn code_is_broken_at_the_edge() {
@@ -562,6 +574,19 @@ mod tests {
             ("\t\t", "                "),
         ] {
             assert_eq!(expanded(line, 8), expected, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn times_are_spoken() {
+        for (seconds, words) in [
+            (0, "0 s"),
+            (59, "59 s"),
+            (60, "1 min"),
+            (75, "1 min 15 s"),
+            (3600, "60 min"),
+        ] {
+            assert_eq!(spoken(Duration::from_secs(seconds)), words);
         }
     }
 

@@ -21,9 +21,8 @@ use config::script::ScriptEntry;
 use sandbox::process::{Child, Program, StdioMode};
 use tools::{BoxFuture, Failure, ToolContext};
 
-/// The script of the host, and the replacement for OpenCode's package.
+/// The script of the host.
 const HOST: &str = include_str!("host.mjs");
-pub(super) const STAND_IN: &str = include_str!("stand_in.mjs");
 
 /// The bootstrap code, which reads the host from the first line of its input. The host needs no
 /// file on disk, and the list of processes stays readable.

@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 
 use super::client::{Notifier, seen_settings};
 use super::feed::Feed;
-use super::host::{Listener, PluginHost, STAND_IN, ScriptOrigin};
+use super::host::{Listener, PluginHost, ScriptOrigin};
 use super::lint::{MistypedPart, PartKind};
 use super::packages;
+use super::runtime::STAND_IN;
 use super::tool::{CustomTool, Home};
 use base::text;
 use config::contribution::Contribution;

@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use serde_json::{Map, json};
 
-use super::host::STAND_IN;
 use base::environment::Environment;
 
 /// The variable with the program that is tried first.
 pub const VARIABLE: &str = "ADJUTANT_NODE";
+
+/// The replacement for OpenCode's package.
+pub(super) const STAND_IN: &str = include_str!("stand_in.mjs");
 
 /// The packages that Deno takes from the replacement.
 const REPLACED: [&str; 3] = [

@@ -38,7 +38,7 @@ impl Provider for Offline {
 
 /// Returns the answer to a request, word by word like that of any model: a pure function.
 pub fn think(request: &Request) -> Vec<Delta> {
-    let (text, calls, finish) = match order::carry_out(&OfflineTurn::of(request)) {
+    let (text, calls, finish) = match order::carry_out(&OfflineTurn::of(request), search::answer) {
         Ok(text) => (text, Vec::new(), Finish::Stop),
         Err(EarlyEnd::Calls(text, calls)) => (text, calls, Finish::ToolCalls),
         Err(EarlyEnd::Unable(text)) => (text, Vec::new(), Finish::NotDone),

@@ -18,7 +18,8 @@ use crate::cli::form::{self, Field, FieldAnswer, FieldReply};
 use crate::cli::refused::{self, RefusedCall};
 use crate::cli::reply::{self, TypedReply};
 use crate::cli::terminal;
-use crate::cli::terminal::screen::{Screen, spoken};
+use crate::cli::terminal::screen::Screen;
+use crate::cli::terminal::spoken;
 use crate::cli::terminal::styled::{
     BAD, FAINT, GOOD, MAX_CHANGE_LINES, MAX_SPARED_LINES, Palette, STRONG, Styled,
 };

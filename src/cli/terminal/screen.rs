@@ -71,16 +71,6 @@ enum Output {
     Message(Styled),
 }
 
-/// Returns a time as it is read: in seconds, or in minutes and seconds.
-pub(in crate::cli) fn spoken(time: Duration) -> String {
-    let seconds = time.as_secs();
-    match (seconds / 60, seconds % 60) {
-        (0, seconds) => format!("{seconds} s"),
-        (minutes, 0) => format!("{minutes} min"),
-        (minutes, seconds) => format!("{minutes} min {seconds} s"),
-    }
-}
-
 impl Screen {
     /// Creates the display. `has_spinner` allows the spinner, which is shown on a terminal only.
     pub(in crate::cli) fn new(
@@ -351,23 +341,5 @@ impl State {
 
     fn stop(&mut self) {
         self.spinner = None;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_spoken() {
-        for (seconds, words) in [
-            (0, "0 s"),
-            (59, "59 s"),
-            (60, "1 min"),
-            (75, "1 min 15 s"),
-            (3600, "60 min"),
-        ] {
-            assert_eq!(spoken(Duration::from_secs(seconds)), words);
-        }
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use textwrap::core::display_width;
 
 use super::markdown::cut;
-use super::screen::spoken;
+use super::spoken;
 use base::lock::locked;
 
 /// The time between two drawings.

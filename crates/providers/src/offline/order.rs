@@ -4,7 +4,6 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::search;
 use super::turn::{OfflineResult, OfflineTurn, PlannedCall, unable};
 use base::text::cut_chars;
 
@@ -72,8 +71,11 @@ impl OrderToken<'_> {
     }
 }
 
-/// Carries out the order in a prompt; a prompt without one is a question.
-pub(super) fn carry_out(turn: &OfflineTurn<'_>) -> OfflineResult<String> {
+/// Carries out the order in a prompt; a prompt without one is a question, which `answer` answers.
+pub(super) fn carry_out(
+    turn: &OfflineTurn<'_>,
+    answer: impl FnOnce(&OfflineTurn<'_>, &[OrderToken<'_>]) -> OfflineResult<String>,
+) -> OfflineResult<String> {
     const FILLERS: &str = "please now can could you me the a file files command in";
     let tokens = tokens(&turn.prompt);
     let words: Vec<&OrderToken<'_>> = tokens
@@ -96,7 +98,7 @@ pub(super) fn carry_out(turn: &OfflineTurn<'_>) -> OfflineResult<String> {
             replace(turn, old, new, path)
         }
         ("create" | "write", [path, "with" | "containing", content]) => create(turn, path, content),
-        _ => search::answer(turn, &tokens),
+        _ => answer(turn, &tokens),
     }
 }
 

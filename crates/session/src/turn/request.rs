@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::step_context::StepContext;
 use super::view::view;
-use super::{History, remind};
+use super::{History, remind, size};
 use base::text::shared::SharedText;
 use base::text::{self, without_tags};
 use project::system::render;
@@ -31,6 +31,13 @@ pub fn interrupted(printed: Option<&str>) -> String {
     {
         Some(printed) => format!("{printed}\n\n{INTERRUPTED}"),
         None => INTERRUPTED.to_owned(),
+    }
+}
+
+impl StepContext {
+    /// Returns the size of the system prompt and the tools, in tokens.
+    pub fn fixed_tokens(&self) -> u64 {
+        size::fixed_tokens(&request(&History::default(), self, ""))
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::models::Models;
-use super::{History, SessionChoices, TurnContext, next, request, size};
+use super::{History, SessionChoices, TurnContext, next};
 use base::text::mark::ReminderMark;
 use mcp::search;
 use permission::{Action, Rule, wildcard};
@@ -55,11 +55,6 @@ const ESSENTIAL_TOOLS: [&str; 6] = [
 ];
 
 impl StepContext {
-    /// Returns the size of the system prompt and the tools, in tokens.
-    pub fn fixed_tokens(&self) -> u64 {
-        size::fixed_tokens(&request::request(&History::default(), self, ""))
-    }
-
     /// Returns the size that the system prompt and the tools must not reach. `None` if the window
     /// is large enough for any.
     pub fn fixed_limit(&self) -> Option<u64> {

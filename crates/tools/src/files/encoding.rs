@@ -632,3 +632,13 @@ pub fn decode_both(old: Vec<u8>, new: Vec<u8>) -> Option<(String, String)> {
     };
     Some((old.text, new))
 }
+
+/// Returns whether a text begins with so many control characters that it is none.
+pub(crate) fn has_mostly_control_chars(bytes: &[u8]) -> bool {
+    let sample = &bytes[..bytes.len().min(4096)];
+    let control = sample
+        .iter()
+        .filter(|byte| **byte < 9 || (14..32).contains(*byte))
+        .count();
+    control * 10 > sample.len() * 3
+}

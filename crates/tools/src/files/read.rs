@@ -287,7 +287,7 @@ async fn large_file(
             )));
         }
     };
-    if window.sample.contains(&0) || has_mostly_control_chars(&window.sample) {
+    if window.sample.contains(&0) || encoding::has_mostly_control_chars(&window.sample) {
         return Err(Failure::ForModel(format!(
             "Cannot read binary file: {}",
             resolved_path.shown
@@ -673,23 +673,13 @@ fn decode(
             ),
         })
     })?;
-    if has_mostly_control_chars(decoded.text.as_bytes()) {
+    if encoding::has_mostly_control_chars(decoded.text.as_bytes()) {
         return Err(Failure::ForModel(format!(
             "Cannot read binary file: {}",
             resolved_path.shown
         )));
     }
     Ok(decoded)
-}
-
-/// Returns whether a text begins with so many control characters that it is none.
-pub(crate) fn has_mostly_control_chars(bytes: &[u8]) -> bool {
-    let sample = &bytes[..bytes.len().min(4096)];
-    let control = sample
-        .iter()
-        .filter(|byte| **byte < 9 || (14..32).contains(*byte))
-        .count();
-    control * 10 > sample.len() * 3
 }
 
 /// Returns the error for a missing file, with similar paths.

@@ -1,5 +1,6 @@
 //! Arithmetic, in which bash evaluates the text of variables.
 
+use super::state::is_number;
 use super::variables::variable_danger;
 use super::{Expander, Expansion, Value};
 use shell_parser::syntax::Piece;
@@ -161,12 +162,6 @@ impl Expander<'_> {
         let may_run_code = is_foreign || (self.coded && !self.numbers.is_empty());
         may_run_code.then_some("a number may be computed from text that holds a command")
     }
-}
-
-/// Returns whether a text is a plain number, which arithmetic leaves unchanged.
-pub(crate) fn is_number(text: &str) -> bool {
-    let digits = text.strip_prefix('-').unwrap_or(text);
-    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Returns whether a text runs a command when bash evaluates it in arithmetic.

@@ -7,7 +7,6 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use super::arithmetic::is_number;
 use super::syntax::{List, Piece, ShellCommand, ShellCommandKind, Word};
 use crate::shell::names::among;
 
@@ -340,4 +339,10 @@ pub(crate) fn may_move(command: &ShellCommand) -> bool {
     };
     apply_loop_command(command, &mut state);
     state.cwd.is_empty()
+}
+
+/// Returns whether a text is a plain number, which arithmetic leaves unchanged.
+pub(super) fn is_number(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }

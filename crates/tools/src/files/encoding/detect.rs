@@ -12,7 +12,7 @@ use encoding_rs::{
 };
 
 use super::hints::EncodingHint;
-use super::{DecodedText, EncodedSource, NotText, decoded, is_utf16};
+use super::{DecodedText, EncodedSource, NotText, decoded, has_mostly_control_chars, is_utf16};
 
 /// The bytes of a file that are examined for statistics.
 const MAX_EXAMINED: usize = 1 << 20;
@@ -178,7 +178,7 @@ fn foreign(bytes: Vec<u8>, hint: impl FnOnce() -> EncodingHint) -> Result<Decode
             return Err(NotText::Binary);
         }
     }
-    if crate::files::read::has_mostly_control_chars(&bytes) {
+    if has_mostly_control_chars(&bytes) {
         return Err(NotText::Binary);
     }
     if is_damaged_utf8 {
@@ -384,8 +384,7 @@ fn utf8_sequences(bytes: &[u8]) -> (usize, usize) {
 
 /// Returns whether NUL bytes are too frequent for a text.
 fn has_many_nuls(bytes: &[u8]) -> bool {
-    memchr::memchr_iter(0, bytes).count() > 1 + bytes.len() / 64
-        || crate::files::read::has_mostly_control_chars(bytes)
+    memchr::memchr_iter(0, bytes).count() > 1 + bytes.len() / 64 || has_mostly_control_chars(bytes)
 }
 
 /// Recognises UTF-16 without byte order mark: in most pairs, the same byte is NUL.

@@ -43,7 +43,7 @@ pub(super) fn window(
     let (mut file, _) = disk::open(path)?;
     let mut sample = Vec::new();
     file.by_ref().take(4096).read_to_end(&mut sample)?;
-    if sample.contains(&0) || super::has_mostly_control_chars(&sample) {
+    if sample.contains(&0) || crate::files::encoding::has_mostly_control_chars(&sample) {
         return Ok(Some(FileExcerpt {
             bytes: Vec::new(),
             first: 1,
