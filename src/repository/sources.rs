@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 /// The beginning of a file's unit tests.
-const TESTS: &str = "#[cfg(test)]\nmod tests {";
+pub(super) const TESTS: &str = "#[cfg(test)]\nmod tests {";
 
 /// Files that write to standard output or error: the terminal, the protocol, and the child process
 /// that becomes a command or tries a sandbox and writes into our pipe.
@@ -54,14 +54,14 @@ const OPENERS: &[&str] = &[
 ];
 
 /// A source file.
-struct File {
+pub(super) struct File {
     /// Its path from the root of the repository.
-    path: PathBuf,
-    text: String,
+    pub(super) path: PathBuf,
+    pub(super) text: String,
 }
 
 /// Returns the source files of all crates but those of the checks themselves, read once.
-fn files() -> &'static [File] {
+pub(super) fn files() -> &'static [File] {
     static FILES: LazyLock<Vec<File>> = LazyLock::new(|| {
         let mut files = sources(&["src", "protocol", "crates"]);
         files.retain(|file| !file.path.starts_with("src/repository"));
@@ -128,7 +128,7 @@ fn is_test_module(path: &Path) -> bool {
 }
 
 /// Returns the text of a file before its unit tests; nothing of a file that contains only tests.
-fn without_tests<'f>(file: &'f File, tests: &str) -> &'f str {
+pub(super) fn without_tests<'f>(file: &'f File, tests: &str) -> &'f str {
     if file.path.ancestors().any(is_test_module) {
         return "";
     }
