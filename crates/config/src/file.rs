@@ -39,8 +39,7 @@ use serde_json::Value;
 pub use self::agent::{AgentConfig, Mode, Permission};
 pub(crate) use self::formatter::{Formatter, OnOrNamed};
 pub use self::general::{
-    AttachmentSettings, Experimental, GeneralSettings, ImageSettings, ProvidersSettings,
-    WebfetchSettings,
+    AttachmentSettings, Experimental, GeneralSettings, ProvidersSettings, WebfetchSettings,
 };
 pub(crate) use self::hook::{HookConfig, HooksConfig};
 pub use self::hook::{HookFormat, HookPoint};

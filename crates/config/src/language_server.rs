@@ -11,6 +11,8 @@ use serde_json::Value;
 
 use super::file::{LanguageServer, OnOrNamed};
 use base::environment::Environment;
+use lsp::ServerRun;
+use lsp::language::fits;
 
 /// A language server that may be used.
 #[derive(Debug, Clone, PartialEq)]
@@ -123,52 +125,6 @@ const KNOWN: &[KnownServer] = &[
     known("haskell-language-server", "haskell-language-server-wrapper --lsp", ".hs .lhs", "stack.yaml cabal.project hie.yaml *.cabal", "ghcup install hls"),
     known("julials", "julia --startup-file=no --history-file=no -e using\u{a0}LanguageServer;runserver()", ".jl", "Project.toml Manifest.toml", "julia -e 'using Pkg; Pkg.add(\"LanguageServer\")'"),
 ];
-
-/// Language identifiers of files, unless the identifier is the extension itself.
-const LANGUAGES: &[(&str, &str)] = &[
-    (".ts .mts .cts", "typescript"),
-    (".tsx", "typescriptreact"),
-    (".js .mjs .cjs", "javascript"),
-    (".jsx", "javascriptreact"),
-    (".py .pyi", "python"),
-    (".rs", "rust"),
-    (".sh .bash .zsh .ksh", "shellscript"),
-    (".rb .rake .gemspec .ru", "ruby"),
-    (".ex .exs", "elixir"),
-    (".cs .csx", "csharp"),
-    (".fs .fsi .fsx .fsscript", "fsharp"),
-    (".cpp .cc .cxx .c++ .hpp .hh .hxx .h++", "cpp"),
-    (".h", "c"),
-    (".objc", "objective-c"),
-    (".objcpp", "objective-cpp"),
-    (".kt .kts", "kotlin"),
-    (".yaml .yml", "yaml"),
-    (".md", "markdown"),
-    (".tf .tfvars", "terraform"),
-    (".tex", "latex"),
-    (".bib", "bibtex"),
-    (".dockerfile Dockerfile", "dockerfile"),
-    (".clj .cljs .cljc .edn", "clojure"),
-    (".hs .lhs", "haskell"),
-    (".jl", "julia"),
-    (".ml .mli", "ocaml"),
-    (".zon", "zig"),
-    (".gql", "graphql"),
-    (".typ .typc", "typst"),
-];
-
-/// A server as it would run for a file.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ServerRun {
-    pub name: String,
-    /// The path of the program, and its arguments.
-    pub command: (PathBuf, Vec<String>),
-    pub environment: Vec<(String, String)>,
-    /// Sent to it at the start.
-    pub initialization: Option<Value>,
-    /// The directory it works on.
-    pub root: PathBuf,
-}
 
 impl KnownServer {
     /// Returns the usual way to install it. Without a `package.json` it is not a part of the
@@ -287,24 +243,6 @@ impl ServerEntry {
     }
 }
 
-/// Returns the language identifier of a file with that name.
-pub fn language(path: &Path) -> String {
-    let name = path
-        .file_name()
-        .and_then(|name| name.to_str())
-        .unwrap_or_default();
-    let known = LANGUAGES
-        .iter()
-        .find(|(endings, _)| endings.split(' ').any(|ending| fits(ending, name)));
-    let ending = || {
-        path.extension()
-            .and_then(|ending| ending.to_str())
-            .unwrap_or("plaintext")
-            .to_lowercase()
-    };
-    known.map_or_else(ending, |(_, language)| (*language).to_owned())
-}
-
 /// Applies the settings to the known servers. An entry without a command changes a known one.
 ///
 /// The second list has the names of entries that are neither known nor have a command.
@@ -383,15 +321,6 @@ pub(crate) fn entries(
         entry.initialization = written.initialization.or(entry.initialization.take());
     }
     (entries.into_iter().flatten().collect(), incomplete)
-}
-
-/// Returns whether a file name has an extension, or is the given whole name.
-fn fits(ending: &str, name: &str) -> bool {
-    if ending.starts_with('.') {
-        name.len() > ending.len() && name.ends_with(ending)
-    } else {
-        name == ending
-    }
 }
 
 fn is_marked(folder: &Path, mark: &str) -> bool {
@@ -498,16 +427,6 @@ mod tests {
                 "{} twice",
                 known.name
             );
-        }
-        let table = [
-            ("a.tsx", "typescriptreact"),
-            ("a.d.ts", "typescript"),
-            ("Dockerfile", "dockerfile"),
-            ("a.go", "go"),
-            ("x", "plaintext"),
-        ];
-        for (name, wanted) in table {
-            assert_eq!(language(Path::new(name)), wanted, "{name}");
         }
     }
 

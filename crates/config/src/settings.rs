@@ -6,9 +6,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 pub use super::file::{
-    BudgetSettings, CompactionSettings, Experimental, GeneralSettings, ImageSettings, McpLog, Mode,
-    OAuth, Ordered, OutputLimits, ProvidersSettings, SandboxMode, SessionsSettings,
-    WebfetchSettings,
+    BudgetSettings, CompactionSettings, Experimental, GeneralSettings, McpLog, Mode, OAuth,
+    Ordered, OutputLimits, ProvidersSettings, SandboxMode, SessionsSettings, WebfetchSettings,
 };
 pub use super::formatter::FormatterEntry;
 pub use super::hook::{HookEntry, HookFormat, HookPoint};
@@ -24,7 +23,7 @@ use permission::Rules;
 pub use providers::entry::{
     Login, ModelEntry, Price, ProviderEntry, Rates, RequestTimeouts, Secret,
 };
-use transcript::ModelRef;
+use transcript::{ImageSettings, ModelRef};
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Settings {

@@ -2,8 +2,7 @@
 
 use tokio::sync::oneshot;
 
-use providers::FoundPage;
-use providers::request::ModelMessage;
+use transcript::model_message::{FoundPage, ModelMessage};
 
 /// A request to the session's model, to which the user has agreed.
 #[derive(Debug)]

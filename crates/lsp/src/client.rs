@@ -14,7 +14,6 @@ use super::framing::frame;
 use super::types::{self, Diagnostic};
 use super::units::Units;
 use base::lock::locked;
-use config::language_server;
 
 /// The maximum number of messages that wait for a server that does not read.
 pub(super) const MAX_QUEUED_MESSAGES: usize = 256;
@@ -424,7 +423,7 @@ impl LspClient {
                     used,
                 },
             );
-            let language = language_server::language(path);
+            let language = crate::language::language(path);
             let document = json!({"uri": uri, "languageId": language, "version": 1, "text": text});
             self.notify("textDocument/didOpen", json!({"textDocument": document}));
             return true;

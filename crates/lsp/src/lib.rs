@@ -11,14 +11,17 @@ mod client;
 mod diagnostics;
 mod errors;
 mod framing;
+pub mod language;
 mod requests;
 mod server;
 mod types;
 mod units;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
 
+use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -32,8 +35,20 @@ pub use self::types::{
 };
 pub use self::units::Units;
 use base::lock::locked;
-use config::language_server::ServerRun;
 use sandbox::process::Program;
+
+/// A server as it would run for a file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ServerRun {
+    pub name: String,
+    /// The path of the program, and its arguments.
+    pub command: (PathBuf, Vec<String>),
+    pub environment: Vec<(String, String)>,
+    /// Sent to it at the start.
+    pub initialization: Option<Value>,
+    /// The directory it works on.
+    pub root: PathBuf,
+}
 
 /// The language servers of this process. The mutex is a leaf lock around a map.
 #[derive(Default)]

@@ -10,8 +10,7 @@ use image::codecs::jpeg::JpegEncoder;
 use image::imageops::FilterType;
 use image::{DynamicImage, ImageError, ImageFormat, ImageReader};
 
-use config::settings::ImageSettings;
-use transcript::File;
+use transcript::{File, ImageSettings};
 
 /// The maximum memory for decoding an image, in bytes.
 const MAX_DECODED_BYTES: u64 = 512 << 20;

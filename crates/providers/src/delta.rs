@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use transcript::model_message::FoundPage;
 use transcript::{Finish, Usage};
 
 /// One increment of an answer. `index` identifies the block (text, reasoning or call) and is chosen
@@ -43,15 +44,6 @@ pub enum Delta {
     Usage(Usage),
     /// The reason for the end. Without it, the answer was cut off.
     Finish(Finish),
-}
-
-/// A web page found by a search; unknown fields are empty.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct FoundPage {
-    pub title: String,
-    pub url: String,
-    pub date: String,
-    pub extract: String,
 }
 
 /// Formats an answer as text for table tests: one line per block and fact.

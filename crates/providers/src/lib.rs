@@ -59,9 +59,10 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt as _, Stream};
 
-pub use delta::{Delta, FoundPage};
+pub use delta::Delta;
 pub use error::Error;
 pub use request::Request;
+pub use transcript::model_message::FoundPage;
 
 pub use crate::entry::Price;
 use transcript::ModelRef;

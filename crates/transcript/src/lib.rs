@@ -6,6 +6,8 @@
 
 mod call;
 mod change;
+mod image_settings;
+pub mod model_message;
 #[cfg(test)]
 mod tests;
 mod weight;
@@ -15,6 +17,7 @@ pub use call::{
     Location, ProgramExit, ToolKind,
 };
 pub use change::{Change, LineOffsets};
+pub use image_settings::ImageSettings;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};

@@ -4,12 +4,11 @@
 
 use super::{History, TurnContext, view};
 use base::text;
-use config::settings::ImageSettings;
 use events::{Event, Severity};
 use pictures::{self, Prepared, is_picture};
 use tools::files::pdf;
 use tools::{ToolContext, ToolOutput, truncate};
-use transcript::{CallState, Content, File, Message, Part};
+use transcript::{CallState, Content, File, ImageSettings, Message, Part};
 
 /// Scales the pictures of a result to fit. A picture that cannot be sent is replaced by the reason,
 /// and the SVG pictures by their sources, which are cut like a result. Returns the reasons.
