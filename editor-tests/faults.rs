@@ -16,7 +16,7 @@
 //! | FD18 | unreadable and partly readable sessions | `faults/unreadable.rs` |
 //! | FW01, FW02, FW08, FW10 | killed and refused edits, undo beside a user, killed undos | `faults/edits.rs` |
 //! | FW03, FW04, FW05, FW07 | files that change meanwhile, line ends, encodings, more than words | `crates/tools/src/faults.rs` |
-//! | FW06 | a naive reference | `crates/tools/src/edits/replace.rs` |
+//! | FW06 | a naive reference | `crates/textedit/src/replace.rs` |
 //! | FW09 | undo twice, after a restart, without snapshots | `crates/session/src/revert/tests.rs`, `sessions/undo-restart.md` |
 //! | FC01, FC02, FC03 | vanished editors, signals, closed outputs | here, `faults/ends.rs` |
 //! | FC04, FC05 | lines of noise, files of JSON | `wire.rs` |

@@ -1,14 +1,8 @@
-//! Tools that change files, with search, replacement and patches.
+//! Tools that change files. What they do to a text is in the crate `textedit`.
 
 pub mod apply_patch;
 pub mod document;
 pub mod edit;
-pub(crate) mod indent;
-pub(crate) mod merge;
-pub(crate) mod near_match;
-pub mod patch;
-pub mod replace;
-pub(crate) mod unicode_folding;
 pub mod write;
 
 use crate::registry::{ToolProperties, properties};

@@ -11,8 +11,6 @@ use serde_json::{Map, Value, json};
 
 use crate::aliases::Aliases;
 use crate::edits::document::{Document, WrittenText, facts, itself, target, target_to_write};
-use crate::edits::near_match::numbered;
-use crate::edits::patch::{Error, Hunk, Section, apply, parse};
 use crate::files::disk::SetAside;
 use crate::language::{Check, Planned};
 use crate::{Availability, CallDescription, Failure, Tool, ToolContext, ToolOutput};
@@ -20,6 +18,8 @@ use base::text;
 use base::text::shared::SharedText;
 use events::{Location, ToolKind};
 use permission::AccessRequest;
+use textedit::near_match::numbered;
+use textedit::patch::{Error, Hunk, Section, apply, parse};
 use transcript::Change;
 
 #[derive(Default)]

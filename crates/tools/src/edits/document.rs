@@ -15,8 +15,6 @@ use std::sync::Arc;
 pub use name::itself;
 use serde_json::{Map, Value};
 
-use crate::edits::near_match::{near, numbered};
-use crate::edits::replace::FuzzyMatch;
 use crate::files::disk;
 use crate::files::encoding::{self, DecodedText, EncodedSource, NotText};
 use crate::files::path::{Access, PathKind, ResolvedPath};
@@ -30,6 +28,8 @@ use base::text::diff::common_prefix;
 use base::text::shared::SharedText;
 use events::{Location, NotWritten};
 use permission::{AccessRequest, Action};
+use textedit::near_match::{near, numbered};
+use textedit::replace::FuzzyMatch;
 use transcript::Change;
 
 #[derive(Debug, Clone)]

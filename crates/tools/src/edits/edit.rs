@@ -14,8 +14,6 @@ use serde_json::{Map, Value};
 
 use crate::aliases::{ALL, Aliases, NEW, OLD, PATH};
 use crate::edits::document::{Document, facts, target, target_to_write, written_facts};
-use crate::edits::near_match::numbered;
-use crate::edits::replace::{Error, Replacement, list, remark, replace};
 use crate::language::Check;
 use crate::{
     Availability, CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput, schema,
@@ -23,6 +21,8 @@ use crate::{
 use base::text;
 use events::{Location, ToolKind};
 use permission::AccessRequest;
+use textedit::near_match::numbered;
+use textedit::replace::{Error, Replacement, list, remark, replace};
 use transcript::Change;
 
 /// The field of several edits in other agents.

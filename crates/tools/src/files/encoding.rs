@@ -518,7 +518,7 @@ fn compare(
     by_line: bool,
     found: &mut Vec<Splice>,
 ) {
-    let (start, end) = crate::edits::replace::shared(old, new);
+    let (start, end) = textedit::replace::shared(old, new);
     let old_range = start..old.len() - end;
     let new_range = start..new.len() - end;
     if old_range.is_empty() && new_range.is_empty() {

@@ -385,7 +385,7 @@ proptest! {
         let end = ends[(from + size).min(ends.len() - 1)].max(start);
         let (piece, is_invalid) = decoded(encoding, &fresh);
         let new = format!("{}{piece}{}", &text[..start], &text[end..]);
-        let (same, rest) = crate::edits::replace::shared(&text, &new);
+        let (same, rest) = textedit::replace::shared(&text, &new);
         match source.encode(&new) {
             Ok(out) => {
                 prop_assert_eq!(decoded(encoding, &out).0, new);

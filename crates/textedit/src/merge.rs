@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use similar::DiffOp;
 
-use crate::edits::indent::reindent;
-use crate::edits::unicode_folding::{FoldLevel, FoldedText, apply_to_variant};
+use crate::indent::reindent;
+use crate::unicode_folding::{FoldLevel, FoldedText, apply_to_variant};
 use base::text;
 
 /// Applies the change of `old` into `new` to `found`; all of them are lines without their ends.

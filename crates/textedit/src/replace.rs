@@ -9,10 +9,10 @@ mod line_ends;
 mod strategies;
 
 use line_ends::NormalizedText;
-pub(crate) use line_ends::shared;
+pub use line_ends::shared;
 use strategies::{MAX_MATCHES, Match, STRATEGIES, SoughtText, lines, starts, too_large};
 
-use crate::edits::unicode_folding::differences;
+use crate::unicode_folding::differences;
 use base::text;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -295,7 +295,7 @@ pub fn remark(replaced: &Replacement) -> Option<String> {
 mod tests {
     use super::line_ends::shared;
     use super::*;
-    use crate::edits::unicode_folding::{FoldLevel, FoldedText};
+    use crate::unicode_folding::{FoldLevel, FoldedText};
 
     /// However many candidates there are, the work is bounded, and the error explains how to
     /// continue.

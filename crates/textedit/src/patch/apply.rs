@@ -5,9 +5,9 @@ use std::cell::OnceCell;
 use std::ops::Range;
 
 use super::{Error, Hunk};
-use crate::edits::merge::merged;
-use crate::edits::replace::FuzzyMatch;
-use crate::edits::unicode_folding::{FoldLevel, FoldedText, MAX_FOLDED_BYTES, differences};
+use crate::merge::merged;
+use crate::replace::FuzzyMatch;
+use crate::unicode_folding::{FoldLevel, FoldedText, MAX_FOLDED_BYTES, differences};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppliedPatch {
@@ -350,10 +350,7 @@ impl<'a> FileLines<'a> {
             {
                 let mut lines = [other + 1, at + head + 1];
                 lines.sort_unstable();
-                return Err(Error::Ambiguous(
-                    crate::edits::replace::list(&lines),
-                    name.into(),
-                ));
+                return Err(Error::Ambiguous(crate::replace::list(&lines), name.into()));
             }
         }
         Ok(FoundLines {
@@ -408,10 +405,7 @@ impl<'a> FileLines<'a> {
                     [at, ..] if in_order && !hunk.contexts.is_empty() => return Ok((at, *how)),
                     _ => {
                         let list: Vec<usize> = found.iter().map(|at| at + 1).collect();
-                        return Err(Error::Ambiguous(
-                            crate::edits::replace::list(&list),
-                            name.into(),
-                        ));
+                        return Err(Error::Ambiguous(crate::replace::list(&list), name.into()));
                     }
                 }
             }

@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::collections::HashSet;
 use std::ops::Range;
 
-use crate::edits::merge::merged;
-use crate::edits::unicode_folding::{FoldLevel, FoldedText, MAX_FOLDED_BYTES};
+use crate::merge::merged;
+use crate::unicode_folding::{FoldLevel, FoldedText, MAX_FOLDED_BYTES};
 
 /// A range of the file, and its replacement.
 #[derive(Debug, Clone, PartialEq, Eq)]

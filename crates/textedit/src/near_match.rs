@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use crate::edits::unicode_folding::{FoldLevel, FoldedText, MAX_FOLDED_BYTES, differences};
+use crate::unicode_folding::{FoldLevel, FoldedText, MAX_FOLDED_BYTES, differences};
 use base::text;
 
 /// The maximum number of lines that are shown, and of characters of each.
@@ -18,11 +18,11 @@ const MAX_NAMED_DIFFERENCES: usize = 4;
 
 /// The most similar lines, with their differences from the quote.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct NearMiss {
+pub struct NearMiss {
     /// The first line, from 1.
-    pub(crate) first: usize,
-    pub(crate) last: usize,
-    pub(crate) differences: Vec<String>,
+    pub first: usize,
+    pub last: usize,
+    pub differences: Vec<String>,
 }
 
 /// Returns the set of words of a line; a line without words is a word itself.
@@ -55,7 +55,7 @@ fn to_float(n: usize) -> f64 {
 }
 
 /// Returns the lines that are most similar to `wanted`; `None` if none is similar enough.
-pub(crate) fn near(file: &str, wanted: &str) -> Option<NearMiss> {
+pub fn near(file: &str, wanted: &str) -> Option<NearMiss> {
     if file.len().max(wanted.len()) > MAX_FOLDED_BYTES {
         return None;
     }
@@ -138,7 +138,7 @@ fn cut(line: &str) -> String {
 
 /// Returns lines of a text, from 1, with numbers as from `read`; leaves out the middle if there are
 /// too many.
-pub(crate) fn numbered(file: &str, first: usize, last: usize) -> String {
+pub fn numbered(file: &str, first: usize, last: usize) -> String {
     let first = first.max(1);
     let lines: Vec<String> = file
         .lines()

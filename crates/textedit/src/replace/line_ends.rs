@@ -76,7 +76,7 @@ impl<'a> NormalizedText<'a> {
 
 /// Returns the number of bytes that two texts share at their beginning and at their end, in whole
 /// characters.
-pub(crate) fn shared(old: &str, new: &str) -> (usize, usize) {
+pub fn shared(old: &str, new: &str) -> (usize, usize) {
     let start = old.floor_char_boundary(common_prefix(old.as_bytes(), new.as_bytes()));
     let old = &old[start..];
     let new = &new[start..];
