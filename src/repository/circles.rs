@@ -231,7 +231,7 @@ struct Crate<'f> {
 }
 
 impl<'f> Crate<'f> {
-    /// Returns the module that has what a path names, if it is in this crate.
+    /// Returns the module of the item that a path names, if it is in this crate.
     fn resolve(&self, from: &[&'f str], path: &str, hops: usize) -> Option<Module<'f>> {
         let mut parts = path
             .split("::")
@@ -361,7 +361,7 @@ fn modules_form_no_new_circle() {
     let gone: Vec<_> = listed.difference(&found).collect();
     assert!(
         new.is_empty() && gone.is_empty(),
-        "move what both sides need below them; new circles: {new:#?}\n\
+        "move the shared items below both sides; new circles: {new:#?}\n\
          circles that are listed and no longer exist: {gone:#?}"
     );
 }
