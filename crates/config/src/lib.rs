@@ -1,6 +1,6 @@
-//! User and project settings. [`load`] reads every layer, checks each one, joins them and reports
-//! their problems; it never fails. This crate runs and fetches nothing. It changes no file but
-//! adjutant's own, and only for commands of the user ([`own_file`]).
+//! User and project settings. [`load`] reads every layer, checks each one, joins them and
+//! reports their problems; it never fails. This crate runs and fetches nothing. It changes no file
+//! but adjutant's own, and only for commands of the user ([`own_file`]).
 //!
 //! From a file to a value:
 //!
@@ -16,8 +16,8 @@
 //! [`ConfigFingerprint`] notices later changes of all files that were read or looked for. `show` and
 //! `declare` also make the texts that users see: `adjutant config`, the schema, the table of keys.
 //!
-//! The settings of providers are types of `providers`, so this crate builds its dependencies too
-//! (`reqwest`, `oauth2`).
+//! The settings of providers and of language servers are types of those crates, so that a crate
+//! with settings needs no other crate's. This crate builds their dependencies (`reqwest`, `oauth2`).
 
 pub mod agent_rules;
 pub mod builtin;
