@@ -5,8 +5,9 @@
 
 use std::path::{Path, PathBuf};
 
+use super::command_request::request_of;
 use super::rule;
-use super::shell::{analyze, request_of};
+use super::shell::analyze;
 pub(super) use super::testing::{PathFixture, records};
 use super::{Action, PermissionContext, Policy, Rules, Verdict, command_request, evaluate};
 

@@ -14,6 +14,7 @@ pub mod account;
 pub mod approve;
 pub mod arity;
 pub mod check;
+mod command_request;
 mod command_rules;
 pub mod credentials;
 mod decide;
@@ -76,11 +77,11 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+pub use command_request::command_request;
 pub use evaluate::evaluate;
 pub use guarantee::SandboxGuarantee;
 pub use more_permissive::find_more_permissive;
 pub use rule::{Action, Rule, Rules};
-pub use shell::command_request;
 pub use unconfined::delegate_in;
 
 use base::approvals::Approvals;

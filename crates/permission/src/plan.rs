@@ -8,7 +8,8 @@
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use super::shell::{CommandAnalysis, ParsedLine, analyze, request_of};
+use super::command_request::request_of;
+use super::shell::{CommandAnalysis, ParsedLine, analyze};
 use super::{AccessRequest, Action, PermissionContext, Policy, SandboxGuarantee, Verdict};
 use base::approvals::Approvals;
 

@@ -16,9 +16,8 @@ mod expand;
 mod named;
 mod names;
 pub(super) mod programs;
+pub(super) mod segments;
 mod unit;
-
-use std::sync::Arc;
 
 pub use disk::root_commit;
 pub use expand::variable_danger;
@@ -26,7 +25,7 @@ pub use named::{Name, commands};
 pub(crate) use programs::protected_in;
 pub use unit::{CommandAnalysis, CommandUnit, Effect};
 
-use super::{AccessRequest, Action, PermissionContext, arity};
+use super::{Action, PermissionContext};
 use shell_parser::Unreadable;
 use shell_parser::syntax::Script;
 
@@ -38,32 +37,6 @@ pub fn is_subcommand(word: &str) -> bool {
 
 /// The maximum length of a command line in bytes; longer ones are refused.
 pub const MAX_COMMAND_BYTES: usize = 128 * 1024;
-
-/// Returns the access request of a command line, with all its effects.
-pub fn command_request(command: &str, context: &PermissionContext) -> AccessRequest {
-    request_of(analyze(command, context).into())
-}
-
-/// Returns the access request of a command line that has been analysed.
-pub(crate) fn request_of(line: Arc<CommandAnalysis>) -> AccessRequest {
-    let (always, once) = match always(&line) {
-        Ok(always) => (always, None),
-        Err(reason) => (vec![], Some(reason)),
-    };
-    let mut patterns: Vec<String> = line.units.iter().map(|unit| unit.text.clone()).collect();
-    patterns.dedup();
-    if patterns.is_empty() {
-        patterns.push(line.text.clone());
-    }
-    AccessRequest {
-        permission: "bash".into(),
-        patterns,
-        always,
-        why_not_always: once,
-        command: Some(line),
-        ..AccessRequest::default()
-    }
-}
 
 /// Parses and analyses a command line.
 pub fn analyze(command: &str, context: &PermissionContext) -> CommandAnalysis {
@@ -157,9 +130,7 @@ fn catastrophes(texts: &[String], context: &PermissionContext) -> Vec<CommandUni
             NAMES.contains(&name) || name.starts_with("mkfs")
         })
     };
-    let commands = texts
-        .iter()
-        .flat_map(|text| super::unparsed::split_commands(text));
+    let commands = texts.iter().flat_map(|text| segments::split_commands(text));
     let candidates = commands.filter(|text| {
         text.len() <= MAX_LENGTH && text.contains(['/', '~']) && names_dangerous_program(text)
     });
@@ -173,134 +144,4 @@ fn catastrophes(texts: &[String], context: &PermissionContext) -> Vec<CommandUni
                 .is_some_and(|(minimum, _)| *minimum == Action::Deny)
         })
         .collect()
-}
-
-/// Returns the patterns that "always" would grant, one for each command.
-///
-/// # Errors
-/// The reason why "always" is not offered.
-fn always(line: &CommandAnalysis) -> Result<Vec<String>, String> {
-    /// The number of patterns that a user can take in at a glance.
-    const MAX_PATTERNS: usize = 4;
-    if let Some(reason) = &line.opaque {
-        return Err(reason.clone());
-    }
-    let mut patterns = vec![];
-    for (at, unit) in line.units.iter().enumerate() {
-        if unit.runner.is_some() && unit.foreign.is_some() {
-            // The runner's pattern names this program, too.
-            can_be_granted(unit)?;
-            continue;
-        }
-        let pattern = pattern(unit, line.units.get(at + 1))?;
-        if !patterns.contains(&pattern) {
-            patterns.push(pattern);
-        }
-    }
-    match patterns.len() {
-        0 => Err("no program is named in it".to_owned()),
-        1..=MAX_PATTERNS => Ok(patterns),
-        _ => Err("it runs more than four commands".to_owned()),
-    }
-}
-
-/// Returns the pattern that "always" would grant for a command: the words that name its action and
-/// ` *`, all words if no prefix determines the action, or the destination on the network. `next` is
-/// the following unit, which it may run.
-///
-/// # Errors
-/// The reason why "always" is not offered.
-fn pattern(unit: &CommandUnit, next: Option<&CommandUnit>) -> Result<String, String> {
-    can_be_granted(unit)?;
-    let words: Vec<&str> = unit.normal.split(' ').collect();
-    let name = unit
-        .program
-        .as_deref()
-        .map(|program| program.rsplit('/').next().unwrap_or(program));
-    let reason = match name {
-        None => "no program is named in it",
-        Some(_) if let Some(destination) = unit.only_destination() => {
-            return Ok(destination.to_owned());
-        }
-        Some(_) if unit.network && !arity::may_go_online(&words) => "it uses the network",
-        Some(_) if arity::runs_in_container(&words) => {
-            "what it runs in a container is asked about each time"
-        }
-        Some(_) if !unit.texts.is_empty() => "what its text does is not known",
-        Some(_) if unit.normal.contains(['*', '?', '\\']) => {
-            "in a rule, its * or ? would stand for other words too"
-        }
-        Some(name) => {
-            let wide = runner_prefix(unit, next).or_else(|| prefix(unit, name, &words));
-            return Ok(wide.map_or_else(|| unit.normal.clone(), |prefix| format!("{prefix} *")));
-        }
-    };
-    Err(reason.to_owned())
-}
-
-/// Checks that a grant would answer the question about a command.
-///
-/// # Errors
-/// The reason why the question would come again.
-fn can_be_granted(unit: &CommandUnit) -> Result<(), String> {
-    let unknown = unit
-        .opaque
-        .as_ref()
-        .or(unit.catch_all_only.as_ref())
-        .or(unit.may_be_denied.as_ref());
-    if let Some(reason) = unknown.or(unit.minimum.as_ref().map(|(_, reason)| reason)) {
-        return Err(reason.clone());
-    }
-    let is_asked_about = |request: &&AccessRequest| {
-        request.minimum.is_some() || request.permission == "external_directory"
-    };
-    match unit.touches.iter().find(is_asked_about) {
-        Some(request) => Err(format!(
-            "{} is asked about by itself",
-            request.patterns.join(", ")
-        )),
-        None => Ok(()),
-    }
-}
-
-/// Returns the words that name the action of a command, or its script, if they determine its
-/// effect.
-fn prefix(unit: &CommandUnit, name: &str, words: &[&str]) -> Option<String> {
-    let is_plain = arity::is_granted_by_beginning(words, unit.network);
-    if unit.layer > 0 && unit.runner.is_none() || unit.destroys || !is_plain {
-        return None;
-    }
-    if let [_, "-m", module, ..] = words
-        && ["python", "pypy"].contains(&programs::family(name))
-        && arity::is_checker(module)
-        && unit.foreign.is_none()
-        && unit.dangers == ["-m"]
-    {
-        return Some(words[..3].join(" "));
-    }
-    let is_language = programs::is_language(programs::family(name));
-    let is_script = is_language && words.len() > 1 && unit.tails.is_empty();
-    let granted = arity::granted(words)?;
-    // For a language at least the script.
-    let granted = &words[..granted.len().max(if is_script { 2 } else { 1 })];
-    let has_option = granted.iter().skip(1).any(|word| word.starts_with('-'));
-    let is_foreign = unit.foreign.is_some() && unit.runner.is_none();
-    let runs_others = unit.carrier && !is_script && !arity::is_subcommand(words);
-    if has_option || is_foreign || runs_others || !unit.dangers.is_empty() {
-        return None;
-    }
-    Some(granted.join(" "))
-}
-
-/// Returns the prefix of a runner together with that of the program it runs: `npx tsc`, `uv run
-/// pytest`.
-fn runner_prefix(unit: &CommandUnit, next: Option<&CommandUnit>) -> Option<String> {
-    let inner = next?;
-    let runner = inner.runner.as_ref()?;
-    if unit.foreign.is_some() || unit.normal.strip_prefix(&**runner)? != inner.normal {
-        return None;
-    }
-    let words: Vec<&str> = inner.normal.split(' ').collect();
-    let inner = prefix(inner, words.first()?, &words)?;
-    Some(format!("{runner}{inner}"))
 }

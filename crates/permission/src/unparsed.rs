@@ -7,15 +7,8 @@
 use super::first_word::{beginning, starts, with_rest};
 use super::rule_index::{IndexedRule, RulesAbout};
 use super::shell::programs::carries;
+use super::shell::segments::{split_commands, without_quotes};
 use super::{Rule, wildcard};
-
-/// Splits a text at characters that may end a command, without parsing quotes.
-pub(super) fn split_commands(text: &str) -> impl Iterator<Item = &str> {
-    let ends_command = |c: char| matches!(c, ';' | '&' | '|' | '\n' | '(' | ')' | '{' | '}' | '`');
-    text.split(ends_command)
-        .map(str::trim)
-        .filter(|command| !command.is_empty())
-}
 
 /// Returns the first deny in force that matches a command in a text, and that command.
 ///
@@ -71,18 +64,6 @@ pub(super) fn find_denied<'r>(
 
 fn matches(rule: &Rule, text: &str) -> bool {
     wildcard::matches_folded(&rule.pattern, text)
-}
-
-/// Removes quotes and backslashes from a text.
-pub(super) fn without_quotes(text: &str) -> std::borrow::Cow<'_, str> {
-    if text.contains(['\'', '"', '\\']) {
-        text.replace("$'", "")
-            .replace("$\"", "")
-            .replace(['\'', '"', '\\'], "")
-            .into()
-    } else {
-        text.into()
-    }
 }
 
 #[cfg(test)]

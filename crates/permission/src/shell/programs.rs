@@ -21,12 +21,10 @@ mod table;
 mod wrapper;
 
 pub(super) use builtins::{builtin, is_builtin};
-pub(crate) use lookup::carries;
 #[cfg(test)]
 pub(crate) use lookup::{beginnings, wrappers};
-pub(super) use lookup::{
-    family, is_language, is_shell, knows, meets, runs_of_itself, takes_any, takes_next,
-};
+pub(crate) use lookup::{carries, family, is_language};
+pub(super) use lookup::{is_shell, knows, meets, runs_of_itself, takes_any, takes_next};
 pub(super) use program_effect::{
     CommandContext, NameSelection, PathEffect, PickedFiles, ProgramEffect, RunEffect, ShellEffect,
     UnitEffect,

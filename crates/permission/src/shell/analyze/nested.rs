@@ -3,8 +3,8 @@
 use super::budget::BEGINNING;
 use super::{Analyzer, MAX_LAYERS};
 use crate::shell::expand::{Arg, ShellState};
+use crate::shell::segments::{split_commands, without_quotes};
 use crate::shell::unit::{CommandUnit, Effect};
-use crate::unparsed;
 
 /// The maximum number of commands that are guessed in a text that cannot be parsed.
 const MAX_GUESSES: usize = 64;
@@ -87,8 +87,8 @@ impl Analyzer<'_> {
     /// Analyses parts of a text that cannot be parsed as commands, without quotes. The line stays
     /// opaque, so this allows nothing, but it finds denied commands.
     pub(super) fn guess(&mut self, text: &str, state: &mut ShellState) {
-        for segment in unparsed::split_commands(text).take(MAX_GUESSES) {
-            let bare = unparsed::without_quotes(segment);
+        for segment in split_commands(text).take(MAX_GUESSES) {
+            let bare = without_quotes(segment);
             let command = bare.trim_start_matches(|c: char| c == '$' || c.is_whitespace());
             let command = shell_parser::without_reserved(command);
             if let Ok(script) = shell_parser::parse(command, 0) {

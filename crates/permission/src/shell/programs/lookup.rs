@@ -14,7 +14,7 @@ const FAMILIES: &str = "R Rscript awk bash c++ cc clang clang++ clang-cpp clang-
 
 /// Returns the name without its version: `python` for `python3.12`, `gcc` for `gcc-13`, `mkfs` for
 /// `mkfs.ext4`.
-pub(in crate::shell) fn family(name: &str) -> &str {
+pub(crate) fn family(name: &str) -> &str {
     if name.starts_with("ld-linux") || name.starts_with("ld-musl") {
         return "ld.so";
     }
@@ -75,7 +75,7 @@ pub(in crate::shell) fn is_shell(name: &str) -> bool {
 }
 
 /// Returns whether a program is an interpreter of a language.
-pub(in crate::shell) fn is_language(name: &str) -> bool {
+pub(crate) fn is_language(name: &str) -> bool {
     table::program(name).is_some_and(|program| program.special == "language")
 }
 
