@@ -296,8 +296,7 @@ fn stopped_server_is_named_with_its_remedy() {
     project.set("ADJUTANT_LOCAL_SERVERS", Some("ollama=1"));
     let output = adjutant(&project, &["run", "Hello?"], "");
     let said = String::from_utf8_lossy(&output.stderr);
-    let expected =
-        "Ollama does not answer at 127.0.0.1:1, from ADJUTANT_LOCAL_SERVERS: start it with `ollama serve`";
+    let expected = "Ollama does not answer at 127.0.0.1:1, from ADJUTANT_LOCAL_SERVERS: start it with `ollama serve`";
     assert!(said.contains(expected), "{said}");
 }
 

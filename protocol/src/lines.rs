@@ -559,6 +559,7 @@ fn write(shared: &Shared, mut output: impl Write) {
 /// refers to standard error from now on, so that no print of a dependency or child can corrupt the
 /// stream.
 #[cfg(unix)]
+#[expect(clippy::disallowed_methods, reason = "the stream of the protocol")]
 pub fn take_stdout() -> io::Result<std::fs::File> {
     use std::os::fd::AsFd;
     let private = rustix::io::fcntl_dupfd_cloexec(io::stdout().as_fd(), 3)?;
@@ -569,6 +570,7 @@ pub fn take_stdout() -> io::Result<std::fs::File> {
 /// Returns standard output for the protocol. On this system, only the ban on printing protects the
 /// stream.
 #[cfg(not(unix))]
+#[expect(clippy::disallowed_methods, reason = "the stream of the protocol")]
 pub fn take_stdout() -> io::Result<io::Stdout> {
     Ok(io::stdout())
 }
@@ -643,6 +645,7 @@ mod tests {
     }
 
     #[tokio::test]
+    #[expect(clippy::disallowed_methods, reason = "a task of a test")]
     async fn waiting_senders_take_turns() {
         let (theirs, ours) = io::pipe().unwrap();
         let outbox = Outbox::start(ours);
@@ -711,6 +714,7 @@ mod tests {
     }
 
     #[tokio::test]
+    #[expect(clippy::disallowed_methods, reason = "a task of a test")]
     async fn outgoing_returns_lines_in_order() {
         let (outbox, mut outgoing) = Outbox::without_thread();
         outbox.push(b"a");

@@ -14,7 +14,7 @@ mod spinner;
 pub(super) mod styled;
 
 use std::borrow::Cow;
-use std::io::{self, BufRead, BufWriter, IsTerminal, StdoutLock, Write};
+use std::io::{self, BufRead, BufWriter, IsTerminal, Stderr, Stdout, StdoutLock, Write};
 use std::panic::PanicHookInfo;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,15 +28,31 @@ use base::environment::Environment;
 use base::text;
 use styled::Styled;
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this module cleans text before it prints it"
+)]
+fn stdout() -> Stdout {
+    io::stdout()
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this module cleans text before it prints it"
+)]
+fn stderr() -> Stderr {
+    io::stderr()
+}
+
 /// Returns whether standard output is a terminal.
 pub(super) fn is_watched() -> bool {
-    io::stdout().is_terminal()
+    stdout().is_terminal()
 }
 
 /// Returns whether a person can read and answer a question. Questions are written to standard
 /// error.
 pub(super) fn can_ask() -> bool {
-    io::stdin().is_terminal() && io::stderr().is_terminal() && is_watched()
+    io::stdin().is_terminal() && stderr().is_terminal() && is_watched()
 }
 
 /// The width that is assumed if none is known.
@@ -70,8 +86,8 @@ pub(super) fn rows() -> Option<usize> {
 }
 
 fn window() -> Option<rustix::termios::Winsize> {
-    rustix::termios::tcgetwinsize(io::stdout())
-        .or_else(|_| rustix::termios::tcgetwinsize(io::stderr()))
+    rustix::termios::tcgetwinsize(stdout())
+        .or_else(|_| rustix::termios::tcgetwinsize(stderr()))
         .ok()
 }
 
@@ -102,7 +118,7 @@ fn say_whole(text: &str) {
 
 /// Returns the colours of results.
 pub(super) fn palette(environment: &Environment) -> styled::Palette {
-    styled::Palette::of(&io::stdout(), environment)
+    styled::Palette::of(&stdout(), environment)
 }
 
 /// Prints a result with colours.
@@ -117,7 +133,7 @@ pub(super) fn show(words: &Styled) {
 
 /// Prints a unified diff: coloured on a terminal, byte for byte in a pipe or a file.
 pub(super) fn diff(text: &str, environment: &Environment) {
-    let stdout = io::stdout();
+    let stdout = stdout();
     if !stdout.is_terminal() {
         return exact(text);
     }
@@ -187,7 +203,7 @@ pub(super) fn json(text: &str) {
 
 /// Prints output for further processing: byte for byte, unless it goes to a terminal.
 pub(super) fn exact(text: &str) {
-    if io::stdout().is_terminal() {
+    if stdout().is_terminal() {
         say_whole(text)
     } else {
         print(&[text.as_bytes()])
@@ -206,7 +222,7 @@ pub(super) async fn is_stuck() -> bool {
 }
 
 fn print(pieces: &[&[u8]]) {
-    let mut stdout = io::stdout().lock();
+    let mut stdout = stdout().lock();
     PRINT_STEPS.fetch_add(1, Ordering::Relaxed);
     pieces
         .iter()
@@ -221,7 +237,7 @@ pub(super) struct JsonWriter(BufWriter<StdoutLock<'static>>);
 
 impl JsonWriter {
     pub(super) fn new() -> Self {
-        Self(BufWriter::new(io::stdout().lock()))
+        Self(BufWriter::new(stdout().lock()))
     }
 
     pub(super) fn line(&mut self, text: &str) -> io::Result<()> {
@@ -250,12 +266,12 @@ impl Write for JsonWriter {
 
 /// Prints a message on standard error.
 pub(super) fn print_note(text: &str) {
-    writeln!(io::stderr().lock(), "{}", fitted(&text::shown(text))).ok();
+    writeln!(stderr().lock(), "{}", fitted(&text::shown(text))).ok();
 }
 
 /// Wraps a message for standard error to the width of its terminal.
 fn fitted(text: &str) -> Cow<'_, str> {
-    if io::stderr().is_terminal() {
+    if stderr().is_terminal() {
         Cow::Owned(fitted_to(text, columns()))
     } else {
         Cow::Borrowed(text)
@@ -422,18 +438,18 @@ fn message(words: &Styled) {
     } else {
         "\n"
     };
-    write!(io::stderr().lock(), "{}{end}", words.as_str()).ok();
+    write!(stderr().lock(), "{}{end}", words.as_str()).ok();
 }
 
 /// Wraps a text to the width of the terminal that standard error is; `None` if it is not one.
 fn wrapped_aside(words: &Styled) -> Option<Styled> {
-    let is_terminal = io::stderr().is_terminal();
+    let is_terminal = stderr().is_terminal();
     is_terminal.then(|| words.wrapped(columns()))
 }
 
 /// Writes our own sequences and cleaned text to the terminal that standard error is.
 fn draw(text: &str) {
-    let mut stderr = io::stderr().lock();
+    let mut stderr = stderr().lock();
     write!(stderr, "{text}").and_then(|()| stderr.flush()).ok();
 }
 
@@ -486,12 +502,16 @@ pub(super) fn answer(question: &str) -> anyhow::Result<Option<String>> {
 fn question_of(words: &Styled) -> io::Result<()> {
     let wrapped = wrapped_aside(words);
     let words = wrapped.as_ref().unwrap_or(words);
-    let mut stderr = io::stderr().lock();
+    let mut stderr = stderr().lock();
     write!(stderr, "{}", words.as_str()).and_then(|()| stderr.flush())
 }
 
 /// Prints a message of the command-line parser. Errors repeat user input, so they are cleaned; help
 /// and version contain only our own text, and keep their colours.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "errors are cleaned; help contains only our own text"
+)]
 pub(super) fn parsed(said: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
     if matches!(said.kind(), DisplayHelp | DisplayVersion) {
@@ -506,6 +526,7 @@ pub(super) fn parsed(said: &clap::Error) -> ExitCode {
 }
 
 /// Prints the help for a command line without arguments.
+#[expect(clippy::disallowed_methods, reason = "help contains only our own text")]
 pub(super) fn help(mut command: clap::Command) -> ExitCode {
     if command.print_help().is_ok() {
         ExitCode::from(2)

@@ -189,6 +189,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
+    #[expect(clippy::disallowed_methods, reason = "a task of a test")]
     async fn waiting_senders_hold_no_slots() {
         let (sender, mut receiver) = channel(2);
         assert_eq!(sender.send(1).now_or_never(), Some(true));

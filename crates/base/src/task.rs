@@ -13,6 +13,7 @@ use tokio::task::JoinError;
 use tokio_util::task::TaskTracker;
 
 /// Spawns a task. It continues if the handle is dropped.
+#[expect(clippy::disallowed_methods, reason = "tasks are spawned here")]
 pub fn spawn<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
     JoinHandle {
         task: tokio::spawn(boxed(work)),
@@ -33,6 +34,7 @@ pub fn spawn_in<T: Send + 'static>(
 
 /// Runs work on a blocking thread: work that waits for the disk or another program, or that
 /// computes for long.
+#[expect(clippy::disallowed_methods, reason = "tasks are spawned here")]
 pub fn spawn_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> JoinHandle<T> {

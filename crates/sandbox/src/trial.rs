@@ -99,6 +99,10 @@ impl Trial {
     ///
     /// # Errors
     /// If the outcome cannot be printed.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a pipe of the process that tries the sandbox"
+    )]
     pub(super) fn run(&self) -> Result<(), String> {
         serde_json::to_writer(io::stdout(), &self.attempt())
             .map_err(|e| format!("its outcome cannot be printed: {e}"))

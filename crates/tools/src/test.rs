@@ -159,6 +159,7 @@ impl TestProject {
         listened(environment, worktree, policy)
     }
 
+    #[expect(clippy::disallowed_methods, reason = "a task of a test")]
     pub(super) fn with_editor(&self, way: EditorReply) -> (ToolContext, FakeEditor) {
         let (mut context, mut up) = self.listened();
         context.client.files = FileCapabilities {

@@ -79,16 +79,16 @@ impl Screen {
         environment: &Environment,
     ) -> Self {
         let moves = environment.var("TERM") != Some("dumb");
-        let is_read = io::stderr().is_terminal();
-        let aside = Palette::of(&io::stderr(), environment);
+        let is_read = super::stderr().is_terminal();
+        let aside = Palette::of(&super::stderr(), environment);
         let state = State {
             ascii: aside.look(0).ascii,
             ..State::default()
         };
         Self {
-            words: Palette::of(&io::stdout(), environment),
+            words: Palette::of(&super::stdout(), environment),
             aside,
-            watched: io::stdout().is_terminal(),
+            watched: super::stdout().is_terminal(),
             shows_calls,
             is_read,
             turns: has_spinner && is_read && moves,

@@ -45,6 +45,7 @@ enum Act {
 use Act::{ChunkByByte, Close, Reset, Say, SayByByte, Wait};
 
 /// Serves one connection after another; each request is answered with the next list of actions.
+#[expect(clippy::disallowed_methods, reason = "a task of a test")]
 async fn serve(answers: Vec<Vec<Act>>) -> (SocketAddr, tokio::task::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

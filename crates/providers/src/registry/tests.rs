@@ -239,6 +239,7 @@ async fn unusable_provider_reports_the_missing_setting() {
 }
 
 #[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "a task of a test")]
 async fn keys_are_redacted_in_errors() {
     let reply = "HTTP/1.1 401 Unauthorized\r\ncontent-length: 31\r\nconnection: close\r\n\r\nIncorrect API key: sk-secret-k1";
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

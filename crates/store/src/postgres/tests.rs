@@ -187,6 +187,7 @@ async fn newer_format_is_refused_and_concurrent_start_works() {
     );
 }
 
+#[expect(clippy::disallowed_methods, reason = "a task of a test")]
 async fn direct_client(location: &DatabaseLocation) -> (tokio_postgres::Client, String) {
     let address = address::parse(location).unwrap();
     let (client, connection) = address.config.connect(tokio_postgres::NoTls).await.unwrap();

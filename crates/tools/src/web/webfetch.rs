@@ -467,6 +467,7 @@ mod tests {
 
     /// Starts a server that answers one request, and returns its URL. A `slow` server then leaves
     /// the connection open without sending more.
+    #[expect(clippy::disallowed_methods, reason = "a task of a test")]
     async fn server(head: &'static str, body: Vec<u8>, slow: bool) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());

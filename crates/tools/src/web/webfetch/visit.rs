@@ -146,6 +146,7 @@ mod tests {
     }
 
     /// A server that sends the same answer to every connection and closes it.
+    #[expect(clippy::disallowed_methods, reason = "a task of a test")]
     async fn server(answer: &'static str) -> u16 {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
