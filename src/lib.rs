@@ -14,10 +14,12 @@
 //! | [`session`] | a session as an actor, and the durable loop of its turns |
 //! | [`mcp`], [`extensions`] | tools of MCP servers, plugins, custom tools and hooks |
 //! | [`tools`] | the built-in tools, and the checks that each call passes |
+//! | `textedit` | replacements and patches of texts |
 //! | [`project`] | agents, skills, commands, instructions and the system prompt |
-//! | [`events`], `pictures`, `lsp` | the messages of a turn, pictures made to fit, language servers |
+//! | [`events`], `pictures` | the messages of a turn, pictures made to fit |
 //! | [`export`] | exports of sessions: pages, Markdown, JSON |
 //! | [`config`] | the layered settings, and whether a project is trusted |
+//! | `lsp` | connections to language servers |
 //! | [`providers`] | the catalogue of models, and the wires of their providers |
 //! | [`permission`] | rules, the analysis of shell commands, and the verdict on a call |
 //! | `typescript` | TypeScript without its types |
