@@ -459,7 +459,7 @@ impl SessionIndex {
                     .optional()
                     .map_err(unwritable)?;
                 if let Some(row) = row {
-                    neighbours.push(IndexRow::genuine(Ok(row))?.record.id);
+                    neighbours.push(IndexRow::checked(Ok(row))?.record.id);
                 }
             }
         }
