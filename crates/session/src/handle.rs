@@ -81,7 +81,7 @@ pub enum ClosePurpose {
     Close,
     /// The store is about to change it, and keeps it even if it is empty.
     Archive,
-    /// This process opens it again immediately: an empty one is kept, and its background jobs live on.
+    /// This process opens it again immediately: an empty one is not deleted, and its background jobs live on.
     Reopen,
 }
 
@@ -105,8 +105,8 @@ impl CancelScope {
     }
 }
 
-/// A prompt as the ACP server passes it to a session, in any protocol version: the server has told the built-in
-/// commands from messages.
+/// A prompt as the ACP server passes it to a session, in any protocol version: the server has
+/// separated built-in commands from messages.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PromptInput {
     /// A message from the user, for a turn of the model.

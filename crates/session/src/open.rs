@@ -393,7 +393,7 @@ impl Sessions {
     /// Repairs a loaded history, of which these background jobs are alive, and stores the changes.
     async fn recover(&self, id: &SessionId, history: &mut History, living: &SessionJobs) {
         let lives = |job: &str| living.jobs.has(job);
-        for message in turn::recover::recover_beside(history, lives) {
+        for message in turn::recover::recover_except(history, lives) {
             self.store.message(id, &message).await;
             for part in &message.parts {
                 self.store.part(id, &message.id, part).await;

@@ -6,12 +6,12 @@ use transcript::{Call, CallState, Content, FailureCause, Fault, FaultKind, Messa
 /// Repairs a loaded history: marks calls that were running when the process ended, with an unknown
 /// outcome. Returns the messages that changed.
 pub fn recover(history: &mut History) -> Vec<Message> {
-    recover_beside(history, |_| false)
+    recover_except(history, |_| false)
 }
 
 /// Repairs a loaded history like [`recover`], except for the background jobs that `lives` knows by their id: this
 /// process runs them.
-pub fn recover_beside(history: &mut History, lives: impl Fn(&str) -> bool) -> Vec<Message> {
+pub fn recover_except(history: &mut History, lives: impl Fn(&str) -> bool) -> Vec<Message> {
     let mut changed = Vec::new();
     for message in &mut history.messages {
         let mut touched = false;
