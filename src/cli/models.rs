@@ -179,7 +179,7 @@ async fn listed_registry<'a>(
     settings: &Settings,
 ) -> (Registry, Option<&'a str>, Option<String>) {
     let mut registry = if args.all {
-        sources.everyone(settings)
+        sources.with_all_models(settings)
     } else {
         sources.configured(settings)
     };
@@ -190,7 +190,7 @@ async fn listed_registry<'a>(
             || local::is_known(name)
             || has(&registry, name)
             || registry.unsupported(name).is_some()
-            || has(&sources.everyone(settings), name)
+            || has(&sources.with_all_models(settings), name)
     };
     let (provider, part) = match args.name.as_deref() {
         Some(name) if is_provider(name) => (Some(name), None),
@@ -200,7 +200,7 @@ async fn listed_registry<'a>(
     // is each of them for the name of a model.
     let named = settings.model.as_ref().map(|model| model.provider.as_str());
     let is_named = |id: Option<&str>| id.is_some_and(local::is_known);
-    if (registry.is_bare() || part.is_some() || is_named(provider) || is_named(named))
+    if (registry.is_offline_only() || part.is_some() || is_named(provider) || is_named(named))
         && !args.all
         && let Some(found) = sources
             .with_local(settings, &EditorEndpoints::default())
@@ -211,7 +211,7 @@ async fn listed_registry<'a>(
     // A provider named on the command line is shown with or without a key.
     if let Some(name) = provider.filter(|name| !has(&registry, name) && *name != Registry::OFFLINE)
     {
-        let all = sources.everyone(settings);
+        let all = sources.with_all_models(settings);
         if has(&all, name) {
             registry = all;
         }

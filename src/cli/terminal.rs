@@ -536,6 +536,7 @@ pub(super) fn help(mut command: clap::Command) -> ExitCode {
 }
 
 /// Prints the complete help of a command.
+#[expect(clippy::disallowed_methods, reason = "help contains only our own text")]
 pub(super) fn long_help(mut command: clap::Command) -> io::Result<()> {
     command.print_long_help()
 }

@@ -373,7 +373,13 @@ fn circle_is_found_through_folders_and_exports() {
         path: path.into(),
         text: text.to_owned(),
     };
-    let table: [(&str, &[(&str, &str)], &[&str]); 7] = [
+    /// A name, the paths and texts of files, and the modules of the circle in them.
+    type Case = (
+        &'static str,
+        &'static [(&'static str, &'static str)],
+        &'static [&'static str],
+    );
+    let table: [Case; 7] = [
         (
             "none",
             &[("a", "use crate::b::{self, C};"), ("b", "//! b")],

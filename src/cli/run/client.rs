@@ -845,8 +845,8 @@ impl Client {
                 .iter()
                 .find(|option| Some(option.kind) == asked);
             if !is_stored && !is_withdrawn && !matches!(asked, Some(AllowOnce | AllowAlways)) {
-                let words = match &said {
-                    Some(said) => format!("rejected; the agent gets: {said}"),
+                let words = match &comment {
+                    Some(comment) => format!("rejected; the agent gets: {comment}"),
                     None if client.person() => "rejected".to_owned(),
                     None => "not allowed".to_owned(),
                 };

@@ -24,7 +24,7 @@ use super::{
 };
 use base::id::{MessageId, PartId};
 use base::task::{MAX_IN_PLACE_BYTES, poll_by_size, poll_on_blocking_threads};
-use config::settings::{HookPoint, ImageSettings, OutputLimits};
+use config::settings::{HookPoint, OutputLimits};
 use events::{CallUpdate, Event, LiveFacts, Progress, Severity, ToolKind};
 use extensions::any;
 use permission::plan::SharedAnalysis;
@@ -37,7 +37,8 @@ use tools::{
     ToolContext, ToolOutput, argument_repair, truncate,
 };
 use transcript::{
-    Call, CallFacts, CallState, Change, Completed, Content, FailureCause, Finish, Message, Part,
+    Call, CallFacts, CallState, Change, Completed, Content, FailureCause, Finish, ImageSettings,
+    Message, Part,
 };
 
 /// The maximum size of a call's arguments.

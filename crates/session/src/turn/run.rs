@@ -352,7 +352,7 @@ fn passed_over(turn: &TurnContext, frame: &StepContext) -> Option<ModelRef> {
 /// else was chosen since.
 fn unavailable(turn: &TurnContext, frame: &StepContext) -> Option<String> {
     let is_chosen = turn.choice.borrow().model.is_some()
-        || turn.project.settings.model.is_some()
+        || turn.project.context.settings.model.is_some()
         || frame.agent.model.is_some();
     if is_chosen {
         return None;
