@@ -41,13 +41,44 @@ pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Reads a whole regular file into memory, if it has at most `max_bytes`.
+///
+/// # Errors
+/// Same as [`open_regular`], errors of reading, and [`io::ErrorKind::FileTooLarge`].
+pub fn read_small(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
+    let file = open_regular(path)?;
+    let too_large = || io::Error::from(io::ErrorKind::FileTooLarge);
+    if file.metadata()?.len() > max_bytes {
+        return Err(too_large());
+    }
+    let mut bytes = Vec::new();
+    // It may grow meanwhile.
+    io::Read::read_to_end(&mut io::Read::take(file, max_bytes + 1), &mut bytes)?;
+    if u64::try_from(bytes.len()).is_ok_and(|length| length <= max_bytes) {
+        Ok(bytes)
+    } else {
+        Err(too_large())
+    }
+}
+
+/// Reads a whole regular file as UTF-8 text, if it has at most `max_bytes`.
+///
+/// # Errors
+/// Same as [`read_small`], and [`io::ErrorKind::InvalidData`] if it is not UTF-8.
+pub fn read_small_text(path: &Path, max_bytes: u64) -> io::Result<String> {
+    utf8(read_small(path, max_bytes)?)
+}
+
 /// Reads a whole regular file as UTF-8 text, without a size limit.
 ///
 /// # Errors
 /// Same as [`read_regular`], and [`io::ErrorKind::InvalidData`] if it is not UTF-8.
 pub fn read_regular_text(path: &Path) -> io::Result<String> {
-    String::from_utf8(read_regular(path)?)
-        .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+    utf8(read_regular(path)?)
+}
+
+fn utf8(bytes: Vec<u8>) -> io::Result<String> {
+    String::from_utf8(bytes).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
 }
 
 /// Returns whether a directory is on a network file system. There memory cannot be shared with
@@ -98,6 +129,15 @@ mod tests {
             );
         }
         assert_eq!(read_regular_text(&path("link")).unwrap(), "a");
+        assert_eq!(read_small_text(&path("link"), 1).unwrap(), "a");
+        for (name, limit, kind) in [
+            ("pipe", 1, io::ErrorKind::InvalidInput),
+            ("text", 0, io::ErrorKind::FileTooLarge),
+            ("bytes", 1, io::ErrorKind::InvalidData),
+        ] {
+            let failed = read_small_text(&path(name), limit).unwrap_err();
+            assert_eq!(failed.kind(), kind, "{name}");
+        }
         assert_eq!(read_regular(&path("bytes")).unwrap(), [0xff]);
         assert_eq!(
             read_regular_text(&path("bytes")).unwrap_err().kind(),

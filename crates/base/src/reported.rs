@@ -75,12 +75,7 @@ pub fn shown_before(
 }
 
 fn read(path: &Path) -> Reported {
-    let is_readable =
-        std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() <= MAX_FILE_BYTES);
-    if !is_readable {
-        return Reported::default();
-    }
-    let text = std::fs::read(path).unwrap_or_default();
+    let text = crate::file::read_small(path, MAX_FILE_BYTES).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
 }
 

@@ -459,11 +459,7 @@ fn edition<'p>(upward: impl Iterator<Item = &'p Path>) -> String {
 
 /// Returns the text of a regular file of at most 1 MiB.
 fn text(file: &Path) -> Option<String> {
-    let metadata = std::fs::metadata(file).ok()?;
-    if !metadata.is_file() || metadata.len() > 1 << 20 {
-        return None;
-    }
-    std::fs::read_to_string(file).ok()
+    base::file::read_small_text(file, 1 << 20).ok()
 }
 
 #[cfg(test)]

@@ -339,9 +339,7 @@ fn is_marked(folder: &Path, mark: &str) -> bool {
         None => folder.join(mark).exists(),
         Some((name, text)) => {
             let file = folder.join(name);
-            let small = std::fs::metadata(&file)
-                .is_ok_and(|data| data.is_file() && data.len() <= MAX_BYTES);
-            small && std::fs::read_to_string(&file).is_ok_and(|has| has.contains(text))
+            base::file::read_small_text(&file, MAX_BYTES).is_ok_and(|has| has.contains(text))
         }
     }
 }

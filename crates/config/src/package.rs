@@ -80,9 +80,7 @@ impl PackageRecord {
     /// Reads the record of a directory in the cache.
     pub fn read(dir: &Path) -> Option<Self> {
         let path = dir.join(RECORD);
-        let is_small = std::fs::metadata(&path)
-            .is_ok_and(|meta| meta.is_file() && meta.len() <= MAX_RECORD_BYTES);
-        let bytes = is_small.then(|| std::fs::read(&path).ok()).flatten()?;
+        let bytes = base::file::read_small(&path, MAX_RECORD_BYTES).ok()?;
         serde_json::from_slice(&bytes).ok()
     }
 

@@ -263,7 +263,9 @@ impl<'a> ConfigReader<'a> {
                 ReadError::new(ProblemCode::Link, text).hint("put a file there instead of a link")
             );
         }
-        let bytes = std::fs::read(path).map_err(|e| ReadError::because(&e))?;
+        // The file may have been replaced since.
+        let bytes =
+            base::file::read_small(path, MAX_FILE_BYTES).map_err(|e| ReadError::because(&e))?;
         String::from_utf8(bytes).map(Some).map_err(|e| {
             let good = e.utf8_error().valid_up_to();
             let text =

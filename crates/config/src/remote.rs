@@ -33,11 +33,7 @@ pub(crate) fn logins(environment: &Environment) -> [PathBuf; 2] {
 pub fn wanted(environment: &Environment) -> Vec<RemoteDefaults> {
     let mut found: Vec<RemoteDefaults> = Vec::new();
     for path in logins(environment) {
-        // Reading a pipe would block until its writer closes it.
-        if !path.is_file() {
-            continue;
-        }
-        let Ok(text) = std::fs::read_to_string(&path) else {
+        let Ok(text) = base::file::read_regular_text(&path) else {
             continue;
         };
         let Ok(Value::Object(entries)) = serde_json::from_str(&text) else {

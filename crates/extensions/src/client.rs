@@ -50,6 +50,9 @@ pub struct PluginPrompt {
 const MAX_NOTES: usize = 20;
 const MAX_NOTE_BYTES: usize = 20_000;
 
+/// The size of the largest `.git/HEAD` that is read, in bytes.
+const MAX_HEAD_BYTES: u64 = 4 << 10;
+
 /// The receiver of notices about plugins, which also counts their calls.
 pub(super) trait Notifier: Send + Sync {
     fn tell(&self, severity: Severity, title: String, details: Option<String>);
@@ -261,7 +264,8 @@ impl PluginHandlers {
             "project.current" => project(),
             "project.list" => json!([project()]),
             "vcs.get" => {
-                let head = std::fs::read_to_string(self.worktree.join(".git/HEAD")).unwrap_or_default();
+                let head = self.worktree.join(".git/HEAD");
+                let head = base::file::read_small_text(&head, MAX_HEAD_BYTES).unwrap_or_default();
                 json!({ "branch": head.trim().strip_prefix("ref: refs/heads/") })
             }
             "mcp.status" => json!({}),

@@ -190,12 +190,7 @@ pub fn withheld_problems(trust: &Review) -> Vec<Problem> {
 /// entry in the settings, or the file itself.
 fn hook_problems(path: &Path, location: &SourceLocation) -> Vec<Problem> {
     const MAX_BYTES: u64 = 1 << 20;
-    let is_small =
-        std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() <= MAX_BYTES);
-    if !is_small {
-        return Vec::new();
-    }
-    let source = std::fs::read_to_string(path).unwrap_or_default();
+    let source = base::file::read_small_text(path, MAX_BYTES).unwrap_or_default();
     let describe = |mistake: lint::HookMistake| {
         let at = if location.line == 0 {
             SourceLocation {

@@ -48,12 +48,7 @@ fn file(environment: &Environment, root: &Path) -> PathBuf {
 /// Reads the statistics of a project.
 pub fn read(environment: &Environment, root: &Path) -> Tallies {
     let path = file(environment, root);
-    let is_readable =
-        std::fs::metadata(&path).is_ok_and(|meta| meta.is_file() && meta.len() <= MAX_FILE_BYTES);
-    if !is_readable {
-        return Tallies::default();
-    }
-    let text = std::fs::read(path).unwrap_or_default();
+    let text = base::file::read_small(&path, MAX_FILE_BYTES).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
 }
 

@@ -10,7 +10,6 @@
 //! for this machine, so contents of such a repository are stored like all others.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -190,14 +189,10 @@ impl GitIndex {
 /// Returns whether an attributes file names a filter or another encoding, or cannot be read. Line
 /// endings and `ident` change the size of a file, which is compared.
 fn changes_contents(list: &Path) -> bool {
-    match fs::metadata(list) {
-        // Opening a pipe would block.
-        Ok(data) if !data.is_file() || data.len() > MAX_ATTRIBUTES_BYTES => true,
-        Ok(_) => fs::read(list).map_or(true, |text| {
-            ["filter", "working-tree-encoding"]
-                .iter()
-                .any(|word| memchr::memmem::find(&text, word.as_bytes()).is_some())
-        }),
+    match base::file::read_small(list, MAX_ATTRIBUTES_BYTES) {
+        Ok(text) => ["filter", "working-tree-encoding"]
+            .iter()
+            .any(|word| memchr::memmem::find(&text, word.as_bytes()).is_some()),
         Err(e) => e.kind() != std::io::ErrorKind::NotFound,
     }
 }

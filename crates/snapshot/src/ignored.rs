@@ -2,7 +2,6 @@
 //! `ignore` crate applies when `index.rs` walks a project.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -159,19 +158,32 @@ fn verdict(list: &Gitignore, path: &Path, is_dir: bool) -> Option<bool> {
 }
 
 /// Reads the rules for paths below a directory. A missing or unreadable file has none.
-fn rules(dir: &Path, list: &Path) -> Gitignore {
-    if fs::metadata(list).map_or(true, |data| !data.is_file()) {
+///
+/// The library would open a file of any type, and wait for the other end of a pipe.
+pub(super) fn rules(dir: &Path, list: &Path) -> Gitignore {
+    let Ok(bytes) = base::file::read_regular(list) else {
         return Gitignore::empty();
-    }
+    };
     let mut builder = GitignoreBuilder::new(dir);
-    if let Some(e) = builder.add(list) {
-        tracing::debug!("not all of {} is understood: {e}", list.display());
+    let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
+    for line in text.split(|byte| *byte == b'\n') {
+        // The library reads no line after one that is not UTF-8.
+        let Ok(line) = std::str::from_utf8(line) else {
+            tracing::debug!("not all of {} is UTF-8", list.display());
+            break;
+        };
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        if let Err(e) = builder.add_line(Some(list.to_owned()), line) {
+            tracing::debug!("not all of {} is understood: {e}", list.display());
+        }
     }
     builder.build().unwrap_or_else(|_| Gitignore::empty())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use ignore::WalkBuilder;
 
     use super::*;

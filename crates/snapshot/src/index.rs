@@ -11,14 +11,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use ignore::gitignore::Gitignore;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 use super::digest::is_blob_name;
 use super::file::{FileStamp, creation_time, kind, large, read_known};
 use super::git::{GitIndex, GitObjects, ObjectLookup};
-use super::ignored::{REPOSITORIES, excluding};
+use super::ignored::{REPOSITORIES, excluding, rules};
 use super::modes::FileModes;
 use super::objects::Objects;
 use super::{Deadline, MAX_FILE_BYTES, MAX_PROJECT_BYTES, MAX_PROJECT_FILES, Untracked};
@@ -610,14 +610,11 @@ impl FileIndex {
         let data = self.data.clone();
         // If the directory of git is elsewhere, as for a submodule, the library does not read its
         // excluding file.
-        let mut excluded = GitignoreBuilder::new(&self.root);
-        let excluding = excluding(&self.root);
-        // Opening a pipe would block.
-        if self.root.join(".git").is_file() && excluding.is_file() {
-            // An unreadable file excludes nothing.
-            drop(excluded.add(excluding));
-        }
-        let excluded = excluded.build().unwrap_or_else(|_| Gitignore::empty());
+        let excluded = if self.root.join(".git").is_file() {
+            rules(&self.root, &excluding(&self.root))
+        } else {
+            Gitignore::empty()
+        };
         let mut walker = base::git::walker(&top, move |entry| {
             if entry.depth() == 0 {
                 return true;

@@ -285,7 +285,7 @@ fn read(path: &Path) -> Result<BTreeMap<String, TrustEntry>, UnreadableAnswers> 
             MAX_BYTES >> 20
         )));
     }
-    let bytes = std::fs::read(path).map_err(|e| unreadable(plain(&e)))?;
+    let bytes = base::file::read_small(path, MAX_BYTES).map_err(|e| unreadable(plain(&e)))?;
     serde_json::from_slice(&bytes).map_err(|e| {
         let number = |number| u32::try_from(number).unwrap_or(u32::MAX);
         let line = number(e.line());

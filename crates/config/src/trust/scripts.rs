@@ -70,12 +70,7 @@ fn describe_hooks(script: &ScriptEntry) -> String {
 /// Returns the text of a plugin that is one file of a usual size. Blocks on file access.
 fn plugin_text(script: &ScriptEntry) -> Option<String> {
     const MAX_BYTES: u64 = 1 << 20;
-    let is_small =
-        std::fs::metadata(&script.path).is_ok_and(|meta| meta.is_file() && meta.len() <= MAX_BYTES);
-    if !is_small {
-        return None;
-    }
-    std::fs::read_to_string(&script.path).ok()
+    base::file::read_small_text(&script.path, MAX_BYTES).ok()
 }
 
 /// Returns the hooks that a plugin's text mentions.

@@ -117,13 +117,7 @@ impl Recorder {
         };
         let file = path.to_owned();
         let read = base::task::spawn_blocking(move || {
-            let length = std::fs::metadata(&file)
-                .map(|data| data.len())
-                .unwrap_or_default();
-            if length > MAX_OUTPUT_BYTES {
-                return None;
-            }
-            std::fs::read(&file).ok()
+            base::file::read_small(&file, MAX_OUTPUT_BYTES).ok()
         });
         let Some(bytes) = read.await.ok().flatten() else {
             return;

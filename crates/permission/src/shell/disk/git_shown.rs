@@ -202,7 +202,7 @@ fn is_changed(path: &Path, entry: &git::IndexEntry<'_>) -> bool {
     if !file.is_file() || file.len() > MAX_SECRET_BYTES {
         return true;
     }
-    let Ok(content) = std::fs::read(path) else {
+    let Ok(content) = base::file::read_small(path, MAX_SECRET_BYTES) else {
         return true;
     };
     let id = gix_object::compute_hash(gix_hash::Kind::Sha1, Kind::Blob, &content).ok();

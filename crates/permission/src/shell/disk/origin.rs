@@ -1,7 +1,7 @@
 //! The files that program names refer to.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{File, Metadata};
+use std::fs::Metadata;
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -252,8 +252,8 @@ fn is_script(path: &Path) -> bool {
 /// Compares the contents of two files.
 fn are_alike(one: &Path, other: &Path) -> io::Result<bool> {
     const PIECE: usize = 1 << 16;
-    let mut one = BufReader::with_capacity(PIECE, File::open(one)?);
-    let mut other = BufReader::with_capacity(PIECE, File::open(other)?);
+    let mut one = BufReader::with_capacity(PIECE, base::file::open_regular(one)?);
+    let mut other = BufReader::with_capacity(PIECE, base::file::open_regular(other)?);
     loop {
         let left = one.fill_buf()?;
         let right = other.fill_buf()?;

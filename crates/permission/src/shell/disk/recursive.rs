@@ -156,11 +156,7 @@ impl Disk<'_> {
             "rename from ",
             "diff --git ",
         ];
-        let read = |path: PathBuf| {
-            let short = std::fs::metadata(&path)
-                .is_ok_and(|data| data.is_file() && data.len() <= MAX_BYTES);
-            short.then(|| std::fs::read(path).ok()).flatten()
-        };
+        let read = |path: PathBuf| base::file::read_small(&path, MAX_BYTES).ok();
         let texts: Option<Vec<Vec<u8>>> = files
             .iter()
             .flat_map(|file| {
