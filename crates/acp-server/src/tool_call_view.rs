@@ -14,7 +14,7 @@ use base::text;
 use events::{CallUpdate, ProgramExit, Progress, ToolKind};
 use tools::language::DIAGNOSTICS;
 use tools::process::terminal_emulator::rendered;
-use transcript::{CallFacts, Change, File};
+use transcript::{CallFacts, Change, ExitCode, File};
 
 /// The maximum sizes as JSON of the parts of a line: the arguments or the result of a call, its
 /// file changes, a chunk of text (six times as long as JSON in the worst case), an attachment. A
@@ -318,7 +318,7 @@ impl ShownCall {
                 ProgramExit {
                     code: Some(code), ..
                 },
-            ) => format!("Exit code {code}."),
+            ) => format!("Exit code {}.", ExitCode(*code)),
             (None, ProgramExit { signal, .. }) => {
                 format!("Ended by {}.", signal.as_deref().unwrap_or("a signal"))
             }

@@ -4,6 +4,7 @@
 //! object together with details that only the client reads. [`CallFacts`] is that object, so that
 //! old stores remain readable.
 
+use std::fmt::{self, Display, Formatter};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -192,6 +193,61 @@ pub struct ProgramExit {
     pub code: Option<i32>,
     /// The name of the signal that ended it.
     pub signal: Option<String>,
+}
+
+/// An exit code as text. One that a shell uses for the end of a program by a signal has the
+/// signal's name: `139 (SIGSEGV)`. Within a namespace of processes every such end is a code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExitCode(pub i32);
+
+/// The exit code with which git reports that it was called wrongly, which is no end by SIGHUP.
+const GIT_USAGE: i32 = 129;
+
+impl Display for ExitCode {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let name = self
+            .0
+            .checked_sub(128)
+            .and_then(signal_name)
+            .filter(|_name| self.0 != GIT_USAGE);
+        match name {
+            Some(name) => write!(f, "{} ({name})", self.0),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+/// Returns the name of a signal.
+pub fn signal_name(number: i32) -> Option<&'static str> {
+    let name = match number {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        5 => "SIGTRAP",
+        6 => "SIGABRT",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        11 => "SIGSEGV",
+        13 => "SIGPIPE",
+        14 => "SIGALRM",
+        15 => "SIGTERM",
+        24 => "SIGXCPU",
+        25 => "SIGXFSZ",
+        _ if cfg!(target_os = "macos") => match number {
+            10 => "SIGBUS",
+            12 => "SIGSYS",
+            30 => "SIGUSR1",
+            31 => "SIGUSR2",
+            _ => return None,
+        },
+        7 => "SIGBUS",
+        10 => "SIGUSR1",
+        12 => "SIGUSR2",
+        31 => "SIGSYS",
+        _ => return None,
+    };
+    Some(name)
 }
 
 /// The session of a subagent.

@@ -13,8 +13,8 @@ mod tests;
 mod weight;
 
 pub use call::{
-    BackgroundJob, Call, CallFacts, CallState, ChildSession, Completed, FailureCause, JobState,
-    Location, ProgramExit, ToolKind,
+    BackgroundJob, Call, CallFacts, CallState, ChildSession, Completed, ExitCode, FailureCause,
+    JobState, Location, ProgramExit, ToolKind, signal_name,
 };
 pub use change::{Change, LineOffsets};
 pub use image_settings::ImageSettings;

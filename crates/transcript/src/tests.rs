@@ -230,3 +230,22 @@ fn visible_beginning_is_a_prefix_of_visible_text() {
         );
     }
 }
+
+#[test]
+fn exit_code_of_a_signal_has_its_name() {
+    for (code, text) in [
+        (0, "0"),
+        (-1, "-1"),
+        (2, "2"),
+        (127, "127"),
+        (128, "128"),
+        (129, "129"), // git's usage errors
+        (130, "130 (SIGINT)"),
+        (137, "137 (SIGKILL)"),
+        (139, "139 (SIGSEGV)"),
+        (143, "143 (SIGTERM)"),
+        (255, "255"),
+    ] {
+        assert_eq!(ExitCode(code).to_string(), text);
+    }
+}

@@ -34,7 +34,7 @@ use base::text;
 use base::text::diff::LineDiff;
 use providers::local;
 use providers::registry::Registry;
-use transcript::{CallFacts, ModelRef};
+use transcript::{CallFacts, ExitCode, ModelRef};
 
 /// The number of lines shown of a failed command's output, from its end.
 const MAX_OUTPUT_LINES: usize = 10;
@@ -720,8 +720,10 @@ impl Client {
             return out;
         }
         if failed {
-            if let Some(code) = output["exit"].as_i64() {
-                out.push(&palette.line(BAD, &format!(" (exit code {code})")));
+            let code = output["exit"].as_i64();
+            if let Some(code) = code.and_then(|code| i32::try_from(code).ok()) {
+                let code = format!(" (exit code {})", ExitCode(code));
+                out.push(&palette.line(BAD, &code));
             }
             out.push(&palette.line(FAINT, &time));
             self.push_output(&mut out, printed, whole, MAX_OUTPUT_LINES);

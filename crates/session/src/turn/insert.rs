@@ -17,7 +17,9 @@ use project::agent::Agent;
 use store::Record;
 use tools::files::loaded_instructions::{self, LoadedInstructions};
 use tools::{AnyTool, Failure, ToolOutput};
-use transcript::{Call, CallFacts, CallState, Completed, Content, FailureCause, Message, Part};
+use transcript::{
+    Call, CallFacts, CallState, Completed, Content, ExitCode, FailureCause, Message, Part,
+};
 
 /// A prompt in preparation, to which its command and its mentions add one after the other. It is not stored until a
 /// call is made for it.
@@ -109,7 +111,11 @@ pub async fn run(
     // The output is inserted even if the command failed, so the failure must be part of it.
     match output.facts.exit.and_then(|exit| exit.code) {
         Some(0) => Ok(printed),
-        Some(code) => Ok(format!("{}\n(exit code {code})", printed.trim_end())),
+        Some(code) => Ok(format!(
+            "{}\n(exit code {})",
+            printed.trim_end(),
+            ExitCode(code)
+        )),
         None => Ok(format!("{}\n(it was ended)", printed.trim_end())),
     }
 }
