@@ -76,22 +76,34 @@ pub(super) fn exit_code_file(directory: &Path, work: &str) -> Option<PathBuf> {
 /// writes its exit code and waits. It ends with the code of the last background command. Some
 /// sandboxes kill all processes when their shell ends.
 ///
+/// The shell waits only if it ends by `exit`, which also follows the command, or by `set -e`. A
+/// shell that a signal ends runs its exit trap too, with the code of an earlier command in `$?`: it
+/// must not wait, so that its end tells the signal. The same holds for errors that end a shell. The
+/// command is an argument of `eval`, so that neither an open here-document nor a backslash at its
+/// end can reach the `exit` behind it.
+///
 /// This has no effect if the command sets a trap for the exit itself, or replaces the shell by
 /// another program.
 pub(super) fn with_waiting_shell(command: &str, note: &Path) -> Option<String> {
     let note = note.to_str()?;
-    let last = r#"{ c=$?; set +ex; } 2>/dev/null; [ "$(jobs -rp)" ] || exit $c; "#;
+    let at_end = r#"{ c=$?; o=$-; set +ex; } 2>/dev/null; [ "$(jobs -rp)" ] || exit $c"#;
+    let by_exit = r#"$BASH_COMMAND == exit || $BASH_COMMAND == "exit "*"#;
+    let by_error = "$o == *e* && $c != 0";
+    let write = format!(r#"{{ echo $c >|"{note}"; }} 2>/dev/null || exit $c"#);
     let wait = "wait $!; c=$?; wait; exit $c";
+    let command = text::shell_quoted(command);
     let line = format!(
-        "trap '{last}{{ echo $c >|\"{note}\"; }} 2>/dev/null || exit $c; {wait}' EXIT; {command}"
+        "trap '{at_end}; [[ {by_exit} || ( {by_error} ) ]] || exit $c; {write}; {wait}' EXIT; \
+         eval -- {command}; {{ exit; }} 2>/dev/null"
     );
     // It must still fit into one argument.
     (line.len() < MAX_ARGUMENT_BYTES).then_some(line)
 }
 
-/// Reads the exit code that a shell has written.
+/// Reads the exit code that a shell has written, unless the command has put something else there.
 pub(super) fn read_exit_code(note: &Path) -> Option<i32> {
-    std::fs::read_to_string(note)
+    const MAX_BYTES: u64 = 16;
+    base::file::read_small_text(note, MAX_BYTES)
         .ok()?
         .strip_suffix('\n')?
         .parse()
@@ -165,14 +177,85 @@ mod tests {
             assert_eq!(may_start_background(command), starts, "{command}");
         }
         let note = Path::new("/a b/exit-call_1");
-        assert!(
-            with_waiting_shell("a &", note)
-                .unwrap()
-                .ends_with("' EXIT; a &")
-        );
+        let line = with_waiting_shell("it's &", note).unwrap();
+        assert!(line.contains(r"' EXIT; eval -- 'it'\''s &'; "), "{line}");
         assert_eq!(
             with_waiting_shell(&"a".repeat(MAX_ARGUMENT_BYTES - 10), note),
             None
         );
+    }
+
+    /// Compares the end that is reported with the end of a shell that runs only the command.
+    #[test]
+    fn reported_end_is_that_of_the_shell_without_a_trap() {
+        let dir = tempfile::tempdir().unwrap();
+        let note = dir.path().join("exit-1");
+        let commands = [
+            "exit",
+            "exit 7",
+            "exit 300",
+            "false",
+            "(exit 7)",
+            "(exit 3) || exit",
+            "f() { return 9; }; f",
+            "f() { exit 4; }; f",
+            "for i in 3 4; do exit $i; done",
+            "true; return 4",
+            "nosuchcommand",
+            "/etc/passwd",
+            "set -o pipefail; false | true",
+            "set -e; false; echo on",
+            "set -e; ! true; kill -TERM $$",
+            "set -u; echo $unset; echo on",
+            ": ${unset?missing}; echo on",
+            "kill -TERM $$",
+            "kill -TERM $$; exit 5",
+            "kill -HUP $$",
+            "kill -INT $$",
+            "kill -SEGV $$",
+            "kill -USR1 $$",
+            "kill -9 $$",
+            "f() { kill -TERM $$; }; f; exit 4",
+            "eval 'kill -TERM $$'",
+            "sh -c 'kill -TERM $PPID'; sleep 0.5",
+            "sh -c 'kill -TERM $$'",
+            "(kill -TERM $BASHPID)",
+            "exec sh -c 'exit 5'",
+            "exec sh -c 'kill -TERM $$'",
+            "exec /nosuch",
+            "trap 'exit 3' TERM; kill -TERM $$",
+            "trap '' TERM; kill -TERM $$; exit 4",
+            "trap : EXIT; exit 6",
+            "trap 'exit 12' ERR; false",
+            "fi",
+            "if true; then",
+            "cat <<END\nopen",
+            "echo open \\",
+            "true # comment",
+        ];
+        for command in commands {
+            let command = format!("sleep 0.02 & {command}");
+            #[expect(clippy::disallowed_methods, reason = "a shell without a sandbox")]
+            let run = |line: &str| {
+                let shell = std::process::Command::new("bash")
+                    .args(["--noprofile", "--norc", "-c", line])
+                    .stdin(std::process::Stdio::null())
+                    .output()
+                    .unwrap();
+                (shell.status, shell.stdout)
+            };
+            let (status, printed) = run(&command);
+            let (line_status, line_printed) = run(&with_waiting_shell(&command, &note).unwrap());
+            let code = read_exit_code(&note).or(line_status.code());
+            std::fs::remove_file(&note).ok();
+            assert_eq!(
+                (code, line_printed),
+                (status.code(), printed),
+                "{command}: {line_status}"
+            );
+            if code.is_none() {
+                assert_eq!(line_status, status, "{command}");
+            }
+        }
     }
 }
