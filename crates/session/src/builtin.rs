@@ -461,6 +461,7 @@ async fn undo(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
             };
             let phrases = RevertHints {
                 force: "`/undo force` restores those as well.".into(),
+                retry: "`/undo force` tries again.".into(),
                 redo: "`/redo` restores everything; after your next prompt, only the files.".into(),
             };
             report.undone(&cx.turn.project.context.worktree, &phrases) + &still_running(cx) + &note
@@ -605,11 +606,7 @@ async fn differences(cx: &BuiltinContext<'_>) -> String {
     let Some(tracker) = turn.resources.snapshots.clone() else {
         return NOT_KEPT.into();
     };
-    let messages = &cx.history.messages;
-    let seen = messages
-        .get(..visible(messages, &cx.record.undone))
-        .unwrap_or_default();
-    let runs = changes::runs(seen);
+    let runs = changes::of_session(&cx.history.messages, cx.record);
     let worktree = turn.project.context.worktree.clone();
     if runs.is_empty() && !turn.project.context.settings.general.snapshot {
         return NOT_KEPT.into();

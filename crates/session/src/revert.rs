@@ -28,8 +28,8 @@ use futures_util::{StreamExt as _, stream};
 
 use base::task::spawn_blocking;
 
-use self::judge::{FileVerdict, RevertCare, judge};
-pub use self::past::{FileVersion, files, remember, restore, settle, versions};
+use self::judge::{FileVerdict, Obstacle, RevertCare, judge};
+pub use self::past::{FileVersion, files, remember, restore, settle, unrecorded_changes, versions};
 pub use self::report::{RevertHints, RevertReport};
 use super::{changes, interrupted};
 use crate::turn::record::Recorder;
@@ -138,7 +138,7 @@ pub async fn undo(
     entry.left = planned
         .left
         .iter()
-        .map(|(change, _)| change.clone())
+        .map(|left| left.change.clone())
         .collect();
     entry.files.extend_from_slice(&planned.ready);
     record.undone.push(entry);
@@ -154,13 +154,10 @@ pub async fn undo(
     undone.extend(done);
     if let Some(entry) = record.undone.last_mut() {
         entry.files = undone;
-        entry.left = left.iter().map(|(change, _)| change.clone()).collect();
+        entry.left = left.iter().map(|left| left.change.clone()).collect();
         entry.done = true;
     }
-    report.left = left
-        .into_iter()
-        .map(|(change, why)| (cx.name(&change), why))
-        .collect();
+    report.record_left(left, cx);
     let earlier = record
         .undone
         .split_last()
@@ -202,10 +199,7 @@ pub async fn redo(
     let (_, left) = put_all(planned, &mut report, cx).await;
     record.undone.pop();
     let end = visible(messages, &record.undone);
-    report.left = left
-        .into_iter()
-        .map(|(change, why)| (cx.name(&change), why))
-        .collect();
+    report.record_left(left, cx);
     report.describe(messages.get(start..end).unwrap_or_default());
     finish(messages, record, recorder, cx).await;
     Ok(report)
@@ -339,13 +333,12 @@ pub(super) fn todos(messages: &[Message]) -> Option<Vec<Todo>> {
         .and_then(|call| serde_json::from_value(call.input.get("todos")?.clone()).ok())
 }
 
-/// Makes the planned changes. Returns those that were made, and those that were not with the
-/// reason.
+/// Makes the planned changes. Returns those that were made, and those that were not.
 async fn put_all(
     planned: RevertPlan,
     report: &mut RevertReport,
     cx: &RestoreContext,
-) -> (Vec<FileChange>, Vec<(FileChange, String)>) {
+) -> (Vec<FileChange>, Vec<LeftChange>) {
     let mut results = Vec::new();
     // Deletions also remove empty directories, which later writes may need.
     let (deletions, writes): (Vec<_>, Vec<_>) = planned
@@ -373,18 +366,29 @@ async fn put_all(
                 report.record_change(&change, cx);
                 done.push(change);
             }
-            Err(why) => left.push((change, why)),
+            Err(why) => left.push(LeftChange {
+                change,
+                obstacle: Obstacle::Failure,
+                why,
+            }),
         }
     }
     (done, left)
 }
 
-/// The changes that can be made, those already made, and those that cannot be made with the reason.
+/// The changes that can be made, those already made, and those that cannot be made.
 #[derive(Default)]
 struct RevertPlan {
     ready: Vec<FileChange>,
     already: Vec<FileChange>,
-    left: Vec<(FileChange, String)>,
+    left: Vec<LeftChange>,
+}
+
+/// A change that was not made.
+struct LeftChange {
+    change: FileChange,
+    obstacle: Obstacle,
+    why: String,
 }
 
 /// Checks every file. A change is ready if the file has its old state; with force always, and the
@@ -402,7 +406,11 @@ async fn plan(wanted: Vec<FileChange>, cx: &RestoreContext, care: RevertCare) ->
         match judged {
             Ok((change, FileVerdict::Ready)) => plan.ready.push(change),
             Ok((change, FileVerdict::Already)) => plan.already.push(change),
-            Ok((change, FileVerdict::Left(why))) => plan.left.push((change, why)),
+            Ok((change, FileVerdict::Left(obstacle, why))) => plan.left.push(LeftChange {
+                change,
+                obstacle,
+                why,
+            }),
             Err(e) => tracing::error!("a file could not be examined: {e}"),
         }
     }
@@ -526,7 +534,7 @@ impl FileRestoration {
         if fs::symlink_metadata(&self.path).map_or(true, |data| data.is_symlink()) {
             return self.make(bytes);
         }
-        if !fs::read(&self.path).is_ok_and(|now| now == *bytes) {
+        if !base::file::read_regular(&self.path).is_ok_and(|now| now == *bytes) {
             disk::write(&self.path, bytes)?;
         }
         Ok(self.access.settle(&self.path)?)
@@ -591,9 +599,7 @@ impl RestoreContext {
             .editor
             .as_ref()
             .filter(|editor| editor.client.files.read)?;
-        let saved = fs::read(path)
-            .ok()
-            .and_then(|bytes| String::from_utf8(bytes).ok())?;
+        let saved = base::file::read_regular_text(path).ok()?;
         let buffer = editor.buffer(path).await?;
         (TextFingerprint::of(&buffer) != TextFingerprint::of(&saved)).then_some(buffer)
     }

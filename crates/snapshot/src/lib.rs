@@ -326,6 +326,11 @@ impl Tracker {
         Ok(is_same)
     }
 
+    /// Returns whether a file is small enough for its content to be stored.
+    pub fn can_store(&self, path: &Path) -> bool {
+        file::FileStamp::at(path).is_none_or(|stamp| stamp.size <= MAX_NAMED_BYTES)
+    }
+
     /// Stores an object that is in no file, such as the unsaved text of an editor.
     ///
     /// # Errors

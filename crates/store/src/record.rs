@@ -203,6 +203,9 @@ pub struct PastUndo {
     /// Whether a redo has restored the files, as far as possible.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub redone: bool,
+    /// The changes among `files` that this redo could not reverse.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left: Vec<FileChange>,
 }
 
 /// Returns the number of messages that no undo hides.

@@ -16,7 +16,7 @@ use session::revert::{self, FileVersion, RestoreContext, RevertPoint};
 use session::turn::record::Recorder;
 use session::{changes, diff};
 use snapshot::Tracker;
-use store::{Record, Store, StoredSession, visible};
+use store::{Record, Store, StoredSession};
 
 /// The direction of an undo.
 pub(in crate::cli) enum UndoDirection {
@@ -48,6 +48,7 @@ pub(in crate::cli) async fn revert(
             let done = revert::undo(messages, &mut record, &keep, &context, &point, force).await;
             let hints = revert::RevertHints {
                 force: "Run it again with `--force` to restore those as well.".into(),
+                retry: "Run it again with `--force` to try again.".into(),
                 redo: format!(
                     "`adjutant sessions revert {id} --redo` restores everything; after the next prompt, only the files."
                 ),
@@ -69,7 +70,7 @@ pub(in crate::cli) async fn revert(
         Some(hints) => report.undone(&context.worktree, &hints),
         None => report.redone(),
     });
-    Ok(u8::from(!report.left.is_empty()))
+    Ok(u8::from(report.not_restored().next().is_some()))
 }
 
 /// Prints the files with recorded versions. The session may be open elsewhere.
@@ -263,11 +264,7 @@ pub(in crate::cli) async fn diff(
     let RestoreContext {
         tracker, worktree, ..
     } = restore_context(&stored.record, environment)?;
-    let seen = stored
-        .messages
-        .get(..visible(&stored.messages, &stored.record.undone))
-        .unwrap_or_default();
-    let runs = changes::runs(seen);
+    let runs = changes::of_session(&stored.messages, &stored.record);
     if runs.is_empty() && json {
         terminal::json("[]");
         return Ok(1);

@@ -21,7 +21,19 @@ pub(super) enum RevertCare {
 pub(super) enum FileVerdict {
     Ready,
     Already,
-    Left(String),
+    /// It is left alone, for this reason.
+    Left(Obstacle, String),
+}
+
+/// The kind of a reason not to restore a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Obstacle {
+    /// Something would be lost; [`RevertCare::Force`] restores the file.
+    Caution,
+    /// An attempt failed; another one may succeed.
+    Failure,
+    /// A content that is needed is not stored, or cannot be stored.
+    Loss,
 }
 
 /// Judges a file that is to be restored. With `Force`, the old state of the change becomes the
@@ -48,7 +60,7 @@ fn look(
         (Ok(true), _) if unsaved.is_none() => return FileVerdict::Already,
         (Ok(_), Ok(as_was)) => as_was,
         (Err(e), _) | (_, Err(e)) => {
-            return FileVerdict::Left(format!("it cannot be read ({e})"));
+            return FileVerdict::Left(Obstacle::Failure, format!("it cannot be read ({e})"));
         }
     };
     let stored = change
@@ -56,23 +68,29 @@ fn look(
         .as_ref()
         .map_or(Ok(()), |new| tracker.content(new).map(drop));
     if let Err(e) = stored {
-        return FileVerdict::Left(e.to_string());
+        return FileVerdict::Left(Obstacle::Loss, e.to_string());
     }
     if as_was && unsaved.is_none() {
         if care == RevertCare::Undo
             && let Some(why) = doubt(tracker, change)
         {
-            return FileVerdict::Left(why.into());
+            return FileVerdict::Left(Obstacle::Caution, why.into());
         }
         return FileVerdict::Ready;
     }
     if care != RevertCare::Force {
-        let why = if unsaved.is_some() {
-            "it has unsaved changes in the editor"
+        let is_lost = care == RevertCare::Undo && unsaved.is_none() && !tracker.can_store(&path);
+        let (obstacle, why) = if unsaved.is_some() {
+            (Obstacle::Caution, "it has unsaved changes in the editor")
+        } else if is_lost {
+            (
+                Obstacle::Loss,
+                "it has changed since, and is now too large to be saved",
+            )
         } else {
-            "it has changed since"
+            (Obstacle::Caution, "it has changed since")
         };
-        return FileVerdict::Left(why.into());
+        return FileVerdict::Left(obstacle, why.into());
     }
     let now = match unsaved {
         Some(text) => tracker.keep(text.as_bytes()).map(Some),
@@ -80,13 +98,16 @@ fn look(
     };
     match now {
         Ok(Some(state)) if state.large => {
-            FileVerdict::Left("it is now too large to be saved".into())
+            FileVerdict::Left(Obstacle::Loss, "it is now too large to be saved".into())
         }
         Ok(now) => {
             change.old = now;
             FileVerdict::Ready
         }
-        Err(e) => FileVerdict::Left(format!("its current state cannot be saved ({e})")),
+        Err(e) => FileVerdict::Left(
+            Obstacle::Failure,
+            format!("its current state cannot be saved ({e})"),
+        ),
     }
 }
 

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::judge::RevertCare;
 use super::{
-    RestoreContext, RevertError, RevertReport, is_prompt, plan, put_all, remove_leftovers,
-    reversed, store_record,
+    LeftChange, RestoreContext, RevertError, RevertReport, is_prompt, plan, put_all,
+    remove_leftovers, reversed, store_record,
 };
 use crate::turn::record::Recorder;
 use crate::turn::{History, cost, evict, sum};
@@ -46,6 +46,7 @@ pub fn remember(record: &mut Record, messages: &[Message]) {
                 prompt_title: text,
                 files,
                 redone: false,
+                left: Vec::new(),
             });
         }
     }
@@ -80,11 +81,13 @@ pub(super) async fn redo(
         ..RevertReport::default()
     };
     let (_, left) = put_all(planned, &mut report, cx).await;
-    report.left = left
-        .into_iter()
-        .map(|(change, why)| (cx.name(&change), why))
+    let past = &mut record.past_undos[last];
+    past.redone = true;
+    past.left = left
+        .iter()
+        .map(|left| reversed(left.change.clone()))
         .collect();
-    record.past_undos[last].redone = true;
+    report.record_left(left, cx);
     // If this cannot be saved, the next redo finds the files in their final state already.
     if let Err(e) = store_record(record, recorder, cx).await {
         tracing::error!("the restoration of a turn's files is not saved: {e}");
@@ -195,6 +198,26 @@ fn changes<'a>(
     past.chain(made).chain(undone)
 }
 
+/// Returns the changes that past undos have made to files without messages that record them: a redo
+/// after the messages of its turn were deleted, and the restoration of a version of a file.
+pub fn unrecorded_changes(record: &Record) -> Vec<FileChange> {
+    let made = |past: &PastUndo| {
+        let is_restoration = past.prompt_title.is_empty();
+        let left: HashSet<&str> = past.left.iter().map(|left| left.path.as_str()).collect();
+        let files = past.files.iter().cloned();
+        match (is_restoration, past.redone) {
+            (true, false) => files.collect(),
+            (false, true) => files
+                .filter(|change| !left.contains(change.path.as_str()))
+                .map(reversed)
+                .collect(),
+            // The changes and their reversal cancel each other.
+            (true, true) | (false, false) => Vec::new(),
+        }
+    };
+    record.past_undos.iter().flat_map(made).collect()
+}
+
 fn title(message: &Message) -> String {
     text::title(&message.visible_text())
 }
@@ -225,12 +248,13 @@ pub async fn restore(
             prompt_title: String::new(),
             files: planned.ready.clone(),
             redone: false,
+            left: Vec::new(),
         });
         store_record(record, recorder, cx).await?;
     }
     let mut report = RevertReport::default();
     let (_, left) = put_all(planned, &mut report, cx).await;
-    let Some((_, why)) = left.into_iter().next() else {
+    let Some(LeftChange { why, .. }) = left.into_iter().next() else {
         return Ok(report);
     };
     record

@@ -1,7 +1,8 @@
 //! The result of an undo or redo, and its text for the user.
 
 use super::super::{changes, interrupted};
-use super::{RestoreContext, is_prompt};
+use super::judge::Obstacle;
+use super::{LeftChange, RestoreContext, is_prompt};
 use base::text;
 use base::worktree::Worktree;
 use transcript::{FileChange, Message, UnrecordedReason, UnrecordedWrite};
@@ -13,6 +14,8 @@ const MAX_NAMED_FILES: usize = 50;
 pub struct RevertHints {
     /// A sentence on how to restore the files that were left alone.
     pub force: String,
+    /// A sentence on how to try again to restore files.
+    pub retry: String,
     /// A sentence on how to redo.
     pub redo: String,
 }
@@ -26,11 +29,15 @@ pub struct RevertReport {
     /// Whether only files were restored, because the conversation has continued since.
     pub files_only: bool,
     /// Files whose content was restored.
-    /// Files that were set back, or again.
     pub set: Vec<String>,
     pub removed: Vec<String>,
-    /// Files that were left alone, and why.
+    /// Files that were left alone because something would be lost, and why. A forced undo restores
+    /// them.
     pub left: Vec<(String, String)>,
+    /// Files that could not be restored, and why. Another attempt may succeed.
+    pub failed: Vec<(String, String)>,
+    /// Files for which a content is missing, and why it is.
+    pub lost: Vec<(String, String)>,
     /// Files that others changed between two changes of the session: they now have the content
     /// from between these.
     pub between: Vec<String>,
@@ -53,6 +60,27 @@ impl RevertReport {
         .push(cx.name(change));
     }
 
+    pub(super) fn record_left(&mut self, left: Vec<LeftChange>, cx: &RestoreContext) {
+        for LeftChange {
+            change,
+            obstacle,
+            why,
+        } in left
+        {
+            let files = match obstacle {
+                Obstacle::Caution => &mut self.left,
+                Obstacle::Failure => &mut self.failed,
+                Obstacle::Loss => &mut self.lost,
+            };
+            files.push((cx.name(&change), why));
+        }
+    }
+
+    /// Returns the files that were not restored, and why.
+    pub fn not_restored(&self) -> impl Iterator<Item = &(String, String)> {
+        self.left.iter().chain(&self.failed).chain(&self.lost)
+    }
+
     pub(super) fn describe(&mut self, messages: &[Message]) {
         self.messages = messages.len();
         self.unknown = interrupted::commands(messages);
@@ -70,9 +98,10 @@ impl RevertReport {
             "" => "Undone.".to_owned(),
             words => format!("Undone: \"{words}\""),
         };
-        text += &self.files();
+        text += &self.files(Some(phrases));
         if !self.between.is_empty() {
-            text += "\n\nYou changed these files between changes of the session; your last version is restored:\n";
+            text = text.trim_end().to_owned()
+                + "\n\nYou changed these files between changes of the session; your last version is restored:\n";
             let name =
                 |path: &String| format!("`{}`", text::escaped(&worktree.relative(path.as_ref())));
             text += &listed(self.between.iter().map(name));
@@ -85,9 +114,6 @@ impl RevertReport {
                     .iter()
                     .map(|command| format!("`{}`", command.replace('`', "'"))),
             );
-        }
-        if !self.left.is_empty() {
-            text = text.trim_end().to_owned() + &format!("\n\n{}", phrases.force);
         }
         text = text.trim_end().to_owned() + &self.not_recorded(worktree);
         format!("{}\n\n{}", text.trim_end(), phrases.redo)
@@ -105,7 +131,7 @@ impl RevertReport {
                 )
             }
         };
-        (text + &self.files()).trim_end().to_owned()
+        (text + &self.files(None)).trim_end().to_owned()
     }
 
     /// Returns the list of writes that an undo leaves alone, because the earlier content is
@@ -134,9 +160,11 @@ impl RevertReport {
         }
     }
 
-    fn files(&self) -> String {
+    /// Returns the lists of files, with hints if there are any for this kind of restoration.
+    fn files(&self, hints: Option<&RevertHints>) -> String {
         let mut text = String::new();
-        if self.set.is_empty() && self.removed.is_empty() && self.left.is_empty() {
+        let is_nothing_left = self.not_restored().next().is_none();
+        if self.set.is_empty() && self.removed.is_empty() && is_nothing_left {
             let nothing = if self.unrecorded.is_empty() {
                 "\n\nNo recorded file changes to restore."
             } else {
@@ -150,13 +178,22 @@ impl RevertReport {
             let removed = self.removed.iter().map(|name| format!("removed `{name}`"));
             text += &listed(set.chain(removed));
         }
-        if !self.left.is_empty() {
-            text = text.trim_end().to_owned() + "\n\nNot restored:\n";
-            text += &listed(
-                self.left
-                    .iter()
-                    .map(|(name, why)| format!("`{name}`: {why}")),
-            );
+        let unrestored = [
+            ("Not restored", &self.left, hints.map(|hints| &hints.force)),
+            (
+                "Could not be restored",
+                &self.failed,
+                hints.map(|hints| &hints.retry),
+            ),
+            ("Cannot be restored", &self.lost, None),
+        ];
+        for (title, files, hint) in unrestored {
+            if files.is_empty() {
+                continue;
+            }
+            let lines = files.iter().map(|(name, why)| format!("`{name}`: {why}"));
+            let hint = hint.map_or_else(String::new, |hint| format!("\n{hint}\n"));
+            text = format!("{}\n\n{title}:\n{}{hint}", text.trim_end(), listed(lines));
         }
         text
     }

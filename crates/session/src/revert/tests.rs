@@ -524,7 +524,7 @@ async fn missing_contents_leave_files_unchanged() {
     .await
     .unwrap();
     assert_eq!(
-        report.left,
+        report.lost,
         [("d0/f0".to_owned(), "its content is not stored".to_owned())]
     );
     assert_eq!(life.tree(), Tree::from([(0, 2)]));
@@ -537,7 +537,7 @@ async fn missing_contents_leave_files_unchanged() {
     .await
     .unwrap();
     assert_eq!(
-        report.left,
+        report.lost,
         [("d1/f1".to_owned(), "its content is not stored".to_owned())]
     );
     let nothing = redo(
@@ -618,13 +618,13 @@ async fn removed_file_is_restored_with_its_mode() {
         }
         // A redo removes the file whatever its mode is.
         for _ in 0..2 {
-            assert_eq!(life.undo().await.left, [], "{case}");
+            assert_eq!(life.undo().await.not_restored().next(), None, "{case}");
             assert_eq!(
                 (life.tree(), life.mode(0)),
                 (Tree::from([(0, 1)]), mode),
                 "{case}"
             );
-            assert_eq!(life.redo().await.left, [], "{case}");
+            assert_eq!(life.redo().await.not_restored().next(), None, "{case}");
             assert_eq!(life.tree(), Tree::new(), "{case}");
         }
     }
@@ -667,14 +667,14 @@ async fn replaced_file_is_private_before_it_is_restored() {
         })
         .await;
         since.into_iter().for_each(|mode| life.set_mode(0, mode));
-        assert_eq!(life.undo().await.left, []);
+        assert_eq!(life.undo().await.not_restored().next(), None);
         let case = format!("{first:o} {then:o} {since:?}");
         assert_eq!(
             (life.tree(), life.mode(0)),
             (Tree::from([(0, 1)]), last),
             "{case}"
         );
-        assert_eq!(life.redo().await.left, [], "{case}");
+        assert_eq!(life.redo().await.not_restored().next(), None, "{case}");
         let there_again = if since.is_some() { last & then } else { then };
         assert_eq!(
             (life.tree(), life.mode(0)),
@@ -795,7 +795,23 @@ async fn file_is_not_restored_through_a_link() {
     fs::create_dir_all(&outside).unwrap();
     fs::remove_dir(life.root.join("d0")).unwrap();
     std::os::unix::fs::symlink(&outside, life.root.join("d0")).unwrap();
-    let left = life.undo().await.left;
-    assert_eq!(left, [("d0/f0".into(), disk::Error::Moved.to_string())]);
+    let failed = life.undo().await.failed;
+    assert_eq!(failed, [("d0/f0".into(), disk::Error::Moved.to_string())]);
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn file_that_is_too_large_now_is_lost_even_with_force() {
+    let mut life = Life::new();
+    life.set(0, Some(1));
+    life.command(0, |life| life.set(0, Some(2))).await;
+    let file = fs::File::options()
+        .write(true)
+        .open(life.root.join("d0/f0"))
+        .unwrap();
+    file.set_len(65 << 20).unwrap();
+    let report = life.undo().await;
+    let why = "it has changed since, and is now too large to be saved";
+    assert_eq!(report.lost, [("d0/f0".into(), why.into())]);
+    assert_eq!(report.not_restored().count(), 1);
 }
