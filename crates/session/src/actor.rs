@@ -33,7 +33,7 @@ use crate::turn::{
 use base::task::JoinHandle;
 use events::{Event, EventSender, Severity};
 use extensions::usage_stats;
-use store::{Record, RecordChange, TitleSource, visible};
+use store::{Record, RecordChange, TitleSource};
 use tools::process::scratch;
 use transcript::{Content, FileChange, Message};
 
@@ -396,11 +396,7 @@ impl Actor {
         /// The time that an exit waits for the count.
         const COUNT_GRACE: Duration = Duration::from_millis(500);
         let session = &mut self.session;
-        let messages = &self.history.messages;
-        let seen = messages
-            .get(..visible(messages, &session.record.undone))
-            .unwrap_or_default();
-        let runs = changes::runs(seen);
+        let runs = changes::of_session(&self.history.messages, &session.record);
         if runs == self.counted || runs.len() > MAX_FILES {
             return;
         }

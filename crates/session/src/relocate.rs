@@ -261,6 +261,7 @@ fn move_paths(stored: &mut StoredSession, from: &Path, to: &Path) -> Vec<(Messag
     }
     for past in &mut stored.record.past_undos {
         follow(&mut past.files);
+        follow(&mut past.left);
     }
     let mut changed = Vec::new();
     for message in &mut stored.messages {
