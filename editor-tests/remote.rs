@@ -41,12 +41,16 @@ use socket::Socket;
 pub use entry::authority;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 30] = [
+pub const ALL: [(&str, fn()); 32] = [
     (
         "bridge carries a conversation",
         bridge_carries_a_conversation,
     ),
     ("bridge that gives up answers", bridge_that_gives_up_answers),
+    (
+        "bridge that cannot resume answers",
+        broken::bridge_that_cannot_resume_answers,
+    ),
     ("many connections are served", many_connections_are_served),
     ("web pages are refused", web_pages_are_refused),
     ("tokens separate users", tokens_separate_users),
@@ -98,6 +102,10 @@ pub const ALL: [(&str, fn()); 30] = [
         pressure::endless_messages_are_bounded,
     ),
     (
+        "running turns keep their files",
+        pressure::running_turns_keep_their_files,
+    ),
+    (
         "client that sends much is not blocked",
         pressure::client_that_sends_much_is_not_blocked,
     ),
@@ -135,8 +143,12 @@ pub struct Served {
 impl Served {
     fn command(project: &Project, arguments: &[&str]) -> Command {
         let mut command = project.command(env!("CARGO_BIN_EXE_adjutant"));
+        command.arg("serve");
+        Self::with_arguments(command, arguments)
+    }
+
+    fn with_arguments(mut command: Command, arguments: &[&str]) -> Command {
         command
-            .arg("serve")
             .args(arguments)
             .current_dir("/")
             .stdin(Stdio::null())
@@ -145,8 +157,23 @@ impl Served {
     }
 
     pub fn start(project: &Project, arguments: &[&str]) -> Self {
-        let mut command =
-            Self::command(project, &[&["--listen", "127.0.0.1:0"], arguments].concat());
+        let arguments = [&["--listen", "127.0.0.1:0"], arguments].concat();
+        Self::started(Self::command(project, &arguments))
+    }
+
+    /// Starts a server that may open only so many files.
+    fn start_with_files(project: &Project, files: u32) -> Self {
+        let mut shell = project.command("sh");
+        shell.args([
+            "-c",
+            &format!("ulimit -n {files} && exec \"$0\" \"$@\""),
+            env!("CARGO_BIN_EXE_adjutant"),
+            "serve",
+        ]);
+        Self::started(Self::with_arguments(shell, &["--listen", "127.0.0.1:0"]))
+    }
+
+    fn started(mut command: Command) -> Self {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let first = lines

@@ -6,12 +6,14 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::socket::Socket;
 use super::{Served, entry, project};
 use crate::client::Client;
 use crate::editor::RESPONSE_TIMEOUT;
+use crate::model::{self, Model};
+use crate::project::Project;
 
 /// Returns a socket on which these bytes were sent and nothing else.
 fn silent(served: &Served, said: &[u8]) -> TcpStream {
@@ -133,4 +135,70 @@ pub(super) fn client_that_sends_much_is_not_blocked() {
         start.elapsed()
     );
     client.leave();
+}
+
+/// Serves many connections with 256 files: half-open sockets, more sessions than files, and a command in
+/// each turn. Clients and sessions beyond a share are refused; every turn that began ends well.
+pub(super) fn running_turns_keep_their_files() {
+    const FILES: u32 = 256;
+    const CLIENTS: usize = 24;
+    let project = Project::new();
+    let model = Model::answering_with(|request| {
+        let messages = request["messages"].as_array();
+        let last = messages.and_then(|messages| messages.last());
+        let has_result = last.is_some_and(|last| last["role"] == "tool");
+        let script = if has_result {
+            "text: Done."
+        } else {
+            r#"call bash {"command":"cat /dev/null | cat; sleep 0.2; echo it ran","description":"Run"}"#
+        };
+        model::script(script).unwrap()
+    });
+    project.provider(&model.base(), &json!({ "permission": { "bash": "allow" } }));
+    let served = Served::start_with_files(&project, FILES);
+    let mut clients: Vec<Socket> = (0..CLIENTS)
+        .map(|_| Socket::open(&served.address))
+        .collect();
+    clients.iter_mut().for_each(Socket::hello);
+    // More sockets that say nothing than there are files.
+    let sockets: Vec<TcpStream> = (0..2 * FILES).map(|_| silent(&served, b"")).collect();
+    // More sessions than their share has files.
+    let mut sessions = Vec::new();
+    let mut refused = Value::Null;
+    'opening: for _ in 0..FILES {
+        for (number, client) in clients.iter_mut().enumerate() {
+            let opened = client.new_session(&project);
+            match opened["result"]["sessionId"].as_str() {
+                Some(session) => sessions.push((number, session.to_owned())),
+                None => {
+                    refused = opened;
+                    break 'opening;
+                }
+            }
+        }
+    }
+    assert!(refused.to_string().contains("ulimit -n"), "{refused}");
+    assert!(sessions.len() >= CLIENTS, "{}", sessions.len());
+    for (id, (number, session)) in (100..).zip(&sessions) {
+        clients[*number].prompt(id, session, "Run it.");
+    }
+    let mut ran = 0;
+    for (number, client) in clients.iter_mut().enumerate() {
+        let of_client = |(of, _): &&(usize, String)| *of == number;
+        let mut open = sessions.iter().filter(of_client).count();
+        while open > 0 {
+            let message = client.receive();
+            let update = &message["params"]["update"];
+            assert_ne!(update["status"], "failed", "{message}");
+            ran += usize::from(update["status"] == "completed");
+            if message.get("method").is_none() {
+                assert_eq!(message["result"]["stopReason"], "end_turn", "{message}");
+                open -= 1;
+            }
+        }
+    }
+    assert_eq!(ran, sessions.len(), "a command in each turn");
+    drop(sockets);
+    drop(clients);
+    served.until("adjutant_turns", 0.0);
 }

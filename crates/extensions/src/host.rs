@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::runtime::{Runtime, runtimes};
 use base::child_environment::GIT_UNTRUSTED;
 use base::lock::locked;
+use base::open_files::{PER_PROGRAM, SessionFiles};
 use base::text;
 use config::script::ScriptEntry;
 use sandbox::process::{Child, Program, StdioMode};
@@ -196,7 +197,9 @@ impl PluginHost {
         static STARTED: AtomicU64 = AtomicU64::new(0);
         let work = format!("extensions-{}", STARTED.fetch_add(1, Ordering::Relaxed));
         let child = program.start(StdioMode::Separate, &work);
-        let child = child.map_err(|e| Failure::ForModel(format!("it cannot be started: {e}")))?;
+        let mut child =
+            child.map_err(|e| Failure::ForModel(format!("it cannot be started: {e}")))?;
+        child.outlast(SessionFiles::held(PER_PROGRAM));
         let (lines, coming) = mpsc::channel(MAX_WAITING_LINES);
         let stop = CancellationToken::new();
         let gone = CancellationToken::new();

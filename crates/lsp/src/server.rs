@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::client::{LspClient, MAX_QUEUED_MESSAGES};
 use super::framing;
 use base::lock::{locked, unlocked};
+use base::open_files::{PER_PROGRAM, SessionFiles};
 use base::text;
 use sandbox::process::{Program, StdioMode};
 
@@ -221,6 +222,7 @@ async fn run(
         Ok(child) => child,
         Err(e) => return End::Broke(format!("it cannot be started: {e}"), None),
     };
+    child.outlast(SessionFiles::held(PER_PROGRAM));
     let (Some(stdin), Some(stdout), stderr) = child.streams() else {
         return End::Broke("it has no pipes".into(), None);
     };

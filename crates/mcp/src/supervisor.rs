@@ -17,6 +17,7 @@ use super::failure::Disconnect;
 use super::offer;
 use super::remote::RemoteServer;
 use base::lock::{locked, unlocked};
+use base::open_files::{PER_PROGRAM, SessionFiles};
 use base::text;
 use sandbox::process::{Program, StdioMode};
 
@@ -113,10 +114,15 @@ async fn run(
     static STARTED: AtomicU64 = AtomicU64::new(0);
     let name = us.link.name.clone();
     let work = format!("mcp-{}", STARTED.fetch_add(1, Ordering::Relaxed));
+    let Some(files) = SessionFiles::needed(PER_PROGRAM) else {
+        let why = "the system allows this process no more files for sessions (ulimit -n)";
+        return Some(Disconnect::because(why));
+    };
     let mut child = match program.start(StdioMode::Separate, &work) {
         Ok(child) => child,
         Err(e) => return Some(Disconnect::because(program.unstarted(&e))),
     };
+    child.outlast(files);
     let (stdin, stdout, stderr) = child.streams();
     let complaint = Mutex::new(String::new());
     let end = {

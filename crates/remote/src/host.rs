@@ -25,6 +25,7 @@ use acp_server::server::{RemoteClient, Server};
 use acp_server::{v1, v2};
 use base::environment::Environment;
 use base::lock::locked;
+use base::open_files::FileBudget;
 use config::settings::ServeSettings;
 use events::bus::EventFilter;
 use permission::account::AccountAccess;
@@ -51,6 +52,8 @@ pub struct Host {
     /// The number of open sockets, whatever their protocol, and its maximum.
     sockets: Arc<AtomicUsize>,
     max_sockets: usize,
+    /// The number of sockets beyond the maximum that get an error response, or serve monitoring.
+    pub spare_sockets: usize,
     /// The bytes of incomplete messages.
     unfinished: Arc<AtomicUsize>,
     opened: AtomicUsize,
@@ -96,6 +99,8 @@ impl Host {
         ended: CancellationToken,
     ) -> Result<Arc<Self>, String> {
         let admission = Admission::new(&settings, listen)?;
+        let wanted = u64::try_from(settings.limits.connections).unwrap_or(u64::MAX);
+        let budget = base::open_files::serve(wanted);
         Ok(Arc::new(Self {
             admission,
             draining: CancellationToken::new(),
@@ -107,7 +112,8 @@ impl Host {
             users: Mutex::default(),
             connections: Arc::default(),
             sockets: Arc::default(),
-            max_sockets: max_sockets(settings.limits.connections),
+            max_sockets: max_sockets(settings.limits.connections, &budget),
+            spare_sockets: usize::try_from(budget.spare_sockets).unwrap_or(usize::MAX),
             unfinished: Arc::default(),
             settings,
             opened: AtomicUsize::new(0),
@@ -461,19 +467,17 @@ impl Host {
     }
 }
 
-/// Returns the maximum number of sockets: that of the settings, but at most half of the files that
-/// this process may open. Turns need the other half.
-fn max_sockets(wanted: usize) -> usize {
-    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let half = files
-        .and_then(|files| usize::try_from(files / 2).ok())
-        .unwrap_or(usize::MAX);
-    if half < wanted {
+/// Returns the maximum number of sockets: that of the settings, but at most their share of the files
+/// that this process may open.
+fn max_sockets(wanted: usize, budget: &FileBudget) -> usize {
+    let share = usize::try_from(budget.sockets).unwrap_or(usize::MAX);
+    if share < wanted {
         tracing::warn!(
-            "serve.limits.connections is {wanted}, and {half} are served: this process may open twice as many files (ulimit -n, LimitNOFILE)"
+            "serve.limits.connections is {wanted}, and {share} are served: this process may open {} files, and sessions and turns need the rest (ulimit -n, LimitNOFILE)",
+            budget.limit
         );
     }
-    wanted.min(half)
+    wanted.min(share)
 }
 
 /// Returns the sums of the counters of all users' stores.

@@ -28,10 +28,6 @@ use config::settings::TlsFiles;
 /// of each later one.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The number of sockets beyond the limit that get an error response; monitoring requests are
-/// served on them. Further sockets are closed.
-const MAX_EXTRA_SOCKETS: usize = 32;
-
 /// The time limit for the last responses.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
@@ -98,7 +94,9 @@ fn certificates(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, 
 /// Serves connections until the host ends.
 pub async fn listen(host: Arc<Host>, listener: TcpListener, tls: Option<TlsAcceptor>) {
     let router = RouterState::new(host.clone());
-    let beyond = Arc::new(Semaphore::new(MAX_EXTRA_SOCKETS));
+    // Sockets beyond the limit get an error response, and monitoring requests are served on them.
+    // Further sockets are closed.
+    let beyond = Arc::new(Semaphore::new(host.spare_sockets));
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,

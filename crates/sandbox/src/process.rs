@@ -19,7 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, mpsc};
 use std::time::Duration;
 
 use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessSession};
@@ -27,12 +27,14 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 pub use self::process_tree::{MARK, is_ours, set_process_name};
 use self::process_tree::{ProcessStat, family, processes};
 use base::environment::Environment;
 use base::lock::locked;
+use base::open_files::{self, SessionFiles};
 use base::process::await_ends;
 
 /// The time that killed processes have to end.
@@ -45,13 +47,38 @@ static STARTING: RwLock<()> = RwLock::new(());
 /// Whether this process has started a program. If not, there is nothing to sweep at its end.
 static STARTED: AtomicBool = AtomicBool::new(false);
 
+/// The place of a program among those that run at the same time, which the limit on open files
+/// restricts.
+#[derive(Debug)]
+pub struct ProgramSlot {
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Waits until another program may run. Programs that live as long as a session have no slot: they
+/// would keep all others waiting.
+pub async fn slot() -> io::Result<ProgramSlot> {
+    static SLOTS: OnceLock<Arc<Semaphore>> = OnceLock::new();
+    let slots = SLOTS.get_or_init(|| Arc::new(Semaphore::new(open_files::budget().programs)));
+    let permit = slots.clone().acquire_owned().await;
+    Ok(ProgramSlot {
+        _permit: permit.map_err(io::Error::other)?,
+    })
+}
+
+/// The descriptors of a program in the budget of this process.
+#[derive(Debug)]
+enum ProgramFiles {
+    Slot(#[expect(dead_code, reason = "held")] ProgramSlot),
+    Lasting(#[expect(dead_code, reason = "held")] SessionFiles),
+}
+
 /// Gives a program the original limit on open files. The program may already be running by then;
 /// programs that can set [`base::open_files::of_programs`] themselves do so.
 #[cfg(target_os = "linux")]
 fn lower_files(pid: Pid) {
     use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 
-    if let Some(before) = base::open_files::of_programs() {
+    if let Some(before) = open_files::of_programs() {
         let limit = Rlimit {
             current: Some(before),
             maximum: getrlimit(Resource::Nofile).maximum,
@@ -262,6 +289,7 @@ impl Program {
             output,
             mark,
             ended: None,
+            files: None,
         })
     }
 
@@ -314,7 +342,9 @@ impl Program {
     /// Errors of the system; `TimedOut` after `limit`, `FileTooLarge` for more output.
     pub async fn run(&self, limit: Duration) -> io::Result<ProgramOutput> {
         const MAX_OUTPUT_BYTES: u64 = 64 << 20;
+        let slot = slot().await?;
         let mut child = self.start(StdioMode::Separate, "own")?;
+        child.occupy(slot);
         let (stdin, stdout, stderr) = child.streams();
         drop(stdin);
         let work = async {
@@ -349,7 +379,9 @@ impl Program {
         most: u64,
         limit: Duration,
     ) -> io::Result<ProgramOutput> {
+        let slot = slot().await?;
         let mut child = self.start(StdioMode::Separate, "hook")?;
+        child.occupy(slot);
         let answered = tokio::time::timeout(limit, talk(&mut child, input, most)).await;
         if !matches!(answered, Ok(Ok(_))) || child.has_running_descendants() {
             child.kill(Duration::ZERO).await;
@@ -506,6 +538,7 @@ pub struct Child {
     pub output: Option<pipe::Receiver>,
     mark: String,
     ended: Option<ExitStatus>,
+    files: Option<ProgramFiles>,
 }
 
 /// The pipes of a child's stdin, stdout and stderr.
@@ -516,6 +549,17 @@ pub type Streams = (
 );
 
 impl Child {
+    /// Keeps a slot until the program is dropped.
+    pub fn occupy(&mut self, slot: ProgramSlot) {
+        self.files = Some(ProgramFiles::Slot(slot));
+    }
+
+    /// Declares that the program continues for as long as its session, which needs `files` for it
+    /// instead of a slot.
+    pub fn outlast(&mut self, files: SessionFiles) {
+        self.files = Some(ProgramFiles::Lasting(files));
+    }
+
     /// Takes the pipes, for [`StdioMode::Separate`]. Each can be taken once.
     pub fn streams(&mut self) -> Streams {
         (

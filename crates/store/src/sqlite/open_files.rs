@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::session::SessionFile;
 use base::id::SessionId;
+use base::open_files::{self, SessionFiles};
 
 /// The time for which a file counts as in use: longer than the pause between two deltas of an
 /// answer, or two calls of a turn.
@@ -16,6 +17,13 @@ const IN_USE_TIME: Duration = Duration::from_secs(60);
 
 /// The maximum number of files that stay open although they are not in use.
 const MAX_IDLE_FILES: usize = 64;
+
+/// The number of descriptors of an open session file: the file and its log.
+const FILES_PER_OPEN_SESSION: u64 = 2;
+
+/// The limits of the number of open session files; each of them takes memory.
+const MIN_OPEN_FILES: usize = 2;
+const MAX_OPEN_FILES: usize = 4096;
 
 #[derive(Default)]
 pub(super) struct OpenFiles {
@@ -27,6 +35,7 @@ pub(super) struct OpenFiles {
 
 struct OpenFile {
     file: SessionFile,
+    _files: SessionFiles,
     use_number: u64,
     used: Instant,
 }
@@ -53,6 +62,7 @@ impl OpenFiles {
             session,
             OpenFile {
                 file,
+                _files: SessionFiles::cached(FILES_PER_OPEN_SESSION),
                 use_number: self.uses,
                 used: now,
             },
@@ -65,9 +75,18 @@ impl OpenFiles {
         Some(open.file)
     }
 
+    /// Closes the least recently used files until the sessions of this process have no more
+    /// descriptors than their share, and only a few files are open that are not in use.
+    pub(super) fn close_beyond_share(&mut self, now: Instant) {
+        let surplus = open_files::surplus().div_ceil(FILES_PER_OPEN_SESSION);
+        let surplus = usize::try_from(surplus).unwrap_or(usize::MAX);
+        let max_open = self.files.len().saturating_sub(surplus);
+        self.close_surplus(max_open.clamp(MIN_OPEN_FILES, MAX_OPEN_FILES), now);
+    }
+
     /// Closes the least recently used files until at most `max_open` are open, and only a few that
     /// are not in use.
-    pub(super) fn close_surplus(&mut self, max_open: usize, now: Instant) {
+    fn close_surplus(&mut self, max_open: usize, now: Instant) {
         while let Some((_, oldest)) = self.order.first_key_value() {
             let is_idle = self
                 .files

@@ -34,6 +34,7 @@ use crate::write::SessionWrite;
 use crate::{BackendState, Error, Record, ReplySender, StoredGrants};
 use base::channel::Receiver;
 use base::id::SessionId;
+use base::open_files::{self, SessionFiles};
 
 /// The maximum number of sorted jobs. A store that cannot keep up slows the turn down.
 const MAX_SORTED_JOBS: usize = 512;
@@ -41,36 +42,14 @@ const MAX_SORTED_JOBS: usize = 512;
 /// The maximum number of concurrent background writers. They wait for the disk most of the time.
 const MAX_BACKGROUND_WRITERS: usize = 3;
 
-/// The number of file descriptors reserved for everything except sessions: connections, programs,
-/// the index, the log.
-const RESERVED_FILES: u64 = 36;
-
-/// The number of descriptors that an owned session needs in addition to its file: its lock, and the
-/// connection to its model.
-const FILES_PER_OWNED_SESSION: u64 = 2;
-
-/// The number of descriptors of an open session file: the file and its log.
-const FILES_PER_OPEN_SESSION: u64 = 2;
-
-/// The limits of the number of open session files; each of them takes memory.
-const MIN_OPEN_FILES: u64 = 2;
-const MAX_OPEN_FILES: u64 = 4096;
+/// The number of descriptors of a store: the index, the search index, and the pipe for requests.
+const FILES_PER_STORE: u64 = 8;
 
 /// The time within which an owner is expected to release a session.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The maximum number of unwritten entries of a session that are held in memory.
 const MAX_UNWRITTEN_ENTRIES: usize = 4096;
-
-/// Returns the maximum number of open session files for a process that may open `files` descriptors
-/// and owns `sessions`: they take at most half of the descriptors, because programs need some too.
-fn max_open_files(files: u64, sessions: u64) -> usize {
-    let left = files
-        .saturating_sub(RESERVED_FILES + FILES_PER_OWNED_SESSION * sessions)
-        .min(files / 2);
-    usize::try_from((left / FILES_PER_OPEN_SESSION).clamp(MIN_OPEN_FILES, MAX_OPEN_FILES))
-        .unwrap_or(usize::MAX)
-}
 
 /// Executes jobs about the sessions below `dir` until the last [`crate::Store`] is dropped.
 pub(crate) fn work(dir: PathBuf, mut jobs: Receiver<StoreJob>, wake_and_metrics: WakeAndMetrics) {
@@ -88,6 +67,7 @@ pub(crate) fn work(dir: PathBuf, mut jobs: Receiver<StoreJob>, wake_and_metrics:
         in_background: HashSet::new(),
         background_writer: BackgroundWriter::new(finished, wake_and_metrics),
         done,
+        _files: SessionFiles::held(FILES_PER_STORE),
     };
     if let Some(stopped) = thread.run(&mut jobs) {
         drop(thread);
@@ -100,7 +80,7 @@ struct Thread {
     dir: PathBuf,
     index: Option<SessionIndex>,
     /// The locks of the owned sessions, with or without a file.
-    locks: HashMap<SessionId, Lock>,
+    locks: HashMap<SessionId, (Lock, SessionFiles)>,
     open: OpenFiles,
     /// Owned sessions that have no file yet, because they have no input from the user. They are
     /// stored nowhere else, and are lost when they are closed.
@@ -116,6 +96,7 @@ struct Thread {
     /// The search index, if there is one.
     search_index: Option<SearchIndex>,
     indexer: Indexer,
+    _files: SessionFiles,
 }
 
 impl Drop for Thread {
@@ -342,10 +323,7 @@ impl Thread {
     /// Closes the least recently used files if there are too many. Their sessions stay owned, and
     /// the files are opened again on demand.
     fn close_idle(&mut self) {
-        self.open.close_surplus(
-            max_open_files(base::open_files::limit(), self.locks.len() as u64),
-            Instant::now(),
-        );
+        self.open.close_beyond_share(Instant::now());
     }
 
     /// Updates the index entry of a session. If that fails, the index is updated by the next
@@ -395,11 +373,13 @@ impl Thread {
         if self.locks.contains_key(session) {
             return Ok(());
         }
-        let open = self.locks.len();
-        let files = base::open_files::limit();
-        if open as u64 + RESERVED_FILES >= files {
-            return Err(Error::TooMany { open, files });
-        }
+        let budget = open_files::budget();
+        let Some(files) = SessionFiles::needed(budget.per_session) else {
+            return Err(Error::TooMany {
+                open: self.locks.len(),
+                files: budget.limit,
+            });
+        };
         let sessions = self.dir.join("sessions");
         base::environment::private_dir(&sessions).map_err(super::unwritable_file(&sessions))?;
         let lock = Lock::take(&sessions.join(format!("{session}.lock")), takeover::own());
@@ -413,7 +393,7 @@ impl Thread {
             },
             LockError::Io(e) => super::unwritable_file(&sessions)(e),
         })?;
-        self.locks.insert(session.clone(), lock);
+        self.locks.insert(session.clone(), (lock, files));
         self.close_idle();
         Ok(())
     }

@@ -30,6 +30,7 @@ use crate::process::exit_status::ending;
 use crate::process::sandboxing::CommandSandbox;
 use base::id::CallId;
 use base::lock::locked;
+use base::open_files::{PER_PROGRAM, SessionFiles};
 use base::text;
 use base::worktree::Worktree;
 use events::ProgramExit;
@@ -232,6 +233,7 @@ impl Jobs {
     ) -> (String, Option<PathBuf>) {
         let id = format!("bash_{}", self.next.fetch_add(1, Ordering::Relaxed) + 1);
         running.printed.move_to_file();
+        running.child.outlast(SessionFiles::held(PER_PROGRAM));
         let path = running.printed.path();
         let DetachedCommand {
             child,

@@ -48,8 +48,8 @@ use base::text;
 use events::{Event, ProgramExit, Severity, ToolKind};
 use permission::plan::{CommandLine, plan_command};
 use permission::{AccessRequest, PermissionContext};
-use sandbox::process::{Program, StdioMode};
-use transcript::{BackgroundJob, CallFacts, JobState};
+use sandbox::process::{self, Program, ProgramSlot, StdioMode};
+use transcript::{BackgroundJob, CallFacts, ExitCode, JobState};
 
 /// The default timeout of a command, in milliseconds.
 const DEFAULT_TIMEOUT_MS: u64 = 120_000;
@@ -257,7 +257,6 @@ impl Tool for BashTool {
     }
 
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
-        ready.path.check_unchanged()?;
         if ready.background {
             // Other jobs may have been started while the user was asked.
             context
@@ -266,7 +265,7 @@ impl Tool for BashTool {
                 .check_capacity()
                 .map_err(Failure::ForModel)?;
         }
-        let (begun, exit_code_file, watch) = start(&ready, &context)?;
+        let (begun, exit_code_file, watch) = start(&ready, slot(&context).await?, &context)?;
         let Ready {
             command,
             limit,
@@ -381,10 +380,20 @@ impl Tool for BashTool {
     }
 }
 
+/// Waits for a slot, which is only missing if too many programs run for the limit on open files.
+async fn slot(context: &ToolContext) -> Result<ProgramSlot, Failure> {
+    tokio::select! {
+        biased;
+        slot = process::slot() => slot.map_err(|e| Failure::Broken(e.to_string())),
+        () = context.cancelled.cancelled() => Err(Failure::Cancelled),
+    }
+}
+
 /// Starts the shell. Also returns the file for its exit code, if it may have to wait for background
 /// commands, and the state of the control files before it.
 fn start(
     ready: &Ready,
+    slot: ProgramSlot,
     context: &ToolContext,
 ) -> Result<(RunningCommand, Option<PathBuf>, ControlFiles), Failure> {
     let Ready {
@@ -395,6 +404,7 @@ fn start(
         lock,
         ..
     } = ready;
+    resolved_path.check_unchanged()?;
     let mut env = context
         .project
         .settings
@@ -451,6 +461,7 @@ fn start(
             resolved_path.shown
         ))
     })?;
+    child.occupy(slot);
     let Some(pipe) = child.output.take() else {
         return Err(Failure::Broken("the shell has no output".into()));
     };
@@ -558,7 +569,7 @@ fn output(
         (_, Some(ProgramExit { code: Some(code), .. })) => {
             notes.push(match result_notes.filter {
                 Some(filter) => format!("Exit code: {code} ({filter}'s; that of the command before it is unknown)"),
-                None => format!("Exit code: {code}"),
+                None => format!("Exit code: {}", ExitCode(*code)),
             });
         }
         (_, Some(ProgramExit { signal, .. })) => notes.push(format!("Ended by {}", signal.as_deref().unwrap_or("a signal"))),
@@ -678,6 +689,11 @@ mod tests {
                 json!({"command": "kill -9 $$"}),
                 "(no output)\n\nEnded by SIGKILL",
                 json!(null),
+            ),
+            (
+                json!({"command": "sh -c 'kill -TERM $$'; exit $?"}),
+                "Exit code: 143 (SIGTERM)",
+                json!(143),
             ),
             (
                 json!({"command": "ls", "workdir": "sub", "description": "Lists"}),
