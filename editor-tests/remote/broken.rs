@@ -1,6 +1,6 @@
 //! Broken connections, and the clients that continue their work.
 
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -109,6 +109,30 @@ pub(super) fn open_question_is_asked_again_after_a_reconnect() {
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
+/// A server that does not count messages cannot continue a broken connection. The prompt that was sent is
+/// answered with that reason.
+pub(super) fn bridge_that_cannot_resume_answers() {
+    let (project, model) = model_that("text: one …\npause\ntext: two.");
+    let served = Served::start(&project, &[]);
+    let between = CuttingProxy::without_header(&served.address, "adjutant-received:");
+    let project = Arc::new(project);
+    let mut client = Client::of(project.clone(), bridge(&project, &between.address));
+    let session = client.open();
+    client.prompt(2, &session, "Count.");
+    while client.receive()["params"]["update"]["content"]["text"] != "one …" {}
+    between.cut();
+    let (answer, _) = client.answer(2);
+    let why = answer["error"]["data"]["details"]
+        .as_str()
+        .unwrap_or_default();
+    assert!(
+        why.contains("does not let connections be resumed"),
+        "{answer}"
+    );
+    model.go_on();
+    served.until("adjutant_turns", 0.0);
+}
+
 /// A proxy that can cut connections off.
 pub struct CuttingProxy {
     pub address: String,
@@ -120,6 +144,11 @@ pub struct CuttingProxy {
 
 impl CuttingProxy {
     pub fn before(server: &str) -> Self {
+        Self::without_header(server, "")
+    }
+
+    /// Creates a proxy that removes a header from responses, given with its colon.
+    fn without_header(server: &str, header: &'static str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let server = Arc::new(Mutex::new(server.to_owned()));
@@ -138,10 +167,14 @@ impl CuttingProxy {
                 let Ok(server) = TcpStream::connect(to) else {
                     continue;
                 };
-                for (from, to) in [(&client, &server), (&server, &client)] {
+                let directions = [(&client, &server, ""), (&server, &client, header)];
+                for (from, to, header) in directions {
                     let mut from = from.try_clone().unwrap();
                     let mut to = to.try_clone().unwrap();
                     thread::spawn(move || {
+                        if !header.is_empty() {
+                            forward_head(&mut from, &mut to, header).ok();
+                        }
                         std::io::copy(&mut from, &mut to).ok();
                         to.shutdown(std::net::Shutdown::Both).ok();
                     });
@@ -166,6 +199,21 @@ impl CuttingProxy {
             stream.shutdown(std::net::Shutdown::Both).ok();
         }
     }
+}
+
+/// Forwards the head of a response without a header.
+fn forward_head(from: &mut TcpStream, to: &mut TcpStream, header: &str) -> std::io::Result<()> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        from.read_exact(&mut byte)?;
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8_lossy(&head).into_owned();
+    let is_kept = |line: &&str| !line.to_ascii_lowercase().starts_with(header);
+    let kept: String = head.split_inclusive('\n').filter(is_kept).collect();
+    assert!(kept.len() < head.len(), "{head}");
+    to.write_all(kept.as_bytes())
 }
 
 pub(super) fn bridge_reconnects() {

@@ -81,6 +81,9 @@ pub struct Bridge {
     /// The client's messages that are not sent yet, because too many are unacknowledged.
     waiting: WaitingLines,
     conversation: CarriedConversation,
+    /// The client's unanswered requests on a connection that cannot be resumed; otherwise the
+    /// conversation has them.
+    unanswered: Vec<Id>,
 }
 
 /// The reason why a bridge ends.
@@ -142,12 +145,12 @@ impl Bridge {
             tally,
             waiting,
             conversation,
+            unanswered: Vec::new(),
         }
     }
 
     /// Carries messages until the client's input ends. `tell` receives progress messages for the
-    /// user. If the bridge ends before, the client's requests are answered with the error; those
-    /// that were sent are known only on connections that can be resumed.
+    /// user. If the bridge ends before, the client's requests are answered with the error.
     ///
     /// # Errors
     /// [`BridgeError`].
@@ -169,11 +172,14 @@ impl Bridge {
         for line in self.conversation.end(why) {
             outbox.send(line.into()).await;
         }
+        let error = RpcError::internal(why);
+        for id in std::mem::take(&mut self.unanswered) {
+            outbox.send(rpc::failure(&id, &error)).await;
+        }
         let mut unsent = std::mem::take(&mut self.waiting.lines);
         while let Ok(line) = lines.try_recv() {
             unsent.extend(message(line).ok());
         }
-        let error = RpcError::internal(why);
         for line in unsent {
             let read = std::str::from_utf8(&line).ok().map(rpc::read);
             if let Some(Ok(RpcMessage::Request { id, .. })) = read {
@@ -589,10 +595,13 @@ impl Bridge {
     /// Records a line of the client. Returns the line to be sent, if any.
     fn noted(&mut self, line: Bytes) -> Option<Bytes> {
         if self.resumes {
-            self.conversation.on_client_line(line)
-        } else {
-            Some(line)
+            return self.conversation.on_client_line(line);
         }
+        let read = std::str::from_utf8(&line).ok().map(rpc::read);
+        if let Some(Ok(RpcMessage::Request { id, .. })) = read {
+            self.unanswered.push(id);
+        }
+        Some(line)
     }
 
     async fn carry(
@@ -694,6 +703,10 @@ impl Bridge {
                 let line = if self.resumes {
                     self.conversation.on_server_line(line)
                 } else {
+                    let read = std::str::from_utf8(&line).ok().map(rpc::read);
+                    if let Some(Ok(RpcMessage::Response { id, .. })) = read {
+                        self.unanswered.retain(|asked| asked.as_str() != id);
+                    }
                     Some(line)
                 };
                 if let Some(line) = line {
