@@ -21,7 +21,7 @@ use crate::program::stdout_of;
 use crate::project::Project;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 16] = [
+pub const ALL: [(&str, fn()); 17] = [
     ("planner writes nothing (bwrap)", || {
         planner_writes_nothing("bwrap")
     }),
@@ -78,6 +78,10 @@ pub const ALL: [(&str, fn()); 16] = [
     (
         "doctor claims no disabled mechanism",
         doctor_claims_no_disabled_mechanism,
+    ),
+    (
+        "bubblewrap works without the launcher in memory",
+        bubblewrap_works_without_the_launcher_in_memory,
     ),
 ];
 
@@ -845,10 +849,26 @@ fn doctor_claims_no_disabled_mechanism() {
         );
     }
     // A program that calls itself bwrap and confines nothing is found out.
-    project.write(
-        "tmp:bin/bwrap",
-        "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done; shift; \"$@\"\n",
+    replace_bwrap(
+        &mut project,
+        "while [ \"$1\" != -- ]; do shift; done; shift; \"$@\"",
     );
+    project.set("ADJUTANT_SANDBOX_DISABLE", Some("landlock"));
+    for level in ["readOnly", "workspaceWrite"] {
+        let report = sandbox_report(&project, level);
+        assert!(report["mechanism"].is_null(), "{report}");
+        assert!(
+            report["failed"]
+                .to_string()
+                .contains("files outside could be changed"),
+            "{report}"
+        );
+    }
+}
+
+/// Puts a script in place of `bwrap`.
+fn replace_bwrap(project: &mut Project, script: &str) {
+    project.write("tmp:bin/bwrap", &format!("#!/bin/sh\n{script}\n"));
     fs::set_permissions(
         project.path("tmp:bin/bwrap"),
         fs::Permissions::from_mode(0o755),
@@ -860,15 +880,23 @@ fn doctor_claims_no_disabled_mechanism() {
         std::env::var("PATH").unwrap()
     );
     project.set("PATH", Some(&path));
-    project.set("ADJUTANT_SANDBOX_DISABLE", Some("landlock"));
+}
+
+/// Executes adjutant's own executable in bubblewrap, because a program in memory cannot be executed there.
+fn bubblewrap_works_without_the_launcher_in_memory() {
+    let mut project = Project::new();
+    project.settings(&json!({ "sandbox": "auto" }));
+    if sandbox_report(&project, "workspaceWrite")["mechanism"] != "bwrap" {
+        eprintln!("skipped: bubblewrap does not work here");
+        return;
+    }
+    replace_bwrap(
+        &mut project,
+        "for word; do case $word in /proc/self/fd/*) echo none in memory >&2; exit 1;; esac; done\n\
+         PATH=${PATH#*:} exec bwrap \"$@\"",
+    );
     for level in ["readOnly", "workspaceWrite"] {
-        let report = sandbox_report(&project, level);
-        assert!(report["mechanism"].is_null(), "{report}");
-        assert!(
-            report["failed"]
-                .to_string()
-                .contains("files outside could be changed"),
-            "{report}"
-        );
+        let told = sandbox_report(&project, level);
+        assert_eq!(told["mechanism"], "bwrap", "{told}");
     }
 }

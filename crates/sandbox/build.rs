@@ -5,10 +5,14 @@
     reason = "cargo gives a build script its input in variables, and this one starts the compiler"
 )]
 
+#[path = "launcher/flags.rs"]
+mod flags;
+
 use std::path::PathBuf;
 use std::process::Command;
 
 fn main() -> Result<(), String> {
+    println!("cargo::rerun-if-changed=launcher/flags.rs");
     println!("cargo::rerun-if-changed=launcher/main.rs");
     println!("cargo::rerun-if-changed=src/launcher.rs");
     let variable = |name: &str| std::env::var(name).map_err(|e| format!("{name}: {e}"));
@@ -45,11 +49,9 @@ fn main() -> Result<(), String> {
     if let Ok(linker) = variable("RUSTC_LINKER") {
         rustc.args(["-C", &format!("linker={linker}")]);
     }
-    // The flags of cargo-fuzz instrument a program for libFuzzer, which is not linked here.
-    if std::env::var_os("CARGO_CFG_FUZZING").is_none() {
-        let flags = std::env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
-        rustc.args(flags.split('\u{1f}').filter(|flag| !flag.is_empty()));
-    }
+    let given = std::env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
+    let given: Vec<&str> = given.split('\u{1f}').collect();
+    rustc.args(flags::shared(&given));
     let status = rustc
         .arg("-o")
         .arg(&output)

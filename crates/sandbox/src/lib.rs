@@ -31,6 +31,11 @@ mod seatbelt;
 mod trial;
 mod writes;
 
+/// A part of the build script.
+#[cfg(test)]
+#[path = "../launcher/flags.rs"]
+mod launcher_flags;
+
 #[cfg(target_os = "linux")]
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -130,6 +135,9 @@ pub struct ProvenSandbox {
     pub includes_landlock: bool,
     /// Whether writes of a command are reported before they happen.
     pub reports_writes: bool,
+    /// If adjutant's own executable starts the commands, because the launcher in memory cannot be
+    /// executed inside.
+    pub needs_executable: bool,
     /// Mechanisms that were tried before, with the reasons why they are not used.
     pub failed: Vec<(Mechanism, String)>,
 }
@@ -145,6 +153,7 @@ impl ProvenSandbox {
             blocks_signals: false,
             includes_landlock: false,
             reports_writes: false,
+            needs_executable: false,
             failed,
         }
     }
@@ -431,7 +440,7 @@ impl Sandbox {
             None => {}
         }
         let launched = match self.launcher.get() {
-            Some(Some(launcher)) => launcher.start(steps, program),
+            Some(Some(launcher)) if !proven.needs_executable => launcher.start(steps, program),
             _ => {
                 let subcommand = OsString::from(inside::LAUNCH);
                 let args = std::iter::once(subcommand).chain(launcher::arguments(steps));
@@ -477,6 +486,17 @@ impl Sandbox {
                 }
             })
             .await;
+    }
+
+    /// Returns whether commands can be started by the launcher in memory.
+    #[cfg(target_os = "linux")]
+    fn has_launcher_in_memory(&self) -> bool {
+        matches!(self.launcher.get(), Some(Some(_)))
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn has_launcher_in_memory(&self) -> bool {
+        false
     }
 
     /// Returns the path of the first `bwrap` on `PATH`, with links resolved, as found by the first
@@ -630,6 +650,7 @@ mod tests {
             blocks_signals: true,
             includes_landlock: true,
             reports_writes: false,
+            needs_executable: false,
             failed: vec![],
         }
     }

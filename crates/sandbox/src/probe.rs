@@ -175,6 +175,8 @@ impl WriteObserver for ReportedWrites {
     fn ended(&self) {}
 }
 
+/// Tries a mechanism. If the launcher in memory cannot be executed in it, such as without the
+/// `/proc` of its descriptor, adjutant's own executable is tried in its place.
 async fn attempt(
     sandbox: &Sandbox,
     level: Level,
@@ -184,7 +186,60 @@ async fn attempt(
     if mechanism == Mechanism::Bubblewrap && sandbox.bwrap().is_none() {
         return Err("there is no bwrap on PATH".into());
     }
-    let executable = sandbox.executable(&[]).ok_or("the program is not known")?;
+    let claimed = ProvenSandbox {
+        mechanism: Some(mechanism),
+        includes_landlock: landlock,
+        ..ProvenSandbox::none(level, vec![])
+    };
+    let failed = match run(sandbox, &claimed).await {
+        Err(TrialFailure::NotStarted(why)) if sandbox.has_launcher_in_memory() => why,
+        tried => return tried.map_err(TrialFailure::into_reason),
+    };
+    let claimed = ProvenSandbox {
+        needs_executable: true,
+        ..claimed
+    };
+    let tried = run(sandbox, &claimed).await;
+    if tried.is_ok() {
+        tracing::info!(
+            "{}: adjutant's own executable starts commands, because the launcher in memory does not: {failed}",
+            mechanism.key()
+        );
+    }
+    tried.map_err(TrialFailure::into_reason)
+}
+
+/// The reason why a trial has no good result.
+enum TrialFailure {
+    /// The restricted process did not start, or did not come to its end.
+    NotStarted(String),
+    /// The mechanism is not good enough, or cannot be tried.
+    Rejected(String),
+}
+
+impl TrialFailure {
+    fn into_reason(self) -> String {
+        let (Self::NotStarted(why) | Self::Rejected(why)) = self;
+        why
+    }
+}
+
+impl From<String> for TrialFailure {
+    fn from(why: String) -> Self {
+        Self::Rejected(why)
+    }
+}
+
+/// Runs a trial of a sandbox, and returns its guarantees.
+async fn run(sandbox: &Sandbox, claimed: &ProvenSandbox) -> Result<ProvenSandbox, TrialFailure> {
+    let ProvenSandbox {
+        level,
+        mechanism: tried,
+        ..
+    } = *claimed;
+    let executable = sandbox
+        .executable(&[])
+        .ok_or_else(|| "the program is not known".to_owned())?;
     let tmp = sandbox.environment.tmp();
     let targets = base::task::spawn_blocking(move || TrialTargets::create(&tmp))
         .await
@@ -214,29 +269,28 @@ async fn attempt(
         port: targets.port(),
         prober: Process::read(std::process::id()),
     };
-    let claimed = ProvenSandbox {
-        mechanism: Some(mechanism),
-        includes_landlock: landlock,
-        ..ProvenSandbox::none(level, vec![])
-    };
     // Writes of read-only commands are not recorded.
-    let reports = level == Level::WorkspaceWrite && mechanism != Mechanism::Seatbelt;
+    let reports = level == Level::WorkspaceWrite && tried != Some(Mechanism::Seatbelt);
     let reports = reports.then(|| Arc::new(ReportedWrites::default()));
     let observer = reports
         .clone()
         .map(|reports| reports as Arc<dyn WriteObserver>);
     let env = base::child_environment::Variables::default().for_model_program(&sandbox.environment);
     let program = Program::new(executable, &directory, env).args(inside::trial_args(&trial));
-    let program = sandbox.wrapped(&claimed, &policy, Purpose::Trial, observer, program)?;
-    let ran = program
-        .run(TRIAL_TIMEOUT)
-        .await
-        .map_err(|e| format!("it could not be started: {e}"))?;
+    let program = sandbox.wrapped(claimed, &policy, Purpose::Trial, observer, program)?;
+    let ran = program.run(TRIAL_TIMEOUT).await.map_err(|e| {
+        let why = format!("it could not be started: {e}");
+        match e.kind() {
+            // A second trial would hang too.
+            io::ErrorKind::TimedOut => TrialFailure::Rejected(why),
+            _ => TrialFailure::NotStarted(why),
+        }
+    })?;
     if !ran.status.success() {
         let why = String::from_utf8_lossy(&ran.stderr);
-        return Err(base::text::title(
+        return Err(TrialFailure::NotStarted(base::text::title(
             why.trim().lines().last().unwrap_or("it ended at once"),
-        ));
+        )));
     }
     let done: TrialOutcome = serde_json::from_slice(&ran.stdout)
         .map_err(|e| format!("the trial gave an unreadable result: {e}"))?;
@@ -248,7 +302,7 @@ async fn attempt(
         reports.is_some_and(|reports| locked(&reports.files).contains(&path("inside/made")));
     Ok(ProvenSandbox {
         reports_writes: reported,
-        ..judge(&claimed, &done)?
+        ..judge(claimed, &done)?
     })
 }
 
