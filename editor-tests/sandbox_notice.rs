@@ -74,7 +74,7 @@ fn sandbox_notice_is_shown_once_and_again_after_a_load() {
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-/// A second session on the same day shows no notice.
+/// A second session in the same directory shows no notice on the same day, even after one in another directory.
 fn notice_about_a_working_sandbox_is_shown_once_a_day() {
     let call = |command: &str| {
         format!(
@@ -82,13 +82,12 @@ fn notice_about_a_working_sandbox_is_shown_once_a_day() {
             json!({ "command": command, "description": "Run" })
         )
     };
-    let script = format!(
-        "{}\n---\ntext: Done.\n---\nbegins anew\n{}\n---\ntext: Done.",
-        call("touch a"),
-        call("touch b")
-    );
+    let turns =
+        ["a", "b", "c", "d"].map(|file| call(&format!("touch {file}")) + "\n---\ntext: Done.");
+    let script = turns.join("\n---\nbegins anew\n");
     let model = Model::start(model::script(&script).unwrap());
     let project = Project::new();
+    project.write("sub/file", "");
     project.provider(&model.base(), &json!({ "sandbox": "auto" }));
     if sandbox_report(&project, "workspaceWrite")["mechanism"].is_null() {
         return;
@@ -101,9 +100,16 @@ fn notice_about_a_working_sandbox_is_shown_once_a_day() {
             .count()
     };
     let mut project = Arc::new(project);
-    for expected in [1, 0] {
+    for (directory, expected) in [("", 1), ("", 0), ("sub", 1), ("", 0)] {
         let mut client = Client::capable(project, &knows);
-        let session = client.open();
+        let cwd = if directory.is_empty() {
+            client.project.cwd()
+        } else {
+            client.project.path(directory)
+        };
+        client.request(1, "session/new", &json!({ "cwd": cwd, "mcpServers": [] }));
+        let opened = client.answer(1).0;
+        let session = opened["result"]["sessionId"].as_str().unwrap().to_owned();
         let (_, updates) = turn(&mut client, &session, "build");
         assert_eq!(notices(&updates), expected, "{updates:#?}");
         project = client.leave();

@@ -332,7 +332,7 @@ impl SessionHandle {
     /// Returns the notice about the sandbox that was tested for commands of agents that may
     /// edit, once.
     pub async fn sandbox_notice(&self) -> Option<Event> {
-        self.workspace_sandbox().notice().await
+        self.workspace_sandbox().notice(&self.cwd).await
     }
 
     /// Returns whether a sandbox for commands of agents that may edit was tested and works.

@@ -325,35 +325,37 @@ impl SandboxChoice {
     }
 
     /// Notifies the user of the sandbox of the first command. `is_asked`: a question about the
-    /// command describes it.
+    /// command describes it, if it reaches the user; a later command without a question is
+    /// announced.
     pub async fn announce(&self, lock: &CommandSandbox, is_asked: bool, context: &ToolContext) {
         let is_sandboxed = lock.held.mechanism.is_some();
-        if lock.restrictions.is_none() || self.is_single_command && is_sandboxed {
+        let is_described = self.is_single_command || is_asked;
+        if lock.restrictions.is_none() || is_described && is_sandboxed {
             return;
         }
         if let Some(notice) = self.notice_of(&lock.held, lock.network)
-            && !(is_asked && is_sandboxed)
-            && !self.was_reported(&notice).await
+            && !self.was_reported(&notice, &context.project.cwd).await
         {
             context.client.event_sender.event(notice).await;
         }
     }
 
     /// Returns the notice on the sandbox, once per session and level. Returns `None` if it was
-    /// sent, if the settings turn the sandbox off, and before the first trial run.
-    pub async fn notice(&self) -> Option<Event> {
+    /// sent, if the settings turn the sandbox off, and before the first trial run. `cwd` is the session's
+    /// directory.
+    pub async fn notice(&self, cwd: &Path) -> Option<Event> {
         if self.wish.mode == SandboxMode::Off {
             return None;
         }
         let held = self.sandbox.known(self.level)?;
         let network = self.wish.network.unwrap_or(!self.reads_only());
         let notice = self.notice_of(held, network)?;
-        (!self.was_reported(&notice).await).then_some(notice)
+        (!self.was_reported(&notice, cwd).await).then_some(notice)
     }
 
-    /// Returns whether a session on this machine has shown a notice about this sandbox today, and
+    /// Returns whether a session in the same directory has shown a notice about this sandbox today, and
     /// remembers it as shown. One about a missing sandbox is always shown.
-    async fn was_reported(&self, notice: &Event) -> bool {
+    async fn was_reported(&self, notice: &Event, cwd: &Path) -> bool {
         let Event::Notice {
             severity: Severity::Info,
             title,
@@ -365,8 +367,9 @@ impl SandboxChoice {
         let subject = format!("sandbox {}", self.level.as_str());
         let environment = self.sandbox.environment().clone();
         let texts = [title.clone()];
+        let cwd = cwd.to_owned();
         let shown = base::task::spawn_blocking(move || {
-            reported::shown_before(&environment, Path::new("/"), &subject, &texts)
+            reported::shown_before(&environment, &cwd, &subject, &texts)
         });
         !shown.await.unwrap_or_default().is_empty()
     }
