@@ -378,7 +378,19 @@ const TOOLS: &[(&str, &str)] = &[
         "cargo",
         "cargo init -q --vcs none t8 && cd t8 && cargo build -q --offline",
     ),
-    ("strace", "strace -f -o t9.txt true"),
+    (
+        "strace",
+        "strace -f -o t9.txt sh -c 'echo x > t9' && test -s t9",
+    ),
+    (
+        "Java's safepoints",
+        "printf 'class T { public static void main(String[] a) throws Exception { for (int i = 0; i < 200; i++) { java.nio.file.Files.writeString(java.nio.file.Path.of(\"t12\"), \"x\"); if (i %% 50 == 0) System.gc(); } } }' > T.java && java -XX:+UseSerialGC T.java",
+    ),
+    (
+        "Go's preemption",
+        "gcc -O1 -pthread -o t13 storm.c && ./t13 && test -s t13.txt",
+    ),
+    ("a listener of its own", "python3 listen.py"),
     (
         "tar",
         "tar cf t10.tar hello.c && mkdir t10 && tar xf t10.tar -C t10",
@@ -389,6 +401,56 @@ const TOOLS: &[(&str, &str)] = &[
     ),
     ("perl", "perl -e 'exit(0)'"),
 ];
+
+/// A program that gets signals as often as one of Go, whose runtime interrupts its threads by SIGURG: a thread sends
+/// them while another one writes. Every call is repeated or continued.
+const STORM: &str = r#"#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static volatile int over;
+static void ignore(int signal) { (void)signal; }
+static void *storm(void *thread) {
+    while (!over) {
+        syscall(SYS_tgkill, getpid(), *(pid_t *)thread, SIGURG);
+        usleep(50);
+    }
+    return 0;
+}
+int main(void) {
+    struct sigaction action = { .sa_handler = ignore, .sa_flags = SA_RESTART };
+    sigaction(SIGURG, &action, 0);
+    pid_t self = syscall(SYS_gettid);
+    pthread_t thread;
+    if (pthread_create(&thread, 0, storm, &self)) return 1;
+    for (int i = 0; i < 300; i++) {
+        int file = open("t13.txt", O_WRONLY | O_CREAT | O_APPEND, 0600);
+        if (file < 0 || write(file, "x", 1) != 1) return 2;
+        close(file);
+    }
+    over = 1;
+    pthread_join(thread, 0);
+    return 0;
+}
+"#;
+
+/// A program that installs a filter with a listener of its own. A kernel allows one listener for a process, so the
+/// call fails below ours (EBUSY), and succeeds without it. The program can write in both cases.
+const LISTENER: &str = r#"import ctypes, errno, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.prctl(38, 1, 0, 0, 0):
+    sys.exit("no new privileges: refused")
+allow = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0x7FFF0000), 8)
+program = struct.pack("HxxxxxxP", 1, ctypes.addressof(allow))
+number = {"x86_64": 317, "aarch64": 277}[os.uname().machine]
+listener = libc.syscall(number, 1, 1 << 3, ctypes.create_string_buffer(program, len(program)))
+if listener < 0 and ctypes.get_errno() != errno.EBUSY:
+    sys.exit(os.strerror(ctypes.get_errno()))
+with open("t14.txt", "w") as file:
+    file.write("x")
+"#;
 
 /// Those that look into another process.
 const TRACING: [&str; 2] = ["gcc with its leak checker", "strace"];
@@ -633,6 +695,8 @@ impl Fixture {
                 "fn main() { std::thread::spawn(|| println!(\"hello\")).join().unwrap(); }\n",
             ),
             ("call.py", CALLER),
+            ("storm.c", STORM),
+            ("listen.py", LISTENER),
         ] {
             project.write(path, text);
         }
@@ -680,8 +744,9 @@ impl Fixture {
     fn tools(&self) -> Vec<(&'static str, &'static str)> {
         let works = |(name, line): &(&'static str, &'static str)| {
             let mut bash = self.project.command("bash");
-            let line =
-                format!("mkdir tried && cp hello.* tried && cd tried && ({line}) > /dev/null 2>&1");
+            let line = format!(
+                "mkdir tried && cp hello.* storm.c listen.py tried && cd tried && ({line}) > /dev/null 2>&1"
+            );
             bash.args(["-c", &line]).current_dir(self.project.cwd());
             let works = as_user(&mut bash, self.nobody).status().unwrap().success();
             fs::remove_dir_all(self.project.path("tried")).ok();
