@@ -1,5 +1,8 @@
 //! `/undo` takes back what its own session's calls and programs wrote, and nothing that others
 //! wrote meanwhile: the user, another session, another process.
+//!
+//! `ADJUTANT_UNDOS=PROCESSESxUNDOS` sets the number of processes in one project and of the undos of
+//! each.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -16,7 +19,7 @@ use crate::project::Project;
 use crate::sandbox::{only, sandbox_report, why};
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 15] = [
+pub const ALL: [(&str, fn()); 17] = [
     ("user's concurrent changes are preserved (bwrap)", || {
         users_concurrent_changes_are_preserved("bwrap")
     }),
@@ -65,6 +68,13 @@ pub const ALL: [(&str, fn()); 15] = [
     (
         "changes without reports are asked about (none)",
         changes_without_reports_are_asked_about_none,
+    ),
+    ("many processes undo only their own files (bwrap)", || {
+        many_processes_undo_only_their_own_files("bwrap")
+    }),
+    (
+        "many processes undo only their own files (landlock)",
+        || many_processes_undo_only_their_own_files("landlock"),
     ),
 ];
 
@@ -459,4 +469,77 @@ fn changes_without_reports_are_asked_about_none() {
     assert_eq!(holds(&project, "a.txt"), None, "{answer}");
     client.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+/// Several processes work in one project at once. Each writes a file and keeps it, writes another one and undoes that,
+/// again and again.
+fn many_processes_undo_only_their_own_files(mechanism: &str) {
+    let numbers = std::env::var("ADJUTANT_UNDOS").unwrap_or_else(|_| "4x8".to_owned());
+    let (processes, undos) = numbers.split_once('x').unwrap();
+    let processes: usize = processes.parse().unwrap();
+    let undos: usize = undos.parse().unwrap();
+    let Some((project, script)) = fixture(mechanism, "") else {
+        return;
+    };
+    drop(script);
+    // Each prompt is the name of the file.
+    let model = Model::answering_with(|request| {
+        let messages = request["messages"].as_array().unwrap();
+        let has_result = messages.last().is_some_and(|last| last["role"] == "tool");
+        if has_result {
+            return model::script("text: Done.").unwrap();
+        }
+        let prompt = messages.iter().rfind(|message| message["role"] == "user");
+        let prompt = prompt.unwrap()["content"].to_string();
+        let name = prompt.split("file-").last().unwrap();
+        let name: String = name
+            .chars()
+            .take_while(|c| "-_".contains(*c) || c.is_alphanumeric())
+            .collect();
+        model::script(&call(&format!(
+            "echo first > file-{name}; echo {name} > file-{name}"
+        )))
+        .unwrap()
+    });
+    project.provider(&model.base(), &json!({ "sandbox": "auto" }));
+    let project = Arc::new(project);
+    let left = std::thread::scope(|scope| {
+        let run = |process: usize| {
+            let mut client = Client::new(project.clone());
+            let session = client.open();
+            let mut left = Vec::new();
+            for number in 0..undos {
+                let id = 10 * u64::try_from(number).unwrap() + 10;
+                let [kept, undone] =
+                    ["kept", "undone"].map(|kind| format!("file-{kind}-{process}-{number}"));
+                client.prompt(id, &session, &kept);
+                ended(&mut client, id);
+                client.prompt(id + 1, &session, &undone);
+                ended(&mut client, id + 1);
+                assert!(holds(&project, &undone).is_some());
+                let answer = run_built_in_command(&mut client, id + 2, &session, "/undo");
+                if holds(&project, &undone).is_some() {
+                    left.push(answer);
+                }
+            }
+            client.leave();
+            left
+        };
+        let running: Vec<_> = (0..processes)
+            .map(|process| scope.spawn(move || run(process)))
+            .collect();
+        running
+            .into_iter()
+            .flat_map(|process| process.join().unwrap())
+            .collect::<Vec<_>>()
+    });
+    assert_eq!(left, Vec::<String>::new(), "of {}", processes * undos);
+    for process in 0..processes {
+        for number in 0..undos {
+            let name = format!("kept-{process}-{number}");
+            let content = holds(&project, &format!("file-{name}"));
+            assert_eq!(content, Some(format!("{name}\n")));
+        }
+    }
+    assert_eq!(holds(&project, "user.txt").as_deref(), Some("old\n"));
 }
