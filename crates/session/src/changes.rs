@@ -98,7 +98,7 @@ mod tests {
             new: state(new),
             compared: false,
         };
-        steps.iter().map(one).collect()
+        steps.iter().map(file_change).collect()
     }
 
     fn shown(runs: Vec<FileChange>) -> Vec<String> {
