@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::project_context::ProjectContext;
 use super::redaction::KnownKeys;
+use super::terminal::styled::{BAD, GOOD};
 use super::{models, report};
 use base::environment::Environment;
 use config::settings::SandboxMode;
@@ -106,7 +107,7 @@ pub(super) async fn doctor(args: &DoctorArgs, environment: &Environment) -> anyh
     if args.json {
         super::terminal::json(&serde_json::to_string_pretty(&Value::Object(report.data))?);
     } else {
-        super::terminal::report(&report.text(), environment);
+        super::terminal::report(&report.text(), style_of, indent_of, environment);
     }
     Ok(code)
 }
@@ -150,12 +151,32 @@ const OPTIONAL_PROGRAMS: &[(&str, &str)] = &[
 ];
 
 /// The column of the texts, after the names.
-pub(super) const DOCTOR_COLUMN: usize = 13;
+const DOCTOR_COLUMN: usize = 13;
 /// The last line of a report without faults, its beginning if optional programs are missing, and
 /// the line before the faults.
-pub(super) const WORKS: &str = "Everything works.";
-pub(super) const WORKS_WITHOUT: &str = "Works; not found:";
-pub(super) const BROKEN: &str = "Does not work:";
+const WORKS: &str = "Everything works.";
+const WORKS_WITHOUT: &str = "Works; not found:";
+const BROKEN: &str = "Does not work:";
+
+/// Returns the style of a line of the report.
+fn style_of(line: &str) -> anstyle::Style {
+    match line {
+        WORKS => GOOD,
+        BROKEN => BAD,
+        _ if line.starts_with(WORKS_WITHOUT) => GOOD,
+        _ if line.starts_with("- ") => BAD,
+        _ => anstyle::Style::new(),
+    }
+}
+
+/// Returns the indent of the further lines of a long line of the report.
+fn indent_of(line: &str) -> usize {
+    if line.starts_with("- ") {
+        2
+    } else {
+        DOCTOR_COLUMN
+    }
+}
 
 async fn versions(report: &mut DoctorReport, environment: &Environment) {
     let version = env!("CARGO_PKG_VERSION");

@@ -140,29 +140,21 @@ pub(super) fn diff(text: &str, environment: &Environment) {
     show(&styled::Palette::of(&stdout, environment).lines(text, styled::of_change));
 }
 
-/// Prints the report of `doctor`, with colours on a terminal.
-pub(super) fn report(text: &str, environment: &Environment) {
-    use super::doctor::{BROKEN, DOCTOR_COLUMN, WORKS, WORKS_WITHOUT};
+/// Prints a report, with a style and a hanging indent for each line on a terminal.
+pub(super) fn report(
+    text: &str,
+    style: impl Fn(&str) -> anstyle::Style,
+    hanging: impl Fn(&str) -> usize,
+    environment: &Environment,
+) {
     let palette = palette(environment);
-    let style = |line: &str| match line {
-        WORKS => styled::GOOD,
-        BROKEN => styled::BAD,
-        _ if line.starts_with(WORKS_WITHOUT) => styled::GOOD,
-        _ if line.starts_with("- ") => styled::BAD,
-        _ => anstyle::Style::new(),
-    };
     let text = text::shown(text);
     if !is_watched() {
         return show(&palette.lines(&text, style));
     }
-    let lines = text.lines().map(|line| {
-        let hanging = if line.starts_with("- ") {
-            2
-        } else {
-            DOCTOR_COLUMN
-        };
-        wrapped(line, columns(), hanging) + "\n"
-    });
+    let lines = text
+        .lines()
+        .map(|line| wrapped(line, columns(), hanging(line)) + "\n");
     show(&palette.lines(&lines.collect::<String>(), style));
 }
 

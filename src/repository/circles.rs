@@ -107,20 +107,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
             "unlisted",
         ],
     ),
-    (
-        "src/cli",
-        &[
-            "auth",
-            "complete",
-            "doctor",
-            "mcp",
-            "models",
-            "organisation",
-            "permissions",
-            "sessions",
-            "terminal",
-        ],
-    ),
     ("src/cli", &["extensions", "trust"]),
     ("src/cli/terminal", &["highlight", "markdown", "styled"]),
 ];

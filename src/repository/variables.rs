@@ -24,7 +24,11 @@ const READ_BY_LIBRARIES: &[&str] = &[
 ];
 
 /// Variables that users do not set, and the marks that processes of adjutant carry.
-const NOT_FOR_USERS: &[&str] = &["ADJUTANT_CHILD", "XDG_RUNTIME_DIR"];
+const NOT_FOR_USERS: &[&str] = &[
+    "ADJUTANT_CHILD",
+    "CARGO_ENCODED_RUSTFLAGS",
+    "XDG_RUNTIME_DIR",
+];
 
 /// Removes a prefix with the same meaning as another one.
 fn without_prefix(name: &str) -> &str {

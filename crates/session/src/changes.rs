@@ -2,17 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use super::revert;
 use store::{Record, visible};
 use transcript::{self, Content, FileChange, Message, UnrecordedWrite};
 
 /// Returns the changes of a session that are in effect, merged per file: those of its visible
-/// messages, and those of redos and restorations that no message records.
-pub fn of_session(messages: &[Message], record: &Record) -> Vec<FileChange> {
+/// messages, and those of redos and restorations that no message records, which are given.
+pub fn of_session(
+    messages: &[Message],
+    record: &Record,
+    unrecorded: &[FileChange],
+) -> Vec<FileChange> {
     let seen = messages
         .get(..visible(messages, &record.undone))
         .unwrap_or_default();
-    with_others(seen, &revert::unrecorded_changes(record))
+    with_others(seen, unrecorded)
 }
 
 /// Merges the changes of messages with others, each of which is placed by the states of its file.

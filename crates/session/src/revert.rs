@@ -29,7 +29,7 @@ use futures_util::{StreamExt as _, stream};
 use base::task::spawn_blocking;
 
 use self::judge::{FileVerdict, Obstacle, RevertCare, judge};
-pub use self::past::{FileVersion, files, remember, restore, settle, unrecorded_changes, versions};
+pub use self::past::{FileVersion, files, remember, restore, session_changes, settle, versions};
 pub use self::report::{RevertHints, RevertReport};
 use super::{changes, interrupted};
 use crate::turn::record::Recorder;

@@ -12,9 +12,9 @@ use base::environment::Environment;
 use base::id::SessionId;
 use base::text;
 use base::worktree::Worktree;
+use session::diff;
 use session::revert::{self, FileVersion, RestoreContext, RevertPoint};
 use session::turn::record::Recorder;
-use session::{changes, diff};
 use snapshot::Tracker;
 use store::{Record, Store, StoredSession};
 
@@ -264,7 +264,7 @@ pub(in crate::cli) async fn diff(
     let RestoreContext {
         tracker, worktree, ..
     } = restore_context(&stored.record, environment)?;
-    let runs = changes::of_session(&stored.messages, &stored.record);
+    let runs = revert::session_changes(&stored.messages, &stored.record);
     if runs.is_empty() && json {
         terminal::json("[]");
         return Ok(1);

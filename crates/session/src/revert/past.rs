@@ -9,6 +9,7 @@ use super::{
     LeftChange, RestoreContext, RevertError, RevertReport, is_prompt, plan, put_all,
     remove_leftovers, reversed, store_record,
 };
+use crate::changes;
 use crate::turn::record::Recorder;
 use crate::turn::{History, cost, evict, sum};
 use base::text;
@@ -198,9 +199,14 @@ fn changes<'a>(
     past.chain(made).chain(undone)
 }
 
+/// Returns the changes of a session that are in effect, merged per file.
+pub fn session_changes(messages: &[Message], record: &Record) -> Vec<FileChange> {
+    changes::of_session(messages, record, &unrecorded_changes(record))
+}
+
 /// Returns the changes that past undos have made to files without messages that record them: a redo
 /// after the messages of its turn were deleted, and the restoration of a version of a file.
-pub fn unrecorded_changes(record: &Record) -> Vec<FileChange> {
+fn unrecorded_changes(record: &Record) -> Vec<FileChange> {
     let made = |past: &PastUndo| {
         let is_restoration = past.prompt_title.is_empty();
         let left: HashSet<&str> = past.left.iter().map(|left| left.path.as_str()).collect();
