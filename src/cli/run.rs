@@ -116,7 +116,7 @@ pub(super) struct Args {
     /// input is not a terminal, and with `--format result` and `--format json`.
     #[arg(help_heading = "Permissions", long)]
     deny: bool,
-    /// Print neither notes nor the session's id; refused calls and errors are still reported.
+    /// Print neither notes, calls nor the session's id; refused calls and errors are still reported.
     #[arg(help_heading = "Output", short, long)]
     quiet: bool,
     /// Exit with 5 if a question was refused, even if there is an answer.
