@@ -40,13 +40,25 @@ pub(super) fn answer(turn: &OfflineTurn<'_>, tokens: &[OrderToken<'_>]) -> Offli
     const FILLERS: &str = "where what which is are was am does do the a an of i it this that find show me live lives \
         defined declared implemented located definition can you project repository repo codebase code program app \
         application package library software directory folder files everything";
-    if let Some(path) = tokens.iter().find(|token| token.is_path()) {
-        return read(turn, path.text.trim_start_matches('@'));
-    }
+    /// The words of a prompt that asks to see a file.
+    const READERS: &str = "read open print cat view see look at in inside content contents text please could would \
+        now first again line lines about tell";
     let words: Vec<&OrderToken<'_>> = tokens
         .iter()
         .filter(|token| !token.is_one_of(FILLERS))
         .collect();
+    if let Some(path) = tokens.iter().find(|token| token.is_path()) {
+        let mut others = words
+            .iter()
+            .filter(|token| token.text != path.text && !token.is_one_of(READERS));
+        if others.next().is_some() {
+            let path = quoted(path.text);
+            return Err(unable(&format!(
+                "I can show {path}, but I do not understand the rest of this instruction."
+            )));
+        }
+        return read(turn, path.text.trim_start_matches('@'));
+    }
     let is_only =
         words.len() == 1 && (tokens.len() > 1 || words[0].text.starts_with(char::is_uppercase));
     if let Some(name) = words.iter().find_map(|token| name(token, is_only)) {
@@ -55,7 +67,7 @@ pub(super) fn answer(turn: &OfflineTurn<'_>, tokens: &[OrderToken<'_>]) -> Offli
         Err(EarlyEnd::Unable(prompts::offline::HELP.trim().to_owned()))
     } else {
         Err(unable(
-            "I look up a single name, and there is none in this question.",
+            "I look up a single name, and cannot tell which word of this question is one. Put it in quotation marks.",
         ))
     }
 }
