@@ -1,11 +1,13 @@
 //! An event of a session as the input of a hook, in adjutant's format or in Claude Code's.
 
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use serde_json::{Map, Value, json};
 
 use config::claude::TOOLS;
 use config::settings::{HookEntry, HookFormat, HookPoint};
+use permission::{shell, wildcard};
 use tools::ToolContext;
 
 /// The longest text in an event, in bytes.
@@ -21,6 +23,8 @@ pub struct Moment {
     /// The subjects that patterns are matched against: files relative to the project's root,
     /// command lines, URLs, prompts.
     pub subjects: Vec<String>,
+    /// The commands in the subjects, parsed when a pattern needs them, once for all hooks.
+    commands: OnceLock<Vec<String>>,
     /// The files of the call, as absolute paths.
     pub files: Vec<PathBuf>,
     /// Further fields, such as `input`, `output`, `text` and `outcome`.
@@ -35,6 +39,7 @@ impl Moment {
             agent: agent.to_owned(),
             tool: None,
             subjects: Vec::new(),
+            commands: OnceLock::new(),
             files: Vec::new(),
             facts: Map::new(),
         }
@@ -54,6 +59,27 @@ impl Moment {
             value => value,
         };
         self.facts.insert(key.to_owned(), value);
+    }
+
+    /// Returns whether a pattern matches a subject, or a command in it: `cd x && git commit`
+    /// contains a `git commit *`.
+    pub(crate) fn is_about(&self, pattern: &str) -> bool {
+        let matches = |text: &String| wildcard::matches_folded(pattern, text.trim());
+        self.subjects.iter().any(matches) || self.commands().iter().any(matches)
+    }
+
+    fn commands(&self) -> &[String] {
+        self.commands.get_or_init(|| {
+            let parsed = self
+                .subjects
+                .iter()
+                .filter_map(|line| shell::commands(line));
+            let names = parsed.flatten().map(|command| {
+                let words: Vec<String> = command.into_iter().map(|name| name.text).collect();
+                words.join(" ")
+            });
+            names.collect()
+        })
     }
 
     /// Returns a field, or `null` if it is missing.

@@ -55,7 +55,7 @@ use config::Settings;
 use config::settings::{HookEntry, HookPoint};
 use events::bus::Publisher;
 use events::{Event, Severity};
-use permission::{shell, wildcard};
+use permission::wildcard;
 use providers::{Model, Request};
 use tools::edits::edit::{EditTool, MULTIEDIT};
 use tools::files::read::ReadTool;
@@ -318,32 +318,8 @@ fn fits(hook: &HookEntry, moment: &Moment) -> bool {
         || is_listed(tool)
         || tool == MULTIEDIT && is_listed(EditTool::NAME)
         || tool == ReadTool::NAME && is_listed("list") && is_listing();
-    let about = |pattern: &String| {
-        moment
-            .subjects
-            .iter()
-            .any(|subject| concerns(pattern, subject))
-    };
+    let about = |pattern: &String| moment.is_about(pattern);
     named && hook.pattern.as_ref().is_none_or(about)
-}
-
-/// Returns whether a pattern matches a text, or a command in it: `cd x && git commit` contains a
-/// `git commit *`.
-fn concerns(pattern: &str, subject: &str) -> bool {
-    if wildcard::matches_folded(pattern, subject.trim()) {
-        return true;
-    }
-    let text = |names: Vec<shell::Name>| {
-        names
-            .into_iter()
-            .map(|name| name.text)
-            .collect::<Vec<_>>()
-            .join(" ")
-    };
-    shell::commands(subject)
-        .unwrap_or_default()
-        .into_iter()
-        .any(|name| wildcard::matches_folded(pattern, &text(name)))
 }
 
 /// Returns the common fields of every event.
@@ -432,7 +408,9 @@ mod tests {
             ("*.rs", "src/a.ts", false),
         ];
         for (pattern, subject, wanted) in table {
-            assert_eq!(concerns(pattern, subject), wanted, "{pattern} {subject}");
+            let mut moment = Moment::new(HookPoint::ToolBefore, "build");
+            moment.subjects.push(subject.to_owned());
+            assert_eq!(moment.is_about(pattern), wanted, "{pattern} {subject}");
         }
     }
 }
