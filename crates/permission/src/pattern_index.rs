@@ -128,7 +128,7 @@ mod tests {
                 assert!(!fits || found.contains(&at), "{pattern} on {text}");
             }
         }
-        assert_eq!(index.candidates("ls").count(), 3);
+        assert_eq!(index.candidates("ls").count(), 4);
     }
 
     #[test]
