@@ -30,7 +30,8 @@ fn allowing_one(policy: &Policy, request: &AccessRequest) -> Option<Vec<Rule>> {
 /// Returns a rule that would ask about requests that are allowed, or `None` if no rule about their
 /// objects does.
 pub fn rule_that_asks(policy: &Policy, requests: &[AccessRequest]) -> Option<Rule> {
-    requests.iter().find_map(|request| {
+    let is_allowed = |request: &&AccessRequest| judged_with(policy, &[], request) == Action::Allow;
+    requests.iter().filter(is_allowed).find_map(|request| {
         rules_about(request, Action::Ask)
             .into_iter()
             .find(|rule| judged_with(policy, std::slice::from_ref(rule), request) == Action::Ask)
