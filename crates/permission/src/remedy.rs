@@ -58,15 +58,21 @@ fn judged_with(policy: &Policy, rules: &[Rule], request: &AccessRequest) -> Acti
 }
 
 /// Returns rules about the objects of a request: the patterns that "always" would grant, or else
-/// the objects themselves.
+/// the objects themselves. As a pattern, an object with a wildcard stands for others too, so it is
+/// not allowed.
 fn rules_about(request: &AccessRequest, action: Action) -> Vec<Rule> {
     let patterns = if request.always.is_empty() {
         &request.patterns
     } else {
         &request.always
     };
-    let rule = |pattern: &String| new_rule(&request.permission, pattern, action);
-    patterns.iter().map(rule).collect()
+    let means_others =
+        |pattern: &String| request.always.is_empty() && pattern.contains(['*', '?', '\\']);
+    patterns
+        .iter()
+        .filter(|pattern| action != Action::Allow || !means_others(pattern))
+        .map(|pattern| new_rule(&request.permission, pattern, action))
+        .collect()
 }
 
 /// Returns rules that allow the files that a command uses and that are asked about or denied.
@@ -123,7 +129,7 @@ mod tests {
         );
         let reads = plan_rules(&lab.context);
         // The name, the rules, the command, and the rules that allow it.
-        let table: [(&str, &Rules, &str, Option<&[&str]>); 6] = [
+        let table: [(&str, &Rules, &str, Option<&[&str]>); 7] = [
             ("an allowed command", &open, "ls -l", Some(&[])),
             (
                 "a rule that asks",
@@ -143,6 +149,7 @@ mod tests {
                 "rm victim.txt",
                 Some(&["bash rm victim.txt"]),
             ),
+            ("words with a star", &pushes, "git push origin 'a*'", None),
             ("the disk", &open, "rm -rf /", None),
             (
                 "an agent that reads",
