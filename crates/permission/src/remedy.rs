@@ -155,7 +155,7 @@ mod tests {
                 "an agent that reads",
                 &reads,
                 "touch x",
-                Some(&["edit x", "bash touch x"]),
+                Some(&["edit x", "bash touch *"]),
             ),
         ];
         for (name, rules, command, expected) in table {
