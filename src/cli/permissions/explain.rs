@@ -156,7 +156,8 @@ pub(super) async fn explain(
         notes.extend(sandbox_note(request, verdict, sandbox.is_some()));
     }
     notes.extend(syntax.note());
-    notes.extend(remedies(&policy, &agent, &requests, &verdicts));
+    let section = section(&agent, &here);
+    notes.extend(remedies(&policy, (&agent, &section), &requests, &verdicts));
     let mut text = String::new();
     if let (Some((access, path)), [_, _, ..]) = (&path, requests.as_slice()) {
         let verb = match access {
@@ -286,16 +287,17 @@ fn sandbox_note(request: &AccessRequest, verdict: &Verdict, is_given: bool) -> O
     Some(format!("sandbox: {name}{given}: {effect}{outside}"))
 }
 
-/// Returns the lines that say how to change a verdict.
+/// Returns the lines that say how to change a verdict. `section` is that of the agent's rules in the
+/// user's settings.
 fn remedies(
     policy: &Policy,
-    agent: &str,
+    (agent, section): (&str, &str),
     requests: &[AccessRequest],
     verdicts: &[Verdict],
 ) -> Vec<String> {
     let action = verdicts.iter().map(|verdict| verdict.action).max();
     if action.is_none_or(|action| action == Action::Allow) {
-        return remedies_of_allowed(policy, agent, requests);
+        return remedies_of_allowed(policy, section, requests);
     }
     if policy.approvals == Approvals::Ask && is_allowed_by_default(policy, requests) {
         return vec![
@@ -308,7 +310,7 @@ fn remedies(
     {
         let lines = rules
             .iter()
-            .map(|rule| format!("  {}", config_set(agent, rule)));
+            .map(|rule| format!("  {}", config_set(section, rule)));
         return std::iter::once("to allow it without asking:".to_owned())
             .chain(lines)
             .collect();
@@ -332,7 +334,7 @@ fn remedies(
     vec![remedy]
 }
 
-fn remedies_of_allowed(policy: &Policy, agent: &str, requests: &[AccessRequest]) -> Vec<String> {
+fn remedies_of_allowed(policy: &Policy, section: &str, requests: &[AccessRequest]) -> Vec<String> {
     if remedy::is_granted(policy, requests) {
         let permissions = requests.iter().map(|request| request.permission.as_str());
         let mut lines = vec!["to withdraw your \"always\":".to_owned()];
@@ -342,7 +344,7 @@ fn remedies_of_allowed(policy: &Policy, agent: &str, requests: &[AccessRequest])
     match remedy::rule_that_asks(policy, requests) {
         Some(rule) => vec![
             "to be asked first (or deny in place of ask, to refuse it):".to_owned(),
-            format!("  {}", config_set(agent, &rule)),
+            format!("  {}", config_set(section, &rule)),
         ],
         None => Vec::new(),
     }
@@ -358,13 +360,26 @@ fn is_allowed_by_default(policy: &Policy, requests: &[AccessRequest]) -> bool {
         .all(|request| policy.judge(request).action == Action::Allow)
 }
 
-/// Returns the command that adds a rule to the user's settings for an agent.
-fn config_set(agent: &str, rule: &Rule) -> String {
-    let section = if agent == DEFAULT_AGENT {
+/// Returns the section of the settings for rules that an agent follows. An agent's own rules come
+/// after those for all agents, which only the default agent without any is given.
+fn section(agent: &str, here: &ProjectContext) -> String {
+    let entries = &here.loaded.settings.agents;
+    let has_own_rules = entries
+        .iter()
+        .any(|entry| entry.name == agent && !entry.rules.is_empty());
+    if agent == DEFAULT_AGENT && !has_own_rules {
         "permission".to_owned()
     } else {
-        format!("agent.{}.permission", key_part(agent))
-    };
+        agent_section(agent)
+    }
+}
+
+fn agent_section(agent: &str) -> String {
+    format!("agent.{}.permission", key_part(agent))
+}
+
+/// Returns the command that adds a rule to a section of the user's settings.
+fn config_set(section: &str, rule: &Rule) -> String {
     let pattern = Value::from(rule.pattern.as_str());
     let key = format!("{section}.{}.{pattern}", key_part(&rule.permission));
     let action = match rule.action {
@@ -408,32 +423,32 @@ mod tests {
     fn settings_of_a_rule_are_read_back() {
         let table = [
             (
-                "build",
+                "permission".to_owned(),
                 "bash",
                 "git push *",
                 "permission.bash.\"git push *\"",
             ),
             (
-                "plan",
+                agent_section("plan"),
                 "edit",
                 "docs/a.md",
                 "agent.plan.permission.edit.\"docs/a.md\"",
             ),
             (
-                "my.agent",
+                agent_section("my.agent"),
                 "db_*",
                 "it's",
                 "agent.\"my.agent\".permission.\"db_*\".\"it's\"",
             ),
         ];
-        for (agent, permission, pattern, key) in table {
+        for (section, permission, pattern, key) in table {
             let rule = Rule {
                 permission: permission.to_owned(),
                 pattern: pattern.to_owned(),
                 action: Action::Ask,
                 source: String::new(),
             };
-            let line = config_set(agent, &rule);
+            let line = config_set(&section, &rule);
             assert_eq!(
                 line,
                 format!("adjutant config set {} ask", shell_quoted(key))
