@@ -349,6 +349,8 @@ impl Tool for BashTool {
             return Ok(output(shown, &end, exit, result_notes));
         }
         printed.end();
+        // A client that does not read must not keep the slot from other programs.
+        drop((child, pipe));
         result_notes.coloured = live.tail().coloured();
         // The editor gets the last output even if it is slow, unless the user cancels.
         live.finish_or_cancel(exit.clone(), &context).await;
