@@ -137,8 +137,9 @@ pub(super) fn client_that_sends_much_is_not_blocked() {
     client.leave();
 }
 
-/// Serves many connections with 256 files: half-open sockets, more sessions than files, and a command in
-/// each turn. Clients and sessions beyond a share are refused; every turn that began ends well.
+/// Serves many connections with 256 files: half-open sockets, more sessions than files, and a
+/// command in each turn. Clients and sessions beyond a share are refused; every turn that began
+/// ends well.
 pub(super) fn running_turns_keep_their_files() {
     const FILES: u32 = 256;
     const CLIENTS: usize = 24;
@@ -161,7 +162,7 @@ pub(super) fn running_turns_keep_their_files() {
         .collect();
     clients.iter_mut().for_each(Socket::hello);
     // More sockets that say nothing than there are files.
-    let sockets: Vec<TcpStream> = (0..2 * FILES).map(|_| silent(&served, b"")).collect();
+    let sockets: Vec<TcpStream> = (0..FILES + 64).map(|_| silent(&served, b"")).collect();
     // More sessions than their share has files.
     let mut sessions = Vec::new();
     let mut refused = Value::Null;
