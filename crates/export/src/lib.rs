@@ -1,14 +1,15 @@
 //! Exports of sessions: an HTML page or Markdown for reading, or JSON that can be imported again.
 //!
-//! - [`conversation`]: a session as Markdown: prompts, answers, titles of calls. [`html`] renders a
-//!   session as one page, which needs no network and runs no script; [`markdown`] and [`chart`] are
-//!   parts of it.
+//! - [`conversation`]: a session as Markdown: prompts, answers, and calls with or without their
+//!   results. [`html`] renders a session as one page, which needs no network and runs no script;
+//!   [`markdown`] and [`chart`] are parts of it.
 //! - [`json`]: everything that the store has of a session, written and read message by message, so
 //!   that a session of any size needs little memory.
 //! - [`file`](mod@file): the file of an export, which never replaces another one.
 //!
-//! A session is data of strangers: models, web pages, files. All of it is escaped. Undone messages
-//! are exported only as JSON; [`undone_note`] counts them.
+//! A session is data of strangers: models, web pages, files. All of it is escaped on the page; in
+//! Markdown, commands and outputs are code. Undone messages are exported only as JSON;
+//! [`undone_note`] counts them.
 //!
 //! The JSON is the store's own form of a session (`store::StreamedSession`), so this crate builds
 //! the store with SQLite and the client of PostgreSQL.

@@ -238,7 +238,7 @@ impl McpServers {
     }
 
     /// Starts the enabled servers that are not running, ends the ones that are no longer
-    /// configured, and retries the ones that broke off or have rested.
+    /// configured, and retries the ones that broke off or were paused.
     pub fn reconcile(&self, configured: &[McpEntry]) {
         let own = |server: &&McpEntry| {
             !self
