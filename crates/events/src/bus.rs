@@ -736,7 +736,7 @@ mod tests {
             let read = read(&mut seen);
             let texts: Vec<&str> = read
                 .iter()
-                .filter_map(|first| first.split_once(' '))
+                .filter_map(|line| line.split_once(' '))
                 .map(|(_, text)| text)
                 .collect();
             assert_eq!(texts, wanted, "{kind}");
@@ -772,7 +772,7 @@ mod tests {
         }
         let all = read(&mut seen);
         assert!(all.len() < 20, "{}", all.len());
-        assert!(all.iter().any(|first| first.starts_with(LOST)));
+        assert!(all.iter().any(|line| line.starts_with(LOST)));
         assert_eq!(all.last().unwrap(), "file.edited 99");
         assert_eq!(locked(&seen.observer.queue).bytes, 0);
     }

@@ -170,13 +170,13 @@ impl PluginHandlers {
     /// Returns the name of a file of this host. A file cannot claim the name of another host's
     /// file.
     fn called(&self, file: String) -> String {
-        let argument = |name: &str| {
+        let is_own_name = |name: &str| {
             self.settings
                 .scripts
                 .iter()
                 .any(|script| script.name == name && script.project != self.own)
         };
-        if argument(&file) {
+        if is_own_name(&file) {
             file
         } else {
             "(of another name)".into()

@@ -202,9 +202,7 @@ fn find<'a>(tools: &'a [Arc<dyn AnyTool>], query: &str) -> Vec<&'a Arc<dyn AnyTo
         .map(|tool| (score(tool), tool))
         .filter(|(score, _)| *score > 0)
         .collect();
-    scored.sort_by(|(a, field_word), (b, other)| {
-        b.cmp(a).then_with(|| field_word.name().cmp(other.name()))
-    });
+    scored.sort_by(|(a, tool), (b, other)| b.cmp(a).then_with(|| tool.name().cmp(other.name())));
     scored
         .into_iter()
         .take(MAX_RESULTS)

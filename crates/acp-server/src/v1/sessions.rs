@@ -180,7 +180,7 @@ fn session_setup(
 fn mcp_entry(server: &v1::McpServer) -> Option<McpEntry> {
     let headers = |all: &[v1::HttpHeader]| {
         all.iter()
-            .map(|variable| (variable.name.clone(), variable.value.clone()))
+            .map(|header| (header.name.clone(), header.value.clone()))
             .collect()
     };
     match server {

@@ -227,7 +227,7 @@ fn mcp_entry(n: usize, server: v2::McpServer) -> Result<McpEntry, RequestError> 
             let headers = server
                 .headers
                 .into_iter()
-                .map(|variable| (variable.name, variable.value))
+                .map(|header| (header.name, header.value))
                 .collect();
             Ok(sessions::http_server(
                 server.name,
