@@ -261,8 +261,8 @@ fn a_package_is_fetched_on_request_only_pinned_and_part_of_the_consent() {
     assert_eq!(code, Some(1));
 }
 
-/// Checks that a flag is not an answer about the project, and that the answer is about the plugins that
-/// it names.
+/// Checks that a flag is not an answer about the project, and that the answer is about the plugins
+/// that it names.
 fn a_flag_does_not_answer_about_the_project() {
     if !has_npm() {
         return;

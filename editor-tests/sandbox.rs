@@ -882,7 +882,8 @@ fn replace_bwrap(project: &mut Project, script: &str) {
     project.set("PATH", Some(&path));
 }
 
-/// Executes adjutant's own executable in bubblewrap, because a program in memory cannot be executed there.
+/// Executes adjutant's own executable in bubblewrap, because a program in memory cannot be executed
+/// there.
 fn bubblewrap_works_without_the_launcher_in_memory() {
     let mut project = Project::new();
     project.settings(&json!({ "sandbox": "auto" }));

@@ -74,7 +74,8 @@ fn sandbox_notice_is_shown_once_and_again_after_a_load() {
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-/// A second session in the same directory shows no notice on the same day, even after one in another directory.
+/// A second session in the same directory shows no notice on the same day, even after one in
+/// another directory.
 fn notice_about_a_working_sandbox_is_shown_once_a_day() {
     let call = |command: &str| {
         format!(

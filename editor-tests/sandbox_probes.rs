@@ -402,8 +402,8 @@ const TOOLS: &[(&str, &str)] = &[
     ("perl", "perl -e 'exit(0)'"),
 ];
 
-/// A program that gets signals as often as one of Go, whose runtime interrupts its threads by SIGURG: a thread sends
-/// them while another one writes. Every call is repeated or continued.
+/// A program that gets signals as often as one of Go, whose runtime interrupts its threads by
+/// SIGURG: a thread sends them while another one writes. Every call is repeated or continued.
 const STORM: &str = r#"#define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -436,8 +436,9 @@ int main(void) {
 }
 "#;
 
-/// A program that installs a filter with a listener of its own. A kernel allows one listener for a process, so the
-/// call fails below ours (EBUSY), and succeeds without it. The program can write in both cases.
+/// A program that installs a filter with a listener of its own. A kernel allows one listener for a
+/// process, so the call fails below ours (EBUSY), and succeeds without it. The program can write in
+/// both cases.
 const LISTENER: &str = r#"import ctypes, errno, os, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
 if libc.prctl(38, 1, 0, 0, 0):

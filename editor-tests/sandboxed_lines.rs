@@ -1,6 +1,6 @@
 //! Lines of `crates/permission/data/sandbox_cases.csv` that are asked about without a sandbox and
-//! not in one, each run in the live sandbox, through the real binary, with every mechanism that this
-//! system has.
+//! not in one, each run in the live sandbox, through the real binary, with every mechanism that
+//! this system has.
 
 use std::fs;
 use std::path::PathBuf;

@@ -607,8 +607,8 @@ fn question() {
     );
 }
 
-/// A long command is broken at the edge with a mark, and a long change is cut, so that the answers are on
-/// the screen too.
+/// A long command is broken at the edge with a mark, and a long change is cut, so that the answers
+/// are on the screen too.
 fn fitted_question() {
     let command = "cargo test --workspace --all-targets && git push origin main --force-with-lease";
     let call = json!({ "command": command });

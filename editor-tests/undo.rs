@@ -471,8 +471,8 @@ fn changes_without_reports_are_asked_about_none() {
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-/// Several processes work in one project at once. Each writes a file and keeps it, writes another one and undoes that,
-/// again and again.
+/// Several processes work in one project at once. Each writes a file and keeps it, writes another
+/// one and undoes that, again and again.
 fn many_processes_undo_only_their_own_files(mechanism: &str) {
     let numbers = std::env::var("ADJUTANT_UNDOS").unwrap_or_else(|_| "4x8".to_owned());
     let (processes, undos) = numbers.split_once('x').unwrap();

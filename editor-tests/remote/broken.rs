@@ -109,8 +109,8 @@ pub(super) fn open_question_is_asked_again_after_a_reconnect() {
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-/// A server that does not count messages cannot continue a broken connection. The prompt that was sent is
-/// answered with that reason.
+/// A server that does not count messages cannot continue a broken connection. The prompt that was
+/// sent is answered with that reason.
 pub(super) fn bridge_that_cannot_resume_answers() {
     let (project, model) = model_that("text: one …\npause\ntext: two.");
     let served = Served::start(&project, &[]);

@@ -122,7 +122,8 @@ fn differences(id: &str, live: &Map<String, Value>, replayed: &Map<String, Value
     let is_failed = status == Some("failed");
     let shown = |call: &Map<String, Value>, member: &str| {
         let mut value = call.get(member).cloned().unwrap_or_default();
-        // The terminal of other commands gets their whole output, of which a load may leave out a part.
+        // The terminal of other commands gets their whole output, of which a load may leave out a
+        // part.
         if member == TERMINAL && !has_ended(call) {
             return Value::Null;
         }

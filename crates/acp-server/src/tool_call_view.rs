@@ -194,8 +194,8 @@ impl ShownCall {
         Some(name.clone())
     }
 
-    /// Returns the exit status for the terminal of a call that is over: an empty one if no command ran, because a
-    /// terminal must not stay open; none if the command continues in the background.
+    /// Returns the exit status for the terminal of a call that is over: an empty one if no command
+    /// ran, because a terminal must not stay open; none if the command continues in the background.
     pub fn terminal_exit(&mut self, update: &CallUpdate) -> Option<ProgramExit> {
         let facts = update.metadata.as_ref();
         let has = |fact| facts.is_some_and(|facts| facts.contains_key(fact));

@@ -270,9 +270,9 @@ impl OpeningUpdates {
     }
 }
 
-/// Returns the notice that only the offline model is there, with the server that does not run, if it is
-/// due: if no session of the directory has shown it today, or if there was another model in the
-/// meantime.
+/// Returns the notice that only the offline model is there, with the server that does not run, if
+/// it is due: if no session of the directory has shown it today, or if there was another model in
+/// the meantime.
 async fn missing_models(server: &Server, session: &SessionHandle) -> Option<String> {
     let is_missing = !session.project().models.may_have_online_model();
     let is_quiet = server.capabilities().quiet;

@@ -20,8 +20,8 @@ pub struct PermissionRequest {
     pub wording: QuestionWording,
     /// Further facts that matter for the answer, a sentence each.
     pub details: Vec<String>,
-    /// For a client that answers automatically: the value of `permission` in the settings that would
-    /// allow the call, if one can. `None` if a user can answer.
+    /// For a client that answers automatically: the value of `permission` in the settings that
+    /// would allow the call, if one can. `None` if a user can answer.
     pub unattended: Option<Option<Value>>,
     /// The rules that "always" would store, shown verbatim; `None` if it is not offered.
     pub always: Option<String>,

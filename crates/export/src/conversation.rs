@@ -187,7 +187,8 @@ impl CallList<'_> {
 
 /// Describes the end of a call in a word or two; empty if it succeeded.
 pub(crate) fn ending(call: &Call) -> String {
-    /// The beginning of the error of a call that the user rejected with a reason, which the model got.
+    /// The beginning of the error of a call that the user rejected with a reason, which the model
+    /// got.
     const REJECTION: &str = "The user rejected this tool call";
     let state = match &call.state {
         CallState::Completed(done) => return exit(done),
@@ -254,7 +255,8 @@ fn push_end(printed: &str, limit: usize, text: &mut String) {
     push_block("text", &shown, text);
 }
 
-/// Appends a block of code to an item of a list, with a fence longer than any run of backticks in it.
+/// Appends a block of code to an item of a list, with a fence longer than any run of backticks in
+/// it.
 fn push_block(language: &str, block: &str, text: &mut String) {
     const INDENT: &str = "  ";
     let runs = block.split(|c| c != '`').map(str::len);

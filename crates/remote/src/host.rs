@@ -467,8 +467,8 @@ impl Host {
     }
 }
 
-/// Returns the maximum number of sockets: that of the settings, but at most their share of the files
-/// that this process may open.
+/// Returns the maximum number of sockets: that of the settings, but at most their share of the
+/// files that this process may open.
 fn max_sockets(wanted: usize, budget: &FileBudget) -> usize {
     let share = usize::try_from(budget.sockets).unwrap_or(usize::MAX);
     if share < wanted {

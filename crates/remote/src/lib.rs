@@ -50,8 +50,8 @@ const GRACE: Duration = Duration::from_secs(2);
 pub enum InFlightEnd<'a> {
     /// They have a grace period to end in.
     Land,
-    /// They continue, and are shown on another connection; their client gets no reply. If this token
-    /// is cancelled, they have a grace period instead.
+    /// They continue, and are shown on another connection; their client gets no reply. If this
+    /// token is cancelled, they have a grace period instead.
     GoOn(&'a CancellationToken),
 }
 

@@ -85,7 +85,8 @@ impl ToolCallViews {
             && let Some(data) = card.terminal_output(update, over)
         {
             card.has_output_in_terminal = true;
-            // The end of a background command shows its whole output, of which the terminal has a part.
+            // The end of a background command shows its whole output, of which the terminal has a
+            // part.
             let clear = if update.earlier { CLEAR_TERMINAL } else { "" };
             let data = format!("{clear}{data}");
             let data = json!({ "terminal_id": id.as_str(), "data": data });
@@ -168,7 +169,8 @@ impl ToolCallViews {
 /// for that.
 const CANCELLED: &str = "cancelled";
 
-/// The control sequences that empty a terminal: the cursor to its beginning, the screen, and the lines above it.
+/// The control sequences that empty a terminal: the cursor to its beginning, the screen, and the
+/// lines above it.
 const CLEAR_TERMINAL: &str = "\u{1b}[H\u{1b}[2J\u{1b}[3J";
 
 fn announced(
