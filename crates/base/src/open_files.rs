@@ -76,7 +76,8 @@ impl FileBudget {
     /// its standard streams.
     fn new(limit: u64, sockets: u64) -> Self {
         let sockets = sockets.min(limit / 2);
-        let spare_sockets = MAX_SPARE_SOCKETS.min(sockets / 8);
+        // Few clients must not mean few spare sockets: monitoring does not depend on their number.
+        let spare_sockets = MAX_SPARE_SOCKETS.min(limit / 16).min(sockets);
         let rest = limit - sockets;
         // A client on standard streams has few turns at a time, and may have many sessions open.
         let turns = if sockets > 0 { rest / 2 } else { rest / 8 };
@@ -201,5 +202,7 @@ mod tests {
             (480, 32, 256)
         );
         assert_eq!(server.programs, 56);
+        let small = FileBudget::new(65_536, 36);
+        assert_eq!((small.sockets, small.spare_sockets), (4, 32));
     }
 }
