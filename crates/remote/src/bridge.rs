@@ -81,8 +81,7 @@ pub struct Bridge {
     /// The client's messages that are not sent yet, because too many are unacknowledged.
     waiting: WaitingLines,
     conversation: CarriedConversation,
-    /// The client's unanswered requests on a connection that cannot be resumed; otherwise the
-    /// conversation has them.
+    /// The client's unanswered requests, unless the conversation records them.
     unanswered: Vec<Id>,
 }
 
@@ -592,9 +591,15 @@ impl Bridge {
             .ok_or_else(lost)
     }
 
+    /// Returns whether the conversation records the messages. It continues to do so on a server that
+    /// cannot resume connections, if an earlier one could.
+    fn is_recorded(&self) -> bool {
+        self.resumes || self.conversation.can_move()
+    }
+
     /// Records a line of the client. Returns the line to be sent, if any.
     fn noted(&mut self, line: Bytes) -> Option<Bytes> {
-        if self.resumes {
+        if self.is_recorded() {
             return self.conversation.on_client_line(line);
         }
         let read = std::str::from_utf8(&line).ok().map(rpc::read);
@@ -700,7 +705,7 @@ impl Bridge {
             Message::Text(text) => {
                 let line = Bytes::from(text);
                 let bytes = line.len();
-                let line = if self.resumes {
+                let line = if self.is_recorded() {
                     self.conversation.on_server_line(line)
                 } else {
                     let read = std::str::from_utf8(&line).ok().map(rpc::read);
