@@ -76,11 +76,14 @@ pub(super) fn exit_code_file(directory: &Path, work: &str) -> Option<PathBuf> {
 /// writes its exit code and waits. It ends with the code of the last background command. Some
 /// sandboxes kill all processes when their shell ends.
 ///
-/// The shell waits only if it ends by `exit`, which also follows the command, or by `set -e`. A
-/// shell that a signal ends runs its exit trap too, with the code of an earlier command in `$?`: it
-/// must not wait, so that its end tells the signal. The same holds for errors that end a shell. The
-/// command is an argument of `eval`, so that neither an open here-document nor a backslash at its
-/// end can reach the `exit` behind it.
+/// The shell waits if it ends by `exit`, which also follows the command, or by an error. A shell
+/// that a signal ends runs its exit trap too, with the code of an earlier command in `$?`: it must
+/// not wait, so that its end tells the signal. The command is an argument of `eval`, so that
+/// neither an open here-document nor a backslash at its end can reach the `exit` behind it.
+///
+/// An `exit` of the command first leaves every `eval`, so that the trap finds the outermost one in
+/// `$BASH_COMMAND`. A signal after the last command finds the inner one there, which tells the two
+/// apart.
 ///
 /// This has no effect if the command sets a trap for the exit itself, or replaces the shell by
 /// another program.
@@ -88,13 +91,16 @@ pub(super) fn with_waiting_shell(command: &str, note: &Path) -> Option<String> {
     let note = note.to_str()?;
     let at_end = r#"{ c=$?; o=$-; set +ex; } 2>/dev/null; [ "$(jobs -rp)" ] || exit $c"#;
     let by_exit = r#"$BASH_COMMAND == exit || $BASH_COMMAND == "exit "*"#;
+    let out_of_eval = r#"$BASH_COMMAND == "builtin eval "*"#;
     let by_error = "$o == *e* && $c != 0";
     let write = format!(r#"{{ echo $c >|"{note}"; }} 2>/dev/null || exit $c"#);
     let wait = "wait $!; c=$?; wait; exit $c";
     let command = text::shell_quoted(command);
+    let inner = format!("eval -- {command}; {{ exit; }} 2>/dev/null");
+    let inner = text::shell_quoted(&inner);
     let line = format!(
-        "trap '{at_end}; [[ {by_exit} || ( {by_error} ) ]] || exit $c; {write}; {wait}' EXIT; \
-         eval -- {command}; {{ exit; }} 2>/dev/null"
+        "trap '{at_end}; [[ {by_exit} || {out_of_eval} || ( {by_error} ) ]] || exit $c; {write}; \
+         {wait}' EXIT; builtin eval -- {inner}"
     );
     // It must still fit into one argument.
     (line.len() < MAX_ARGUMENT_BYTES).then_some(line)
@@ -178,11 +184,49 @@ mod tests {
         }
         let note = Path::new("/a b/exit-call_1");
         let line = with_waiting_shell("it's &", note).unwrap();
-        assert!(line.contains(r"' EXIT; eval -- 'it'\''s &'; "), "{line}");
+        assert!(
+            line.contains(r"' EXIT; builtin eval -- 'eval -- '\''it"),
+            "{line}"
+        );
         assert_eq!(
             with_waiting_shell(&"a".repeat(MAX_ARGUMENT_BYTES - 10), note),
             None
         );
+    }
+
+    /// Runs a command line. Returns its end and its output.
+    #[expect(clippy::disallowed_methods, reason = "a shell without a sandbox")]
+    fn run(line: &str) -> (std::process::ExitStatus, Vec<u8>) {
+        let shell = std::process::Command::new("bash")
+            .args(["--noprofile", "--norc", "-c", line])
+            .stdin(std::process::Stdio::null())
+            .output()
+            .unwrap();
+        (shell.status, shell.stdout)
+    }
+
+    #[test]
+    fn shell_waits_for_background_commands_wherever_the_command_exits() {
+        let dir = tempfile::tempdir().unwrap();
+        let note = dir.path().join("exit-1");
+        // It ends when the shell has begun to wait, or after five seconds at most.
+        let background = format!(
+            "for i in {{1..500}}; do [ -e '{}' ] && break; sleep 0.01; done >/dev/null 2>&1 &",
+            note.display()
+        );
+        for end in [
+            "exit 7",
+            "(exit 7)",
+            "f() { exit 7; }; f",
+            "if true; then exit 7; fi",
+            "eval 'exit 7'",
+            "builtin exit 7",
+        ] {
+            let command = format!("{background} {end}");
+            run(&with_waiting_shell(&command, &note).unwrap());
+            assert_eq!(read_exit_code(&note), Some(7), "{end}");
+            std::fs::remove_file(&note).unwrap();
+        }
     }
 
     /// Compares the end that is reported with the end of a shell that runs only the command.
@@ -235,15 +279,6 @@ mod tests {
         ];
         for command in commands {
             let command = format!("sleep 0.02 & {command}");
-            #[expect(clippy::disallowed_methods, reason = "a shell without a sandbox")]
-            let run = |line: &str| {
-                let shell = std::process::Command::new("bash")
-                    .args(["--noprofile", "--norc", "-c", line])
-                    .stdin(std::process::Stdio::null())
-                    .output()
-                    .unwrap();
-                (shell.status, shell.stdout)
-            };
             let (status, printed) = run(&command);
             let (line_status, line_printed) = run(&with_waiting_shell(&command, &note).unwrap());
             let code = read_exit_code(&note).or(line_status.code());
