@@ -41,7 +41,9 @@ pub fn remember(record: &mut Record, messages: &[Message]) {
             let title = messages
                 .iter()
                 .find(|message| message.id == from)
-                .map(title);
+                .map(title)
+                // Of a picture alone; an empty one would say that a version was restored.
+                .filter(|title| !title.is_empty());
             let text = title.unwrap_or_else(|| "an earlier turn".to_owned());
             record.past_undos.push(PastUndo {
                 prompt_title: text,
