@@ -36,7 +36,7 @@ mod packs;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 pub use journal::{JournalEntries, WriteJournal};
@@ -551,7 +551,13 @@ impl Tracker {
         if self.is_preparing() {
             return;
         }
-        let mut inner = locked(&self.inner);
+        let mut inner = match self.inner.try_lock() {
+            Ok(inner) => inner,
+            Err(TryLockError::Poisoned(e)) => e.into_inner(),
+            // Another session reads changed files, which may take a minute, and saves the index at
+            // its end.
+            Err(TryLockError::WouldBlock) => return,
+        };
         let is_unsaved = std::mem::take(&mut inner.is_unsaved);
         if let Some(index) = &inner.index
             && is_unsaved
