@@ -14,6 +14,7 @@ use crate::cli::{say, terminal};
 use base::approvals::Approvals;
 use base::environment::Environment;
 use base::text::{shell_quoted, spelled};
+use config::settings::Settings;
 use permission::evaluate::only_reads;
 use permission::explain::{self, headline};
 use permission::locate::PathRefusal;
@@ -156,8 +157,8 @@ pub(super) async fn explain(
         notes.extend(sandbox_note(request, verdict, sandbox.is_some()));
     }
     notes.extend(syntax.note());
-    let section = section(&agent, &here);
-    notes.extend(remedies(&policy, (&agent, &section), &requests, &verdicts));
+    let section = section_of(&agent, &here.loaded.settings);
+    notes.extend(remedies(&policy, &agent, &section, &requests, &verdicts));
     let mut text = String::new();
     if let (Some((access, path)), [_, _, ..]) = (&path, requests.as_slice()) {
         let verb = match access {
@@ -291,7 +292,8 @@ fn sandbox_note(request: &AccessRequest, verdict: &Verdict, is_given: bool) -> O
 /// user's settings.
 fn remedies(
     policy: &Policy,
-    (agent, section): (&str, &str),
+    agent: &str,
+    section: &str,
     requests: &[AccessRequest],
     verdicts: &[Verdict],
 ) -> Vec<String> {
@@ -360,22 +362,20 @@ fn is_allowed_by_default(policy: &Policy, requests: &[AccessRequest]) -> bool {
         .all(|request| policy.judge(request).action == Action::Allow)
 }
 
-/// Returns the section of the settings for rules that an agent follows. An agent's own rules come
-/// after those for all agents, which only the default agent without any is given.
-fn section(agent: &str, here: &ProjectContext) -> String {
-    let entries = &here.loaded.settings.agents;
-    let has_own_rules = entries
-        .iter()
-        .any(|entry| entry.name == agent && !entry.rules.is_empty());
-    if agent == DEFAULT_AGENT && !has_own_rules {
+/// Returns the section of the user's settings for new rules about an agent. The rules for all agents
+/// come before those of the agent and before those of a project, so they could not decide there.
+fn section_of(agent: &str, settings: &Settings) -> String {
+    /// The beginning of the names of the user's own files.
+    const USERS_FILES: &str = "~/.config/";
+    let mut entries = settings.agents.iter();
+    let has_rules = entries.any(|entry| entry.name == agent && !entry.rules.is_empty());
+    let mut rules = settings.permission.iter();
+    let are_the_users = rules.all(|rule| rule.source.starts_with(USERS_FILES));
+    if agent == DEFAULT_AGENT && !has_rules && are_the_users {
         "permission".to_owned()
     } else {
-        agent_section(agent)
+        format!("agent.{}.permission", key_part(agent))
     }
-}
-
-fn agent_section(agent: &str) -> String {
-    format!("agent.{}.permission", key_part(agent))
 }
 
 /// Returns the command that adds a rule to a section of the user's settings.
@@ -418,24 +418,67 @@ fn path_requests(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use config::settings::AgentEntry;
+    use permission::Rules;
+
+    #[test]
+    fn new_rule_comes_after_those_that_exist() {
+        let rules = |source: &str| {
+            Rules::from(vec![Rule {
+                permission: "bash".to_owned(),
+                pattern: "npm*".to_owned(),
+                action: Action::Ask,
+                source: source.to_owned(),
+            }])
+        };
+        let general = |source: &str| Settings {
+            permission: rules(source),
+            ..Settings::default()
+        };
+        let of_agent = Settings {
+            agents: vec![AgentEntry {
+                name: DEFAULT_AGENT.to_owned(),
+                rules: rules("~/.config/adjutant/adjutant.json:1"),
+                ..AgentEntry::default()
+            }],
+            ..Settings::default()
+        };
+        let users = general("~/.config/adjutant/adjutant.json:1");
+        let of_project = general("opencode.json:1");
+        let table = [
+            ("no rules", "build", &Settings::default(), "permission"),
+            ("the user's", "build", &users, "permission"),
+            (
+                "the project's",
+                "build",
+                &of_project,
+                "agent.build.permission",
+            ),
+            ("the agent's", "build", &of_agent, "agent.build.permission"),
+            ("another agent", "plan", &users, "agent.plan.permission"),
+        ];
+        for (name, agent, settings, expected) in table {
+            assert_eq!(section_of(agent, settings), expected, "{name}");
+        }
+    }
 
     #[test]
     fn settings_of_a_rule_are_read_back() {
         let table = [
             (
-                "permission".to_owned(),
+                section_of("build", &Settings::default()),
                 "bash",
                 "git push *",
                 "permission.bash.\"git push *\"",
             ),
             (
-                agent_section("plan"),
+                section_of("plan", &Settings::default()),
                 "edit",
                 "docs/a.md",
                 "agent.plan.permission.edit.\"docs/a.md\"",
             ),
             (
-                agent_section("my.agent"),
+                section_of("my.agent", &Settings::default()),
                 "db_*",
                 "it's",
                 "agent.\"my.agent\".permission.\"db_*\".\"it's\"",
