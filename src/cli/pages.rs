@@ -211,6 +211,15 @@ fn command_at(mut command: Command, words: &[String]) -> Option<Command> {
 /// Shows a page with the program `man`, which formats it and stops after each screen. Returns
 /// whether that program exists and shows it.
 fn show_with_man(page: &ManualPage) -> anyhow::Result<bool> {
+    use tokio::signal::unix::{SignalKind, signal};
+    // An interrupt is meant for the pager. Without a handler it would end this process first, beside a
+    // pager that continues, and the file would remain.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("the runtime cannot be started")?;
+    let _context = runtime.enter();
+    let _interrupts = signal(SignalKind::interrupt()).context("interrupts cannot be handled")?;
     let mut file = tempfile::Builder::new()
         .prefix(&format!("{}.", page.name))
         .suffix(".1")
@@ -223,7 +232,8 @@ fn show_with_man(page: &ManualPage) -> anyhow::Result<bool> {
         reason = "the pager needs the terminal, and no limits"
     )]
     let status = std::process::Command::new("man").arg(file.path()).status();
-    Ok(status.is_ok_and(|status| status.success()))
+    // A page that was interrupted was shown.
+    Ok(status.is_ok_and(|status| status.code().is_none_or(|code| code == 0)))
 }
 
 /// The name of the page of the program.
