@@ -118,7 +118,7 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
         .collect();
     if let (true, Some(name)) = (providers.is_empty(), &args.name) {
         let absent = local::absent(name, environment);
-        return Err(no_provider(&registry, name, absent));
+        return Err(no_provider(&registry, name, absent, args.all));
     }
     if args.json {
         let list: Vec<Value> = providers
@@ -240,8 +240,13 @@ async fn refresh(sources: &ModelSources, is_silent: bool) -> anyhow::Result<()> 
 }
 
 /// Returns the error about a provider that is not known, or not supported.
-/// `absent` is the reason why a known local server has no models.
-fn no_provider(registry: &Registry, name: &str, absent: Option<String>) -> anyhow::Error {
+/// `absent` is the reason why a known local server has no models. `is_all`: all models were searched.
+fn no_provider(
+    registry: &Registry,
+    name: &str,
+    absent: Option<String>,
+    is_all: bool,
+) -> anyhow::Error {
     if let Some(why) = registry.unsupported(name) {
         return anyhow::anyhow!("{why}");
     }
@@ -257,6 +262,11 @@ fn no_provider(registry: &Registry, name: &str, absent: Option<String>) -> anyho
     let near = near
         .map(|near| format!("Did you mean {near}? "))
         .unwrap_or_default();
+    if is_all {
+        return anyhow::anyhow!(
+            "no provider \"{name}\". {near}None of the models to list has it in its name either."
+        );
+    }
     anyhow::anyhow!(
         "no provider \"{name}\". {near}No model that you can use has it in its name either; `adjutant models --all {name}` searches all that are known."
     )
