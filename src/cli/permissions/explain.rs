@@ -137,7 +137,10 @@ pub(super) async fn explain(
     }
     let action = verdicts.iter().map(|verdict| verdict.action).max();
     let action = action.unwrap_or(Action::Allow);
-    if let Some(error) = &syntax.of_bash {
+    // Of several lines, bash runs those before the error.
+    if let Some(error) = &syntax.of_bash
+        && !command.trim().contains('\n')
+    {
         let text = does_not_run(&command, error, action);
         terminal::verdicts(&text, environment);
         return Ok(0);
@@ -156,7 +159,7 @@ pub(super) async fn explain(
     {
         notes.extend(sandbox_note(request, verdict, sandbox.is_some()));
     }
-    notes.extend(syntax.note());
+    notes.extend(syntax.notes());
     let section = section_of(&agent, &here.loaded.settings);
     notes.extend(remedies(&policy, &agent, &section, &requests, &verdicts));
     let mut text = String::new();
@@ -221,12 +224,17 @@ impl SyntaxReport {
         }
     }
 
-    fn note(&self) -> Option<String> {
-        let why = self.ours.as_ref()?;
-        Some(format!(
-            "note: adjutant cannot parse this line ({why}). It judges the commands that it finds in it, and asks \
-             if no rule decides."
-        ))
+    fn notes(&self) -> impl Iterator<Item = String> {
+        let of_bash = self.of_bash.as_ref().map(|error| {
+            format!("note: bash may run its first lines, and then reports an error: {error}")
+        });
+        let ours = self.ours.as_ref().map(|why| {
+            format!(
+                "note: adjutant cannot parse this line ({why}). It judges the commands that it finds in it, and asks \
+                 if no rule decides."
+            )
+        });
+        of_bash.into_iter().chain(ours)
     }
 
     fn add_to(&self, data: &mut Value) {
