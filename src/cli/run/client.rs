@@ -614,7 +614,6 @@ impl Client {
         if failed && self.screen.is_interrupted() {
             return;
         }
-        let heading = progress.heading(session);
         drop(progress);
         let printed = fields.content.as_deref().and_then(program_output);
         let output = fields.raw_output.unwrap_or_default();
@@ -633,6 +632,7 @@ impl Client {
             is_reported = true;
         }
         if self.screen.shows_calls() && !is_reported {
+            let heading = self.progress().heading(session);
             let palette = self.screen.aside;
             let mut words = Styled::default();
             if let Some(task) = heading {
