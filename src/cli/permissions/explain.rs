@@ -346,9 +346,9 @@ fn remedies(
 
 fn remedies_of_allowed(policy: &Policy, section: &str, requests: &[AccessRequest]) -> Vec<String> {
     if remedy::is_granted(policy, requests) {
-        let permissions = requests.iter().map(|request| request.permission.as_str());
         let mut lines = vec!["to withdraw your \"always\":".to_owned()];
-        lines.extend(permissions.map(|name| format!("  adjutant permissions revoke {name}")));
+        let names = deciding_grants(policy, requests).into_iter();
+        lines.extend(names.map(|name| format!("  adjutant permissions revoke {name}")));
         return lines;
     }
     match remedy::rule_that_asks(policy, requests) {
@@ -358,6 +358,29 @@ fn remedies_of_allowed(policy: &Policy, section: &str, requests: &[AccessRequest
         ],
         None => Vec::new(),
     }
+}
+
+/// Returns the permissions whose grants allow something in the requests. The grant of a command's
+/// path is not one of the permission `bash`.
+fn deciding_grants<'p>(policy: &'p Policy, requests: &[AccessRequest]) -> Vec<&'p str> {
+    let names = policy.grants.iter().map(|rule| rule.permission.as_str());
+    let mut names: Vec<&str> = names.collect();
+    names.sort_unstable();
+    names.dedup();
+    let decides = |name: &&str| {
+        let others = policy.grants.iter();
+        let others = others.filter(|rule| rule.permission != *name);
+        let without = Policy {
+            grants: others.cloned().collect(),
+            ..policy.clone()
+        };
+        requests
+            .iter()
+            .any(|request| without.judge(request).action != policy.judge(request).action)
+    };
+    let deciding: Vec<&str> = names.iter().copied().filter(decides).collect();
+    // Each of several grants may be enough.
+    if deciding.is_empty() { names } else { deciding }
 }
 
 fn is_allowed_by_default(policy: &Policy, requests: &[AccessRequest]) -> bool {
