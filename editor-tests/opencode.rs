@@ -126,7 +126,7 @@ fn opencodes_database_is_imported_while_it_is_written() {
         "Please look after the lantern file.",
         "- Read lantern.txt",
         "- Edit lantern.txt",
-        "- `echo lamps; exit 3` — exit 3",
+        "- `echo lamps; exit 3` — exit code 3",
         "- Read no-such-lamp.txt — failed",
         "The wick is oiled; the glass still wants polish.",
         "(attached: dot.png)",

@@ -607,19 +607,21 @@ fn question() {
     );
 }
 
-/// A long command is broken at the edge with a mark, and a long change is cut, so that the answers
+/// A long command is wrapped, and a long change is cut, so that the answers
 /// are on the screen too.
 fn fitted_question() {
     let command = "cargo test --workspace --all-targets && git push origin main --force-with-lease";
     let call = json!({ "command": command });
     let script = format!("call bash {call}\n---\nsees: no pushing\ntext: So be it.");
     let settings = json!({ "permission": { "bash": "ask", "edit": "ask" } });
-    let narrow = "    cargo test --workspace --all-targets\n      ↪ && git push origin main\n      ↪ --force-with-lease\n";
-    let middle = "    cargo test --workspace --all-targets && git push origin main\n      ↪ --force-with-lease\n";
+    let narrow =
+        "? cargo test --workspace --all-targets\n  && git push origin main\n  --force-with-lease\n";
+    let middle =
+        "? cargo test --workspace --all-targets && git push origin main\n  --force-with-lease\n";
     for (columns, expected) in [
         (40, narrow.to_owned()),
         (80, middle.to_owned()),
-        (120, format!("    {command}\n")),
+        (120, format!("? {command}\n")),
     ] {
         let (_model, project) = fixture(&script, &settings);
         let command = adjutant(&project, &["run", "Do it."]);
@@ -712,7 +714,7 @@ fn ended_input() {
     assert!(
         lines
             .windows(2)
-            .any(|pair| pair == ["[y/n/?]", "✗ touch x (rejected)"]),
+            .any(|pair| pair == ["[y/a/n/?]", "✗ touch x (rejected)"]),
         "{screen}"
     );
 }
@@ -776,7 +778,7 @@ fn settled() {
         .unwrap();
     let explained = text(&explained.stdout);
     assert!(
-        explained.starts_with("allow: touch c\n  why: you allowed this before"),
+        explained.starts_with("allowed without asking: touch c\n  why: you allowed this before"),
         "{explained}"
     );
 }

@@ -52,7 +52,7 @@ call structured_output {"port":80800}
 sees: "/port"
 call structured_output {"port":8080}
 "#;
-    let output = run(schema, script, &[]);
+    let output = run(schema, script, &["--quiet"]);
     assert_eq!(
         (output.status.code(), stderr_without_session(&output)),
         (Some(0), vec![]),
@@ -183,7 +183,7 @@ call structured_output {"result":[80,"443"]}
 sees: "/1"
 call structured_output {"result":[80,443]}
 "##;
-    let output = run(ports, script, &[]);
+    let output = run(ports, script, &["--quiet"]);
     assert_eq!(
         (output.status.code(), stderr_without_session(&output)),
         (Some(0), vec![]),

@@ -755,7 +755,7 @@ fn finished(client: &mut Client, id: u64) {
             continue;
         }
         let message: Value = serde_json::from_str(&line).unwrap();
-        if message["id"] == id {
+        if message["id"] == id && message.get("method").is_none() {
             assert_eq!(message["result"]["stopReason"], "end_turn", "{message}");
             return;
         }

@@ -1340,15 +1340,22 @@ fn activity(kind: v1::ToolKind, title: &str) -> String {
 
 /// Returns the number of lines of each change in a question, so that a terminal shows the whole question.
 fn change_limit<'a>(contents: impl Iterator<Item = &'a v1::ToolCallContent>) -> usize {
-    /// The other lines of a question.
+    /// The other lines of a question, and those of a terminal too narrow for its sentences.
     const OTHER_LINES: usize = 18;
+    const NARROW: usize = 60;
+    const OTHER_NARROW_LINES: usize = 24;
     const MIN_LINES: usize = 5;
     let changes = contents.filter(|content| matches!(content, v1::ToolCallContent::Diff(_)));
     let changes = changes.count().max(1);
     let Some(rows) = terminal::rows() else {
         return MAX_CHANGE_LINES;
     };
-    let room = rows.saturating_sub(OTHER_LINES) / changes;
+    let others = if terminal::columns() < NARROW {
+        OTHER_NARROW_LINES
+    } else {
+        OTHER_LINES
+    };
+    let room = rows.saturating_sub(others) / changes;
     room.clamp(MIN_LINES, MAX_CHANGE_LINES)
 }
 

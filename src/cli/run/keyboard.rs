@@ -2,11 +2,15 @@
 
 use std::io;
 use std::sync::{Arc, mpsc as std_mpsc};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cli::terminal::screen::Screen;
 use crate::cli::terminal::styled::Styled;
+
+/// The longest pause between the lines of a pasted text.
+const PASTE_PAUSE: Duration = Duration::from_millis(50);
 
 /// A handle for asking questions. Lines typed while no question is shown are discarded.
 #[derive(Clone)]
@@ -83,7 +87,24 @@ async fn ask_in_turn(mut questions: mpsc::UnboundedReceiver<LineRequest>, screen
             tokio::select! {
                 line = lines.recv() => {
                     is_reading = false;
-                    let line = line.flatten();
+                    let mut line = line.flatten();
+                    // A pasted text of several lines is one answer: its later lines must not answer
+                    // what its first one is asked back.
+                    while let Some(text) = &mut line {
+                        if request_read.send(()).is_err() {
+                            return;
+                        }
+                        is_reading = true;
+                        match tokio::time::timeout(PASTE_PAUSE, lines.recv()).await {
+                            Ok(Some(Some(more))) => text.push_str(&more),
+                            Ok(_) => {
+                                is_reading = false;
+                                break;
+                            }
+                            Err(_) => break,
+                        }
+                    }
+                    let line = line.map(|line| without_keys(&line));
                     if let Some(again) = line.as_deref().and_then(&mut check) {
                         question = again;
                         continue;
@@ -95,6 +116,41 @@ async fn ask_in_turn(mut questions: mpsc::UnboundedReceiver<LineRequest>, screen
                 () = answer.closed() => screen.withdraw(),
             }
             break;
+        }
+    }
+}
+
+/// Removes the sequences that arrow keys and the like send, which are no part of an answer.
+fn without_keys(line: &str) -> String {
+    let mut text = String::new();
+    let mut rest = line.chars().peekable();
+    while let Some(c) = rest.next() {
+        if c != '\u{1b}' {
+            text.push(c);
+            continue;
+        }
+        if rest.next_if(|c| matches!(c, '[' | 'O')).is_some() {
+            while rest.next_if(|c| c.is_ascii_digit() || *c == ';').is_some() {}
+            rest.next();
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_keys;
+
+    #[test]
+    fn keys_are_no_part_of_an_answer() {
+        for (typed, expected) in [
+            ("no", "no"),
+            ("\u{1b}[D\u{1b}[Ano", "no"),
+            ("a\u{1b}[1;5Cb\u{1b}OPc", "abc"),
+            ("\u{1b}", ""),
+            ("x\u{1b}[", "x"),
+        ] {
+            assert_eq!(without_keys(typed), expected, "{typed:?}");
         }
     }
 }
