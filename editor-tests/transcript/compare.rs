@@ -6,6 +6,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::Value;
 
+use super::replayed::CLEAR;
+
 /// A line of the agent, with placeholders.
 #[derive(Clone)]
 pub(super) struct ReceivedLine {
@@ -49,6 +51,17 @@ pub(super) fn joined(last: &mut Value, next: &Value) -> bool {
             last["params"]["update"]["content"]["text"] = text.into();
             true
         }
+        Some("tool_call_update") if same("sessionUpdate") && same("toolCallId") => {
+            let (Some(before), Some(more)) = (terminal_output(was), terminal_output(is)) else {
+                return false;
+            };
+            if more.starts_with(CLEAR) {
+                return false;
+            }
+            let text = format!("{before}{more}");
+            last["params"]["update"]["_meta"]["terminal_output"]["data"] = text.into();
+            true
+        }
         Some("terminal_output_chunk") if same("sessionUpdate") && same("terminalId") => {
             let text = format!(
                 "{}{}",
@@ -60,6 +73,15 @@ pub(super) fn joined(last: &mut Value, next: &Value) -> bool {
         }
         _ => false,
     }
+}
+
+/// Returns the output for a terminal in an update of a call that has nothing else.
+fn terminal_output(update: &Value) -> Option<&str> {
+    let own = ["sessionUpdate", "toolCallId", "_meta"];
+    let mut members = update.as_object()?.keys();
+    members
+        .all(|member| own.contains(&member.as_str()))
+        .then(|| update["_meta"]["terminal_output"]["data"].as_str())?
 }
 
 /// Shows the bytes of a terminal as text.

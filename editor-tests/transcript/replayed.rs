@@ -18,7 +18,7 @@ const MEMBERS: [&str; 6] = [
 const TERMINAL: &str = "terminal output";
 
 /// The control sequences that empty a terminal.
-const CLEAR: &str = "\u{1b}[H\u{1b}[2J\u{1b}[3J";
+pub(super) const CLEAR: &str = "\u{1b}[H\u{1b}[2J\u{1b}[3J";
 
 /// A session and a call.
 type Key = (String, String);
@@ -122,10 +122,10 @@ fn differences(id: &str, live: &Map<String, Value>, replayed: &Map<String, Value
     let is_failed = status == Some("failed");
     let shown = |call: &Map<String, Value>, member: &str| {
         let mut value = call.get(member).cloned().unwrap_or_default();
-        // The terminal of other commands gets their whole output, of which a load may leave out a
-        // part.
-        if member == TERMINAL && !has_ended(call) {
-            return Value::Null;
+        // The last line may end with the output or with a line break.
+        if member == TERMINAL {
+            let output = value.as_str().unwrap_or_default();
+            return output.trim_end_matches('\n').into();
         }
         if let Some(list) = value.as_array_mut() {
             list.retain(|part| !(is_failed && part["type"] == "diff"));
@@ -181,7 +181,7 @@ pub(super) fn own_tests() {
     own_tests_of_terminals();
 }
 
-/// The terminal of a background command that has ended has the same output after a load.
+/// The terminal of a command that has ended has the same output after a load.
 fn own_tests_of_terminals() {
     let update = |data: &str, ended: bool| {
         let output = if ended {

@@ -34,6 +34,9 @@ const MAX_TEXT_BYTES: usize = MAX_RAW_BYTES;
 /// The maximum length of a running program's output in bytes, if there is no terminal.
 const MAX_TAIL_BYTES: usize = 8 << 10;
 
+/// The length of a terminal's output in bytes from which it is not compared with the stored output.
+const MAX_COMPARED_BYTES: usize = 64 << 10;
+
 /// Returns the text of a message to a subagent, cut to what fits into one line of the protocol. The
 /// size of the omitted rest is appended.
 pub fn message_text(text: &str) -> Cow<'_, str> {
@@ -54,7 +57,8 @@ pub struct ShownCall {
     name: Option<String>,
     /// The client shows a terminal for the call.
     pub terminal: bool,
-    pub has_output_in_terminal: bool,
+    /// The output in the terminal, as far as [`MAX_COMPARED_BYTES`].
+    in_terminal: String,
     /// The exit status of the command, which is sent with the end of the call.
     pub exit: Option<ProgramExit>,
     /// The time limit that ended the command, in milliseconds.
@@ -118,6 +122,15 @@ pub enum ToolCallContent<'a> {
     Terminal,
     /// A session that the client shows, by its id.
     Session(&'a SessionId),
+}
+
+/// Output for a terminal.
+#[derive(Debug)]
+pub enum TerminalOutput<'a> {
+    /// More output.
+    More(&'a str),
+    /// The whole output. It replaces the output in the terminal.
+    Whole(&'a str),
 }
 
 impl ToolCallContent<'_> {
@@ -236,13 +249,37 @@ impl ShownCall {
     }
 
     /// Returns the output to be written to the terminal: the new output, or all of it when the call
-    /// is `over` and nothing was written before.
-    pub fn terminal_output<'a>(&self, update: &'a CallUpdate, over: bool) -> Option<&'a String> {
-        let all = update.output.as_ref().filter(|output| {
-            over && self.ran() && !self.has_output_in_terminal && !output.is_empty()
-        });
-        let all = all.map(|plain| update.coloured.as_ref().unwrap_or(plain));
-        update.stream.as_ref().or(all)
+    /// is `over` and the terminal shows something else than a replay would, because a part was
+    /// skipped or is not stored.
+    pub fn terminal_output<'a>(
+        &mut self,
+        update: &'a CallUpdate,
+        over: bool,
+    ) -> Option<TerminalOutput<'a>> {
+        if let Some(stream) = &update.stream {
+            if self.in_terminal.len() <= MAX_COMPARED_BYTES {
+                self.in_terminal.push_str(stream);
+            }
+            return Some(TerminalOutput::More(stream));
+        }
+        if !over || !self.ran() {
+            return None;
+        }
+        let plain = update.output.as_ref()?;
+        let whole = update.coloured.as_ref().unwrap_or(plain);
+        // The output in the terminal of an earlier call is no longer known.
+        let is_shown = !update.earlier
+            && self.in_terminal.len() <= MAX_COMPARED_BYTES
+            && self.in_terminal.trim_end_matches('\n') == whole.trim_end_matches('\n');
+        if is_shown {
+            return None;
+        }
+        self.in_terminal.clone_from(whole);
+        Some(TerminalOutput::Whole(whole))
+    }
+
+    pub fn has_output_in_terminal(&self) -> bool {
+        !self.in_terminal.is_empty()
     }
 
     /// Returns whether the output is that of a program that ran.
@@ -280,7 +317,7 @@ impl ShownCall {
             }
             (Some(output), ToolKind::Execute) if self.progress == Some(Progress::Cancelled) => {
                 let (printed, how) = output.rsplit_once("\n\n").unwrap_or(("", output));
-                if !(self.terminal && self.has_output_in_terminal) {
+                if !(self.terminal && self.has_output_in_terminal()) {
                     out.extend(code(printed));
                 }
                 out.push(text_content(how));

@@ -11,7 +11,7 @@ use events::{CallUpdate, ProgramExit};
 
 /// The interval between updates of the editor.
 pub(super) const UPDATE_INTERVAL: Duration = Duration::from_millis(100);
-/// The maximum bytes of an update; of more output, the end is sent.
+/// The size to which output that waits is cut when it has twice as many bytes.
 pub(super) const MAX_UPDATE_BYTES: usize = 32 << 10;
 
 pub(super) async fn due(update_at: Option<Instant>) {
@@ -22,37 +22,77 @@ pub(super) async fn due(update_at: Option<Instant>) {
 
 type Sending = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// The last lines of output, in at most twice [`MAX_UPDATE_BYTES`].
+#[derive(Debug, Default, Clone)]
+struct LastLines {
+    /// Begins with a line if bytes before it were skipped.
+    text: String,
+    skipped: usize,
+    /// Whether the skipped bytes end within a line, the rest of which is skipped as well.
+    skips_line: bool,
+}
+
+impl LastLines {
+    fn push(&mut self, mut text: &str) {
+        if self.skips_line {
+            let end = text.find('\n').map(|at| at + 1);
+            let rest = end.unwrap_or(text.len());
+            self.skips_line = end.is_none();
+            self.skipped += rest;
+            text = &text[rest..];
+        }
+        self.text.push_str(text);
+        if self.text.len() <= 2 * MAX_UPDATE_BYTES {
+            return;
+        }
+        let from = self.text.len() - text::tail(&self.text, MAX_UPDATE_BYTES).len();
+        let next = self.text[from..].find('\n').map(|at| from + at + 1);
+        let begin = if self.text[..from].ends_with('\n') {
+            Some(from)
+        } else {
+            next
+        };
+        self.skips_line = begin.is_none();
+        let begin = begin.unwrap_or(self.text.len());
+        self.skipped += begin;
+        self.text.drain(..begin);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.text.is_empty() && self.skipped == 0
+    }
+}
+
+fn skipped_mark(bytes: usize) -> String {
+    format!("...{bytes} bytes not shown...\n")
+}
+
 /// The end of a command's output as a terminal gets it.
 #[derive(Debug, Default, Clone)]
 pub(super) struct TerminalTail {
     decoder: Utf8Decoder,
-    /// At most twice [`MAX_UPDATE_BYTES`].
-    text: String,
-    /// Whether the text lacks a beginning.
-    is_cut: bool,
+    lines: LastLines,
 }
 
 impl TerminalTail {
     /// Takes more output. Returns it as text.
     pub(super) fn take(&mut self, bytes: &[u8]) -> String {
         let text = self.decoder.push(bytes);
-        self.text.push_str(&text);
-        if self.text.len() > 2 * MAX_UPDATE_BYTES {
-            self.text = text::tail(&self.text, MAX_UPDATE_BYTES).to_owned();
-            self.is_cut = true;
-        }
+        self.lines.push(&text);
         text
     }
 
-    /// Returns the end of the output so far if it has colours, from the beginning of a line.
+    /// Returns the last lines of the output so far if they have colours, after the number of
+    /// skipped bytes. Without colours, the plain form shows more: the beginning too.
     pub(super) fn coloured(&self) -> Option<String> {
-        if !self.text.contains("\u{1b}[") {
+        let LastLines { text, skipped, .. } = &self.lines;
+        if !text.contains("\u{1b}[") {
             return None;
         }
-        let end = text::tail(&self.text, MAX_UPDATE_BYTES);
-        let is_cut = self.is_cut || end.len() < self.text.len();
-        let begin = end.find('\n').map_or(0, |at| at + 1);
-        Some(if is_cut { &end[begin..] } else { end }.to_owned())
+        Some(match skipped {
+            0 => text.clone(),
+            skipped => skipped_mark(*skipped) + text,
+        })
     }
 }
 
@@ -61,8 +101,12 @@ impl TerminalTail {
 pub(super) struct LiveOutput {
     context: ToolContext,
     tail: TerminalTail,
-    unsent: String,
-    skipped: usize,
+    /// Whether the sent output ends within a line.
+    is_line_open: bool,
+    /// The rest of the line that was sent in part, in at most [`MAX_UPDATE_BYTES`], so that nothing
+    /// is skipped within it.
+    line_rest: String,
+    unsent: LastLines,
     last: Option<Instant>,
     pub(super) sending: Option<Sending>,
 }
@@ -72,8 +116,9 @@ impl LiveOutput {
         Self {
             context: context.clone(),
             tail: TerminalTail::default(),
-            unsent: String::new(),
-            skipped: 0,
+            is_line_open: false,
+            line_rest: String::new(),
+            unsent: LastLines::default(),
             last: None,
             sending: None,
         }
@@ -81,12 +126,20 @@ impl LiveOutput {
 
     pub(super) fn take(&mut self, bytes: &[u8]) {
         let text = self.tail.take(bytes);
-        self.unsent.push_str(&text);
-        if self.unsent.len() > 2 * MAX_UPDATE_BYTES {
-            let kept = text::tail(&self.unsent, MAX_UPDATE_BYTES).to_owned();
-            self.skipped += self.unsent.len() - kept.len();
-            self.unsent = kept;
-        }
+        self.push(&text);
+    }
+
+    fn push(&mut self, text: &str) {
+        let continues_line =
+            self.is_line_open && !self.line_rest.ends_with('\n') && self.unsent.is_empty();
+        let end = text.find('\n').map_or(text.len(), |at| at + 1);
+        let end = if continues_line && self.line_rest.len() + end <= MAX_UPDATE_BYTES {
+            end
+        } else {
+            0
+        };
+        self.line_rest.push_str(&text[..end]);
+        self.unsent.push(&text[end..]);
     }
 
     /// Returns the end of the output so far.
@@ -95,7 +148,8 @@ impl LiveOutput {
     }
 
     pub(super) fn has_unsent_output(&self) -> bool {
-        self.sending.is_none() && !self.unsent.is_empty()
+        let has_output = !self.line_rest.is_empty() || !self.unsent.text.is_empty();
+        self.sending.is_none() && has_output
     }
 
     /// Returns the time of the next update; `None` for at once. It must be the same in repeated
@@ -105,13 +159,25 @@ impl LiveOutput {
     }
 
     fn piece(&mut self) -> Option<String> {
-        let unsent = std::mem::take(&mut self.unsent);
-        let skipped = std::mem::take(&mut self.skipped);
-        match (unsent.is_empty(), skipped) {
-            (true, _) => None,
-            (false, 0) => Some(unsent),
-            (false, skipped) => Some(format!("\n...{skipped} bytes not shown...\n{unsent}")),
+        let mut piece = std::mem::take(&mut self.line_rest);
+        let skipped = std::mem::take(&mut self.unsent.skipped);
+        if skipped > 0 {
+            let is_within_line = if piece.is_empty() {
+                self.is_line_open
+            } else {
+                !piece.ends_with('\n')
+            };
+            if is_within_line {
+                piece.push('\n');
+            }
+            piece.push_str(&skipped_mark(skipped));
         }
+        piece.push_str(&std::mem::take(&mut self.unsent.text));
+        if piece.is_empty() {
+            return None;
+        }
+        self.is_line_open = !piece.ends_with('\n');
+        Some(piece)
     }
 
     pub(super) fn send(&mut self) {
@@ -147,7 +213,7 @@ impl LiveOutput {
     async fn finish(mut self, exit: Option<ProgramExit>) {
         self.await_sent().await;
         let end = self.tail.decoder.end();
-        self.unsent.push_str(&end);
+        self.push(&end);
         let stream = self.piece();
         self.context
             .progress(CallUpdate {
@@ -156,5 +222,74 @@ impl LiveOutput {
                 ..CallUpdate::default()
             })
             .await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test::TestProject;
+
+    const LINE: &str = "\u{1b}[32m0123456789\u{1b}[0m\n";
+
+    #[test]
+    fn output_is_skipped_by_whole_lines() {
+        let flood = LINE.repeat(3 * MAX_UPDATE_BYTES / LINE.len());
+        let giant = "é".repeat(2 * MAX_UPDATE_BYTES);
+        for (sent, pieces, before, end) in [
+            ("", vec![flood.clone()], "", LINE),
+            // The line that was sent in part ends first.
+            (
+                "a\u{1b}[3",
+                vec!["1mb".to_owned(), format!("c\n{flood}")],
+                "1mbc\n",
+                LINE,
+            ),
+            ("sent\n", vec![flood.clone(), "rest".to_owned()], "", "rest"),
+            // No part of a line that is too long is shown, except the part that was sent.
+            ("", vec![giant.clone(), format!("end\n{LINE}")], "", LINE),
+            ("a", vec![giant.clone(), format!("end\n{LINE}")], "\n", LINE),
+        ] {
+            let fixture = TestProject::new();
+            let mut live = LiveOutput::new(&fixture.context());
+            live.take(sent.as_bytes());
+            assert_eq!(live.piece().unwrap_or_default(), sent);
+            for piece in &pieces {
+                live.take(piece.as_bytes());
+            }
+            let piece = live.piece().unwrap();
+            let (start, rest) = piece.split_once("...").unwrap();
+            assert_eq!(start, before, "{sent:?}");
+            let (skipped, shown) = rest.split_once(" bytes not shown...\n").unwrap();
+            assert!(shown.starts_with(LINE) && shown.ends_with(end), "{sent:?}");
+            let taken: usize = pieces.iter().map(String::len).sum();
+            let line_end = before.trim_start_matches('\n').len();
+            assert_eq!(
+                line_end + skipped.parse::<usize>().unwrap() + shown.len(),
+                taken
+            );
+            assert!(live.unsent.is_empty());
+        }
+    }
+
+    #[test]
+    fn coloured_output_counts_skipped_bytes() {
+        let coloured = |text: &str| {
+            let mut tail = TerminalTail::default();
+            tail.take(text.as_bytes());
+            tail.coloured()
+        };
+        let long = LINE.repeat(3 * MAX_UPDATE_BYTES / LINE.len());
+        assert_eq!(coloured(LINE).as_deref(), Some(LINE));
+        assert_eq!(coloured("plain\n"), None);
+        assert_eq!(
+            coloured(&format!("{LINE}{}", "plain\n".repeat(20_000))),
+            None
+        );
+        let shown = coloured(&long).unwrap();
+        let (mark, lines) = shown.split_once('\n').unwrap();
+        let skipped = long.len() - lines.len();
+        assert_eq!(mark, format!("...{skipped} bytes not shown..."));
+        assert!(skipped > 0 && lines.starts_with(LINE));
     }
 }

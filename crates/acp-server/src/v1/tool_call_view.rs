@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::content::encode_file;
 use crate::meta::{LINES_BEFORE, with_member};
-use crate::tool_call_view::{self, RawText, ShownCall, ToolCallContent};
+use crate::tool_call_view::{self, RawText, ShownCall, TerminalOutput, ToolCallContent};
 use base::id::{CallId, SessionId};
 use events::{CallUpdate, Location, ProgramExit, Progress, ToolKind};
 
@@ -81,14 +81,14 @@ impl ToolCallViews {
             }
             fields.content = Some(contents(content, id));
         }
+        let had_output = update.earlier || card.has_output_in_terminal();
         if card.terminal
-            && let Some(data) = card.terminal_output(update, over)
+            && let Some(output) = card.terminal_output(update, over)
         {
-            card.has_output_in_terminal = true;
-            // The end of a background command shows its whole output, of which the terminal has a
-            // part.
-            let clear = if update.earlier { CLEAR_TERMINAL } else { "" };
-            let data = format!("{clear}{data}");
+            let data = match output {
+                TerminalOutput::Whole(data) if had_output => format!("{CLEAR_TERMINAL}{data}"),
+                TerminalOutput::Whole(data) | TerminalOutput::More(data) => data.to_owned(),
+            };
             let data = json!({ "terminal_id": id.as_str(), "data": data });
             out.push(with_meta(
                 id,

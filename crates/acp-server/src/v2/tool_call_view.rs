@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::content::encode_file;
 use super::diff::diff;
-use crate::tool_call_view::{self, ShownCall, ToolCallContent};
+use crate::tool_call_view::{self, ShownCall, TerminalOutput, ToolCallContent};
 use base::id::{CallId, SessionId};
 use events::{CallUpdate, ProgramExit, Progress, ToolKind};
 use transcript::Change;
@@ -51,19 +51,17 @@ impl ToolCallViews {
             call = call.content(encode_contents(shown, id));
         }
         if card.terminal
-            && let Some(data) = card.terminal_output(update, over)
+            && let Some(output) = card.terminal_output(update, over)
         {
-            out.push(match update.stream {
-                Some(_) => v2::SessionUpdate::TerminalOutputChunk(v2::TerminalOutputChunk::new(
-                    id.share(),
-                    BASE64.encode(data),
-                )),
-                None => terminal(
+            out.push(match output {
+                TerminalOutput::More(data) => v2::SessionUpdate::TerminalOutputChunk(
+                    v2::TerminalOutputChunk::new(id.share(), BASE64.encode(data)),
+                ),
+                TerminalOutput::Whole(data) => terminal(
                     v2::TerminalUpdate::new(id.share())
                         .output(v2::TerminalOutput::new(BASE64.encode(data))),
                 ),
             });
-            card.has_output_in_terminal = true;
         }
         if over
             && card.terminal
