@@ -83,6 +83,7 @@ pub(super) fn lost(state: &mut CallState, lives: impl Fn(&str) -> bool) -> bool 
     true
 }
 
+/// Appends the end, which has no exit code, to the output.
 fn shown(printed: &str, how: &str) -> String {
     let printed = printed.trim_end();
     if printed.is_empty() {
@@ -118,11 +119,13 @@ pub async fn settle(history: &mut History, turn: &TurnContext) {
 /// Replaces the result of a call by the end of its job.
 fn conclude(done: &mut Completed, ended: &EndedJob, state: fn(String) -> JobState) {
     done.facts = std::mem::take(&mut done.facts).and(known(ended, state));
-    done.display = Some(shown(&ended.tail, &ended.how));
-    done.coloured = ended
-        .coloured
-        .as_deref()
-        .map(|coloured| shown(coloured, &ended.how));
+    // The client shows an exit code beside the output.
+    let show = |printed: &str| match ended.code {
+        Some(_) => printed.to_owned(),
+        None => shown(printed, &ended.how),
+    };
+    done.display = Some(show(&ended.tail));
+    done.coloured = ended.coloured.as_deref().map(show);
 }
 
 /// Returns the indexes of the message and the part of a call.
