@@ -1,11 +1,14 @@
-"""A collector with OpenTelemetry's own types: python run.py path/to/adjutant
+"""The other end of telemetry: python run.py path/to/adjutant
 
-Receives what a turn of the offline model sends, decodes it with the types of the package
-opentelemetry-proto, and checks that nothing in it is unknown to them.
+The receiver oteltap takes what a turn of the offline model sends, and refuses what it cannot decode. It passes the
+bodies on as they are: they are decoded with the types of the package opentelemetry-proto, to see that nothing in them
+is unknown.
 """
 
+import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -22,12 +25,18 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+from oteltap import OtelTapHttpProtobufReceiver, OtelTapHttpProtobufReceiverSettings
 
 BINARY = str(Path(sys.argv[1]).resolve())
 TYPES = {
     "/v1/traces": (ExportTraceServiceRequest, ExportTraceServiceResponse),
     "/v1/metrics": (ExportMetricsServiceRequest, ExportMetricsServiceResponse),
 }
+SPANS = {"invoke_agent", "step", "chat", "execute_tool"}
+METRICS = {"gen_ai.client.operation.duration", "gen_ai.invoke_agent.duration", "gen_ai.execute_tool.duration"}
+# The maximum time for a message to come out of the receiver, in seconds.
+LIMIT = 30
+# The bodies that the receiver has passed on, decoded.
 received = []
 results = []
 
@@ -87,42 +96,66 @@ def turn(place, address):
     )
 
 
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+async def take(stream, into, wanted):
+    """Collects messages until all wanted names are among them. The span of a turn is the last of its spans."""
+    missing = set(wanted)
+    async for message in stream:
+        into.append(message)
+        missing.discard(message.name.split(" ")[0])
+        if not missing:
+            return
+
+
+async def receive(behind):
+    """Runs a turn whose telemetry goes to oteltap; returns its result, the spans and the metrics."""
+    port = free_port()
+    settings = OtelTapHttpProtobufReceiverSettings(
+        http_port=port,
+        reemit_traces_to_url=f"{behind}/v1/traces",
+        reemit_metrics_to_url=f"{behind}/v1/metrics",
+    )
+    spans, metrics = [], []
+    async with OtelTapHttpProtobufReceiver(settings) as receiver:
+        taken = asyncio.gather(
+            take(receiver.stream_traces(), spans, SPANS),
+            take(receiver.stream_metrics(), metrics, METRICS),
+        )
+        with tempfile.TemporaryDirectory() as place:
+            done = await asyncio.to_thread(turn, Path(place), f"http://127.0.0.1:{port}")
+        try:
+            await asyncio.wait_for(taken, LIMIT)
+        except asyncio.TimeoutError:
+            # The checks say what is missing.
+            pass
+    return done, spans, metrics
+
+
 def main():
     server = ThreadingHTTPServer(("127.0.0.1", 0), Collector)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    with tempfile.TemporaryDirectory() as place:
-        done = turn(Path(place), f"http://127.0.0.1:{server.server_port}")
+    done, spans, metrics = asyncio.run(receive(f"http://127.0.0.1:{server.server_port}"))
     check("the turn ends", done.returncode in (0, 3), done.stderr)
     kinds = {kind for kind, _ in received}
     check("bodies are protocol buffers", kinds == {"application/x-protobuf"}, kinds)
     lost = sum(unknown(message) for _, message in received)
     check("no field is unknown", lost == 0, lost)
-    spans = [
-        span
-        for _, message in received
-        if isinstance(message, ExportTraceServiceRequest)
-        for group in message.resource_spans
-        for scope in group.scope_spans
-        for span in scope.spans
-    ]
+    types = {type(message) for _, message in received}
+    check("traces and metrics are passed on", types == {request for request, _ in TYPES.values()}, types)
     names = sorted(span.name.split(" ")[0] for span in spans)
-    check("there are a turn, steps, requests and a call", {"invoke_agent", "step", "chat", "execute_tool"} <= set(names), names)
+    check("there are a turn, steps, requests and a call", SPANS <= set(names), names)
     check("they are one trace", len({span.trace_id for span in spans}) == 1, names)
     ids = {span.span_id for span in spans}
     parents = [span for span in spans if span.parent_span_id not in ids]
     check("only the turn has no parent", [span.name.split(" ")[0] for span in parents] == ["invoke_agent"], parents)
     lengths = {(len(span.trace_id), len(span.span_id)) for span in spans}
     check("ids have their lengths", lengths == {(16, 8)}, lengths)
-    metrics = {
-        metric.name
-        for _, message in received
-        if isinstance(message, ExportMetricsServiceRequest)
-        for group in message.resource_metrics
-        for scope in group.scope_metrics
-        for metric in scope.metrics
-    }
-    wanted = {"gen_ai.client.operation.duration", "gen_ai.invoke_agent.duration", "gen_ai.execute_tool.duration"}
-    check("metrics have the names of the conventions", wanted <= metrics, metrics)
+    check("metrics have the names of the conventions", METRICS <= {metric.name for metric in metrics}, metrics)
     failed = results.count(False)
     print(f"{results.count(True)} passed, {failed} failed")
     return 1 if failed else 0
