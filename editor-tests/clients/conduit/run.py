@@ -10,6 +10,8 @@ import json
 import os
 import sys
 import tempfile
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from conduit_sdk import AgentOptions, Client, PermissionResultAllow, UpdateKind
@@ -30,12 +32,13 @@ class Lab:
         (settings / "adjutant.json").write_text(json.dumps({"permission": {"edit": "ask"}}))
         self.questions = []
 
-    def client(self):
+    def client(self, **variables):
         def ask(name, *details):
             self.questions.append(name)
             return PermissionResultAllow()
 
         environment = {"HOME": str(self.home), "PATH": os.environ["PATH"], "ADJUTANT_DISABLE_TITLES": "1"}
+        environment.update(variables)
         options = AgentOptions(cwd=str(self.project), env=environment, can_use_tool=ask)
         return Client([BINARY, "acp"], timeout=30, options=options)
 
@@ -47,6 +50,23 @@ class Lab:
             if update.kind in (UpdateKind.Done, UpdateKind.Error):
                 return updates
         raise AssertionError("the prompt did not end")
+
+
+class CountingProvider(BaseHTTPRequestHandler):
+    """A provider that counts tokens, which the offline model does not."""
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["content-length"]))
+        usage = {"prompt_tokens": 120, "completion_tokens": 3, "total_tokens": 123}
+        choice = {"index": 0, "delta": {"content": "Counted."}, "finish_reason": "stop"}
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.end_headers()
+        chunk = json.dumps({"choices": [choice], "usage": usage})
+        self.wfile.write(f"data: {chunk}\n\ndata: [DONE]\n\n".encode())
+
+    def log_message(self, *_):
+        pass
 
 
 def said(updates):
@@ -94,11 +114,28 @@ async def chooses_a_mode(lab):
         assert (await client.agent_info)["name"] == "adjutant"
 
 
+async def counts_tokens(lab):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), CountingProvider)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    base = f"http://127.0.0.1:{server.server_port}/v1"
+    models = {"m": {"limit": {"context": 100_000, "output": 1_000}}}
+    options = {"baseURL": base, "apiKey": "none"}
+    counting = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": models}
+    settings = {"model": "counting/m", "provider": {"counting": counting}}
+    async with lab.client(ADJUTANT_CONFIG_CONTENT=json.dumps(settings)) as client:
+        session = await client.new_session(str(lab.project))
+        updates = await lab.prompt(client, session, "Hello")
+    server.shutdown()
+    usages = [json.loads(update.usage_json) for update in updates if update.kind == UpdateKind.Usage]
+    assert usages and usages[-1]["used"] == 123, usages
+
+
 checks = [
     ("conduit asks before a file is written, and shows the call", writes),
     ("conduit streams the output of a command", streams),
     ("conduit lists and loads sessions", lists_and_loads),
     ("conduit chooses a mode", chooses_a_mode),
+    ("conduit is told how many tokens are used", counts_tokens),
 ]
 
 

@@ -1,10 +1,12 @@
 // Libraries that start or reach an agent on behalf of another program: node run.mjs path/to/adjutant
 //
-// acp-factory and acp-ai-provider start it themselves; use-acp, for React, reaches it through `adjutant serve`.
+// acp-factory and acp-ai-provider start it themselves; use-acp, for React, reaches it through `adjutant serve`. The
+// tokens of a turn are checked with acp-factory: acp-ai-provider 0.2.9 reports none, whatever it is told.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { existsSync } from "node:fs";
+import { createServer } from "node:http";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 
@@ -38,6 +40,24 @@ async function all(prompt) {
 AgentFactory.register("adjutant", { command: binary, args: ["acp"] });
 let agent;
 let session;
+
+/** Returns settings with a provider that counts tokens, which the offline model does not. */
+async function countingProvider() {
+  const usage = { prompt_tokens: 120, completion_tokens: 3, total_tokens: 123 };
+  const choices = [{ index: 0, delta: { content: "Counted." }, finish_reason: "stop" }];
+  const server = createServer((request, response) => {
+    request.resume().on("end", () => {
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      response.end(`data: ${JSON.stringify({ choices, usage })}\n\ndata: [DONE]\n\n`);
+    });
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  server.unref();
+  const options = { baseURL: `http://127.0.0.1:${server.address().port}/v1`, apiKey: "none" };
+  const models = { m: { limit: { context: 100_000, output: 1_000 } } };
+  const npm = "@ai-sdk/openai-compatible";
+  return JSON.stringify({ model: "counting/m", provider: { counting: { npm, options, models } } });
+}
 
 const provider = () =>
   createACPProvider({ command: binary, args: ["acp"], session: { cwd: project, mcpServers: [] } });
@@ -79,6 +99,16 @@ const checks = [
     assert.ok(answer.includes("offline"), answer);
     assert.ok(loaded.models.includes("offline/offline"), String(loaded.models));
     await agent.close();
+  }],
+  ["acp-factory is told how many tokens are used", async () => {
+    const env = { ADJUTANT_CONFIG_CONTENT: await countingProvider() };
+    agent = await AgentFactory.spawn("adjutant", { permissionMode: "auto-approve", env });
+    const updates = await all((await agent.createSession(project)).prompt("Hello"));
+    await agent.close();
+    assert.equal(text(updates), "Counted.");
+    const usage = updates.filter((update) => update.sessionUpdate === "usage_update").at(-1);
+    assert.equal(usage?.used, 123, JSON.stringify(updates));
+    assert.equal(usage.size, 100_000);
   }],
   ["acp-ai-provider answers for the AI SDK", async () => {
     const acp = provider();
