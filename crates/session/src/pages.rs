@@ -14,7 +14,7 @@ const MAX_DESCRIPTION_CHARS: usize = 120;
 
 /// Describes the session: mode, model, context, cost, approvals, sandbox, servers.
 pub(super) async fn status(cx: &mut BuiltinContext<'_>) -> String {
-    let used = used(cx);
+    let used = context_use(cx);
     let turn = cx.turn;
     let choice = turn.choice.borrow().clone();
     let agent = turn.project.agents.get(&choice.agent);
@@ -46,13 +46,26 @@ pub(super) async fn status(cx: &mut BuiltinContext<'_>) -> String {
     list(rows.iter().map(|(name, value)| format!("{name}: {value}")))
 }
 
-/// Returns the tokens of the visible messages, as the provider has counted them.
-fn used(cx: &mut BuiltinContext<'_>) -> Option<u64> {
+/// The tokens of the visible messages.
+#[derive(Debug, Clone, Copy)]
+enum ContextUse {
+    /// There are no messages.
+    Empty,
+    Counted(u64),
+    /// An estimate without the system prompt and the tools: the provider has reported no usage.
+    Estimated(u64),
+}
+
+fn context_use(cx: &mut BuiltinContext<'_>) -> ContextUse {
     let history = &mut *cx.history;
     let hidden = history
         .messages
         .split_off(visible(&history.messages, &cx.record.undone));
-    let used = size::used_tokens(history);
+    let used = match size::used_tokens(history) {
+        Some(counted) => ContextUse::Counted(counted),
+        None if history.messages.is_empty() => ContextUse::Empty,
+        None => ContextUse::Estimated(size::messages(history)),
+    };
     history.messages.extend(hidden);
     used
 }
@@ -67,9 +80,10 @@ fn model_row(model: &ModelRef, is_known: bool, address: Option<&str>) -> String 
     }
 }
 
-fn context_row(used: Option<u64>, window: Option<u64>) -> String {
+fn context_row(used: ContextUse, window: Option<u64>) -> String {
+    let window = window.filter(|window| *window > 0);
     match (used, window) {
-        (Some(used), Some(window)) if window > 0 => {
+        (ContextUse::Counted(used), Some(window)) => {
             let left = window.saturating_sub(used);
             let percent = left * 100 / window;
             format!(
@@ -78,9 +92,19 @@ fn context_row(used: Option<u64>, window: Option<u64>) -> String {
                 text::thousands(window)
             )
         }
-        (Some(used), _) => format!("{} tokens used", text::thousands(used)),
-        (None, Some(window)) => format!("{} tokens, none used yet", text::thousands(window)),
-        (None, None) => "none used yet".to_owned(),
+        (ContextUse::Counted(used), None) => format!("{} tokens used", text::thousands(used)),
+        (ContextUse::Estimated(used), window) => {
+            let window = window.map(|window| format!("{} tokens; ", text::thousands(window)));
+            format!(
+                "{}the provider has not counted those used, the messages take about {}",
+                window.unwrap_or_default(),
+                text::thousands(used)
+            )
+        }
+        (ContextUse::Empty, Some(window)) => {
+            format!("{} tokens, none used yet", text::thousands(window))
+        }
+        (ContextUse::Empty, None) => "none used yet".to_owned(),
     }
 }
 
@@ -199,15 +223,29 @@ mod tests {
     fn context_is_described_by_what_is_known() {
         let table = [
             (
-                Some(25_000),
+                ContextUse::Counted(25_000),
                 Some(100_000),
                 "25k of 100k tokens used, 75 % left",
             ),
-            (Some(300), Some(200), "300 of 200 tokens used, 0 % left"),
-            (Some(5), Some(0), "5 tokens used"),
-            (Some(5), None, "5 tokens used"),
-            (None, Some(200), "200 tokens, none used yet"),
-            (None, None, "none used yet"),
+            (
+                ContextUse::Counted(300),
+                Some(200),
+                "300 of 200 tokens used, 0 % left",
+            ),
+            (ContextUse::Counted(5), Some(0), "5 tokens used"),
+            (ContextUse::Counted(5), None, "5 tokens used"),
+            (
+                ContextUse::Estimated(5),
+                Some(200),
+                "200 tokens; the provider has not counted those used, the messages take about 5",
+            ),
+            (
+                ContextUse::Estimated(5),
+                None,
+                "the provider has not counted those used, the messages take about 5",
+            ),
+            (ContextUse::Empty, Some(200), "200 tokens, none used yet"),
+            (ContextUse::Empty, None, "none used yet"),
         ];
         for (used, window, wanted) in table {
             assert_eq!(context_row(used, window), wanted, "{used:?} {window:?}");

@@ -281,15 +281,7 @@ pub fn exceeds_window(history: &History, limits: &Limits, fixed: u64) -> bool {
         .last()
         .filter(|last| last.is_prompt())
         .map_or(0, |prompt| size::message(prompt));
-    let taken: u64 = seen
-        .messages
-        .iter()
-        .map(|message| size::message(message))
-        .sum();
-    let summary = seen.summary.map_or(0, |(asked, summary)| {
-        size::message(asked) + size::message(summary)
-    });
-    answered && fixed + waiting < usable && fixed + summary + taken >= usable
+    answered && fixed + waiting < usable && fixed + size::messages(history) >= usable
 }
 
 /// The summaries in a row without progress after which the turn ends.

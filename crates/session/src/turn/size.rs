@@ -130,6 +130,16 @@ pub fn load(history: &History) -> u64 {
     (counted.usage.context() + results + later).saturating_sub(gone.sum())
 }
 
+/// Returns the estimated size of the messages that the next request contains, with the summary.
+pub fn messages(history: &History) -> u64 {
+    let seen = view::view(history);
+    let summary = seen
+        .summary
+        .map_or(0, |(asked, summary)| message(asked) + message(summary));
+    let messages: u64 = seen.messages.iter().map(|one| message(one)).sum();
+    summary + messages
+}
+
 /// Returns the size of the context for display: the last count of the provider, or the estimate
 /// after a later compaction. `None` before the first answer.
 pub fn used_tokens(history: &History) -> Option<u64> {
