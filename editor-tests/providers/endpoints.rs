@@ -110,6 +110,12 @@ pub(super) fn editors_endpoint_is_asked_with_its_keys_only() {
         opened.to_string().contains(&format!("At {origin}.")),
         "{opened}"
     );
+    let models = opened["models"]["availableModels"].as_array().unwrap();
+    let current = models
+        .iter()
+        .find(|model| model["modelId"] == "own/m")
+        .unwrap();
+    assert_eq!(current["description"], format!("At {origin}."), "{opened}");
     let (_, updates) = prompt(&mut client, 6, &session, "/status");
     assert!(updates.contains(&format!("own/m at {origin}")), "{updates}");
     let listed = result(&mut client, 7, "providers/list", &json!({})).to_string();

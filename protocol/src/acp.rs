@@ -260,6 +260,8 @@ pub struct SessionModels {
 pub struct SessionModel {
     pub model_id: String,
     pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
 }
 
 /// An empty result: `{}`.

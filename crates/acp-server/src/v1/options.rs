@@ -109,6 +109,7 @@ fn legacy_models(value: &ConfigOptionState) -> Option<SessionModels> {
     let model = |value: &ConfigOptionValue, name: String| SessionModel {
         model_id: value.id.clone(),
         name,
+        description: value.description.clone(),
     };
     let (current, available_models) = match value {
         ConfigOptionState::Switch(_) => return None,
