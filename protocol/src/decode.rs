@@ -1,7 +1,10 @@
 //! Messages about texts that do not fit a type, without the values in them.
 
 use serde::de::DeserializeOwned;
+use serde_json::Value;
+use serde_path_to_error::{Path, Segment};
 
+use crate::forms;
 use crate::words::plain_message;
 
 /// Returns the path and the reason if a text does not fit a type.
@@ -14,13 +17,30 @@ pub(crate) fn misfit<T: DeserializeOwned>(text: &str) -> Option<String> {
     let why = why
         .rsplit_once(" at line ")
         .map_or(why.as_str(), |(why, _)| why);
-    // Messages of nested texts have been put into words already, with their own paths.
-    let why = plain_message(&without_values(why));
+    let why = match why.strip_prefix("data did not match any variant of untagged enum ") {
+        Some(name) => forms::unfit(name, &at(text, e.path())),
+        // Messages of nested texts have been put into words already, with their own paths.
+        None => plain_message(&without_values(why)),
+    };
     Some(if path == "." {
         why
     } else {
         format!("{path}: {why}")
     })
+}
+
+/// Returns the value at a path of a text; `null` if there is none.
+fn at(text: &str, path: &Path) -> Value {
+    let mut value: Value = serde_json::from_str(text).unwrap_or_default();
+    for segment in path.iter() {
+        let member = match segment {
+            Segment::Seq { index } => value.get_mut(*index),
+            Segment::Map { key } => value.get_mut(key),
+            Segment::Enum { .. } | Segment::Unknown => return value,
+        };
+        value = member.map(Value::take).unwrap_or_default();
+    }
+    value
 }
 
 /// Removes the quoted values that serde includes in its messages, because values can be secrets.
