@@ -209,8 +209,16 @@ impl Shared {
 
 pub(super) fn every_method_and_command_has_an_owner() {
     let shared = Shared::new();
+    // Commands are listed if there is something for them to do: keys, a server, a skill.
+    shared
+        .project
+        .settings(&json!({ "mcp": { "own": { "type": "local", "command": ["true"] } } }));
+    shared.project.write(
+        "~/.config/opencode/skills/carving/SKILL.md",
+        "---\nname: carving\ndescription: Carves wood\n---\nCarve.\n",
+    );
     let served = shared.served();
-    let mut socket = shared.connect(&served, 0, 1);
+    let mut socket = shared.connect(&served, 2, 1);
     socket.request(
         1,
         "session/new",
@@ -224,7 +232,8 @@ pub(super) fn every_method_and_command_has_an_owner() {
     };
     let words = words
         .iter()
-        .map(|word| format!("/{}", word["name"].as_str().unwrap()));
+        .map(|word| format!("/{}", word["name"].as_str().unwrap()))
+        .filter(|word| word != "/carving");
     let known: BTreeSet<String> = methods().into_keys().chain(words).collect();
     let owners = owners();
     let sorted: BTreeSet<String> = owners
@@ -294,6 +303,15 @@ pub(super) fn account_methods_are_refused_to_users() {
             "{why}"
         );
         assert!(why.contains("`adjutant auth logout PROVIDER`"), "{why}");
+        for command in ["/logout", "/logout mistral", "/logout all"] {
+            let why = shared.answer_to(&served, 1, version, command);
+            assert!(
+                why.starts_with("Keys of providers belong to the account")
+                    && why.contains("bob may not"),
+                "{command}: {why}"
+            );
+            assert_eq!(shared.data("auth.json").as_deref(), Some(KEYS), "{command}");
+        }
         let why = shared.answer_to(&served, 1, version, "/export talk.md");
         assert!(
             why.starts_with("Files of exports belong to the account")
@@ -328,6 +346,12 @@ pub(super) fn account_methods_are_allowed_to_listed_users() {
                     may,
                     "{allowed} {user}: {answer}"
                 );
+                shared
+                    .project
+                    .write("~/.local/share/adjutant/auth.json", KEYS);
+                let answer = shared.answer_to(&served, user, version, "/logout all");
+                let gone = shared.data("auth.json").as_deref() != Some(KEYS);
+                assert_eq!(gone, may, "{allowed} {user}: {answer}");
                 assert_eq!(
                     shared.asked_for_trust(&served, user, version).is_ok(),
                     may,
