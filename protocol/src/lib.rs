@@ -10,7 +10,7 @@
 //!   side.
 //! - [`table`]: a typed handler for each method name.
 //! - [`negotiate`]: the version of the protocol on a connection.
-//! - `decode`: messages about texts that do not fit a type, `forms`: about values of several forms.
+//! - `decode`: messages about texts that do not fit a type.
 //! - [`acp`]: the types and method names of the Agent Client Protocol, and the methods that are
 //!   served.
 //!
@@ -19,7 +19,6 @@
 
 pub mod acp;
 mod decode;
-mod forms;
 mod large_texts;
 pub mod lines;
 pub mod negotiate;

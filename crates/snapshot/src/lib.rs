@@ -36,7 +36,7 @@ mod packs;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 pub use journal::{JournalEntries, WriteJournal};
@@ -452,13 +452,32 @@ impl Tracker {
     /// [`Untracked`].
     pub fn mark(self: &Arc<Self>, stop: &AtomicBool) -> Result<Mark, Untracked> {
         self.await_preparation()?;
-        let mut inner = locked(&self.inner);
+        let mut inner = self.inner_within(COMPARISON_TIMEOUT)?;
         self.compare(&mut inner, stop, ComparisonLimits::BEFORE_CALL)?;
         inner.marks += 1;
         Ok(Mark {
             tracker: self.clone(),
             at: inner.forgotten + inner.log.len(),
         })
+    }
+
+    /// Returns the state once no other session reads files with it, which can take a minute after a
+    /// command that changed many.
+    fn inner_within(&self, limit: Duration) -> Result<MutexGuard<'_, TrackerState>, Untracked> {
+        const PAUSE: Duration = Duration::from_millis(5);
+        let end = Instant::now() + limit;
+        loop {
+            match self.inner.try_lock() {
+                Ok(inner) => return Ok(inner),
+                Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) if Instant::now() < end => {
+                    std::thread::sleep(PAUSE);
+                }
+                Err(TryLockError::WouldBlock) => {
+                    return Err(Untracked::Preparing(self.root.clone()));
+                }
+            }
+        }
     }
 
     /// Returns the changes since a mark, one per file, sorted by path.
