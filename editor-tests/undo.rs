@@ -1,8 +1,7 @@
 //! `/undo` takes back what its own session's calls and programs wrote, and nothing that others
 //! wrote meanwhile: the user, another session, another process.
 //!
-//! `ADJUTANT_UNDOS=PROCESSESxUNDOS` sets the number of processes in one project and of the undos of
-//! each.
+//! `ADJUTANT_UNDOS=10x80` sets the number of processes in one project, and of the undos of each.
 
 use std::fs;
 use std::os::fd::OwnedFd;

@@ -212,7 +212,7 @@ fn command_at(mut command: Command, words: &[String]) -> Option<Command> {
 /// whether that program exists and shows it.
 fn show_with_man(page: &ManualPage) -> anyhow::Result<bool> {
     use tokio::signal::unix::{SignalKind, signal};
-    // An interrupt is meant for the pager. Without a handler it would end this process first, beside a
+    // An interrupt is meant for the pager. Without a handler it would end this process first, next to a
     // pager that continues, and the file would remain.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -119,7 +119,7 @@ pub async fn settle(history: &mut History, turn: &TurnContext) {
 /// Replaces the result of a call by the end of its job.
 fn conclude(done: &mut Completed, ended: &EndedJob, state: fn(String) -> JobState) {
     done.facts = std::mem::take(&mut done.facts).and(known(ended, state));
-    // The client shows an exit code beside the output.
+    // The client shows an exit code next to the output.
     let show = |printed: &str| match ended.code {
         Some(_) => printed.to_owned(),
         None => shown(printed, &ended.how),
