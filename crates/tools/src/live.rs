@@ -148,7 +148,8 @@ impl LiveOutput {
     }
 
     pub(super) fn has_unsent_output(&self) -> bool {
-        let has_output = !self.line_rest.is_empty() || !self.unsent.text.is_empty();
+        // Of a line that is too long, only the number of its bytes is shown.
+        let has_output = !self.line_rest.is_empty() || !self.unsent.is_empty();
         self.sending.is_none() && has_output
     }
 
@@ -269,6 +270,8 @@ mod tests {
                 taken
             );
             assert!(live.unsent.is_empty());
+            live.take(giant.as_bytes());
+            assert!(live.has_unsent_output());
         }
     }
 
