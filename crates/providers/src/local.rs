@@ -753,8 +753,11 @@ mod tests {
                 "olama=1",
                 "there is no server \"olama\"; write none, or some of ollama, lmstudio, llama.cpp, vllm",
             ),
-            ("ollama=0", "\"0\" is no port of ollama; write ollama=11434"),
-            ("vllm=10.0.0.1:80", "is no port of vllm"),
+            (
+                "ollama=0",
+                "\"0\" is not a port of ollama; write ollama=11434",
+            ),
+            ("vllm=10.0.0.1:80", "is not a port of vllm"),
             ("ollama,", "there is no server \"\""),
         ] {
             let error = of(value).unwrap_err();

@@ -60,6 +60,10 @@ impl Project {
             ("src/model/error.rs", include_str!("../error.rs")),
             ("src/model/request.rs", include_str!("../request.rs")),
             (
+                "src/model/message.rs",
+                include_str!("../../../transcript/src/model_message.rs"),
+            ),
+            (
                 "src/permission.rs",
                 include_str!("../../../permission/src/lib.rs"),
             ),
@@ -387,7 +391,7 @@ fn name_leads_to_its_definition() {
         ("find `TodoStatus`", "src/message.rs", "enum TodoStatus"),
         (
             "where is enum ModelOutput?",
-            "src/model/request.rs",
+            "src/model/message.rs",
             "enum ModelOutput",
         ),
         ("transcript::ModelRef", "src/message.rs", "struct ModelRef"),
