@@ -116,7 +116,7 @@ def run(program, typed, answers, project, home, screen):
         # The screen knows no faint text; grey is how terminals show it.
         stream.feed(piece.replace(b"\x1b[2m", b"\x1b[90m"))
         line = screen.display[screen.cursor.y].rstrip()
-        if answers and line.endswith(">"):
+        if answers and re.search(r"(>|\[[a-z?/]+\])$", line):
             os.write(ours, answers.pop(0).encode() + b"\n")
     os.close(ours)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
