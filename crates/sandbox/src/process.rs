@@ -339,7 +339,8 @@ impl Program {
     /// killed after `limit`. For programs that adjutant itself needs, such as git.
     ///
     /// # Errors
-    /// Errors of the system; `TimedOut` after `limit`, `FileTooLarge` for more output.
+    /// Errors of the system; `TimedOut` after `limit`, in which the wait for a slot is not counted;
+    /// `FileTooLarge` for more output.
     pub async fn run(&self, limit: Duration) -> io::Result<ProgramOutput> {
         const MAX_OUTPUT_BYTES: u64 = 64 << 20;
         let slot = slot().await?;
