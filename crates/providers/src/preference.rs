@@ -1,7 +1,7 @@
 //! The order of preference among models, for users who did not choose one: what an engineer would
 //! choose for work on code, as far as the catalogue and the name tell.
 
-use super::Model;
+use super::{Model, local};
 
 /// Families of models that are good at work with tools, the best last.
 const FAMILIES: [&str; 18] = [
@@ -92,7 +92,8 @@ const ENOUGH_CONTEXT: u64 = 64_000;
 pub(super) fn rank(model: &Model, released: &str) -> impl Ord + use<> {
     let key = model.id.model.to_lowercase().replace(['.', '_'], "-");
     let name = key.rsplit('/').next().unwrap_or_default();
-    let is_large_enough = model.context.is_none_or(|window| window >= ENOUGH_CONTEXT);
+    let is_large_enough =
+        has_server_window(model) || model.context.is_none_or(|window| window >= ENOUGH_CONTEXT);
     let is_able = model.tools && is_large_enough && !OTHER_PURPOSES.are_in(name);
     let is_gpt = name.contains("gpt");
     // The chat models of others are their main ones: `deepseek-chat`.
@@ -119,6 +120,13 @@ pub(super) fn rank(model: &Model, released: &str) -> impl Ord + use<> {
     )
 }
 
+/// Returns whether a server on this machine decides the window of a model. Such a window is only
+/// known while the model is loaded, and another model of the server would get the same one, so it
+/// must not change the order: otherwise the default would depend on the model that was used last.
+fn has_server_window(model: &Model) -> bool {
+    local::is_known(&model.id.provider) && !model.has_own_window
+}
+
 /// Converts a price to a number that can be ordered.
 #[expect(
     clippy::cast_possible_truncation,
@@ -131,7 +139,40 @@ fn microdollars(price: f64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use transcript::ModelRef;
+
     use super::*;
+
+    #[test]
+    fn window_of_local_server_does_not_change_the_order() {
+        let model = |provider: &str, name: &str, context, has_own_window| Model {
+            context,
+            has_own_window,
+            tools: true,
+            ..Model::unknown(ModelRef {
+                provider: provider.into(),
+                model: name.into(),
+                effort: None,
+            })
+        };
+        // Provider, window of the better model, true if the model itself sets it; true if the better one is first.
+        let table = [
+            ("ollama", None, false, true),
+            ("ollama", Some(4096), false, true),
+            ("ollama", Some(4096), true, false),
+            ("lmstudio", Some(4096), false, true),
+            ("elsewhere", Some(4096), false, false),
+        ];
+        for (provider, context, has_own_window, is_first) in table {
+            let better = model(provider, "qwen3-coder:30b", context, has_own_window);
+            let other = model(provider, "llama3.2:70b", None, false);
+            assert_eq!(
+                rank(&better, "") > rank(&other, ""),
+                is_first,
+                "{provider}, {context:?}, {has_own_window}"
+            );
+        }
+    }
 
     #[test]
     fn short_words_do_not_count_inside_others() {
