@@ -21,6 +21,7 @@ use events::{
 };
 use providers::local;
 use providers::offline::CONNECT;
+use providers::registry::Registry;
 use session::SessionHandle;
 
 /// A request that the client is working on. Yields the message if the connection ended before the
@@ -272,9 +273,10 @@ impl OpeningUpdates {
 
 /// Returns the notice that only the offline model is there, with the server that does not run, if
 /// it is due: if no session of the directory has shown it today, or if there was another model in
-/// the meantime.
+/// the meantime. A chosen model that is missing is reported by its turn instead.
 async fn missing_models(server: &Server, session: &SessionHandle) -> Option<String> {
-    let is_missing = !session.project().models.may_have_online_model();
+    let is_missing = !session.project().models.may_have_online_model()
+        && options::current_model(session).provider == Registry::OFFLINE;
     let is_quiet = server.capabilities().quiet;
     let environment = server.shared.environment.clone();
     let cwd = session.cwd.clone();
