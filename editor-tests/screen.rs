@@ -434,24 +434,26 @@ fn typed_ahead() {
 
 fn timed() {
     let (_model, project) = fixture(
-        "call bash {\"command\":\"until [ -e go ]; do sleep 0.1; done; seq 9\"}\n---\ntext: Done.",
+        "call bash {\"command\":\"seq 20 24; until [ -e go ]; do sleep 0.1; done; seq 9\"}\n---\ntext: Done.",
         &json!({}),
     );
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
-    terminal.wait("running until [ -e go ]; do sleep 0.1; done; seq 9");
+    terminal.wait("running seq 20 24; until [ -e go ]; do sleep 0.1; done; seq 9");
+    terminal.wait("    22\n    23\n    24");
     terminal.wait(", 4 s");
     project.write("go", "");
     let (code, screen) = terminal.end();
     assert_eq!(code, Some(0), "{screen}");
     let title = line(&screen, "until").trim_end();
-    let time = title.strip_prefix("• until [ -e go ]; do sleep 0.1; done; seq 9 (");
+    let time = title.strip_prefix("• seq 20 24; until [ -e go ]; do sleep 0.1; done; seq 9 (");
     assert!(time.is_some_and(|time| time.ends_with(" s)")), "{screen}");
     assert!(
         screen.contains(
-            "    … 6 lines before; `adjutant sessions export -o FILE.html` has all\n    7\n    8\n    9\n"
+            "    … 11 lines before; `adjutant sessions export -o FILE.html` has all\n    7\n    8\n    9\n"
         ),
         "{screen}"
     );
+    assert!(!screen.contains("    24"), "{screen}");
 }
 
 /// Of a long output the last lines are shown, and the place of the others: in the export of the

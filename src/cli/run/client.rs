@@ -574,6 +574,7 @@ impl Client {
             call.changes = new;
         }
         let activity = activity(call.kind, &call.title);
+        let is_command = call.kind == v1::ToolKind::Execute;
         if let Some(child) = fields
             .raw_output
             .as_ref()
@@ -593,7 +594,13 @@ impl Client {
             Some(v1::ToolCallStatus::Failed) => true,
             _ => {
                 drop(progress);
-                return self.screen.show_activity(&activity);
+                self.screen.show_activity(&activity);
+                if is_command
+                    && let Some(printed) = fields.content.as_deref().and_then(program_output)
+                {
+                    self.screen.show_printed(&activity, printed);
+                }
+                return;
             }
         };
         let Some(call) = progress.calls.remove(&update.tool_call_id) else {
@@ -615,6 +622,7 @@ impl Client {
             return;
         }
         drop(progress);
+        self.screen.show_printed(&activity, "");
         let printed = fields.content.as_deref().and_then(program_output);
         let output = fields.raw_output.unwrap_or_default();
         // A raw output has only the beginning of a long text.

@@ -62,6 +62,8 @@ struct Activity {
     since: Instant,
     /// The wait before it.
     retry: Option<PendingRetry>,
+    /// The last lines that its command has printed.
+    printed: Vec<String>,
 }
 
 /// Text for one of the two streams.
@@ -177,7 +179,27 @@ impl Screen {
                 name: what.to_owned(),
                 since: Instant::now(),
                 retry: None,
+                printed: Vec::new(),
             });
+            state.turn();
+        }
+    }
+
+    /// Shows the last lines that the command of an activity has printed, below the spinner while the
+    /// activity is shown there. They are removed with it.
+    pub(in crate::cli) fn show_printed(&self, what: &str, printed: &str) {
+        let mut state = self.state();
+        let Some(doing) = state.doing.as_mut().filter(|doing| doing.name == what) else {
+            return;
+        };
+        let lines: Vec<&str> = printed.trim_end().lines().collect();
+        let first = lines.len().saturating_sub(max_printed_lines());
+        let lines: Vec<String> = lines[first..]
+            .iter()
+            .map(|line| text::escaped(&super::expanded(line, super::TAB_STOP)))
+            .collect();
+        if doing.printed != lines {
+            doing.printed = lines;
             state.turn();
         }
     }
@@ -199,6 +221,7 @@ impl Screen {
                 at,
                 cause: text::escaped(cause),
             }),
+            printed: Vec::new(),
         });
         state.turn();
     }
@@ -258,6 +281,16 @@ impl Screen {
     }
 }
 
+/// Returns the most lines of a running command that are shown: fewer in a low window, whose other
+/// lines would scroll away.
+fn max_printed_lines() -> usize {
+    const MAX_PRINTED_LINES: usize = 3;
+    const OTHER_ROWS: usize = 5;
+    super::rows().map_or(0, |rows| {
+        rows.saturating_sub(OTHER_ROWS).min(MAX_PRINTED_LINES)
+    })
+}
+
 impl Output {
     fn print(&self) {
         match self {
@@ -311,16 +344,19 @@ impl State {
         let since = doing.since;
         let activity = text::escaped(&doing.name);
         let retry = doing.retry.clone();
+        let printed = doing.printed.clone();
         match &self.spinner {
             Some(spinner) => spinner.change(|lines| {
                 lines.activity = activity;
                 lines.since = since;
                 lines.retry = retry;
+                lines.printed = printed;
             }),
             None => {
                 let mut lines =
                     SpinnerLines::new(activity, since, self.preview.clone(), self.ascii);
                 lines.retry = retry;
+                lines.printed = printed;
                 self.spinner = Some(Spinner::start(lines));
             }
         }

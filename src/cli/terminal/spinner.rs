@@ -1,5 +1,5 @@
 //! The spinner of a run: a line that is drawn again and again below the output, with the beginning
-//! of the next line of the answer above it.
+//! of the next line of the answer above it, and the last lines of a running command below it.
 //!
 //! The cursor stays at the beginning of the drawing. All of it is therefore erased by erasing from
 //! the cursor to the end of the screen, even if the terminal has wrapped the lines because it got
@@ -23,6 +23,9 @@ const ASCII_MARKS: [&str; 4] = ["|", "/", "-", "\\"];
 
 /// Moves to the beginning of the line, and erases from there to the end of the screen.
 const ERASE: &str = "\r\u{1b}[J";
+/// The indent of a command's output, as below its finished call.
+const INDENT: &str = "    ";
+
 /// Moves to the line above.
 const UP: &str = "\u{1b}[A";
 
@@ -47,6 +50,8 @@ pub(super) struct SpinnerLines {
     pub(super) retry: Option<PendingRetry>,
     /// The beginning of the next line of the answer.
     pub(super) preview: String,
+    /// The last lines that the running command has printed, without tabs.
+    pub(super) printed: Vec<String>,
     /// True if the marks are limited to ASCII.
     pub(super) ascii: bool,
     /// The number of drawings.
@@ -68,6 +73,7 @@ impl SpinnerLines {
             since,
             retry: None,
             preview,
+            printed: Vec::new(),
             ascii,
             drawings: 0,
             has_ended: false,
@@ -85,10 +91,16 @@ impl SpinnerLines {
         let has_preview = !self.preview.is_empty()
             && display_width(&self.preview) < columns
             && has_single_columns(&self.preview);
+        let mut rows = Vec::new();
         if has_preview {
-            return format!("{ERASE}{}\r\n{line}\r{UP}", self.preview);
+            rows.push(self.preview.clone());
         }
-        format!("{ERASE}{line}\r")
+        rows.push(line);
+        let available = columns.saturating_sub(INDENT.len() + 1);
+        let printed = self.printed.iter().map(|line| one_column_each(line));
+        rows.extend(printed.map(|line| format!("{INDENT}{}", cut(&line, available))));
+        let back = UP.repeat(rows.len() - 1);
+        format!("{ERASE}{}\r{back}", rows.join("\r\n"))
     }
 
     /// Describes the activity with its time in a number of columns, one less than the terminal has,
@@ -121,6 +133,18 @@ impl SpinnerLines {
             super::draw(ERASE);
         }
     }
+}
+
+/// Replaces the characters that have another width than one column, in which terminals differ.
+fn one_column_each(line: &str) -> String {
+    let shown = |c: char| {
+        if display_width(c.encode_utf8(&mut [0; 4])) == 1 {
+            c
+        } else {
+            '?'
+        }
+    };
+    line.chars().map(shown).collect()
 }
 
 /// Returns whether each character has one column, except for those of our colours.
@@ -219,6 +243,29 @@ mod tests {
         for preview in ["wider than twenty columns", "中文", "e\u{301}"] {
             assert_eq!(drawn("a", preview, 0, 20, true), "| a\r", "{preview}");
         }
+    }
+
+    #[test]
+    fn printed_lines_are_below_the_activity() {
+        let started = Instant::now();
+        let mut lines = SpinnerLines::new("running make".to_owned(), started, String::new(), true);
+        lines.printed = vec![
+            "cc a.c".to_owned(),
+            "警告: a line that is too long".to_owned(),
+        ];
+        let drawn = lines.drawn(started, 20);
+        assert_eq!(
+            drawn.strip_prefix(ERASE).unwrap(),
+            format!("| running make\r\n    cc a.c\r\n    ??: a line t...\r{UP}{UP}")
+        );
+        lines.preview = "the next".to_owned();
+        let drawn = lines.drawn(started, 20);
+        assert_eq!(
+            drawn.strip_prefix(ERASE).unwrap(),
+            format!(
+                "the next\r\n| running make\r\n    cc a.c\r\n    ??: a line t...\r{UP}{UP}{UP}"
+            )
+        );
     }
 
     #[test]
