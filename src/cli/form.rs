@@ -39,12 +39,19 @@ pub(super) enum FieldReply {
     Answer(FieldAnswer),
     /// No answer: a text to show before the next line is read.
     Again(String),
-    /// A line that may be a mistake: its meaning, and the answer that it would be.
+    /// A line that may be a mistake: its meaning with a request to confirm it by an empty line, and the
+    /// answer that it would be.
     Unlikely(String, FieldAnswer),
 }
 
 /// The values of a field and of the text next to it, with the names of their properties.
 pub(super) type FieldAnswer = Vec<(String, v1::ElicitationContentValue)>;
+
+/// The request to confirm that a question is skipped.
+const SKIPS: &str = "Nothing is chosen. Press Enter again to skip this question, or answer it.";
+
+/// The request to confirm a line that may be a mistake.
+const SENDS: &str = "Press Enter to send it, or answer again.";
 
 /// Returns the fields of a form in order, or `None` if the request is not a form.
 pub(super) fn fields(request: &v1::CreateElicitationRequest) -> Option<Vec<Field>> {
@@ -161,6 +168,9 @@ impl Field {
             (TypedReply::Nothing, _) if self.is_needed => {
                 FieldReply::Again("This must be answered; Ctrl-C stops the run.".to_owned())
             }
+            (TypedReply::Nothing, _) if self.is_skipped_after_confirmation() => {
+                FieldReply::Unlikely(SKIPS.to_owned(), Vec::new())
+            }
             (TypedReply::Nothing, _) => FieldReply::Answer(Vec::new()),
             (TypedReply::Yes, AnswerType::Switch) => here(Put::Boolean(true)),
             (TypedReply::No, AnswerType::Switch) => here(Put::Boolean(false)),
@@ -179,6 +189,12 @@ impl Field {
             }
             (reply, AnswerType::Words | AnswerType::Several) => self.choice(line, reply),
         }
+    }
+
+    /// Returns whether an empty line needs a second one: at a choice, where a key that was pressed by
+    /// mistake would decide in the user's place.
+    fn is_skipped_after_confirmation(&self) -> bool {
+        !self.has_default && !self.options.is_empty() && self.own.is_some()
     }
 
     /// Reads a line as one of the options or several of them, each by its number or its name, possibly
@@ -253,7 +269,7 @@ impl Field {
         let labels = chosen.iter().filter_map(|option| self.options.get(*option));
         let labels: Vec<&str> = labels.map(|(_, label)| label.as_str()).collect();
         let labels = labels.join(", ");
-        let taken_for = format!("Taken as: {labels}, with your comment: {comment}.");
+        let taken_for = format!("Taken as: {labels}, with your comment: {comment}. {SENDS}");
         let answer = if self.takes == AnswerType::Several {
             let mut answer = self.chosen(chosen);
             answer.extend(self.own_words(comment));
@@ -288,7 +304,7 @@ impl Field {
     /// Asks again; if the user's own words are an answer, they can be confirmed.
     fn unlikely(&self, why: String, line: &str) -> FieldReply {
         if self.own.is_some() {
-            FieldReply::Unlikely(why, self.own_words(line))
+            FieldReply::Unlikely(format!("{why} {SENDS}"), self.own_words(line))
         } else {
             FieldReply::Again(why)
         }
@@ -454,7 +470,10 @@ mod tests {
             FieldReply::Answer(values) if values.is_empty() => Value::Null,
             FieldReply::Answer(values) => answer(values),
             FieldReply::Again(why) => why.into(),
-            FieldReply::Unlikely(why, values) => json!([why, answer(values)]),
+            FieldReply::Unlikely(why, values) => {
+                let meaning = why.strip_suffix(SENDS).unwrap_or(&why).trim_end();
+                json!([meaning, answer(values)])
+            }
         }
     }
 
@@ -484,7 +503,7 @@ mod tests {
                 "y",
                 json!(["\"y\" is none of the choices: 1 or 2.", { "question1_own": "y" }]),
             ),
-            ("question1", "", Value::Null),
+            ("question1", "", json!([SKIPS, {}])),
             ("question2", "1, 2", json!({ "question2": ["x", "y"] })),
             ("question2", "2 1 2", json!({ "question2": ["y", "x"] })),
             ("question2", "1", json!({ "question2": ["x"] })),

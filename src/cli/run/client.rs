@@ -1012,8 +1012,7 @@ impl Client {
                 }
                 (FieldReply::Unlikely(why, put), _) => {
                     unlikely = Some(put);
-                    let again = format!("{why} Press Enter to send it, or answer again.\n> ");
-                    return Some(Palette::plain(&again));
+                    return Some(Palette::plain(&format!("{why}\n> ")));
                 }
             };
             if let Some(sender) = sender.take() {
@@ -1075,11 +1074,10 @@ impl Client {
         let (last, taken) = oneshot::channel();
         let mut last = Some(last);
         let check: LineCheck = Box::new(move |line| {
-            if let Some(whole) = &whole
-                && matches!(line.trim().to_lowercase().as_str(), "v" | "view")
-            {
+            if matches!(line.trim().to_lowercase().as_str(), "v" | "view") {
                 instead = None;
-                let mut again = whole.clone();
+                let complete = || Palette::plain("  There is no more to view.\n");
+                let mut again = whole.clone().unwrap_or_else(complete);
                 again.push(&Palette::plain(&prompt));
                 return Some(again);
             }
