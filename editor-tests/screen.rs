@@ -19,7 +19,7 @@ use crate::project::Project;
 use crate::pty;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 29] = [
+pub const ALL: [(&str, fn()); 30] = [
     ("run leaves its answer and no spinner", answer),
     ("answer fits the terminal's width", widths),
     ("paragraph and table appear before their end", streamed),
@@ -43,6 +43,7 @@ pub const ALL: [(&str, fn()); 29] = [
     ("pipe gets the answer only", piped),
     ("reader that has stopped keeps no run", stopped_reader),
     ("failure is repeated without its text", retried),
+    ("answer that broke off begins anew", broken_off),
     ("sessions continue", continued),
     ("prompt carries its attachments", attached),
     ("trust is asked for at a terminal only", trust),
@@ -959,6 +960,40 @@ fn retried() {
             retries.last().is_some_and(|last| last.starts_with(same)),
             "{stderr}"
         );
+    }
+}
+
+/// What came of an answer before its connection broke is shown above the notice, rows of a table
+/// included, and is no part of the answer in a pipe, in JSON and in the stored session.
+fn broken_off() {
+    let whole = "| n | m |\\n|---|---|\\n| 1 | 2 |\\n| 3 | 4 |";
+    let script = format!("text: \"| n | m |\\n|---|---|\\n| 1 |\"\ncut\n---\ntext: \"{whole}\"");
+    let (_model, project) = fixture(&script, &json!({}));
+    let (code, screen) = Terminal::start(adjutant(&project, &["run", "Do it."])).end();
+    assert_eq!(code, Some(0), "{screen}");
+    let at = |text: &str| {
+        screen
+            .find(text)
+            .unwrap_or_else(|| panic!("{text}:\n{screen}"))
+    };
+    let notice = at("closed before the end of the answer. Retrying");
+    assert!(at("1") < notice, "{screen}");
+    assert!(at("4") > notice, "{screen}");
+    assert_eq!(screen.matches('4').count(), 1, "{screen}");
+
+    let answer = whole.replace("\\n", "\n");
+    for args in [
+        &["run", "-q", "Do it."][..],
+        &["run", "--format", "result", "Do it."],
+    ] {
+        let (_model, project) = fixture(&script, &json!({}));
+        let output = adjutant(&project, args).output().unwrap();
+        let printed = text(&output.stdout);
+        let printed = match serde_json::from_str::<Value>(&printed) {
+            Ok(result) => result["answer"].as_str().unwrap().to_owned(),
+            Err(_) => printed,
+        };
+        assert_eq!(printed.trim_end(), answer, "{args:?}: {output:?}");
     }
 }
 

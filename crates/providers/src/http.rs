@@ -565,7 +565,17 @@ pub fn chain(e: &reqwest::Error) -> String {
             "tcp connect error",
             "dns error",
             "error resolving",
+            "request or response body error",
+            "error reading a body from connection",
         ];
+        // The libraries describe the encoding of the answer, in which its end is missing.
+        let is_unfinished = text.starts_with("unexpected EOF")
+            || text == "connection closed before message completed";
+        let text = if is_unfinished {
+            "it was closed before the end of the answer".to_owned()
+        } else {
+            text
+        };
         let deeper = cause.source();
         if deeper.is_some() && layers.iter().any(|start| text.starts_with(start)) {
             next = deeper;

@@ -607,7 +607,8 @@ impl Message {
         self.user().is_some() && self.parts.iter().any(is_from_user)
     }
 
-    /// Returns the texts that the user may see, joined, followed by the names of attached texts.
+    /// Returns the texts of the prompt, or of the last attempt at the answer, that the user may see:
+    /// joined, and followed by the names of attached texts.
     pub fn visible_text(&self) -> String {
         self.visible_texts().collect::<Vec<_>>().join("\n")
     }
@@ -631,7 +632,7 @@ impl Message {
     }
 
     fn visible_texts(&self) -> impl Iterator<Item = Cow<'_, str>> {
-        let texts = self.parts.iter().filter_map(|part| match &part.content {
+        let texts = self.answer().iter().filter_map(|part| match &part.content {
             Content::Text(text) if !text.synthetic => Some(text),
             _ => None,
         });

@@ -330,6 +330,12 @@ impl Client {
         let Some((wait, cause)) = parse_retry_notice(text) else {
             return self.note(text);
         };
+        // The beginning of the failed answer ends here: the next attempt begins anew.
+        self.screen.end_line();
+        let unfinished = std::mem::take(&mut self.progress().words);
+        if self.screen.shows_calls() {
+            self.narrate(&unfinished);
+        }
         if self.quiet && cause.is_some() {
             self.screen.print_note(text);
         } else {
@@ -390,11 +396,7 @@ impl Client {
                 client.show_model(&update.config_options);
             }
             v1::SessionUpdate::Notice(notice) => {
-                let all = text::sentences([
-                    notice.title.as_str(),
-                    notice.description.as_deref().unwrap_or_default(),
-                ]);
-                client.notice(&all);
+                client.notice(&notice_text(&notice));
             }
             // One with text begins the summary anew.
             v1::SessionUpdate::CompactionUpdate(update)
@@ -418,11 +420,7 @@ impl Client {
             v1::SessionUpdate::ToolCall(call) => self.begin_call(call),
             v1::SessionUpdate::ToolCallUpdate(update) => self.news(session, update),
             v1::SessionUpdate::Notice(notice) => {
-                let all = text::sentences([
-                    notice.title.as_str(),
-                    notice.description.as_deref().unwrap_or_default(),
-                ]);
-                self.note(&format!("{}: {all}", task.title));
+                self.note(&format!("{}: {}", task.title, notice_text(&notice)));
             }
             _ => {}
         }
@@ -449,6 +447,14 @@ impl Client {
                 }
                 let says = matches!(&chunk.content, v1::ContentBlock::Text(text) if !text.text.trim().is_empty());
                 self.progress().answered |= says;
+            }
+            // A failed request is repeated, and its answer with it.
+            v1::SessionUpdate::Notice(notice)
+                if parse_retry_notice(&notice_text(notice)).is_some() =>
+            {
+                let mut progress = self.progress();
+                progress.answered = false;
+                progress.answer.clear();
             }
             _ => {}
         }
@@ -1334,6 +1340,14 @@ fn program_output(content: &[v1::ToolCallContent]) -> Option<&str> {
             .strip_prefix('\n')?
             .strip_suffix(fence)
     })
+}
+
+/// Returns the text of a notice in one line.
+fn notice_text(notice: &v1::Notice) -> String {
+    text::sentences([
+        notice.title.as_str(),
+        notice.description.as_deref().unwrap_or_default(),
+    ])
 }
 
 /// Describes a running call.
