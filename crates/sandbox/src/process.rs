@@ -342,8 +342,15 @@ impl Program {
     /// Errors of the system; `TimedOut` after `limit`, in which the wait for a slot is not counted;
     /// `FileTooLarge` for more output.
     pub async fn run(&self, limit: Duration) -> io::Result<ProgramOutput> {
+        self.run_in(slot().await?, limit).await
+    }
+
+    /// Does the same in a slot that the caller has waited for.
+    ///
+    /// # Errors
+    /// Same as [`Program::run`].
+    pub async fn run_in(&self, slot: ProgramSlot, limit: Duration) -> io::Result<ProgramOutput> {
         const MAX_OUTPUT_BYTES: u64 = 64 << 20;
-        let slot = slot().await?;
         let mut child = self.start(StdioMode::Separate, "own")?;
         child.occupy(slot);
         let (stdin, stdout, stderr) = child.streams();

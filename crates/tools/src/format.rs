@@ -2,9 +2,11 @@
 //!
 //! They change the file itself, one after the other, each in the sandbox of the agent's commands
 //! and for at most ten seconds. A failure is reported to the model with the call, and to the user
-//! once; the file is then restored to its state before that formatter.
+//! once. The user may save the file while a formatter waits or runs, so that the text before it is
+//! only restored if the file has no text any more; everything else stays, and is reported.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -20,7 +22,7 @@ use base::text;
 use config::Settings;
 use config::formatter::{FormatterEntry, FormatterRun};
 use events::{Event, Severity};
-use sandbox::process::Program;
+use sandbox::process::{self, Program, ProgramOutput};
 
 /// The maximum duration of a formatter.
 const FORMATTER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -99,19 +101,33 @@ async fn one(
                 .to_owned(),
         ));
     }
+    let program = match prepare(&run, context).await? {
+        Ok(program) => program,
+        Err(why) => return Ok(Some(why)),
+    };
+    let slot = tokio::select! {
+        slot = process::slot() => slot.map_err(|e| Failure::Broken(e.to_string()))?,
+        () = context.cancelled.cancelled() => return Err(Failure::Cancelled),
+    };
+    // Read after everything that waits: the user may have saved the file in the meantime.
     let before = disk::read(real).ok();
-    let ended = started(&run, context).await?;
-    let after = disk::read(real).ok();
-    let readable = after
-        .as_deref()
-        .is_some_and(|bytes| std::str::from_utf8(bytes).is_ok());
-    let why = match (ended, readable) {
-        (None, true) => return Ok(None),
-        (None, false) => "failed: it left an empty or unreadable file".to_owned(),
+    let ran = tokio::select! {
+        ran = program.run_in(slot, FORMATTER_TIMEOUT) => ran,
+        () = context.cancelled.cancelled() => return Err(Failure::Cancelled),
+    };
+    let is_destroyed = is_destroyed(real, before.as_deref().unwrap_or_default());
+    let mut why = match (failure(ran), is_destroyed) {
+        (None, false) => return Ok(None),
+        (None, true) => "failed: it left an empty or unreadable file".to_owned(),
         (Some(why), _) => why,
     };
-    // A failed formatter's partial changes are undone.
-    if let Some(before) = before.filter(|before| after.as_ref() != Some(before))
+    if !is_destroyed {
+        if disk::read(real).ok() != before {
+            why.push_str("; the file keeps what was written to it meanwhile");
+        }
+        return Ok(Some(why));
+    }
+    if let Some(before) = before
         && let Err(e) = disk::write(real, &before)
     {
         return Err(Failure::Broken(format!(
@@ -122,12 +138,25 @@ async fn one(
     Ok(Some(why))
 }
 
-/// Runs the program to its end. Returns the reason if it failed.
-async fn started(run: &FormatterRun, context: &ToolContext) -> Result<Option<String>, Failure> {
+/// Returns whether a file has lost its text: it is missing, not UTF-8, or empty although it was
+/// not. Any other text may be one that the user has saved.
+pub fn is_destroyed(real: &Path, before: &[u8]) -> bool {
+    match disk::read(real) {
+        Ok(bytes) if bytes.is_empty() => !before.trim_ascii().is_empty(),
+        Ok(bytes) => std::str::from_utf8(&bytes).is_err(),
+        Err(e) => matches!(e, disk::Error::Missing),
+    }
+}
+
+/// Prepares the program to be run in its sandbox. Returns the reason if it cannot be run.
+async fn prepare(
+    run: &FormatterRun,
+    context: &ToolContext,
+) -> Result<Result<Program, String>, Failure> {
     let lock = match context.sandbox_choice.lock(context).await {
         Ok(lock) => lock,
         Err(Failure::ForModel(why)) => {
-            return Ok(Some(format!("was not run: {}", why.trim_end_matches('.'))));
+            return Ok(Err(format!("was not run: {}", why.trim_end_matches('.'))));
         }
         Err(failure) => return Err(failure),
     };
@@ -151,20 +180,13 @@ async fn started(run: &FormatterRun, context: &ToolContext) -> Result<Option<Str
         env,
     )
     .args(arguments);
-    let program = match context.sandbox_choice.enter(&lock, context, program) {
-        Ok(program) => program,
-        Err(why) => {
-            return Ok(Some(format!(
-                "was not run: {}",
-                why.to_string().trim_end_matches('.')
-            )));
-        }
-    };
-    let ran = tokio::select! {
-        ran = program.run(FORMATTER_TIMEOUT) => ran,
-        () = context.cancelled.cancelled() => return Err(Failure::Cancelled),
-    };
-    Ok(match ran {
+    let entered = context.sandbox_choice.enter(&lock, context, program);
+    Ok(entered.map_err(|why| format!("was not run: {}", why.to_string().trim_end_matches('.'))))
+}
+
+/// Returns the reason if a formatter failed.
+fn failure(ran: io::Result<ProgramOutput>) -> Option<String> {
+    match ran {
         Ok(output) if output.status.success() => None,
         Ok(output) => {
             let message = if output.stderr.trim_ascii().is_empty() {
@@ -190,12 +212,12 @@ async fn started(run: &FormatterRun, context: &ToolContext) -> Result<Option<Str
                 format!("failed: {code}: {}", message.trim_end_matches('.'))
             })
         }
-        Err(e) if e.kind() == std::io::ErrorKind::TimedOut => Some(format!(
+        Err(e) if e.kind() == io::ErrorKind::TimedOut => Some(format!(
             "failed: it took longer than {} seconds",
             FORMATTER_TIMEOUT.as_secs()
         )),
         Err(e) => Some(format!("failed: {e}")),
-    })
+    }
 }
 
 #[cfg(test)]
@@ -338,5 +360,80 @@ mod tests {
             (output.text.as_str(), fixture.read("ran")),
             ("File written.", b"run\n".to_vec())
         );
+    }
+
+    #[tokio::test]
+    async fn text_saved_while_a_formatter_runs_is_kept() {
+        // The formatter waits until the test has acted as the user.
+        let command = |action: &str| {
+            let script = format!("echo > began; while [ ! -e go ]; do sleep 0.01; done; {action}");
+            json!({"slow": {"command": ["sh", "-c", script, "sh", "$FILE"], "extensions": [".x"]}})
+        };
+        let kept = "slow failed: exit code 3; the file keeps what was written to it meanwhile.";
+        let table = [
+            ("exit 3", Some("saved\n"), "saved\n", kept),
+            ("echo half > \"$1\"; exit 3", None, "half\n", kept),
+            ("exit 3", None, "written\n", "slow failed: exit code 3."),
+            (
+                ": > \"$1\"; exit 3",
+                None,
+                "written\n",
+                "slow failed: exit code 3.",
+            ),
+            ("rm \"$1\"", None, "written\n", "empty or unreadable file."),
+            (
+                "printf '\\377' > \"$1\"",
+                Some("saved\n"),
+                "written\n",
+                "empty or unreadable file.",
+            ),
+        ];
+        for (action, saved, expected, message) in table {
+            let fixture = TestProject::new();
+            let mut context = fixture.context();
+            with(&mut context, command(action));
+            let input = json!({"filePath": "a.x", "content": "written\n"});
+            let tool = erase(write::WriteTool);
+            let user = async {
+                while !fixture.cwd().join("began").exists() {
+                    tokio::task::yield_now().await;
+                }
+                if let Some(saved) = saved {
+                    fixture.write("a.x", saved);
+                }
+                fixture.write("go", "");
+            };
+            let (output, ()) = tokio::join!(call(&tool, input, &context), user);
+            let (_, output) = output.unwrap();
+            assert_eq!(fixture.read("a.x"), expected.as_bytes(), "{action}");
+            assert!(output.text.contains(message), "{action}: {}", output.text);
+        }
+    }
+
+    #[tokio::test]
+    async fn text_saved_before_a_cancel_is_kept() {
+        for (saved, expected) in [(None, "old\n"), (Some("saved\n"), "saved\n")] {
+            let fixture = TestProject::new();
+            fixture.write("a.x", "old\n");
+            let mut context = fixture.context();
+            with(
+                &mut context,
+                json!({"slow": {"command": ["sh", "-c", "echo > began; sleep 60"], "extensions": [".x"]}}),
+            );
+            let tool = erase(edit::EditTool);
+            let user = async {
+                while !fixture.cwd().join("began").exists() {
+                    tokio::task::yield_now().await;
+                }
+                if let Some(saved) = saved {
+                    fixture.write("a.x", saved);
+                }
+                context.cancelled.cancel();
+            };
+            let input = json!({"filePath": "a.x", "oldString": "old", "newString": "new"});
+            let (ended, ()) = tokio::join!(call(&tool, input, &context), user);
+            assert!(ended.is_err());
+            assert_eq!(fixture.read("a.x"), expected.as_bytes(), "{saved:?}");
+        }
     }
 }

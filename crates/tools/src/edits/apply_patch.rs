@@ -53,9 +53,10 @@ struct PatchStep {
 
 /// A completed step, with the information that is needed to undo it.
 enum StepDone {
-    Written,
-    /// Moved; true if its text was written too.
-    Moved(bool),
+    /// The written text.
+    Written(SharedText),
+    /// Moved, with the text if that was written too.
+    Moved(Option<SharedText>),
     /// Removed; can be undone, except the last step, after which nothing can fail.
     Removed(Option<SetAside>),
 }
@@ -114,6 +115,22 @@ impl PatchStep {
         vec![self.document.planned(Some(new)), from.planned(None)]
     }
 
+    /// Performs the step unless its files have changed while earlier ones waited for formatters and
+    /// the editor.
+    async fn attempt(
+        &self,
+        is_first: bool,
+        last: bool,
+        context: &ToolContext,
+    ) -> Result<(StepDone, Option<WrittenText>), Failure> {
+        if !is_first {
+            for document in self.documents() {
+                document.check_unchanged(context).await?;
+            }
+        }
+        self.act(last, context).await
+    }
+
     /// Performs the step. Returns the written text. `last` is set for the last step.
     async fn act(
         &self,
@@ -122,7 +139,10 @@ impl PatchStep {
     ) -> Result<(StepDone, Option<WrittenText>), Failure> {
         let document = &self.document;
         match (&self.from, &self.new) {
-            (None, Some(new)) => Ok((StepDone::Written, Some(document.write(new, context).await?))),
+            (None, Some(new)) => {
+                let written = document.write(new, context).await?;
+                Ok((StepDone::Written(written.text.clone()), Some(written)))
+            }
             (None, None) if last => document
                 .remove(context)
                 .map(|()| (StepDone::Removed(None), None)),
@@ -130,10 +150,10 @@ impl PatchStep {
             (Some(from), new) => {
                 from.rename(document, context)?;
                 let Some(new) = new else {
-                    return Ok((StepDone::Moved(false), None));
+                    return Ok((StepDone::Moved(None), None));
                 };
                 match document.write(new, context).await {
-                    Ok(written) => Ok((StepDone::Moved(true), Some(written))),
+                    Ok(written) => Ok((StepDone::Moved(Some(written.text.clone())), Some(written))),
                     Err(failure) => Err(match from.rename_back(document, context) {
                         Ok(()) => failure,
                         Err(e) => Failure::ForModel(format!(
@@ -158,17 +178,24 @@ impl PatchStep {
                 .document
                 .put_back(aside, context)
                 .map_err(|why| format!("{shown} ({why})")),
+            (StepDone::Written(text) | StepDone::Moved(Some(text)), _)
+                if !self.document.has(&text) =>
+            {
+                Err(format!(
+                    "{shown} (something else has written it since then)"
+                ))
+            }
             (StepDone::Moved(rewritten), Some(from)) => {
                 let named = &from.path.shown;
                 from.rename_back(&self.document, context)
                     .map_err(|e| format!("{named} (it is called {shown} now, because {e})"))?;
-                if rewritten {
+                if rewritten.is_some() {
                     from.restore(context).await.map_err(|_| named.clone())
                 } else {
                     Ok(())
                 }
             }
-            (StepDone::Written | StepDone::Moved(_), _) => self
+            (StepDone::Written(_) | StepDone::Moved(_), _) => self
                 .document
                 .restore(context)
                 .await
@@ -305,11 +332,11 @@ impl Ready {
 
     /// Applies the shown changes: all or none.
     pub(crate) async fn apply(mut self, context: &ToolContext) -> Result<ToolOutput, Failure> {
+        let planned = self.steps.iter().flat_map(PatchStep::planned).collect();
+        let check = Check::before(planned, context).await;
         for document in self.steps.iter().flat_map(PatchStep::documents) {
             document.check_unchanged(context).await?;
         }
-        let planned = self.steps.iter().flat_map(PatchStep::planned).collect();
-        let check = Check::before(planned, context).await;
         let mut notes = Vec::new();
         let mut texts = Vec::new();
         // Removals come last, so that a removed file has its temporary name only for a moment.
@@ -319,7 +346,8 @@ impl Ready {
         for n in order {
             let last = done.len() + 1 == self.steps.len();
             let step = &mut self.steps[n];
-            let written = match step.act(last, context).await {
+            let is_first = done.is_empty();
+            let written = match step.attempt(is_first, last, context).await {
                 Ok((how, written)) => {
                     done.push((n, how));
                     written

@@ -587,33 +587,20 @@ impl Document {
         let whole = self.with_mark(new);
         self.make_directory()?;
         disk::write(real, whole.as_bytes()).map_err(|e| self.refused(&e))?;
-        let done = match format::format(real, context).await {
-            Ok(failed) => {
-                let formatted = stored(real)
-                    .and_then(|bytes| String::from_utf8(bytes).ok())
-                    .map_or_else(|| new.clone(), |text| unmarked(text).into());
-                self.put(&formatted, true, context)
-                    .await
-                    .map(|written| (formatted, failed, written))
-            }
-            Err(failure) => Err(failure),
+        let failed = match format::format(real, context).await {
+            Ok(failed) => failed,
+            Err(failure) => return Err(self.take_back(before, whole.as_bytes(), failure)),
         };
-        let (formatted, failed, mut written) = match done {
-            Ok(done) => done,
+        let stored = stored(real);
+        let formatted = stored
+            .as_deref()
+            .and_then(|bytes| std::str::from_utf8(bytes).ok())
+            .map_or_else(|| new.clone(), |text| unmarked(text.to_owned()).into());
+        let mut written = match self.put(&formatted, true, context).await {
+            Ok(written) => written,
             Err(failure) => {
-                let back = match &before {
-                    Some(before) => disk::write(real, before),
-                    None if !self.exists => disk::remove(real),
-                    // Unreachable for a document that was read for editing; an existing file is
-                    // never removed.
-                    None => Ok(()),
-                };
-                return match back {
-                    Ok(()) => Err(failure),
-                    Err(e) => Err(Failure::Broken(format!(
-                        "{failure} The previous content could not be restored: {e}"
-                    ))),
-                };
+                let ours = stored.as_deref().unwrap_or(whole.as_bytes());
+                return Err(self.take_back(before, ours, failure));
             }
         };
         if !formatted.is_same(new) {
@@ -624,6 +611,37 @@ impl Document {
         }
         written.notes.extend(failed);
         Ok(written)
+    }
+
+    /// Restores the content before a write of `ours` that failed later, unless something else has
+    /// written a text to the file since then. Returns the failure, with what the model has to know.
+    fn take_back(&self, before: Option<Vec<u8>>, ours: &[u8], failure: Failure) -> Failure {
+        let real = &self.path.real.path;
+        let is_ours = disk::has_content(real, &[ours]).is_ok_and(|is_ours| is_ours);
+        if !is_ours && !format::is_destroyed(real, ours) {
+            return match failure {
+                Failure::ForModel(why) => Failure::ForModel(format!(
+                    "{why} Something else has written it since then, and that text stays in it; read it again."
+                )),
+                failure => failure,
+            };
+        }
+        let back = match before {
+            Some(before) => disk::write(real, &before),
+            None if !self.exists => match disk::remove(real) {
+                Err(disk::Error::Missing) => Ok(()),
+                removed => removed,
+            },
+            // Unreachable for a document that was read for editing; an existing file is never
+            // removed.
+            None => Ok(()),
+        };
+        match back {
+            Ok(()) => failure,
+            Err(e) => Failure::Broken(format!(
+                "{failure} The previous content could not be restored: {e}"
+            )),
+        }
     }
 
     /// Writes a text that is not UTF-8. Editors might save it in another encoding, and formatters
@@ -735,7 +753,18 @@ impl Document {
         }
     }
 
-    /// Restores the content at the time of reading, after a write or a removal.
+    /// Returns whether the file on the disk has a text that was written to it.
+    pub fn has(&self, written: &str) -> bool {
+        let Ok(foreign) = self.foreign_bytes(written) else {
+            return false;
+        };
+        let whole = self.with_mark(written);
+        let bytes = foreign.as_deref().unwrap_or(whole.as_bytes());
+        disk::has_content(&self.path.real.path, &[bytes]).is_ok_and(|is_same| is_same)
+    }
+
+    /// Restores the content at the time of reading, after a write or a removal. The caller has
+    /// checked that nothing else has written to the file since then ([`Self::has`]).
     ///
     /// # Errors
     /// A message for the model, with the system's reason.

@@ -406,9 +406,9 @@ fn apply_one(
 impl Ready {
     /// Writes the shown change, unless the file has changed since.
     pub(crate) async fn write(mut self, context: &ToolContext) -> Result<ToolOutput, Failure> {
-        self.document.check_unchanged(context).await?;
         let planned = self.document.planned(Some(&self.change.new));
         let check = Check::before(vec![planned], context).await;
+        self.document.check_unchanged(context).await?;
         let written = self.document.write(&self.change.new, context).await?;
         let found = check
             .after(

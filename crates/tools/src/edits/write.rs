@@ -101,8 +101,8 @@ impl Tool for WriteTool {
             mut change,
             facts,
         } = ready;
-        document.check_unchanged(&context).await?;
         let check = Check::before(vec![document.planned(Some(&change.new))], &context).await;
+        document.check_unchanged(&context).await?;
         let written = document.write(&change.new, &context).await?;
         let found = check
             .after(
