@@ -12,17 +12,19 @@ const INTEGERS: [(&str, &str); 8] = [
     ("isize", "from -9223372036854775808 to 9223372036854775807"),
 ];
 
-/// Returns a message of serde in words: `expected a list, found a string`. Messages of other forms
-/// are returned as they are.
+/// Returns a message of serde in words: `expected a list, found a string`. What precedes it, such as
+/// the name of a member, remains. Messages of other forms are returned as they are.
 pub(crate) fn plain_message(message: &str) -> String {
-    let rest = message
-        .strip_prefix("invalid type: ")
-        .or_else(|| message.strip_prefix("invalid value: "));
-    let Some((found, expected)) = rest.and_then(|rest| rest.rsplit_once(", expected ")) else {
+    let (context, rest) = ["invalid type: ", "invalid value: "]
+        .iter()
+        .filter_map(|form| message.split_once(form))
+        .min_by_key(|(context, _)| context.len())
+        .unwrap_or((message, ""));
+    let Some((found, expected)) = rest.rsplit_once(", expected ") else {
         return message.to_owned();
     };
     format!(
-        "expected {}, found {}",
+        "{context}expected {}, found {}",
         expected_in_words(expected),
         found_in_words(found)
     )
@@ -112,6 +114,14 @@ mod tests {
             (
                 "invalid type: floating point `1.5`, expected f64",
                 "expected a number, found `1.5`",
+            ),
+            (
+                "must be a string for type: id: invalid type: integer `7`, expected a string",
+                "must be a string for type: id: expected a string, found `7`",
+            ),
+            (
+                "a: invalid value: string \"invalid type: \", expected u8",
+                "a: expected a whole number from 0 to 255, found a string",
             ),
             ("missing field `cwd`", "missing field `cwd`"),
             (
