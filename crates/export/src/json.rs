@@ -307,8 +307,10 @@ mod tests {
     use std::sync::{Arc, LazyLock};
 
     use super::*;
-    use base::id::{MessageId, PartId, SessionId};
-    use transcript::{Content, ModelRef, Role, Text, User};
+    use base::id::{CallId, MessageId, PartId, SessionId};
+    use transcript::{
+        Call, CallState, Completed, Content, ModelRef, Role, Text, ToolKind, User,
+    };
 
     const TEXT: usize = 1_000;
 
@@ -495,14 +497,36 @@ mod tests {
 
     #[test]
     fn times_in_calls_are_dates() {
-        let mut message = serde_json::json!({
-            "created": 1, "parts": [{"state": {"cleared": 2}, "input": {"created": 3}}],
-        });
-        message = with_dates(&message, MESSAGE_TIMES).unwrap();
-        assert_eq!(
-            message["parts"][0],
-            serde_json::json!({"state": {"cleared": "1970-01-01T00:00:00.002Z"}, "input": {"created": 3}})
-        );
+        let call = Call {
+            call: CallId::new("call_1"),
+            provider_id: None,
+            tool: "read".into(),
+            input: Arc::new(serde_json::json!({ "created": 3 })),
+            kind: ToolKind::Read,
+            title: String::new(),
+            locations: Vec::new(),
+            state: CallState::Completed(Completed {
+                cleared: Some(Timestamp(2)),
+                ..Completed::default()
+            }),
+            provider: serde_json::Map::new(),
+        };
+        let mut message = message(0);
+        message.parts[0].content = Content::Tool(call);
+        let mut written = Vec::new();
+        export(
+            StreamedSession::new(record(), [Ok(message.clone())].into_iter()),
+            &mut written,
+        )
+        .unwrap();
+        let document: Value = serde_json::from_slice(&written).unwrap();
+        let part = &document["messages"][0]["parts"][0];
+        assert_eq!(part["state"]["cleared"], "1970-01-01T00:00:00.002Z");
+        assert_eq!(part["input"], serde_json::json!({ "created": 3 }));
+        let written: Arc<[u8]> = written.into();
+        let feed = import(move || Ok(io::Cursor::new(written.clone()))).unwrap();
+        let messages: Vec<Message> = feed.map(Result::unwrap).collect();
+        assert_eq!(messages, [message]);
     }
 
     /// Earlier versions wrote the session after the messages.
