@@ -352,6 +352,7 @@ pub fn memory(pid: i32) -> u64 {
 }
 
 /// Returns the most resident memory so far, in bytes.
+#[cfg(target_os = "linux")]
 pub fn peak_memory(pid: i32) -> u64 {
     memory_figure(pid, "VmHWM:")
 }
