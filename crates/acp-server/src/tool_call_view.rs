@@ -189,7 +189,8 @@ impl ShownCall {
         {
             self.tail.push_str(stream);
             if self.tail.len() > MAX_TAIL_BYTES {
-                self.tail.drain(..tail_start(&self.tail));
+                let surplus = self.tail.len() - text::tail_lines(&self.tail, MAX_TAIL_BYTES).len();
+                self.tail.drain(..surplus);
             }
             changed = true;
         }
@@ -424,17 +425,6 @@ pub fn result(update: &CallUpdate) -> Option<Value> {
         .filter(is_short)
 }
 
-/// Returns the offset at which the retained tail of a running program's output begins: the first
-/// line within the limit, or the limit itself if a single line is longer.
-fn tail_start(tail: &str) -> usize {
-    let from = tail.ceil_char_boundary(tail.len().saturating_sub(MAX_TAIL_BYTES));
-    let is_line = tail[..from].ends_with('\n');
-    match tail[from..].find('\n') {
-        Some(end) if !is_line && from + end + 1 < tail.len() => from + end + 1,
-        _ => from,
-    }
-}
-
 /// Cuts the beginning of a text after its last whole line, unless it has none.
 fn whole_lines<'a>(beginning: &'a str, all: &str) -> &'a str {
     let is_cut = beginning.len() < all.len() && !all[beginning.len()..].starts_with('\n');
@@ -509,18 +499,6 @@ fn json_len(text: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn tail_begins_with_a_whole_line() {
-        let line = "0123456789\n";
-        let tail = line.repeat(MAX_TAIL_BYTES / line.len() + 2);
-        let kept = &tail[tail_start(&tail)..];
-        assert!(kept.starts_with("0123456789\n"), "{kept:.20}");
-        assert!(kept.len() <= MAX_TAIL_BYTES);
-        let long = "é".repeat(MAX_TAIL_BYTES);
-        assert_eq!(long[tail_start(&long)..].len(), MAX_TAIL_BYTES);
-        assert_eq!(tail_start("short\n"), 0);
-    }
 
     #[test]
     fn long_message_ends_with_the_size_of_the_rest() {

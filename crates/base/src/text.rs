@@ -110,6 +110,17 @@ pub fn tail(text: &str, bytes: usize) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(bytes))..]
 }
 
+/// Returns the longest suffix of at most `bytes` bytes that begins with a whole line, or between two
+/// characters if a single line is longer.
+pub fn tail_lines(text: &str, bytes: usize) -> &str {
+    let end = tail(text, bytes);
+    let is_line = text[..text.len() - end.len()].ends_with('\n');
+    match end.split_once('\n') {
+        Some((_, lines)) if end.len() < text.len() && !is_line && !lines.is_empty() => lines,
+        _ => end,
+    }
+}
+
 /// Joins sentences, adds missing full stops, and omits empty sentences.
 pub fn sentences<'a>(all: impl IntoIterator<Item = &'a str>) -> String {
     let mut complete = Vec::new();
@@ -249,6 +260,20 @@ pub fn thousands(n: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tail_begins_with_a_whole_line() {
+        for (text, bytes, wanted) in [
+            ("short\n", 100, "short\n"),
+            ("one\ntwo\n", 5, "two\n"),
+            ("one\ntwo\n", 4, "two\n"),
+            ("one\ntwo\n", 3, "wo\n"),
+            ("one\ntwo", 2, "wo"),
+            ("ééé", 5, "éé"),
+        ] {
+            assert_eq!(tail_lines(text, bytes), wanted, "{text:?} {bytes}");
+        }
+    }
 
     #[test]
     fn argument_is_quoted_if_a_shell_would_split_or_expand_it() {

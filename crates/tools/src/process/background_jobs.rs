@@ -423,7 +423,7 @@ impl Jobs {
                 }
                 let (how, exit) = state.end.clone()?;
                 let shown = state.printed.shown_output();
-                let tail = text::tail(&shown.text, MAX_TAIL_BYTES).to_owned();
+                let tail = text::tail_lines(&shown.text, MAX_TAIL_BYTES).to_owned();
                 let is_cut = shown.hint.is_some() || tail.len() < shown.text.len();
                 Some(EndedJob {
                     id: job.id.clone(),
