@@ -75,7 +75,7 @@ impl WireLog {
     /// Logs a line of `length` bytes, of which `line` is the beginning.
     fn write(&self, from: &str, line: &[u8], length: usize) {
         let state = &self.0;
-        let time = state.environment.now().iso();
+        let time = state.environment.now().precise();
         let mut output = locked(&state.output);
         let message = if line.len() < length {
             // A cut line is not JSON, so the keys in it could not be found by their names.
