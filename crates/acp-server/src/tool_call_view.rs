@@ -263,11 +263,16 @@ impl ShownCall {
             }
             return Some(TerminalOutput::More(stream));
         }
-        if !over || !self.ran() {
+        if !over {
             return None;
         }
-        let plain = update.output.as_ref()?;
-        let whole = update.coloured.as_ref().unwrap_or(plain);
+        let output = update.output.as_deref()?;
+        let plain = if self.ran() {
+            output
+        } else {
+            self.before_cancel(output)?
+        };
+        let whole = update.coloured.as_deref().unwrap_or(plain);
         // The output in the terminal of an earlier call is no longer known.
         let is_shown = !update.earlier
             && self.in_terminal.len() <= MAX_COMPARED_BYTES
@@ -275,7 +280,7 @@ impl ShownCall {
         if is_shown {
             return None;
         }
-        self.in_terminal.clone_from(whole);
+        whole.clone_into(&mut self.in_terminal);
         Some(TerminalOutput::Whole(whole))
     }
 
@@ -286,6 +291,15 @@ impl ShownCall {
     /// Returns whether the output is that of a program that ran.
     fn ran(&self) -> bool {
         self.exit.is_some() || self.progress == Some(Progress::Completed)
+    }
+
+    /// Returns what a cancelled command had printed, if anything. The reason of the end follows it.
+    fn before_cancel<'a>(&self, output: &'a str) -> Option<&'a str> {
+        if self.progress != Some(Progress::Cancelled) {
+            return None;
+        }
+        let (printed, _) = output.rsplit_once("\n\n")?;
+        (!printed.is_empty()).then_some(printed)
     }
 
     /// Links the call to the session of its subagent, which the client knows. Returns whether the
@@ -318,7 +332,7 @@ impl ShownCall {
             }
             (Some(output), ToolKind::Execute) if self.progress == Some(Progress::Cancelled) => {
                 let (printed, how) = output.rsplit_once("\n\n").unwrap_or(("", output));
-                if !(self.terminal && self.has_output_in_terminal()) {
+                if !self.terminal {
                     out.extend(code(printed));
                 }
                 out.push(text_content(how));
