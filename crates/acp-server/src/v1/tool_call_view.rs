@@ -38,15 +38,11 @@ impl ToolCallViews {
         let Some(id) = &update.call else {
             return vec![];
         };
-        let is_known = self.all.contains_key(id);
-        let first = !update.earlier && !is_known;
+        let first = !update.earlier && !self.all.contains_key(id);
         let card = self.all.entry(id.clone()).or_default();
         if let Some(kind) = update.kind {
             card.kind = kind;
-            // A client that has resumed the session without its history has no terminal of an
-            // earlier call.
-            let has_terminal = is_known || !update.earlier;
-            card.terminal = self.terminals && kind == ToolKind::Execute && has_terminal;
+            card.terminal = self.terminals && kind == ToolKind::Execute;
         }
         let mut changed = card.apply_update(update);
         let over = update.progress.is_some_and(Progress::is_over);
