@@ -502,21 +502,13 @@ fn mutate(random: &mut Random, line: &str, other: &str) -> String {
     line
 }
 
-/// Returns the commands of a table.
-fn rows(table: &str) -> Vec<String> {
-    let strings = table.split("\"\"\"").skip(1).step_by(2);
-    strings
-        .filter_map(|text| {
-            serde_json::from_str(&format!("\"{}\"", text.replace("\"\"", "\""))).ok()
-        })
-        .collect()
-}
-
+/// Returns the lines that are compared first and mutated: commands as people and models write them,
+/// each a JSON string because some have several lines, and the lines of the parser's own table.
 fn seeds() -> Vec<String> {
-    let mut seeds = rows(include_str!("../../permission/data/permission_cases.csv"));
-    seeds.extend(rows(include_str!(
-        "../../permission/data/permission_cases_more.csv"
-    )));
+    let commands = include_str!("../data/lines.txt").lines();
+    let mut seeds: Vec<String> = commands
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     seeds.extend(
         super::tests::LINES
             .iter()
