@@ -1,4 +1,4 @@
-//! Lines of `crates/permission/data/sandbox_cases.csv` that are asked about without a sandbox and
+//! Lines of `crates/project/data/sandbox_cases.csv` that are asked about without a sandbox and
 //! not in one, each run in the live sandbox, through the real binary, with every mechanism that
 //! this system has.
 
@@ -27,7 +27,7 @@ pub const ALL: [(&str, fn()); 2] = [
 /// control files are unchanged.
 fn lines_of_the_table(mechanism: &str) {
     const LINES: usize = 25;
-    let rows = csv(include_str!("../crates/permission/data/sandbox_cases.csv"));
+    let rows = csv(include_str!("../crates/project/data/sandbox_cases.csv"));
     let column = if mechanism == "bwrap" { 4 } else { 5 };
     for (agent, level) in [("build", "workspaceWrite"), ("plan", "readOnly")] {
         let mut probe = Project::new();

@@ -3,7 +3,7 @@
 
     python3 editor-tests/fuzz/more_permissive.py OLD NEW [--lines FILE] [--pairs N] [--seed N]
 
-OLD and NEW are two builds of adjutant. Both judge every line of the tables in `crates/permission/data`, and N random
+OLD and NEW are two builds of adjutant. Both judge every line of the tables in `crates/{permission,project}/data`, and N random
 combinations of them, through `adjutant permissions check`: under several sets of rules and as several agents, in a
 project like that of the tables. Prints each line whose verdict is more permissive in NEW; the exit code is 1 if
 there is one. No judged line is run. `--lines` takes the lines from a file instead, one JSON string or plain text
@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 
-DATA = pathlib.Path(__file__).resolve().parent.parent.parent / "crates/permission/data"
+CRATES = pathlib.Path(__file__).resolve().parent.parent.parent / "crates"
 WORTH = {"deny": 2, "ask": 1, "allow": 0}
 
 # The rules of a user, and the agent.
@@ -55,7 +55,7 @@ git add a.txt src README.md evil.sh && git commit -qm one
 
 def table_lines():
     lines = []
-    for path in sorted(DATA.glob("permission_cases*.csv")):
+    for path in sorted(CRATES.glob("*/data/permission_cases*.csv")):
         with path.open(newline="", encoding="utf-8") as file:
             rows = csv.reader(file)
             column = next(i for i, name in enumerate(next(rows)) if name.startswith("input"))

@@ -1,6 +1,6 @@
 //! Table tests of rules and "always" on real command lines, and the rules that other tests share.
 //!
-//! The tables of command lines in `crates/permission/data` need agents, and are judged in
+//! The tables of command lines in `crates/project/data` need agents, and are judged in
 //! `crates/project/src/agent/tables.rs`.
 
 use std::path::{Path, PathBuf};

@@ -1,5 +1,6 @@
-//! The tables of command lines in `crates/permission/data`, judged as the program judges them: rules
-//! from a settings file through the registry of agents, in a project on disk.
+//! The tables of command lines in `crates/project/data`, judged as the program judges them: rules
+//! from a settings file through the registry of agents, in a project on disk. Two tables of
+//! `crates/permission/data`, which that crate judges with bare rules, are judged here a second time.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -202,7 +203,7 @@ enum WrongVerdict {
 #[test]
 fn second_table_of_commands_has_expected_verdicts() {
     by_settings(
-        include_str!("../../../permission/data/permission_cases_2.csv"),
+        include_str!("../../data/permission_cases_2.csv"),
         700,
         &[PROJECT],
     );
@@ -212,7 +213,7 @@ fn second_table_of_commands_has_expected_verdicts() {
 #[test]
 fn protected_files_table_has_expected_verdicts() {
     by_settings(
-        include_str!("../../../permission/data/permission_cases_protected.csv"),
+        include_str!("../../data/permission_cases_protected.csv"),
         350,
         &[PROJECT, ATTACKED],
     );
@@ -290,7 +291,7 @@ fn by_settings(table: &str, least: usize, preparations: &[&str]) {
 /// signals.
 #[test]
 fn sandbox_table_has_expected_verdicts() {
-    let rows = records(include_str!("../../../permission/data/sandbox_cases.csv"));
+    let rows = records(include_str!("../../data/sandbox_cases.csv"));
     assert!(rows.len() > 250, "{}", rows.len());
     let fixture = TableFixture::new(&[PROJECT, SANDBOXED]);
     let agents = ["build", "plan"].map(|agent| fixture.agent(agent, "", ""));
@@ -463,9 +464,7 @@ fn further_table_of_commands_has_expected_verdicts() {
 /// Options that are abbreviated, joined to their values, separate from them, or unknown.
 #[test]
 fn options_table_has_expected_verdicts() {
-    by_columns(include_str!(
-        "../../../permission/data/permission_cases_options.csv"
-    ));
+    by_columns(include_str!("../../data/permission_cases_options.csv"));
 }
 
 /// Judges a table with one column for each agent.
