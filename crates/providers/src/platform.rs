@@ -497,9 +497,15 @@ const PLACES: &[&str] = &[
     "_PROFILE",
 ];
 
-/// Ends of the names of variables with credentials that are not keys: the parts of a signature, and
-/// files.
-const UNUSED_CREDENTIALS: &[&str] = &["_CREDENTIALS", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
+/// Ends of the names of variables with credentials that are not used as keys: the parts of a
+/// signature, files, and the token of git hosting, which is set for other programs and would send
+/// prompts to a service that nobody chose.
+const UNUSED_CREDENTIALS: &[&str] = &[
+    "_CREDENTIALS",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "GITHUB_TOKEN",
+];
 
 fn has_end(name: &str, ends: &[&str]) -> bool {
     ends.iter().any(|end| name.ends_with(end))

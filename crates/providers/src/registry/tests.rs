@@ -337,6 +337,13 @@ fn missing_key_names_the_variables_that_are_used() {
             &signature,
             format!("{bedrock} AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY {unused}"),
         ),
+        (
+            "github-copilot",
+            &[("GITHUB_TOKEN", "t")],
+            "There is no key for GitHub Copilot. Run `adjutant auth login github-copilot`. \
+             GITHUB_TOKEN is set, but adjutant does not use it."
+                .into(),
+        ),
         ("google-vertex", &[], vertex.to_owned()),
         ("google-vertex", &account, format!("{vertex} {file}")),
         (
@@ -482,7 +489,8 @@ fn unconfigured(
     })
 }
 
-/// Tests the choice for users with one key, for the best-known providers of the bundled catalogue.
+/// Tests the choice for users with one key, for the best-known providers of the bundled catalogue,
+/// and with two.
 #[test]
 fn default_model_is_one_that_a_person_would_choose() {
     let table = [
@@ -519,15 +527,21 @@ fn default_model_is_one_that_a_person_would_choose() {
         ("REQUESTY_API_KEY", "requesty/claude-sonnet-5"),
         ("KIMI_API_KEY", "kimi-for-coding/k3"),
         ("OLLAMA_API_KEY", "ollama-cloud/kimi-k3"),
+        ("GITHUB_TOKEN", "offline/offline"),
+        (
+            "ANTHROPIC_API_KEY GITHUB_TOKEN",
+            "anthropic/claude-sonnet-5",
+        ),
     ];
     let catalog = Arc::new(Catalog::bundled());
-    for (variable, expected) in table {
-        let environment = environment(&[(variable, "k")]);
+    for (variables, expected) in table {
+        let set: Vec<_> = variables.split(' ').map(|name| (name, "k")).collect();
+        let environment = environment(&set);
         let registry = unconfigured(&catalog, Vec::new(), &environment);
         assert_eq!(
             registry.default_model().id.to_string(),
             expected,
-            "{variable}"
+            "{variables}"
         );
     }
 }
