@@ -164,6 +164,15 @@ pub fn address(
         variable.clone_from(&settings.address_variable);
     }
     let (wire, base): (&'static dyn WireFormat, Option<String>) = match (npm, known) {
+        // The address below is that of Google's own models.
+        (Some("@ai-sdk/google-vertex"), _)
+            if base_url.is_none() && model.id.model.contains('/') =>
+        {
+            return Err(Error::Keyless(format!(
+                "The model \"{}\" is not supported: on Vertex, adjutant uses only Gemini and Claude.",
+                model.id.model
+            )));
+        }
         (Some("@ai-sdk/google-vertex"), _) => (
             &Gemini,
             Some(base_url.map_or_else(|| vertex(settings, environment), str::to_owned)),

@@ -527,6 +527,7 @@ fn default_model_is_one_that_a_person_would_choose() {
         ("REQUESTY_API_KEY", "requesty/claude-sonnet-5"),
         ("KIMI_API_KEY", "kimi-for-coding/k3"),
         ("OLLAMA_API_KEY", "ollama-cloud/kimi-k3"),
+        ("GOOGLE_VERTEX_API_KEY", "google-vertex/gemini-2.5-pro"),
         ("GITHUB_TOKEN", "offline/offline"),
         (
             "ANTHROPIC_API_KEY GITHUB_TOKEN",
