@@ -6,7 +6,6 @@ use super::{Model, local};
 /// Families of models that are good at work with tools, the best last.
 const FAMILIES: [&str; 18] = [
     "llama-",
-    "gemini-2-5-pro",
     "gpt-oss-120b",
     "command-a",
     "nova-pro",
@@ -20,9 +19,25 @@ const FAMILIES: [&str; 18] = [
     "qwen3-coder",
     "glm-",
     "kimi-k",
+    "gemini-2-5-pro",
     "gemini-3",
     "gpt-5",
     "claude-sonnet",
+];
+
+/// Providers that made the models they offer. With the keys of a maker and a gateway, the gateway's
+/// is for the models that the maker does not have.
+const MAKERS: [&str; 10] = [
+    "anthropic",
+    "deepseek",
+    "google",
+    "minimax",
+    "mistral",
+    "moonshotai",
+    "openai",
+    "xai",
+    "zai",
+    "zhipuai",
 ];
 
 /// Names of models that are for something else.
@@ -111,6 +126,7 @@ pub(super) fn rank(model: &Model, released: &str) -> impl Ord + use<> {
         is_able,
         !is_smaller,
         !EARLY.are_in(name),
+        MAKERS.contains(&model.id.provider.as_str()),
         family,
         released.to_owned(),
         name.contains("latest"),

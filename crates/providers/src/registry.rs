@@ -583,6 +583,8 @@ impl Registry {
                 is_configured,
                 !self.local.contains(&id.provider),
                 !has_plain_address(entry),
+                // A subscription that shares its variable with the ordinary API.
+                !id.provider.contains("-plan"),
                 preference::rank(&entry.model, &entry.released),
             )
         };

@@ -528,11 +528,26 @@ fn default_model_is_one_that_a_person_would_choose() {
         ("KIMI_API_KEY", "kimi-for-coding/k3"),
         ("OLLAMA_API_KEY", "ollama-cloud/kimi-k3"),
         ("GOOGLE_VERTEX_API_KEY", "google-vertex/gemini-2.5-pro"),
+        ("ZHIPU_API_KEY", "zhipuai/glm-5.2"),
         ("GITHUB_TOKEN", "offline/offline"),
         (
             "ANTHROPIC_API_KEY GITHUB_TOKEN",
             "anthropic/claude-sonnet-5",
         ),
+        (
+            "ANTHROPIC_API_KEY OPENROUTER_API_KEY",
+            "anthropic/claude-sonnet-5",
+        ),
+        (
+            "ANTHROPIC_API_KEY AI_GATEWAY_API_KEY",
+            "anthropic/claude-sonnet-5",
+        ),
+        ("OPENAI_API_KEY OPENROUTER_API_KEY", "openai/gpt-5.6"),
+        (
+            "MISTRAL_API_KEY OPENROUTER_API_KEY",
+            "mistral/mistral-medium-latest",
+        ),
+        ("GEMINI_API_KEY GROQ_API_KEY", "google/gemini-2.5-pro"),
     ];
     let catalog = Arc::new(Catalog::bundled());
     for (variables, expected) in table {
