@@ -126,7 +126,12 @@ pub(super) async fn after(
     };
     let moment = call_event(HookPoint::ToolAfter, &agent.name, call, &[request], context);
     let moment = moment.with("ok", ok).with("output", text);
-    let advice = turn.resources.extensions.ask(moment, context).await?;
+    let advice = match turn.resources.extensions.ask(moment, context).await {
+        Ok(advice) => advice,
+        // The call has ended, so its result stays.
+        Err(Failure::Cancelled) => return done,
+        Err(failure) => return Err(failure),
+    };
     let notes = advice
         .deny
         .into_iter()
