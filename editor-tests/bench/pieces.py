@@ -21,6 +21,8 @@ BINARY = os.path.abspath(sys.argv[1])
 SIZES = [int(n) for n in os.environ.get("SIZES", "1,60,100,500,1000").split(",")]
 RATE = float(os.environ.get("RATE", "5"))
 PIECES = int(os.environ.get("PIECES", "50"))
+# The seconds after the first request in which a new process still tests the sandbox.
+WARM_UP = 6
 
 
 class Model:
@@ -136,6 +138,7 @@ async def measure(sessions):
         text = [{"type": "text", "text": "Say something."}]
         ends = [editor.ask("session/prompt", {"sessionId": one["sessionId"], "prompt": text}) for one in made]
         await model.all_asked.wait()
+        await asyncio.sleep(WARM_UP)
         _, started = usage(process.pid)
         model.begin.set()
         await model.all_sent.wait()

@@ -526,7 +526,7 @@ pub fn notification_line<P: Serialize>(method: &str, params: &P) -> Vec<u8> {
 }
 
 fn line<P: Serialize>(method: &str, id: Option<u64>, params: &P) -> Vec<u8> {
-    let mut out = Vec::with_capacity(256);
+    let mut out = Vec::with_capacity(512);
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",");
     if let Some(id) = id {
         out.extend_from_slice(format!("\"id\":{id},").as_bytes());

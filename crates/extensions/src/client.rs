@@ -55,7 +55,7 @@ const MAX_HEAD_BYTES: u64 = 4 << 10;
 
 /// The receiver of notices about plugins, which also counts their calls.
 pub(super) trait Notifier: Send + Sync {
-    fn tell(&self, severity: Severity, title: String, details: Option<String>);
+    fn notify(&self, severity: Severity, title: String, details: Option<String>);
     /// Records a failure of a plugin outside of a hook.
     fn failed(&self, file: &str, why: String);
     /// Sends an event to the plugins.
@@ -114,7 +114,7 @@ impl Listener for PluginHandlers {
                 Some(Err(why)) => json!({ "error": { "message": why } }),
                 None => {
                     let method = text::title(&method);
-                    self.tell(
+                    self.notify(
                         Severity::Info,
                         format!("A plugin called client.{method}, which adjutant does not have."),
                     );
@@ -155,7 +155,7 @@ impl Listener for PluginHandlers {
             .get("stack")
             .and_then(Value::as_str)
             .map(str::to_owned);
-        notifier.tell(
+        notifier.notify(
             Severity::Warning,
             format!("{who} failed{hook}: {why}"),
             stack,
@@ -183,9 +183,9 @@ impl PluginHandlers {
         }
     }
 
-    fn tell(&self, severity: Severity, title: String) {
+    fn notify(&self, severity: Severity, title: String) {
         if let Some(notifier) = self.notifier.upgrade() {
-            notifier.tell(severity, title, None);
+            notifier.notify(severity, title, None);
         }
     }
 
@@ -236,7 +236,7 @@ impl PluginHandlers {
                     Some("warning") => Severity::Warning,
                     _ => Severity::Info,
                 };
-                self.tell(severity, text::title(&title));
+                self.notify(severity, text::title(&title));
                 json!(true)
             }
             "app.agents" => self.agents(),
@@ -469,7 +469,7 @@ impl PluginHandlers {
         match child {
             Some(child) => control.stop(&SessionId::new(child)),
             None if locked(&self.session_state.status).is_some() => {
-                self.tell(
+                self.notify(
                     Severity::Info,
                     format!("The plugin {} stopped a turn.", text::title(file)),
                 );
@@ -546,7 +546,7 @@ impl PluginHandlers {
             let title = format!(
                 "The plugin {file} may not use the login of {id}, because it is part of the project: put it into your own settings."
             );
-            self.tell(Severity::Info, title);
+            self.notify(Severity::Info, title);
             return Some(Ok(Value::Null));
         }
         let mut provider = Catalog::load(&self.environment)

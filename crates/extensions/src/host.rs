@@ -262,7 +262,7 @@ impl PluginHost {
     }
 
     /// Sends a notification, which has no answer.
-    pub(super) async fn tell(&self, method: &str, params: Value) {
+    pub(super) async fn notify(&self, method: &str, params: Value) {
         // A host that has ended does not need it.
         self.say(&json!({ "method": method, "params": params }))
             .await

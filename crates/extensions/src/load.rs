@@ -203,7 +203,7 @@ pub(super) async fn load(
             text::title(name),
             consequence_of(name)
         );
-        notifier.tell(Severity::Warning, title, None);
+        notifier.notify(Severity::Warning, title, None);
     }
     let changed = changed.into_iter().map(|name| {
         let why = format!(
@@ -259,7 +259,7 @@ fn report_dropped(file: &str, dropped: &[String], notifier: &dyn Notifier) {
     let file = text::title(file);
     let keys = text::title(&dropped.join(", "));
     let title = format!("The plugin {file} may not set {keys}: put it into the settings yourself.");
-    notifier.tell(Severity::Info, title, None);
+    notifier.notify(Severity::Info, title, None);
 }
 
 /// Reports the files that could not be loaded, those with the same reason together.
@@ -290,7 +290,7 @@ fn report_errors(
         } else {
             format!("{}.{consequence}", title.trim_end_matches('.'))
         };
-        notifier.tell(Severity::Warning, title, Some(stack.to_owned()));
+        notifier.notify(Severity::Warning, title, Some(stack.to_owned()));
     }
 }
 
@@ -303,7 +303,7 @@ fn report_wrong(wrong: &[MistypedPart], notifier: &dyn Notifier) {
             PartKind::Hook => format!("The hook {name} of the plugin {file} {}.", part.mistake()),
             PartKind::Tool => format!("The {name} of {file} {}.", part.mistake()),
         };
-        notifier.tell(Severity::Warning, title, None);
+        notifier.notify(Severity::Warning, title, None);
     }
 }
 
@@ -417,7 +417,7 @@ fn report_unused(hooks: &BTreeMap<String, Vec<String>>, notifier: &dyn Notifier)
     for (file, names) in unused {
         let file = text::title(file);
         let names = text::title(&names.join(", "));
-        notifier.tell(
+        notifier.notify(
             Severity::Info,
             format!("The plugin {file} hooks into {names}, which has no effect here."),
             None,

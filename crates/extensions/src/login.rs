@@ -261,7 +261,7 @@ impl Listener for LoginRelay {
 }
 
 impl Notifier for LoginRelay {
-    fn tell(&self, severity: Severity, title: String, _: Option<String>) {
+    fn notify(&self, severity: Severity, title: String, _: Option<String>) {
         if severity != Severity::Info {
             self.0.say(&title);
         }

@@ -252,7 +252,7 @@ pub(super) async fn request(
             for file in &run.changed {
                 scripts.record_unstable_prompt(file);
             }
-            scripts.tell(Severity::Warning, title, None);
+            scripts.notify(Severity::Warning, title, None);
         }
         request.system = system;
     }
@@ -319,7 +319,7 @@ async fn messages(
                 "{} adds or removes messages, which has no effect here: it may only change their text.",
                 who(&run)
             );
-            scripts.tell(Severity::Info, title, None);
+            scripts.notify(Severity::Info, title, None);
         }
     }
     Ok(())
@@ -441,7 +441,7 @@ pub(super) async fn variables(
                     who(&run),
                     text::title(name)
                 );
-                scripts.tell(Severity::Warning, title, None);
+                scripts.notify(Severity::Warning, title, None);
             }
             None => variables.push((name.clone(), value.to_owned())),
         }

@@ -187,7 +187,7 @@ impl Scripts {
                 why.trim_end_matches('.'),
                 load::describe_lost_calls(&lost)
             );
-            self.tell(Severity::Warning, title, None);
+            self.notify(Severity::Warning, title, None);
         }
         self.flush(context).await;
         Ok(())
@@ -368,7 +368,7 @@ impl Scripts {
                     text::title(&tool.file),
                     tool.name
                 );
-                self.tell(Severity::Info, title, None);
+                self.notify(Severity::Info, title, None);
             }
             // Of two with the same name, the later one is used, as in OpenCode.
             tool
@@ -503,7 +503,7 @@ impl Scripts {
                 for file in files {
                     self.counted(file, Duration::ZERO, Some(e.to_string()));
                 }
-                self.tell(Severity::Warning, title, None);
+                self.notify(Severity::Warning, title, None);
                 HookRun {
                     unknown: Some(e.to_string()),
                     output,
@@ -555,7 +555,7 @@ impl Scripts {
                 text::title(file),
                 text::title(&error)
             );
-            self.tell(Severity::Warning, title, words("/error/stack"));
+            self.notify(Severity::Warning, title, words("/error/stack"));
         }
         run
     }
@@ -688,7 +688,7 @@ impl Scripts {
     }
 
     /// Queues a notice for the user. Each notice is sent once.
-    pub(super) fn tell(&self, severity: Severity, title: String, details: Option<String>) {
+    pub(super) fn notify(&self, severity: Severity, title: String, details: Option<String>) {
         if !locked(&self.reported).insert(title.clone()) {
             return;
         }
@@ -783,8 +783,8 @@ impl Scripts {
 }
 
 impl Notifier for Scripts {
-    fn tell(&self, severity: Severity, title: String, details: Option<String>) {
-        Scripts::tell(self, severity, title, details);
+    fn notify(&self, severity: Severity, title: String, details: Option<String>) {
+        Scripts::notify(self, severity, title, details);
     }
 
     fn failed(&self, file: &str, why: String) {

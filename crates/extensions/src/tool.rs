@@ -188,7 +188,7 @@ impl CustomTool {
             let news = tokio::select! {
                 biased;
                 () = context.cancelled.cancelled() => {
-                    call.host.tell("abort", json!({ "call": context.call.id.as_str() })).await;
+                    call.host.notify("abort", json!({ "call": context.call.id.as_str() })).await;
                     // The host may still answer.
                     tokio::time::timeout(ABORT_GRACE, call.next()).await.ok();
                     return Err(Failure::Cancelled);

@@ -19,7 +19,7 @@ impl LspClient {
     /// Returns the files that use the declarations in the lines that are about to change, the
     /// nearest first. The server has the present text open (`old`); `new` is `None` if the file is
     /// about to be removed.
-    pub async fn concerned(
+    pub async fn affected_files(
         &self,
         path: &Path,
         old: &str,

@@ -37,7 +37,7 @@ pub struct LspClient {
     open: Mutex<HashMap<PathBuf, OpenFile>>,
     busy: Mutex<HashSet<String>>,
     /// A counter of diagnostics and changes of activity.
-    news: watch::Sender<u64>,
+    updates: watch::Sender<u64>,
     abilities: watch::Sender<Abilities>,
     /// Whether a wait for it has timed out since its last message.
     silent: AtomicBool,
@@ -73,7 +73,7 @@ struct PublishedDiagnostics {
 struct OpenFile {
     version: i64,
     text: Arc<str>,
-    /// The value of `news` at its last change.
+    /// The value of `updates` at its last change.
     at: u64,
     /// The number of requests sent before its last use.
     used: u64,
@@ -98,7 +98,7 @@ impl LspClient {
             published: Mutex::default(),
             open: Mutex::default(),
             busy: Mutex::default(),
-            news: watch::Sender::new(0),
+            updates: watch::Sender::new(0),
             abilities: watch::Sender::new(Abilities::default()),
             silent: AtomicBool::new(false),
             warm: AtomicBool::new(false),
@@ -159,7 +159,7 @@ impl LspClient {
         self.abilities.borrow().clone()
     }
 
-    pub(super) fn judges_all(&self) -> bool {
+    pub(super) fn has_workspace_diagnostics(&self) -> bool {
         let all = &self.abilities.borrow().all;
         all.pointer("/diagnosticProvider/workspaceDiagnostics") == Some(&Value::Bool(true))
     }
@@ -275,7 +275,7 @@ impl LspClient {
             }
             "window/showDocument" => json!({"success": false}),
             "workspace/diagnostic/refresh" => {
-                self.count_news();
+                self.count_update();
                 Value::Null
             }
             "client/registerCapability"
@@ -330,7 +330,7 @@ impl LspClient {
                     Some("end") => _ = locked(&self.busy).remove(&token),
                     _ => return,
                 }
-                self.count_news();
+                self.count_update();
             }
             "experimental/serverStatus" => {
                 let quiet = params.get("quiescent").and_then(Value::as_bool) != Some(false);
@@ -342,14 +342,14 @@ impl LspClient {
                     busy.insert(token)
                 };
                 drop(busy);
-                self.count_news();
+                self.count_update();
             }
             _ => {}
         }
     }
 
     fn note(&self, path: PathBuf, version: Option<i64>, all: Vec<Diagnostic>) {
-        let at = *self.news.borrow() + 1;
+        let at = *self.updates.borrow() + 1;
         {
             let mut published = locked(&self.published);
             if published.len() < MAX_FILES || published.contains_key(&path) {
@@ -364,15 +364,15 @@ impl LspClient {
                 );
             }
         }
-        self.count_news();
+        self.count_update();
     }
 
-    fn count_news(&self) {
-        self.news.send_modify(|news| *news += 1);
+    fn count_update(&self) {
+        self.updates.send_modify(|updates| *updates += 1);
     }
 
-    pub(super) fn news(&self) -> watch::Receiver<u64> {
-        self.news.subscribe()
+    pub(super) fn updates(&self) -> watch::Receiver<u64> {
+        self.updates.subscribe()
     }
 
     /// Returns whether the server reports work in progress.
@@ -399,7 +399,7 @@ impl LspClient {
     pub fn show(&self, path: &Path, text: &str) -> bool {
         let uri = types::uri(path);
         let used = self.ids.load(Ordering::Relaxed);
-        let at = *self.news.borrow();
+        let at = *self.updates.borrow();
         let mut open = locked(&self.open);
         let Some(file) = open.get_mut(path) else {
             if open.len() >= MAX_OPEN_FILES
@@ -475,7 +475,7 @@ impl LspClient {
 
     /// Makes the server check an unchanged file again.
     pub(super) fn recheck(&self, path: &Path) {
-        let at = *self.news.borrow();
+        let at = *self.updates.borrow();
         let mut open = locked(&self.open);
         let Some(file) = open.get_mut(path) else {
             return;

@@ -22,7 +22,7 @@ impl LspClient {
     /// Returns the diagnostics of open files: the most important ones first, `others` after them.
     /// Waits until `until` at most, slightly longer if the server reports work in progress, and not
     /// at all if an earlier wait has timed out.
-    pub async fn judge(
+    pub async fn diagnose(
         &self,
         first: &[PathBuf],
         others: &[PathBuf],
@@ -33,8 +33,8 @@ impl LspClient {
         } else {
             until
         };
-        let mut judged = join_all(first.iter().map(|path| self.one(path, until))).await;
-        if judged.iter().any(|judged| judged.all.is_none()) && !self.is_busy() {
+        let mut reported = join_all(first.iter().map(|path| self.one(path, until))).await;
+        if reported.iter().any(|reported| reported.all.is_none()) && !self.is_busy() {
             self.mark_silent();
         }
         let ability = self.abilities();
@@ -44,18 +44,18 @@ impl LspClient {
             others.iter().for_each(|path| self.recheck(path));
             later = until.min(Instant::now() + OTHERS_TIMEOUT);
         }
-        judged.extend(join_all(others.iter().map(|path| self.one(path, later))).await);
+        reported.extend(join_all(others.iter().map(|path| self.one(path, later))).await);
         if self.is_busy() && !self.is_silent() {
             self.wait_until_idle(until.max(Instant::now()) + BUSY_TIMEOUT)
                 .await;
-            judged = join_all(
-                judged
+            reported = join_all(
+                reported
                     .iter()
-                    .map(|judged| self.one(&judged.path, Instant::now() + OTHERS_TIMEOUT)),
+                    .map(|reported| self.one(&reported.path, Instant::now() + OTHERS_TIMEOUT)),
             )
             .await;
         }
-        judged
+        reported
     }
 
     /// Waits until the server has analysed a file that was just opened.
@@ -143,9 +143,9 @@ impl LspClient {
     }
 
     async fn wait_for_published(&self, path: &Path, until: Instant) -> Option<Vec<Diagnostic>> {
-        let mut news = self.news();
+        let mut updates = self.updates();
         loop {
-            news.mark_unchanged();
+            updates.mark_unchanged();
             let published = self.published_for(path).filter(|published| published.fresh);
             let settled = published
                 .as_ref()
@@ -159,7 +159,7 @@ impl LspClient {
                 () = sleep_until(settled.map_or(until, |settled| settled.min(until))) => {
                     settled?;
                 }
-                changed = news.changed() => changed.ok()?,
+                changed = updates.changed() => changed.ok()?,
                 () = self.gone.cancelled() => return None,
             }
         }
@@ -167,10 +167,10 @@ impl LspClient {
 
     /// Waits until the server reports that its work is done.
     pub async fn wait_until_idle(&self, until: Instant) {
-        let mut news = self.news();
+        let mut updates = self.updates();
         let done = async {
             while self.is_busy() {
-                if news.changed().await.is_err() {
+                if updates.changed().await.is_err() {
                     return;
                 }
             }

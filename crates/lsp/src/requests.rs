@@ -179,7 +179,7 @@ impl LspClient {
         &self,
         until: Instant,
     ) -> Result<Vec<ReportedDiagnostics>, String> {
-        if !self.judges_all() {
+        if !self.has_workspace_diagnostics() {
             return Ok(Vec::new());
         }
         let asked = json!({"previousResultIds": []});

@@ -295,11 +295,11 @@ fn object(
     let Some(known) = schema["properties"].as_object() else {
         return Ok(fields);
     };
-    let tool_names = |field: &str, name: &str| {
+    let is_alias = |field: &str, name: &str| {
         names
             .fields
             .iter()
-            .any(|(own, tool_names)| *own == field && tool_names.contains(&name))
+            .any(|(own, aliases)| *own == field && aliases.contains(&name))
     };
     let mut out: Map<String, Value> = Map::new();
     let mut others = Vec::new();
@@ -315,7 +315,7 @@ fn object(
             .keys()
             .find(|field| folded(field) == bare)
             .or_else(|| {
-                let mut called = known.keys().filter(|field| tool_names(field, &bare));
+                let mut called = known.keys().filter(|field| is_alias(field, &bare));
                 // "path" may be an alias of two fields; the one without a value is preferred.
                 let open = called.clone().find(|field| !out.contains_key(*field));
                 open.or_else(|| called.next())
@@ -624,12 +624,12 @@ mod tests {
                 continue;
             };
             let schema = tool.schema().to_string();
-            for (field, tool_names) in aliases.fields {
+            for (field, names) in aliases.fields {
                 // `edits` is in a form of the arguments that is not offered.
                 let is_known = *field == "edits" || schema.contains(&format!("\"{field}\":"));
                 assert!(is_known, "{own} {field}");
                 assert!(
-                    tool_names.iter().all(|name| folded(name) == *name),
+                    names.iter().all(|name| folded(name) == *name),
                     "{own} {field}"
                 );
             }

@@ -359,7 +359,7 @@ impl AskedServer {
                 peer.wait_until_analysed(&file.real, until).await;
             }
             let concerned = peer
-                .concerned(&file.real, old, file.new.as_deref(), until)
+                .affected_files(&file.real, old, file.new.as_deref(), until)
                 .await;
             let wanted: Vec<PathBuf> = concerned
                 .into_iter()
@@ -372,7 +372,7 @@ impl AskedServer {
         }
         self.known = peer.published();
         let others: Vec<PathBuf> = self.others.keys().cloned().collect();
-        for ReportedDiagnostics { path, all } in peer.judge(&there, &others, until).await {
+        for ReportedDiagnostics { path, all } in peer.diagnose(&there, &others, until).await {
             match all {
                 Some(all) => drop(self.known.insert(path, all)),
                 None => drop(self.known.remove(&path)),
@@ -404,21 +404,21 @@ impl AskedServer {
         }
         peer.changed(&news);
         let others: Vec<PathBuf> = self.others.keys().cloned().collect();
-        let mut judged = peer.judge(&first, &others, until).await;
-        let silent = judged
+        let mut reported = peer.diagnose(&first, &others, until).await;
+        let silent = reported
             .iter()
-            .any(|judged| judged.all.is_none() && first.contains(&judged.path));
+            .any(|reported| reported.all.is_none() && first.contains(&reported.path));
         // Published diagnostics of further files.
         let more = peer
             .published()
             .into_iter()
             .filter(|(path, _)| !first.contains(path) && !others.contains(path));
-        judged.extend(more.map(|(path, all)| ReportedDiagnostics {
+        reported.extend(more.map(|(path, all)| ReportedDiagnostics {
             path,
             all: Some(all),
         }));
         let mut found = Vec::new();
-        for ReportedDiagnostics { path, all } in judged {
+        for ReportedDiagnostics { path, all } in reported {
             let Some(all) = all else { continue };
             let file = self.files.iter().find(|file| file.real == path);
             let old = file.map_or(Some(""), |file| file.old.as_deref());

@@ -227,18 +227,18 @@ async fn answer(
         (Operation::Diagnostics, Some(resolved_path)) => {
             let (peers, _) = ready(&resolved_path, until, context).await?;
             let file = [resolved_path.real.path.clone()];
-            let judged = futures_util::future::join_all(
-                peers.iter().map(|peer| peer.judge(&file, &[], until)),
+            let reported = futures_util::future::join_all(
+                peers.iter().map(|peer| peer.diagnose(&file, &[], until)),
             )
             .await;
-            let judged: Vec<ReportedDiagnostics> = judged.into_iter().flatten().collect();
-            if judged.iter().all(|judged| judged.all.is_none()) {
+            let reported: Vec<ReportedDiagnostics> = reported.into_iter().flatten().collect();
+            if reported.iter().all(|reported| reported.all.is_none()) {
                 return Err(Failure::ForModel(format!(
                     "The language server did not report on {} in time.",
                     resolved_path.shown
                 )));
             }
-            Ok(diagnoses(judged, context)
+            Ok(diagnoses(reported, context)
                 .unwrap_or_else(|| format!("No errors in {}.", resolved_path.shown)))
         }
         (operation, Some(resolved_path)) => {
@@ -630,7 +630,7 @@ async fn everywhere(until: Instant, context: &ToolContext) -> Result<String, Fai
             "No language server runs yet: name a file in filePath.",
         ));
     }
-    let mut judged = Vec::new();
+    let mut reported = Vec::new();
     let mut looked = BTreeSet::new();
     for server in servers {
         let Ok(peer) = language::peer(&server, until, context).await else {
@@ -638,7 +638,7 @@ async fn everywhere(until: Instant, context: &ToolContext) -> Result<String, Fai
         };
         language::refresh(&peer, context).await;
         let open: Vec<PathBuf> = peer.open().into_iter().map(|(path, _)| path).collect();
-        judged.extend(peer.judge(&open, &[], until).await);
+        reported.extend(peer.diagnose(&open, &[], until).await);
         looked.extend(open);
         let reports = peer.workspace_diagnostics(until).await.unwrap_or_default();
         let pushed = peer
@@ -651,22 +651,22 @@ async fn everywhere(until: Instant, context: &ToolContext) -> Result<String, Fai
         let more: Vec<ReportedDiagnostics> = reports
             .into_iter()
             .chain(pushed)
-            .filter(|judged| !looked.contains(&judged.path))
+            .filter(|reported| !looked.contains(&reported.path))
             .collect();
-        looked.extend(more.iter().map(|judged| judged.path.clone()));
-        judged.extend(more);
+        looked.extend(more.iter().map(|reported| reported.path.clone()));
+        reported.extend(more);
     }
     let seen = text::count(looked.len(), "file");
-    Ok(diagnoses(judged, context).map_or_else(
+    Ok(diagnoses(reported, context).map_or_else(
         || format!("No errors in the {seen} that the language servers have checked."),
         |found| format!("{found}\n({seen} looked at)"),
     ))
 }
 
 /// Lists the errors and warnings by file, errors first; `None` if there are none.
-fn diagnoses(judged: Vec<ReportedDiagnostics>, context: &ToolContext) -> Option<String> {
+fn diagnoses(reported: Vec<ReportedDiagnostics>, context: &ToolContext) -> Option<String> {
     let mut files: BTreeMap<PathBuf, Vec<Diagnostic>> = BTreeMap::new();
-    for ReportedDiagnostics { path, all } in judged {
+    for ReportedDiagnostics { path, all } in reported {
         let known = files.entry(path).or_default();
         for diagnostic in all
             .unwrap_or_default()
@@ -706,7 +706,7 @@ fn diagnoses(judged: Vec<ReportedDiagnostics>, context: &ToolContext) -> Option<
     (!out.is_empty()).then(|| out.join("\n"))
 }
 
-/// Computes the changes of a rename, to be judged and shown like any edit.
+/// Computes the changes of a rename, to be reported and shown like any edit.
 async fn renamed(
     input: &Input,
     resolved_path: Option<ResolvedPath>,
