@@ -13,6 +13,7 @@ use base::environment::Environment;
 use base::worktree::Worktree;
 use explain::Explanation;
 use permission::check::check_line;
+use permission::plan::SandboxCapabilities;
 use permission::{PermissionContext, Policy, Rules, SandboxGuarantee};
 use sandbox::Sandbox;
 use serde_json::{Value, json};
@@ -157,17 +158,24 @@ async fn asking(
     let approvals = approvals.unwrap_or(policy.approvals);
     let sandbox_choice = SandboxChoice::new(&Sandbox::new(environment))
         .for_agent(&policy.rules, &here.loaded.settings);
-    let (guarantee, whole) = match sandbox {
-        Some(given) => (given, given != SandboxGuarantee::None),
-        None => (
-            sandbox_choice.guarantee().await.in_context(&policy.context),
-            sandbox_choice.is_protective().await,
-        ),
+    let sandbox = match sandbox {
+        Some(SandboxGuarantee::None) => sandbox_choice.turned_off().agent_capabilities().await,
+        Some(guarantee) => SandboxCapabilities {
+            guarantee,
+            can_isolate: true,
+            unproven: None,
+        },
+        None => {
+            let found = sandbox_choice.agent_capabilities().await;
+            SandboxCapabilities {
+                guarantee: found.guarantee.in_context(&policy.context),
+                ..found
+            }
+        }
     };
     Policy {
         approvals,
-        guarantee,
-        sandboxed: whole && approvals == Approvals::Sandboxed,
+        sandbox,
         ..policy
     }
 }

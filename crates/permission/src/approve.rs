@@ -53,14 +53,19 @@ impl Policy {
             && self.grants.is_same(&other.grants)
     }
 
-    /// Returns the access request as it is in the sandbox, if there is one.
+    /// Returns the access request as it is in the sandbox, or without one if there is none.
     #[must_use]
     pub fn in_sandbox(&self, request: AccessRequest) -> AccessRequest {
+        let unproven = match &request.command {
+            Some(_) => self.sandbox.unproven.clone(),
+            None => None,
+        };
         let request = AccessRequest {
-            guarantee: self.guarantee,
+            guarantee: self.sandbox.guarantee,
+            unproven,
             ..request
         };
-        if self.sandboxed {
+        if self.sandbox.can_isolate && self.approvals == Approvals::Sandboxed {
             isolated(request)
         } else {
             request
@@ -182,6 +187,7 @@ mod tests {
     use super::*;
     use crate::Action::{Allow, Ask, Deny};
     use crate::check::check_line;
+    use crate::plan::SandboxCapabilities;
 
     fn judging(approvals: Approvals, rules: &Rules) -> Policy {
         Policy {
@@ -363,7 +369,10 @@ mod tests {
                     rules: rules(edit),
                     context,
                     approvals,
-                    sandboxed: true,
+                    sandbox: SandboxCapabilities {
+                        can_isolate: true,
+                        ..SandboxCapabilities::default()
+                    },
                     ..Policy::default()
                 };
                 let line = check_line(&policy, &[], &format!(r#"{{"id": 1, {question}}}"#));

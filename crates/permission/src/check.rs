@@ -31,7 +31,7 @@ struct CheckRequest {
 /// address may carry, as for the tool.
 pub fn check_line(policy: &Policy, secrets: &[String], line: &str) -> String {
     let mut answer = verdict_on(policy, secrets, line);
-    answer["sandbox"] = policy.guarantee.as_str().into();
+    answer["sandbox"] = policy.sandbox.guarantee.as_str().into();
     answer.to_string()
 }
 

@@ -252,10 +252,8 @@ pub struct Policy {
     /// Hosts of this machine and network that may be fetched from.
     pub private: Arc<[String]>,
     pub context: PermissionContext,
-    /// The guarantee of the sandbox, for queries that have no command of their own.
-    pub guarantee: SandboxGuarantee,
-    /// The sandbox allows no network, whatever runs in it.
-    pub sandboxed: bool,
+    /// The capabilities of the agent's sandbox, for queries that run no command.
+    pub sandbox: plan::SandboxCapabilities,
     /// The reason to ask about everything that unreadable settings may have denied.
     pub doubt: Option<String>,
 }

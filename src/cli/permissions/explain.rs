@@ -147,7 +147,7 @@ pub(super) async fn explain(
     }
     let mut notes = Vec::new();
     if policy.approvals != Approvals::Default {
-        let held = match (policy.approvals, policy.sandboxed) {
+        let held = match (policy.approvals, policy.sandbox.can_isolate) {
             (Approvals::Sandboxed, false) => ", but no sandbox is available here",
             _ => "",
         };
@@ -315,6 +315,12 @@ fn remedies(
             "  adjutant config set approvals default".to_owned(),
         ];
     }
+    if is_allowed_in_sandbox(policy, requests) {
+        return vec![
+            "in a sandbox that keeps this agent from changing anything, it is allowed without asking"
+                .to_owned(),
+        ];
+    }
     if let Some(rules) = remedy::rules_that_allow(policy, requests)
         && !rules.is_empty()
     {
@@ -391,6 +397,18 @@ fn is_allowed_by_default(policy: &Policy, requests: &[AccessRequest]) -> bool {
     requests
         .iter()
         .all(|request| policy.judge(request).action == Action::Allow)
+}
+
+/// Returns whether the requests are not allowed only because no sandbox keeps the agent from
+/// changing anything.
+fn is_allowed_in_sandbox(policy: &Policy, requests: &[AccessRequest]) -> bool {
+    requests.iter().all(|request| {
+        let request = AccessRequest {
+            unproven: None,
+            ..request.clone()
+        };
+        policy.judge(&request).action == Action::Allow
+    })
 }
 
 /// Returns the section of the user's settings for new rules about an agent. The rules for all agents

@@ -85,13 +85,19 @@ impl SandboxChoice {
     /// Returns a choice with the sandbox turned off.
     #[cfg(any(test, feature = "testing"))]
     pub fn none(environment: &Environment) -> Self {
+        Self::new(&Sandbox::new(environment)).turned_off()
+    }
+
+    /// Turns the sandbox off, as the settings may.
+    #[must_use]
+    pub fn turned_off(&self) -> Self {
         let wish = settings::SandboxSettings {
             mode: SandboxMode::Off,
-            ..settings::SandboxSettings::default()
+            ..settings::SandboxSettings::clone(&self.wish)
         };
         Self {
             wish: Arc::new(wish),
-            ..Self::new(&Sandbox::new(environment))
+            ..self.clone()
         }
     }
 
@@ -175,11 +181,38 @@ impl SandboxChoice {
     /// Returns the confirmed restrictions of the agent's sandbox. The first call of a process makes
     /// the trial run.
     pub async fn guarantee(&self) -> SandboxGuarantee {
-        if self.wish.mode == SandboxMode::Off {
-            return SandboxGuarantee::None;
-        }
+        self.agent_capabilities().await.guarantee
+    }
+
+    /// Returns the capabilities of the agent's sandbox, as far as they do not depend on a command.
+    /// The first call of a process makes the trial run.
+    pub async fn agent_capabilities(&self) -> SandboxCapabilities {
         let network = self.wish.network.unwrap_or(!self.reads_only());
-        self.guarantee_of(&*self.sandbox.guarantees_of(self.level).await, network)
+        self.capabilities_of(&*self.proven_sandbox().await, network)
+    }
+
+    /// Returns the sandbox that a trial run has confirmed, or none if the settings turn it off.
+    async fn proven_sandbox(&self) -> Arc<ProvenSandbox> {
+        match self.wish.mode {
+            SandboxMode::Off => Arc::new(ProvenSandbox::none(self.level, vec![])),
+            SandboxMode::Auto | SandboxMode::Required if self.proven => {
+                self.sandbox.read_only_guarantees().await
+            }
+            SandboxMode::Auto | SandboxMode::Required => {
+                self.sandbox.guarantees_of(self.level).await
+            }
+        }
+    }
+
+    fn capabilities_of(&self, held: &ProvenSandbox, network: bool) -> SandboxCapabilities {
+        let is_unenforced = held.mechanism.is_none() && self.reads_only() && !self.proven;
+        SandboxCapabilities {
+            guarantee: self.guarantee_of(held, network),
+            can_isolate: held.is_complete(),
+            unproven: is_unenforced.then(|| {
+                "this agent may change nothing, no sandbox enforces that here, and this command is not known to be harmless".to_owned()
+            }),
+        }
     }
 
     fn guarantee_of(&self, held: &ProvenSandbox, network: bool) -> SandboxGuarantee {
@@ -275,50 +308,34 @@ impl SandboxChoice {
     /// A message for the model, if the settings require restrictions that the system
     /// cannot enforce.
     pub async fn lock_unannounced(&self, context: &ToolContext) -> Result<CommandSandbox, Failure> {
-        let level = self.level;
-        let network = self.wish.network.unwrap_or(level == Level::WorkspaceWrite);
-        let held = match self.wish.mode {
-            SandboxMode::Off => Arc::new(ProvenSandbox::none(level, vec![])),
-            SandboxMode::Auto | SandboxMode::Required if self.proven => {
-                self.sandbox.read_only_guarantees().await
-            }
-            SandboxMode::Auto | SandboxMode::Required => self.sandbox.guarantees_of(level).await,
-        };
+        let network = self.wish.network.unwrap_or(!self.reads_only());
+        let held = self.proven_sandbox().await;
         let words = match self.wish.mode {
             SandboxMode::Off => None,
             SandboxMode::Auto | SandboxMode::Required => Some(held.describe_restrictions(network)),
         };
-        let none = held.mechanism.is_none();
         if self.wish.mode == SandboxMode::Required && !held.is_effective(network) {
             return Err(Failure::ForModel(format!(
                 "The settings require a sandbox for commands, and this system has none that meets them ({}). No command is run. Tell the user, who can install bubblewrap, use a kernel with Landlock (Linux 6.2 or later), or set \"sandbox\" to \"auto\". `adjutant doctor` has details.",
                 held.reasons()
             )));
         }
-        let unproven = (none && level == Level::ReadOnly && !self.proven).then(|| {
-            "this agent may change nothing, no sandbox enforces that here, and this command is not known to be harmless".to_owned()
-        });
         let scratch = scratch::directory(&context.project.environment, context.session.id.as_str());
         // A sandbox does not contain commands that run behind another program, for instance in a
         // container.
         let is_contained = context.session.exec.is_empty();
-        let can_isolate = is_contained && held.is_complete();
-        let guarantee = if is_contained {
-            self.guarantee_of(&held, network)
-        } else {
-            SandboxGuarantee::None
-        };
+        let mut capabilities = self.capabilities_of(&held, network);
+        if !is_contained {
+            capabilities.guarantee = SandboxGuarantee::None;
+            capabilities.can_isolate = false;
+        }
         Ok(CommandSandbox {
             sandbox: self.sandbox.clone(),
             held,
             network,
             scratch,
             restrictions: words,
-            capabilities: SandboxCapabilities {
-                guarantee,
-                can_isolate,
-                unproven,
-            },
+            capabilities,
             line: None,
             hidden: OnceLock::new(),
         })
