@@ -542,16 +542,15 @@ pub fn token<'a>(
     npm: Option<&str>,
     environment: &'a Environment,
 ) -> Option<(&'static str, &'a str)> {
-    let names = [
-        "GOOGLE_VERTEX_ACCESS_TOKEN",
-        "CLOUDSDK_AUTH_ACCESS_TOKEN",
-        "GOOGLE_VERTEX_API_KEY",
-    ];
+    const TOKENS: [&str; 2] = ["GOOGLE_VERTEX_ACCESS_TOKEN", "CLOUDSDK_AUTH_ACCESS_TOKEN"];
     if !is_vertex(npm) {
         return None;
     }
-    names
+    // Claude is served only under a project, to which an API key gives no access.
+    let key = (npm != Some(CLAUDE_ON_VERTEX)).then_some("GOOGLE_VERTEX_API_KEY");
+    TOKENS
         .into_iter()
+        .chain(key)
         .find_map(|name| Some((name, environment.var(name)?)))
 }
 
@@ -627,7 +626,9 @@ pub fn missing_key(
     env: &[String],
     environment: &Environment,
 ) -> String {
-    let missing = if is_vertex(npm) {
+    let missing = if npm == Some(CLAUDE_ON_VERTEX) {
+        "There is no access to Claude on Vertex. Set GOOGLE_VERTEX_ACCESS_TOKEN to what `gcloud auth print-access-token` prints, and GOOGLE_VERTEX_PROJECT to your project.".to_owned()
+    } else if is_vertex(npm) {
         "There is no access to Vertex. Set GOOGLE_VERTEX_ACCESS_TOKEN to what `gcloud auth print-access-token` prints, or GOOGLE_VERTEX_API_KEY.".to_owned()
     } else {
         let keys = env

@@ -322,6 +322,8 @@ fn missing_key_names_the_variables_that_are_used() {
                    `adjutant auth login amazon-bedrock`.";
     let vertex = "There is no access to Vertex. Set GOOGLE_VERTEX_ACCESS_TOKEN to what `gcloud auth \
                   print-access-token` prints, or GOOGLE_VERTEX_API_KEY.";
+    let claude = "There is no access to Claude on Vertex. Set GOOGLE_VERTEX_ACCESS_TOKEN to what \
+                  `gcloud auth print-access-token` prints, and GOOGLE_VERTEX_PROJECT to your project.";
     let signature = [
         ("AWS_ACCESS_KEY_ID", "i"),
         ("AWS_SECRET_ACCESS_KEY", "s"),
@@ -349,7 +351,12 @@ fn missing_key_names_the_variables_that_are_used() {
         (
             "google-vertex-anthropic",
             &account,
-            format!("{vertex} {file}"),
+            format!("{claude} {file}"),
+        ),
+        (
+            "google-vertex-anthropic",
+            &[("GOOGLE_VERTEX_API_KEY", "k")],
+            claude.to_owned(),
         ),
         (
             "azure",
