@@ -1,6 +1,8 @@
-// What both clients share: a place to work in, and a list of checks with a count at the end.
+// What the clients share: a place to work in, a provider that counts tokens, and a list of checks with a count at the
+// end.
 
 import { mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
@@ -18,6 +20,24 @@ export function place() {
   // A title is a request of its own, which these checks do not expect.
   const env = { HOME: home, PATH: process.env.PATH, TMPDIR: root, ADJUTANT_DISABLE_TITLES: "1" };
   return { home, project, env };
+}
+
+/** Returns settings with a provider that counts tokens, which the offline model does not. */
+export async function countingProvider() {
+  const usage = { prompt_tokens: 120, completion_tokens: 3, total_tokens: 123 };
+  const choices = [{ index: 0, delta: { content: "Counted." }, finish_reason: "stop" }];
+  const server = createServer((request, response) => {
+    request.resume().on("end", () => {
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      response.end(`data: ${JSON.stringify({ choices, usage })}\n\ndata: [DONE]\n\n`);
+    });
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  server.unref();
+  const options = { baseURL: `http://127.0.0.1:${server.address().port}/v1`, apiKey: "none" };
+  const models = { m: { limit: { context: 100_000, output: 1_000 } } };
+  const npm = "@ai-sdk/openai-compatible";
+  return JSON.stringify({ model: "counting/m", provider: { counting: { npm, options, models } } });
 }
 
 /** Runs checks one after the other; each is a name and a function that throws. */

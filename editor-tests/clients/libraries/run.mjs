@@ -6,7 +6,6 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { existsSync } from "node:fs";
-import { createServer } from "node:http";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 
@@ -16,7 +15,7 @@ import { AgentFactory } from "acp-factory";
 import { generateText, streamText } from "ai";
 import { WebSocket } from "ws";
 
-import { place, run, within } from "../check.mjs";
+import { countingProvider, place, run, within } from "../check.mjs";
 // Without its hooks, which only React can call.
 import { AcpClient } from "./node_modules/use-acp/dist/client/acp-client.js";
 import { WebSocketManager } from "./node_modules/use-acp/dist/connection/websocket-manager.js";
@@ -40,24 +39,6 @@ async function all(prompt) {
 AgentFactory.register("adjutant", { command: binary, args: ["acp"] });
 let agent;
 let session;
-
-/** Returns settings with a provider that counts tokens, which the offline model does not. */
-async function countingProvider() {
-  const usage = { prompt_tokens: 120, completion_tokens: 3, total_tokens: 123 };
-  const choices = [{ index: 0, delta: { content: "Counted." }, finish_reason: "stop" }];
-  const server = createServer((request, response) => {
-    request.resume().on("end", () => {
-      response.writeHead(200, { "content-type": "text/event-stream" });
-      response.end(`data: ${JSON.stringify({ choices, usage })}\n\ndata: [DONE]\n\n`);
-    });
-  });
-  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
-  server.unref();
-  const options = { baseURL: `http://127.0.0.1:${server.address().port}/v1`, apiKey: "none" };
-  const models = { m: { limit: { context: 100_000, output: 1_000 } } };
-  const npm = "@ai-sdk/openai-compatible";
-  return JSON.stringify({ model: "counting/m", provider: { counting: { npm, options, models } } });
-}
 
 const provider = () =>
   createACPProvider({ command: binary, args: ["acp"], session: { cwd: project, mcpServers: [] } });

@@ -10,7 +10,7 @@ import { Readable, Writable } from "node:stream";
 
 import * as acp from "@agentclientprotocol/sdk";
 
-import { place, run, within } from "../check.mjs";
+import { countingProvider, place, run, within } from "../check.mjs";
 
 const [binary] = process.argv.slice(2);
 const { project, env } = place();
@@ -18,8 +18,9 @@ const file = (name) => join(project, name);
 const { session, initialize } = acp.methods.agent;
 
 /** An editor that answers questions with what `answer` says, and keeps what it was told. */
-function connect() {
-  const agent = spawn(binary, ["acp"], { cwd: project, env, stdio: ["pipe", "pipe", "pipe"] });
+function connect(variables = {}) {
+  const options = { cwd: project, env: { ...env, ...variables }, stdio: ["pipe", "pipe", "pipe"] };
+  const agent = spawn(binary, ["acp"], options);
   const editor = { agent, updates: [], questions: [], answer: "allow_once", stderr: "", wake: () => {} };
   agent.stderr.on("data", (data) => (editor.stderr += data));
   const app = acp
@@ -193,6 +194,17 @@ const checks = [
   ["says that an unknown session is unknown", async () => {
     const load = editor.request(session.load, { sessionId: "ses_unknown", cwd: project, mcpServers: [] });
     await assert.rejects(load, (error) => error.code === -32002);
+  }],
+  ["counts the tokens of a turn", async () => {
+    const counted = connect({ ADJUTANT_CONFIG_CONTENT: await countingProvider() });
+    await counted.hello();
+    const { sessionId } = await counted.request(session.new, { cwd: project, mcpServers: [] });
+    const prompt = [{ type: "text", text: "Hello" }];
+    const { stopReason, usage } = await counted.request(session.prompt, { sessionId, prompt });
+    assert.equal(stopReason, "end_turn");
+    assert.equal(text(counted.updates), "Counted.");
+    assert.equal(usage?.totalTokens, 123, JSON.stringify(usage));
+    await counted.leave();
   }],
   ["leaves when the editor does", () => editor.leave()],
 ];
