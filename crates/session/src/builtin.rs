@@ -124,6 +124,13 @@ pub(super) const PLANNER: &str = "plan";
 
 impl BuiltinName {
     /// All commands in the order of the list: name, description, hint for arguments.
+    ///
+    /// The commands that act on the conversation are always listed, even if there is nothing to
+    /// undo or no command in the background: that changes with every turn, and a client that keeps
+    /// only the first list would lack them. [`CommandUses`] hides others that do not apply to the
+    /// project.
+    ///
+    /// [`CommandUses`]: super::commands::CommandUses
     pub const ALL: &[(Self, &str, &str, Option<&str>)] = &[
         (
             Self::Undo,
