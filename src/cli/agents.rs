@@ -57,7 +57,7 @@ pub(super) struct NewAgent {
     /// Use by other agents (subagent), by you as a mode (primary), or both (all)
     #[arg(long, value_name = "MODE", default_value = "all", value_parser = ["subagent", "primary", "all"])]
     mode: String,
-    /// Permissions to deny, separated by commas: bash, edit, webfetch …
+    /// Permissions to deny, separated by commas: bash, edit, webfetch...
     #[arg(long, value_name = "PERMISSIONS", value_delimiter = ',', value_parser = create::PERMISSIONS)]
     deny: Vec<String>,
     /// Model that writes it [default: the model of the settings]

@@ -81,7 +81,7 @@ pub(super) struct Args {
     /// Text to add to the system prompt, for this prompt only.
     #[arg(help_heading = "Prompt", long, value_name = "TEXT")]
     system: Option<String>,
-    /// Offer only these tools, for this prompt only: read,grep,bash …
+    /// Offer only these tools, for this prompt only: read,grep,bash...
     #[arg(
         help_heading = "Permissions",
         long,
