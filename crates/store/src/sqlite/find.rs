@@ -29,6 +29,10 @@ const MAX_INDEXED_BYTES: u64 = 16 << 20;
 const READ_CHUNK: usize = 256;
 const INDEX_CHUNK: usize = 16;
 
+/// The size of the session files that are indexed for a search even if the process ends, in bytes.
+/// Without it, processes that end after one search would read the same sessions every time.
+const MIN_BYTES_PER_SEARCH: u64 = 4 << 20;
+
 /// The ratio of waiting to working of the indexing thread: there may be years of sessions, and no
 /// caller waits for it.
 const IDLE_SHARE: u32 = 3;
@@ -152,7 +156,12 @@ impl KnownWords {
 
 /// Returns whether a session is too large for the index.
 fn is_too_large(dir: &Path, id: &SessionId) -> bool {
-    std::fs::metadata(session::path(dir, id)).is_ok_and(|file| file.len() > MAX_INDEXED_BYTES)
+    file_bytes(dir, id) > MAX_INDEXED_BYTES
+}
+
+/// Returns the size of a session's file; 0 if there is none.
+fn file_bytes(dir: &Path, id: &SessionId) -> u64 {
+    std::fs::metadata(session::path(dir, id)).map_or(0, |file| file.len())
 }
 
 /// Returns the sessions that a process has open, or has ended without closing.
@@ -196,8 +205,8 @@ impl Indexer {
         }
     }
 
-    /// Ends the thread after the session that it is reading. All files are closed when this
-    /// returns.
+    /// Ends the thread after the session that it is reading; if a search has requested sessions,
+    /// after [`MIN_BYTES_PER_SEARCH`] of them. All files are closed when this returns.
     pub(super) fn end(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         self.jobs = None;
@@ -249,17 +258,26 @@ struct IndexerThread {
 impl IndexerThread {
     fn run(&self, jobs: &mpsc::Receiver<IndexJob>) {
         while let Ok(job) = jobs.recv() {
-            if self.is_over.load(Ordering::Relaxed) {
-                return;
-            }
+            let is_over = self.is_over();
             let done = match job {
+                IndexJob::All { at_leisure: false } => self.index_all(false),
+                _ if is_over => continue,
+                IndexJob::All { at_leisure: true } => self.index_all(true),
                 IndexJob::Session(id) => self.index_one(id),
-                IndexJob::All { at_leisure } => self.index_all(at_leisure),
             };
             if let Err(e) = done {
                 tracing::info!("the search index is not up to date: {e}");
             }
+            if is_over {
+                // One job is enough for all searches.
+                return;
+            }
         }
+    }
+
+    /// Returns whether the process waits for the thread to end.
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
     }
 
     fn index_one(&self, id: SessionId) -> Result<(), Error> {
@@ -271,7 +289,9 @@ impl IndexerThread {
             &SearchIndex::open_or_make(&self.dir)?,
             &[id],
             false,
+            0,
         )
+        .map(drop)
     }
 
     /// Indexes all sessions that are not current, newest first. Only one process at a time does
@@ -301,22 +321,28 @@ impl IndexerThread {
             .filter(|(id, updated)| current.get(id) != Some(updated))
             .map(|(id, _)| SessionId::new(id))
             .collect();
+        let mut required_bytes = if at_leisure { 0 } else { MIN_BYTES_PER_SEARCH };
         for ids in left.chunks(INDEX_CHUNK) {
-            self.index_sessions(&index, &words, ids, at_leisure)?;
-            if self.is_over.load(Ordering::Relaxed) || !words.is_in_place() {
+            required_bytes =
+                self.index_sessions(&index, &words, ids, at_leisure, required_bytes)?;
+            let is_over = self.is_over() && required_bytes == 0;
+            if is_over || !words.is_in_place() {
                 return Ok(());
             }
         }
         Ok(())
     }
 
+    /// Indexes sessions, at least `required_bytes` of them even if the process ends. Returns the
+    /// bytes that are still required.
     fn index_sessions(
         &self,
         index: &IndexReader,
         words: &SearchIndex,
         ids: &[SessionId],
         at_leisure: bool,
-    ) -> Result<(), Error> {
+        required_bytes: u64,
+    ) -> Result<u64, Error> {
         let began = Instant::now();
         let pause = |took: Duration| {
             // Other writers get a turn even if a search waits for the index.
@@ -325,7 +351,7 @@ impl IndexerThread {
             } else {
                 took / 10
             };
-            std::thread::sleep(if self.is_over.load(Ordering::Relaxed) {
+            std::thread::sleep(if self.is_over() {
                 Duration::ZERO
             } else {
                 pause
@@ -333,10 +359,7 @@ impl IndexerThread {
         };
         let read = |id: &SessionId| {
             let changes = words.changes(id).ok()?;
-            if is_open(&self.dir, id) || self.is_over.load(Ordering::Relaxed) {
-                return None;
-            }
-            if is_too_large(&self.dir, id) {
+            if is_open(&self.dir, id) || is_too_large(&self.dir, id) {
                 return None;
             }
             let record = index.record(id.as_str()).ok().flatten()?;
@@ -349,19 +372,31 @@ impl IndexerThread {
                 texts: search::texts(&stored),
             })
         };
-        let sessions: Vec<SearchedSession> = ids.iter().filter_map(read).collect();
-        if self.is_over.load(Ordering::Relaxed) {
-            return Ok(());
+        let mut sessions = Vec::new();
+        let mut left_bytes = required_bytes;
+        for id in ids {
+            if self.is_over() && left_bytes == 0 {
+                break;
+            }
+            // A session that cannot be indexed does not count.
+            if let Some(session) = read(id) {
+                left_bytes = left_bytes.saturating_sub(file_bytes(&self.dir, id));
+                sessions.push(session);
+            }
+        }
+        if self.is_over() && required_bytes == 0 {
+            return Ok(0);
         }
         words.put(&sessions, &pause)?;
         pause(began.elapsed());
-        Ok(())
+        Ok(left_bytes)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::index::SessionIndex;
+    use super::super::search_index;
     use super::*;
     use crate::Store;
     use crate::tests::{message, record, write};
@@ -385,6 +420,16 @@ mod tests {
             .unwrap()
             .sessions_to_read(&open_sessions(dir), listed);
         (wanted, unindexed.len())
+    }
+
+    /// Enlarges a session's file. SQLite ignores bytes after the last page of its file.
+    fn set_file_bytes(dir: &Path, id: &SessionId, bytes: u64) {
+        std::fs::OpenOptions::new()
+            .append(true)
+            .open(session::path(dir, id))
+            .unwrap()
+            .set_len(bytes)
+            .unwrap();
     }
 
     async fn hits(store: &Store, words: &str) -> Vec<String> {
@@ -487,6 +532,32 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn search_indexes_sessions_even_if_the_process_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::start(dir.path());
+        for n in 0..8 {
+            session_with_text(&store, n, "a zebra").await;
+            store
+                .close(&SessionId::new(format!("ses_0000000{n}")))
+                .await;
+        }
+        store.stop().await;
+        for n in 0..8 {
+            let id = SessionId::new(format!("ses_0000000{n}"));
+            set_file_bytes(dir.path(), &id, MIN_BYTES_PER_SEARCH / 2);
+        }
+        search_index::discard(dir.path()).unwrap();
+        for process in 1..=4 {
+            let mut indexer = Indexer::new(dir.path().to_owned());
+            indexer.all(true);
+            indexer.all(false);
+            indexer.end();
+            let (_, unindexed) = reads(dir.path(), "zebra");
+            assert!(unindexed <= 8 - 2 * process, "{unindexed} after {process}");
+        }
+    }
+
+    #[tokio::test]
     async fn session_too_large_for_the_index_is_read_and_counted() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::start(dir.path());
@@ -498,13 +569,7 @@ mod tests {
         }
         store.stop().await;
         let large = SessionId::new("ses_00000000");
-        // SQLite ignores bytes after the last page of its file.
-        std::fs::OpenOptions::new()
-            .append(true)
-            .open(session::path(dir.path(), &large))
-            .unwrap()
-            .set_len(MAX_INDEXED_BYTES + 1)
-            .unwrap();
+        set_file_bytes(dir.path(), &large, MAX_INDEXED_BYTES + 1);
         std::fs::remove_file(dir.path().join("search.db")).ok();
         index_all_sessions(dir.path());
         let store = Store::start(dir.path());
