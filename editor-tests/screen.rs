@@ -963,7 +963,7 @@ fn retried() {
     }
 }
 
-/// What came of an answer before its connection broke is shown above the notice, rows of a table
+/// The beginning of an answer whose connection broke is shown above the notice, rows of a table
 /// included, and is no part of the answer in a pipe, in JSON and in the stored session.
 fn broken_off() {
     let whole = "| n | m |\\n|---|---|\\n| 1 | 2 |\\n| 3 | 4 |";

@@ -12,7 +12,7 @@ const INTEGERS: [(&str, &str); 8] = [
     ("isize", "from -9223372036854775808 to 9223372036854775807"),
 ];
 
-/// Returns a message of serde in words: `expected a list, found a string`. What precedes it, such as
+/// Returns a message of serde in words: `expected a list, found a string`. A prefix, such as
 /// the name of a member, remains. Messages of other forms are returned as they are.
 pub(crate) fn plain_message(message: &str) -> String {
     let (context, rest) = ["invalid type: ", "invalid value: "]

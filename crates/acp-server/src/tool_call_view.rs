@@ -293,7 +293,7 @@ impl ShownCall {
         self.exit.is_some() || self.progress == Some(Progress::Completed)
     }
 
-    /// Returns what a cancelled command had printed, if anything. The reason of the end follows it.
+    /// Returns the output of a cancelled command, if there was any. The reason of the end follows it.
     fn before_cancel<'a>(&self, output: &'a str) -> Option<&'a str> {
         if self.progress != Some(Progress::Cancelled) {
             return None;

@@ -308,9 +308,7 @@ mod tests {
 
     use super::*;
     use base::id::{CallId, MessageId, PartId, SessionId};
-    use transcript::{
-        Call, CallState, Completed, Content, ModelRef, Role, Text, ToolKind, User,
-    };
+    use transcript::{Call, CallState, Completed, Content, ModelRef, Role, Text, ToolKind, User};
 
     const TEXT: usize = 1_000;
 

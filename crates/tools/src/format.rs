@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn text_saved_while_a_formatter_runs_is_kept() {
+    async fn text_saved_while_a_formatter_runs_stays() {
         // The formatter waits until the test has acted as the user.
         let command = |action: &str| {
             let script = format!("echo > began; while [ ! -e go ]; do sleep 0.01; done; {action}");
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn text_saved_before_a_cancel_is_kept() {
+    async fn text_saved_before_a_cancel_stays() {
         for (saved, expected) in [(None, "old\n"), (Some("saved\n"), "saved\n")] {
             let fixture = TestProject::new();
             fixture.write("a.x", "old\n");

@@ -614,7 +614,7 @@ impl Document {
     }
 
     /// Restores the content before a write of `ours` that failed later, unless something else has
-    /// written a text to the file since then. Returns the failure, with what the model has to know.
+    /// written a text to the file since then. Returns the failure, with a note for the model.
     fn take_back(&self, before: Option<Vec<u8>>, ours: &[u8], failure: Failure) -> Failure {
         let real = &self.path.real.path;
         let is_ours = disk::has_content(real, &[ours]).is_ok_and(|is_ours| is_ours);
