@@ -144,7 +144,7 @@ enum Command {
     Models(models::Args),
     /// Check what works on this machine
     ///
-    /// Tries everything that it reports (the sandbox, providers, MCP servers) instead of relying on
+    /// Tests everything that it reports (the sandbox, providers, MCP servers) instead of relying on
     /// the settings. Exits with 1 if something does not work; with --report, only if the report
     /// cannot be written.
     Doctor(doctor::DoctorArgs),

@@ -119,7 +119,7 @@ pub(super) enum Verb {
         /// Session: its id, the beginning of it, or `last`
         #[arg(default_value = "last", add = ArgValueCandidates::new(complete::sessions))]
         id: String,
-        /// Format [default: that of the ending .json, .md or .html, and JSON on standard output]
+        /// Format [default: that of the extension .json, .md or .html, and JSON on standard output]
         #[arg(long)]
         format: Option<ExportFormat>,
         /// New file to write [default: standard output]
@@ -153,7 +153,7 @@ pub(super) enum Verb {
         /// Session: its id, the beginning of it, or `last`
         #[arg(add = ArgValueCandidates::new(complete::sessions))]
         id: String,
-        /// Undo this message and everything after it; of a part, the step that it belongs to
+        /// Message from which to undo, with everything after it; the id of a part means its step
         #[arg(long, value_name = "ID")]
         to: Option<String>,
         /// Also restore files that have changed since

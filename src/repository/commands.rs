@@ -11,11 +11,12 @@ const PAGE: &str = "docs/commands.md";
 
 const BEGINNING: &str = "# Every command
 
-`BLESS=1 cargo test -p adjutant reference` writes this page from the declarations of the commands. The page about
-the [command line](command-line.md) explains `adjutant run` and the built-in commands of a conversation.
+`BLESS=1 cargo test -p adjutant reference` writes this page from the declarations of the commands.
+The page about the [command line](command-line.md) explains `adjutant run` and the built-in commands
+of a conversation.
 
-Every command has `-h` and `--help`. The exit code is 0 if it is done, 1 if it failed, 2 if the command line is
-wrong, unless the command says otherwise.
+Every command has `-h` and `--help`. The exit code is 0 for success, 1 for failure, 2 for an invalid
+command line, unless the command says otherwise.
 ";
 
 fn reference() -> String {

@@ -84,7 +84,7 @@ pub(crate) struct ConfigFile {
     /// Model providers by id.
     #[schemars(extend("x-trust" = "parts"))]
     pub provider: Option<Ordered<ProviderConfig>>,
-    /// Changes of providers by others. Read from your own files only.
+    /// Changes to providers by clients. Read from your own files only.
     #[schemars(extend("x-trust" = "user: only your own settings can say who sets the endpoints of providers"))]
     pub providers: ProvidersSettings,
     /// MCP servers by name.
@@ -96,7 +96,7 @@ pub(crate) struct ConfigFile {
     /// Slash commands by name.
     #[schemars(extend("x-trust" = "parts"))]
     pub command: Option<Ordered<CommandConfig>>,
-    /// Further places to look for skills.
+    /// Further directories and URLs with skills.
     #[schemars(extend("x-trust" = "waits"))]
     pub skills: Option<SkillsConfig>,
     /// Further directories and repositories by name. They may be read, and are listed in the
@@ -132,8 +132,9 @@ pub(crate) struct ConfigFile {
     /// administrator's files only.
     #[schemars(extend("x-trust" = "machine: only your own settings can say which traces are sent, and where"))]
     pub telemetry: Option<TelemetryConfig>,
-    /// Projects that are trusted without a question: `ask`, or `all` for machines that only ever
-    /// see repositories you trust, such as CI. Read from your own files only. Default: `ask`.
+    /// Whether projects are trusted without a question: `ask` (no), or `all` (yes), for machines
+    /// that only ever see repositories you trust, such as CI. Read from your own files only.
+    /// Default: `ask`.
     #[schemars(extend("x-trust" = "user: a project cannot declare itself trusted"))]
     pub trust: Option<TrustConfig>,
     /// The sandbox for commands of agents: `auto` uses one if available, `required` runs no
@@ -256,8 +257,8 @@ pub(crate) struct CommandConfig {
 pub(crate) struct SkillsConfig {
     /// Directories; `~/` is home, relative ones start at the session's directory.
     pub paths: Option<Vec<String>>,
-    /// URLs of folders with skills: `index.json` in it names them and their files.
-    /// They are fetched when a session begins, and stored.
+    /// URLs of directories with skills, each with an `index.json` that lists them and their files.
+    /// They are fetched when a session starts, and cached.
     pub urls: Option<Vec<String>>,
 }
 

@@ -24,6 +24,6 @@ pub(crate) struct Formatter {
     pub command: Vec<String>,
     /// Its environment variables.
     pub environment: Ordered<String>,
-    /// The file name endings it applies to, such as `.rs`.
+    /// The file name extensions it applies to, such as `.rs`.
     pub extensions: Vec<String>,
 }

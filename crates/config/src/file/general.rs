@@ -66,7 +66,7 @@ pub struct AttachmentSettings {
     pub image: ImageSettings,
 }
 
-/// Changes of providers by others.
+/// Changes to providers by clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProvidersSettings {

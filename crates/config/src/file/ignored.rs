@@ -33,7 +33,7 @@ pub(crate) enum Plugin {
 pub(crate) struct ServerConfig {
     /// Its port.
     pub port: Option<u32>,
-    /// Its name.
+    /// Its host name.
     pub hostname: Option<String>,
     /// Announce it in the local network.
     pub mdns: Option<bool>,

@@ -14,7 +14,7 @@ pub(crate) struct LanguageServer {
     pub disabled: bool,
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// The file name endings and whole file names it applies to.
+    /// The file name extensions and whole file names it applies to.
     pub extensions: Vec<String>,
     /// Its environment variables, in addition to those that commands get.
     pub env: Ordered<String>,

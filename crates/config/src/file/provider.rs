@@ -89,7 +89,7 @@ pub(crate) struct ProviderOptions {
     #[serde(rename = "headerTimeout")]
     #[schemars(extend("x-trust" = "applies"))]
     pub header_timeout: Option<TimeoutConfig>,
-    /// The longest pause within an answer, in milliseconds; false for no limit. Default: 90000.
+    /// The maximum pause within an answer, in milliseconds; false for no limit. Default: 90000.
     #[serde(rename = "chunkTimeout")]
     #[schemars(extend("x-trust" = "applies"))]
     pub chunk_timeout: Option<TimeoutConfig>,
@@ -148,7 +148,7 @@ pub(crate) struct ModelConfig {
     pub headers: Option<Ordered<String>>,
     /// Reasoning efforts by name, with the options that each sends; `disabled` removes one.
     pub variants: Option<Ordered<Map<String, Value>>>,
-    /// Whether it may change without notice, or its modes that may.
+    /// Whether it may change without notice, or which of its modes may.
     #[schemars(extend("x-status" = "no effect: a model is used as it is declared"))]
     pub experimental: Option<Value>,
     /// Whether its weights are published.
