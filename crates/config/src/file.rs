@@ -132,9 +132,8 @@ pub(crate) struct ConfigFile {
     /// administrator's files only.
     #[schemars(extend("x-trust" = "machine: only your own settings can say which traces are sent, and where"))]
     pub telemetry: Option<TelemetryConfig>,
-    /// Whether projects are trusted without a question: `ask` (no), or `all` (yes), for machines
-    /// that only ever see repositories you trust, such as CI. Read from your own files only.
-    /// Default: `ask`.
+    /// Trust projects without a question: `ask` (no), or `all` (yes), for machines that only ever
+    /// see repositories you trust, such as CI. Read from your own files only. Default: `ask`.
     #[schemars(extend("x-trust" = "user: a project cannot declare itself trusted"))]
     pub trust: Option<TrustConfig>,
     /// The sandbox for commands of agents: `auto` uses one if available, `required` runs no
