@@ -570,7 +570,7 @@ fn wanted_server_is_found_in_addition_to_a_key() {
     let error = response["error"]["message"].to_string();
     assert!(
         error.contains("Ollama does not answer at 127.0.0.1:9, from ADJUTANT_LOCAL_SERVERS: start it with `ollama serve`, \
-             correct ADJUTANT_LOCAL_SERVERS, or choose another model."),
+             correct ADJUTANT_LOCAL_SERVERS, or choose another model (`adjutant models`)."),
         "{response}"
     );
 }

@@ -338,7 +338,7 @@ impl RequestOrigin {
                     None => format!("Start it, correct {}", self.address_setting()),
                 };
                 Error::Refused(format!(
-                    "{text} {} {start}, or choose another model.",
+                    "{text} {} {start}, or choose another model (`adjutant models`).",
                     self.shown_address()
                 ))
             }
@@ -697,7 +697,7 @@ mod tests {
         assert_eq!(
             explained(Error::Refused("It is not running.".into())),
             format!(
-                "It is not running. The address is {url}. Start it with `ollama serve`, or choose another model."
+                "It is not running. The address is {url}. Start it with `ollama serve`, or choose another model (`adjutant models`)."
             )
         );
         assert_eq!(
@@ -769,7 +769,7 @@ mod tests {
             (
                 Error::Refused("No.".into()),
                 format!(
-                    "No. {address} Start it, correct ANTHROPIC_BASE_URL, or choose another model."
+                    "No. {address} Start it, correct ANTHROPIC_BASE_URL, or choose another model (`adjutant models`)."
                 ),
             ),
             (Error::Unreachable("No.".into()), format!("No. {address}")),
@@ -790,7 +790,7 @@ mod tests {
             ollama.to_string(),
             format!(
                 "No. The address is {base}/messages, from OLLAMA_HOST. Start it with `ollama serve`, \
-                 correct OLLAMA_HOST, or choose another model."
+                 correct OLLAMA_HOST, or choose another model (`adjutant models`)."
             )
         );
     }

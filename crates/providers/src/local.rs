@@ -194,7 +194,7 @@ pub fn absent(provider: &str, environment: &Environment) -> Option<String> {
         None => Default::default(),
     };
     Some(format!(
-        "{} does not answer at {address}{source}: start it with `{}`{correction}, or choose another model.",
+        "{} does not answer at {address}{source}: start it with `{}`{correction}, or choose another model (`adjutant models`).",
         known.name, known.start
     ))
 }

@@ -230,7 +230,7 @@ async fn unusable_provider_reports_the_missing_setting() {
         error,
         Error::Refused(
             "open is not running at 127.0.0.1:9. The address is http://127.0.0.1:9/v1/chat/completions. \
-             Start it, correct provider.open.options.baseURL in the configuration, or choose another model."
+             Start it, correct provider.open.options.baseURL in the configuration, or choose another model (`adjutant models`)."
                 .into()
         )
     );
@@ -599,7 +599,7 @@ fn local_model_without_tools_is_no_default() {
     assert_eq!(
         missing,
         "The model \"lmstudio/x\" cannot be used. LM Studio does not answer at 127.0.0.1:1234: start it with \
-         `lms server start`, or choose another model."
+         `lms server start`, or choose another model (`adjutant models`)."
     );
 }
 
