@@ -459,7 +459,7 @@ fn in_json(facts: &ProviderSummary, models: &Vec<&Model>) -> Value {
         KeySource::Kept => "auth.json",
         KeySource::Variable(name) => name.as_str(),
         KeySource::Free if missing.is_none() => "none needed",
-        KeySource::Free | KeySource::Missing(_) => "",
+        KeySource::Free | KeySource::Unset(_) | KeySource::Missing(_) => "",
     };
     let rates = |rates: &Rates| {
         json!({ "input": rates.input, "output": rates.output, "cacheRead": rates.cache_read,

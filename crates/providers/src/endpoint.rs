@@ -42,6 +42,8 @@ pub struct Endpoint {
     pub unusable: Option<Error>,
     /// The source of the key, for display: `the key from ACME_KEY`.
     pub key_source: String,
+    /// The remedy if a request without a key is refused; `None` if there is a key.
+    pub key_remedy: Option<String>,
     /// The variable that the address is from, if it is from one.
     pub address_variable: Option<String>,
 }
@@ -148,6 +150,7 @@ impl Endpoint {
             base: target.base_url.clone(),
             url: shown(url),
             key: self.key_source.clone(),
+            key_remedy: self.key_remedy.clone(),
             variable: self.address_variable.clone(),
             of_editor: self.of_editor,
         }
@@ -293,6 +296,7 @@ fn without_keys(answer: AnswerStream, keys: Vec<Secret>) -> AnswerStream {
 }
 
 /// The address and the key of a request, for errors about them.
+#[cfg_attr(test, derive(Clone))]
 struct RequestOrigin {
     provider: String,
     /// The model's name in the configuration.
@@ -302,6 +306,8 @@ struct RequestOrigin {
     base: String,
     url: String,
     key: String,
+    /// The remedy if the request had no key.
+    key_remedy: Option<String>,
     /// The variable that the address is from, if it is from one.
     variable: Option<String>,
     /// True if the editor has set the address and the key.
@@ -319,7 +325,13 @@ impl RequestOrigin {
             Error::Auth(text) if self.of_editor => Error::Keyless(format!(
                 "{text} The request went to {url} with {key}: correct them there."
             )),
-            Error::Auth(text) => Error::Auth(format!("{text} {}", self.shown_request())),
+            Error::Auth(text) => {
+                let text = format!("{text} {}", self.shown_request());
+                match &self.key_remedy {
+                    Some(remedy) => Error::Keyless(format!("{text} {remedy}")),
+                    None => Error::Auth(text),
+                }
+            }
             Error::Quota(text) => Error::Quota(format!("{text} {}", self.shown_request())),
             Error::Unreachable(text) => {
                 Error::Unreachable(format!("{text} {}", self.shown_address()))
@@ -525,6 +537,7 @@ mod tests {
             siblings: Arc::default(),
             unusable: None,
             key_source: String::new(),
+            key_remedy: None,
             address_variable: None,
         }
     }
@@ -686,6 +699,7 @@ mod tests {
             url: shown("http://me:pw@127.0.0.1:11434/openai/x?key=k#f"),
             of_editor: false,
             key: "the key from ACME_KEY".into(),
+            key_remedy: None,
             variable: None,
         };
         let explained = |error: Error| origin.explain(error).to_string();
@@ -693,6 +707,18 @@ mod tests {
         assert_eq!(
             explained(Error::Auth("No.".into())),
             format!("No. The request went to {url} with the key from ACME_KEY.")
+        );
+        let keyless = RequestOrigin {
+            key: "no key, because ACME_KEY is not set (a.json:1)".into(),
+            key_remedy: Some("Set it, or run `adjutant auth login ollama`.".into()),
+            ..origin.clone()
+        };
+        assert_eq!(
+            keyless.explain(Error::Auth("No.".into())),
+            Error::Keyless(format!(
+                "No. The request went to {url} with no key, because ACME_KEY is not set (a.json:1). Set it, or \
+                 run `adjutant auth login ollama`."
+            ))
         );
         assert_eq!(
             explained(Error::Refused("It is not running.".into())),
@@ -760,6 +786,7 @@ mod tests {
             url: format!("{base}/messages"),
             of_editor: false,
             key: "no key".into(),
+            key_remedy: None,
             variable: Some(variable.into()),
         };
         let anthropic = origin("anthropic", "ANTHROPIC_BASE_URL");

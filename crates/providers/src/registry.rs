@@ -102,6 +102,7 @@ impl ProviderSummary {
             (KeySource::Kept, _) => "key from auth.json".to_owned(),
             (KeySource::Variable(name), _) => format!("key from {name}"),
             (KeySource::Free, _) => "no key needed".to_owned(),
+            (KeySource::Unset(unset), _) => format!("used without a key: {unset}"),
             (KeySource::Configured | KeySource::Missing(_), _) => {
                 "key from the settings".to_owned()
             }
@@ -128,6 +129,9 @@ pub enum KeySource {
     /// The environment variable of this name.
     Variable(String),
     Free,
+    /// The settings name a variable that is not set, and requests are sent without a key; the text
+    /// is the clause about the variable.
+    Unset(String),
     /// There is no key; the text is the remedy.
     Missing(String),
 }
@@ -739,8 +743,11 @@ impl EntryFactory {
                 let name = settings.name.as_deref().unwrap_or(&settings.id);
                 let missing = platform::needs_key(npm, settings, name, &self.environment);
                 let why = |error: Error| settings.trust_notice().unwrap_or(error.to_string());
-                let access =
-                    missing.map_or(KeySource::Free, |error| KeySource::Missing(why(error)));
+                let access = match (missing, &settings.unset_key) {
+                    (Some(error), _) => KeySource::Missing(why(error)),
+                    (None, Some(unset)) => KeySource::Unset(unset.clone()),
+                    (None, None) => KeySource::Free,
+                };
                 (None, access)
             }
         }
@@ -865,6 +872,7 @@ impl EntryFactory {
             .extend(settings.headers.iter().chain(&model.headers).cloned());
         let needs_login = access == KeySource::Kept && target.key.is_none();
         let key_source = described(&access, settings, &target, needs_login);
+        let key_remedy = key_remedy(&access, settings, &target);
         let tokens = if needs_login {
             self.auth.tokens(&settings.id)
         } else {
@@ -906,6 +914,7 @@ impl EntryFactory {
             variants: variants(model),
             unusable,
             key_source,
+            key_remedy,
             address_variable,
         };
         let released = model.released.clone().unwrap_or_default();
@@ -937,16 +946,34 @@ fn described(
         KeySource::Kept if needs_login => "the login in auth.json".to_owned(),
         KeySource::Kept => "the key from auth.json".to_owned(),
         KeySource::Variable(name) => format!("the key from {name}"),
-        KeySource::Free | KeySource::Missing(_) if platform::has_key(&target.headers) => {
+        KeySource::Free | KeySource::Unset(_) | KeySource::Missing(_)
+            if platform::has_key(&target.headers) =>
+        {
             match &settings.key_variable {
                 Some(variable) => format!("the key from {variable} in the configured headers"),
                 None => "the key in the configured headers".to_owned(),
             }
         }
-        KeySource::Free | KeySource::Missing(_) => match &settings.unset_key {
-            Some(unset) => format!("no key, because {unset}"),
-            None => "no key".to_owned(),
-        },
+        KeySource::Unset(unset) => format!("no key, because {unset}"),
+        KeySource::Free | KeySource::Missing(_) => "no key".to_owned(),
+    }
+}
+
+/// Returns the remedy for a refused request of a provider that is used without a key; `None` if it
+/// has one.
+fn key_remedy(
+    access: &KeySource,
+    settings: &ProviderEntry,
+    target: &RequestTarget,
+) -> Option<String> {
+    if target.key.is_some() || platform::has_key(&target.headers) {
+        return None;
+    }
+    let id = &settings.id;
+    match access {
+        KeySource::Unset(_) => Some(format!("Set it, or run `adjutant auth login {id}`.")),
+        KeySource::Free => Some(format!("Run `adjutant auth login {id}`.")),
+        _ => None,
     }
 }
 
