@@ -269,7 +269,7 @@ pub fn main() -> ExitCode {
                 if let Some(advice) = meant::server_to_add(&e) {
                     return terminal::misused(advice);
                 }
-                let e = meant::with_near_name(e, first.as_deref());
+                let e = meant::with_near_name(e);
                 return terminal::parsed(&meant::with_next_step(e, first.as_deref()));
             }
         },

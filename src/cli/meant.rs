@@ -24,6 +24,9 @@ const OTHER_WORDS: &[&str] = &[
     "revert", "export", "import", "usage", "cost", "settings", "plugins", "update", "upgrade",
 ];
 
+/// Further such words, if they are alone: with more words they begin a prompt.
+const LONE_WORDS: &[&str] = &["chat", "exec", "quit", "exit", "list"];
+
 /// The longest prompt that is repeated in a message, in characters.
 const MAX_PROMPT_CHARS: usize = 60;
 
@@ -99,11 +102,42 @@ pub(super) fn run_option(error: &clap::Error, first: Option<&OsStr>) -> Option<S
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else {
         return None;
     };
-    let name = option.split('=').next().unwrap_or(option);
+    advice_about_option(option)
+}
+
+/// Returns the advice about an option of another program.
+fn advice_about_option(option: &str) -> Option<String> {
+    let name = option_name(option);
     let (_, advice) = RUN_OPTIONS
         .iter()
         .find(|(names, _)| names.contains(&name))?;
     Some(format!("run has no option {name}: {advice}"))
+}
+
+/// Returns the advice about an option in place of the command, if it is one of
+/// `run`.
+fn option_without_run(option: &str) -> Option<String> {
+    let name = option_name(option);
+    let command = super::Cli::command();
+    let run = command.find_subcommand("run")?;
+    let is_named = |argument: &&clap::Arg| match name.strip_prefix("--") {
+        Some(long) => argument.get_long() == Some(long),
+        None => argument
+            .get_short()
+            .is_some_and(|short| name == format!("-{short}")),
+    };
+    let argument = run.get_arguments().find(is_named)?;
+    let value = match argument.get_value_names() {
+        Some([value, ..]) if argument.get_action().takes_values() => format!(" {value}"),
+        _ => String::new(),
+    };
+    Some(format!(
+        "{name} is an option of run: `adjutant run {name}{value} \"PROMPT\"`"
+    ))
+}
+
+fn option_name(option: &str) -> &str {
+    option.split('=').next().unwrap_or(option)
 }
 
 /// Returns the meaning of a command line without the program's name. `None` if its first word has
@@ -165,6 +199,12 @@ pub(super) fn meaning_of_other_command(
         "export" => "`adjutant sessions export ID` exports a session",
         "import" => "`adjutant sessions import FILE` imports a session",
         "usage" | "cost" | "costs" => "`adjutant stats` counts tokens and cost",
+        "list" | "ls" if rest.is_empty() => {
+            "`adjutant sessions` lists the sessions, `adjutant models` the models"
+        }
+        "quit" | "exit" if rest.is_empty() => {
+            "there is nothing to leave: `adjutant run` ends with its answer"
+        }
         "settings" => "`adjutant config` shows the settings",
         "plugins" | "plugin" | "hooks" | "tools" => {
             "`adjutant extensions` lists hooks, custom tools and plugins"
@@ -187,8 +227,22 @@ pub(super) fn meaning_of_other_command(
             )),
         };
     }
-    let is_prompt = first.trim().contains(char::is_whitespace)
-        || (rest.len() > 1 && !first.starts_with('-') && near_command(first).is_none());
+    if first.starts_with('-') {
+        return option_without_run(first)
+            .or_else(|| advice_about_option(first))
+            .map(CommandRemedy::Advice);
+    }
+    let is_quoted = first.trim().contains(char::is_whitespace);
+    let near = near_command(first);
+    if !is_quoted && let Some(near) = near.as_deref().filter(|near| *near != first) {
+        let words: Vec<_> = rest.iter().map(|word| word.to_string_lossy()).collect();
+        let command = format!("{near} {}", words.join(" "));
+        return advice(format!(
+            "there is no command {first:?}; did you mean `adjutant {}`?",
+            command.trim_end()
+        ));
+    }
+    let is_prompt = is_quoted || (rest.len() > 1 && near.is_none());
     if is_prompt {
         let prompt = quoted(&words);
         return advice(format!(
@@ -277,9 +331,11 @@ fn near_other_word(first: &str, rest: &[OsString]) -> Option<&'static str> {
     }
     let command = super::Cli::command();
     let commands = command.get_subcommands().map(clap::Command::get_name);
-    let all: Vec<&str> = commands.chain(OTHER_WORDS.iter().copied()).collect();
+    let lone = if rest.is_empty() { LONE_WORDS } else { &[] };
+    let others = || OTHER_WORDS.iter().chain(lone).copied();
+    let all: Vec<&str> = commands.chain(others()).collect();
     let near = near_name(first, &all)?;
-    OTHER_WORDS.iter().copied().find(|word| *word == near)
+    others().find(|word| *word == near)
 }
 
 /// Returns the advice about `mcp add` without the server, or with a program that has no `--` before
@@ -313,9 +369,8 @@ fn near_name<'a>(word: &str, names: &[&'a str]) -> Option<&'a str> {
     beginning.or_else(|| text::nearest(&word, names.iter().copied()))
 }
 
-/// Replaces the names that the parser proposes for a misspelt command by the nearest one. `first`
-/// is the first word of the command line.
-pub(super) fn with_near_name(mut error: clap::Error, first: Option<&OsStr>) -> clap::Error {
+/// Replaces the names that the parser proposes for a misspelt verb by the nearest one.
+pub(super) fn with_near_name(mut error: clap::Error) -> clap::Error {
     if error.kind() != ErrorKind::InvalidSubcommand {
         return error;
     }
@@ -328,11 +383,8 @@ pub(super) fn with_near_name(mut error: clap::Error, first: Option<&OsStr>) -> c
         _ => Vec::new(),
     };
     let proposed: Vec<&str> = proposed.iter().map(String::as_str).collect();
-    // The parser's own proposals are of the command in which the word was found. A verb is not
-    // replaced by the name of a command.
-    let is_command = proposed.is_empty() && first == Some(OsStr::new(word));
+    // The parser's own proposals are of the command in which the word was found.
     let near = near_name(word, &proposed).map(str::to_owned);
-    let near = near.or_else(|| if is_command { near_command(word) } else { None });
     let near = near.filter(|near| near != word);
     error.remove(ContextKind::SuggestedSubcommand);
     if let Some(near) = near {
@@ -425,7 +477,7 @@ mod tests {
 
     #[test]
     fn words_of_other_programs_lead_to_a_command() {
-        let table: [(&[&str], &str); 34] = [
+        let table: [(&[&str], &str); 46] = [
             (&["version"], "--version"),
             (&["help", "--help"], "help help"),
             (&["sessions", "help", "-h"], "sessions help help"),
@@ -477,13 +529,31 @@ mod tests {
                 &["chart", "the", "data"],
                 "`adjutant run \"chart the data\"`",
             ),
-            (&["model"], ""),
-            (&["docter"], ""),
+            (&["model"], "did you mean `adjutant models`?"),
+            (&["modls"], "did you mean `adjutant models`?"),
+            (&["docter"], "did you mean `adjutant doctor`?"),
+            (&["perm"], "did you mean `adjutant permissions`?"),
+            (&["chatt"], "`adjutant run \"PROMPT\"`"),
+            (&["exce"], "`adjutant run \"PROMPT\"`"),
+            (&["list"], "`adjutant sessions` lists"),
+            (&["quit"], "nothing to leave"),
+            (&["run the tests"], "`adjutant run \"run the tests\"`"),
+            (
+                &["list", "the", "files"],
+                "`adjutant run \"list the files\"`",
+            ),
+            (&["-m", "x"], "`adjutant run -m PROVIDER/MODEL \"PROMPT\"`"),
+            (&["--model=x", "hi"], "`adjutant run --model PROVIDER/MODEL"),
+            (&["--allow", "hi"], "`adjutant run --allow \"PROMPT\"`"),
+            (&["--yolo", "hi"], "run has no option --yolo: `--allow`"),
             (&["auth", "lgin"], ""),
             (&["fix the bug"], "`adjutant run \"fix the bug\"`"),
             (&["fix", "the", "bug"], "`adjutant run \"fix the bug\"`"),
-            (&["sesions", "list", "--all"], ""),
-            (&["session"], ""),
+            (
+                &["sesions", "list", "--all"],
+                "did you mean `adjutant sessions list --all`?",
+            ),
+            (&["session"], "did you mean `adjutant sessions`?"),
             (&["--unknown", "a", "b"], ""),
             (&[], ""),
         ];
@@ -577,21 +647,16 @@ mod tests {
     }
 
     #[test]
-    fn tip_names_the_nearest_command() {
+    fn tip_names_the_nearest_verb() {
         let table = [
-            (&["session"][..], Some("'sessions'")),
-            (&["model"], Some("'models'")),
-            (&["docter"], Some("'doctor'")),
-            (&["perm"], Some("'permissions'")),
-            (&["sessions", "remove"], None),
+            (&["sessions", "remove"][..], None),
             (&["mcp", "lst"], Some("'list'")),
             (&["mcp", "docter"], None),
         ];
         for (words, expected) in table {
-            let first = words.first().map(OsStr::new);
             let words = std::iter::once("adjutant").chain(words.iter().copied());
             let error = <super::super::Cli as clap::Parser>::try_parse_from(words).unwrap_err();
-            let text = with_near_name(error, first).to_string();
+            let text = with_near_name(error).to_string();
             let tip = text.lines().find(|line| line.contains("tip:"));
             match expected {
                 Some(name) => assert!(tip.is_some_and(|tip| tip.contains(name)), "{text}"),
