@@ -30,6 +30,8 @@ const COLUMN_GAP: &str = "  ";
 /// The rows after the header that decide the widths of a table's columns. Further rows are printed as
 /// they arrive.
 const MEASURED_ROWS: usize = 3;
+/// The narrowest column whose cells are wrapped.
+const MIN_COLUMN_WIDTH: usize = 14;
 /// The longest line of code that is coloured.
 const MAX_COLOURED_BYTES: usize = 2000;
 
@@ -1247,8 +1249,6 @@ impl BlockRenderer {
 /// limited to one width, but a word is not broken. `None` if a limited column would be too narrow
 /// to read.
 fn column_widths(natural: &[usize], least: &[usize], room: usize) -> Option<Vec<usize>> {
-    /// The narrowest column whose cells are wrapped.
-    const MIN_COLUMN_WIDTH: usize = 14;
     let limited = |limit: usize| -> Vec<usize> {
         let columns = natural.iter().zip(least);
         columns
@@ -1262,23 +1262,24 @@ fn column_widths(natural: &[usize], least: &[usize], room: usize) -> Option<Vec<
         .find(|widths| widths.iter().sum::<usize>() <= room)
 }
 
-/// Returns the widths of the cells of a row that may have longer words than its columns are wide, and
-/// whether the words must be broken. The last cell is narrower if another one is wider.
+/// Returns the widths of the cells of a row that may have longer cells than its columns are wide, and
+/// whether words must be broken. A wider cell is wrapped at a readable width if the last cell can be
+/// narrower for it.
 fn row_widths(row: &[Spans], columns: &[usize], room: usize) -> (Vec<usize>, bool) {
-    let cells = row.iter().zip(columns);
-    let mut widths: Vec<usize> = cells
-        .map(|(cell, width)| cell.longest_word().max(*width))
-        .collect();
-    let excess = widths.iter().sum::<usize>().saturating_sub(room);
-    let Some(last) = widths.last_mut() else {
-        return (widths, false);
-    };
-    let least = row.last().map_or(0, Spans::longest_word);
-    if last.saturating_sub(excess) < least {
-        return (columns.to_vec(), true);
+    for readable in [MIN_COLUMN_WIDTH, 0] {
+        let least = |cell: &Spans| cell.width().min(readable).max(cell.longest_word());
+        let cells = row.iter().zip(columns);
+        let mut widths: Vec<usize> = cells.map(|(cell, width)| least(cell).max(*width)).collect();
+        let excess = widths.iter().sum::<usize>().saturating_sub(room);
+        let (Some(last), Some(cell)) = (widths.last_mut(), row.last()) else {
+            return (widths, false);
+        };
+        if last.saturating_sub(excess) >= least(cell) {
+            *last -= excess;
+            return (widths, false);
+        }
     }
-    *last -= excess;
-    (widths, false)
+    (columns.to_vec(), true)
 }
 
 fn aligned(cell: &Spans, width: usize, alignment: Alignment, look: RenderStyle) -> String {
@@ -1467,6 +1468,20 @@ mod tests {
         ] {
             assert_eq!(stream.push(&format!("{line}\n"), look), printed, "{line}");
         }
+    }
+
+    #[test]
+    fn later_cell_is_wrapped_at_a_readable_width() {
+        let table = "| Name | Use |\n|---|---|\n| a | one |\n| b | two |\n| c | three |\n\
+                     | several longer words | four |\n";
+        let rule = "─".repeat(4);
+        assert_eq!(
+            rendered(table, look(40)),
+            format!(
+                "Name  Use\n{rule}  ─────\na     one\nb     two\nc     three\n\
+                 several longer  four\nwords\n"
+            )
+        );
     }
 
     #[test]
