@@ -488,20 +488,23 @@ fn long_output() {
 }
 
 fn subagent() {
-    let (_model, project) = fixture(
-        "in: Delegate.\ncall task {\"description\":\"look\",\"prompt\":\"Look here.\",\"subagent_type\":\"general\"}\n---\n\
-         in: Look here.\ntext: I look.\ncall bash {\"command\":\"echo found\"}\n---\n\
-         in: Look here.\ntext: It is there.\n---\n\
-         in: Delegate.\nsees: It is there.\ntext: Done.",
-        &json!({}),
-    );
-    let (code, screen) = Terminal::start(adjutant(&project, &["run", "Delegate."])).end();
-    assert_eq!(code, Some(0), "{screen}");
-    assert!(
-        screen.contains("▸ general: look\n  • echo found\n      found\n• general: look\n"),
-        "{screen}"
-    );
-    assert!(!screen.contains("I look."), "{screen}");
+    for columns in [40, 80, 120] {
+        let (_model, project) = fixture(
+            "in: Delegate.\ncall task {\"description\":\"look\",\"prompt\":\"Look here.\",\"subagent_type\":\"general\"}\n---\n\
+             in: Look here.\ntext: I look.\ncall bash {\"command\":\"echo found\"}\n---\n\
+             in: Look here.\ntext: It is there.\n---\n\
+             in: Delegate.\nsees: It is there.\ntext: Done.",
+            &json!({}),
+        );
+        let command = adjutant(&project, &["run", "Delegate."]);
+        let (code, screen) = Terminal::with_columns(command, columns).end();
+        assert_eq!(code, Some(0), "{screen}");
+        assert!(
+            screen.contains("▸ general: look\n  • echo found\n      found\n• general: look\n"),
+            "{columns}:\n{screen}"
+        );
+        assert!(!screen.contains("I look."), "{screen}");
+    }
 }
 
 fn plain() {
@@ -720,6 +723,19 @@ fn ended_input() {
             .any(|pair| pair == ["[y/a/n/?]", "✗ touch x (rejected)"]),
         "{screen}"
     );
+    let form = json!({ "questions": [{ "header": "Store", "question": "Which store?" }] });
+    for columns in [40, 80, 120] {
+        let script = format!("call question {form}\n---\ntext: So be it.");
+        let (_model, project) = fixture(&script, &json!({}));
+        let command = adjutant(&project, &["run", "Do it."]);
+        let mut terminal = Terminal::with_columns(command, columns);
+        terminal.wait("Which store?");
+        terminal.wait("> ");
+        terminal.ours.write_all(b"\x04").unwrap();
+        let (_, screen) = terminal.end();
+        assert!(screen.contains(" (not answered)\n"), "{screen}");
+        assert!(!screen.contains("dismissed"), "{screen}");
+    }
 }
 
 /// A change that is too long for the question can be seen before it is allowed.

@@ -922,6 +922,9 @@ impl Client {
                 () = cx.cancelled.cancelled() => None,
             };
             client.end_waiting(&waiting);
+            if answer.is_none() && client.person() && !cx.cancelled.is_cancelled() {
+                client.record_unanswered(&request);
+            }
             Ok(v1::CreateElicitationResponse::new(match answer {
                 Some(content) => v1::ElicitationAction::Accept(
                     v1::ElicitationAcceptAction::new().content(content),
@@ -962,6 +965,18 @@ impl Client {
             if let Some(call) = progress.calls.get_mut(id) {
                 call.waiting.end(now);
             }
+        }
+    }
+
+    /// Records that the input ended at the questions of a call, whose failure then has no text but
+    /// one for the model.
+    fn record_unanswered(&self, request: &v1::CreateElicitationRequest) {
+        if let v1::ElicitationMode::Form(_) = &request.mode
+            && let v1::ElicitationScope::Session(scope) = request.scope()
+            && let Some(id) = &scope.tool_call_id
+            && let Some(call) = self.progress().calls.get_mut(id)
+        {
+            call.refused = Some("not answered".to_owned());
         }
     }
 
