@@ -983,7 +983,8 @@ fn retried() {
 /// included, and is no part of the answer in a pipe, in JSON and in the stored session.
 fn broken_off() {
     let whole = "| n | m |\\n|---|---|\\n| first | second |\\n| third | fourth |";
-    let script = format!("text: \"| n | m |\\n|---|---|\\n| first |\"\ncut\n---\ntext: \"{whole}\"");
+    let script =
+        format!("text: \"| n | m |\\n|---|---|\\n| first |\"\ncut\n---\ntext: \"{whole}\"");
     let (_model, project) = fixture(&script, &json!({}));
     let (code, screen) = Terminal::start(adjutant(&project, &["run", "Do it."])).end();
     assert_eq!(code, Some(0), "{screen}");
