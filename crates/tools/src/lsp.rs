@@ -706,7 +706,7 @@ fn diagnoses(reported: Vec<ReportedDiagnostics>, context: &ToolContext) -> Optio
     (!out.is_empty()).then(|| out.join("\n"))
 }
 
-/// Computes the changes of a rename, to be reported and shown like any edit.
+/// Computes the changes of a rename, to be judged and shown like any edit.
 async fn renamed(
     input: &Input,
     resolved_path: Option<ResolvedPath>,
