@@ -36,7 +36,7 @@ mod packs;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use journal::{JournalEntries, WriteJournal};
@@ -46,6 +46,7 @@ pub use objects::ContentUnavailable;
 use objects::Objects;
 
 use base::lock::locked;
+use parking_lot::MutexGuard;
 use transcript::{FileChange, FileKind, FileState};
 
 /// The size of the largest file that is stored when the whole project is compared.
@@ -136,7 +137,8 @@ pub struct Tracker {
     modes: FileModes,
     // A std mutex around the index, held while the project is compared, on threads that may block.
     // Sessions of one project wait for each other there.
-    inner: Mutex<TrackerState>,
+    // A lock with a time limit, which those of the standard library do not have.
+    inner: parking_lot::Mutex<TrackerState>,
     // A leaf lock, held for a moment.
     preparation: Mutex<Preparation>,
     /// Notified when the first reading has ended.
@@ -177,7 +179,7 @@ pub struct Mark {
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        let mut inner = locked(&self.tracker.inner);
+        let mut inner = self.tracker.inner.lock();
         inner.marks -= 1;
         if inner.marks == 0 {
             inner.forgotten += inner.log.len();
@@ -261,7 +263,7 @@ impl Tracker {
             objects: Objects::new(dir.join("objects"), dir.join("packs")),
             modes: FileModes::new(&dir),
             dir,
-            inner: Mutex::default(),
+            inner: parking_lot::Mutex::default(),
             preparation: Mutex::default(),
             prepared: Condvar::new(),
         }
@@ -347,7 +349,7 @@ impl Tracker {
     /// Returns whether comparisons of the project cover an existing file. They do not cover files
     /// that are ignored, outside or removed.
     pub fn covers(&self, path: &Path) -> bool {
-        let inner = locked(&self.inner);
+        let inner = self.inner.lock();
         inner.index.as_ref().is_some_and(|index| index.has(path))
     }
 
@@ -411,7 +413,7 @@ impl Tracker {
             *preparation = Preparation::Running;
         }
         let _ended = PreparationEnd(self);
-        let mut inner = locked(&self.inner);
+        let mut inner = self.inner.lock();
         if inner.index.is_some() {
             return;
         }
@@ -464,20 +466,9 @@ impl Tracker {
     /// Returns the state once no other session reads files with it, which can take a minute after a
     /// command that changed many.
     fn inner_within(&self, limit: Duration) -> Result<MutexGuard<'_, TrackerState>, Untracked> {
-        const PAUSE: Duration = Duration::from_millis(5);
-        let end = Instant::now() + limit;
-        loop {
-            match self.inner.try_lock() {
-                Ok(inner) => return Ok(inner),
-                Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
-                Err(TryLockError::WouldBlock) if Instant::now() < end => {
-                    std::thread::sleep(PAUSE);
-                }
-                Err(TryLockError::WouldBlock) => {
-                    return Err(Untracked::Preparing(self.root.clone()));
-                }
-            }
-        }
+        self.inner
+            .try_lock_for(limit)
+            .ok_or_else(|| Untracked::Preparing(self.root.clone()))
     }
 
     /// Returns the changes since a mark, one per file, sorted by path.
@@ -485,7 +476,7 @@ impl Tracker {
     /// # Errors
     /// [`Untracked`].
     pub fn since(&self, mark: &Mark, stop: &AtomicBool) -> Result<Vec<FileChange>, Untracked> {
-        let mut inner = locked(&self.inner);
+        let mut inner = self.inner.lock();
         self.compare(&mut inner, stop, ComparisonLimits::AFTER_CALL)?;
         let from = mark.at.saturating_sub(inner.forgotten);
         Ok(merge_changes(inner.log.get(from..).unwrap_or_default()))
@@ -552,7 +543,7 @@ impl Tracker {
         if self.is_preparing() || !index::is_cleaning_due(&self.dir) {
             return;
         }
-        let inner = locked(&self.inner);
+        let inner = self.inner.lock();
         match &inner.index {
             Some(index) => index.clean(&self.dir, &self.objects, &self.modes),
             // The saved index names contents in use, even if nothing was compared in this process.
@@ -570,12 +561,10 @@ impl Tracker {
         if self.is_preparing() {
             return;
         }
-        let mut inner = match self.inner.try_lock() {
-            Ok(inner) => inner,
-            Err(TryLockError::Poisoned(e)) => e.into_inner(),
-            // Another session reads changed files, which may take a minute, and saves the index at
-            // its end.
-            Err(TryLockError::WouldBlock) => return,
+        // Another session reads changed files, which may take a minute, and saves the index at its
+        // end.
+        let Some(mut inner) = self.inner.try_lock() else {
+            return;
         };
         let is_unsaved = std::mem::take(&mut inner.is_unsaved);
         if let Some(index) = &inner.index

@@ -957,6 +957,21 @@ fn content_that_was_read_is_stored_if_the_file_still_has_it() {
     }
 }
 
+/// Tests that a call does not wait for all of another session's reading, which may take a minute.
+#[test]
+fn mark_gives_up_while_another_session_reads() {
+    let fixture = Fixture::new();
+    let tracker = fixture.tracker();
+    let reading = tracker.inner.lock();
+    let marked = std::thread::scope(|scope| {
+        let mark = || tracker.mark(&AtomicBool::new(false)).err();
+        scope.spawn(mark).join().unwrap()
+    });
+    assert_eq!(marked, Some(Untracked::Preparing(fixture.root.clone())));
+    drop(reading);
+    assert!(tracker.mark(&AtomicBool::new(false)).is_ok());
+}
+
 /// Tests that a call may change more files than can be read within the limit of finding them.
 #[test]
 fn reading_changed_files_has_a_limit_of_its_own() {
@@ -973,7 +988,7 @@ fn reading_changed_files_has_a_limit_of_its_own() {
             examination: hour,
             total,
         };
-        let compared = tracker.compare(&mut locked(&tracker.inner), &go, limits);
+        let compared = tracker.compare(&mut tracker.inner.lock(), &go, limits);
         compared.map_err(|off| matches!(off, Untracked::Slow(_)))
     };
     assert_eq!(compared(Duration::ZERO, true), Err(true));
