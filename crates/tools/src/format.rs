@@ -436,4 +436,32 @@ mod tests {
             assert_eq!(fixture.read("a.x"), expected.as_bytes(), "{saved:?}");
         }
     }
+
+    #[tokio::test]
+    async fn patch_does_not_overwrite_a_file_saved_during_a_formatter() {
+        let fixture = TestProject::new();
+        fixture.write("a.x", "a\n");
+        fixture.write("b", "b\n");
+        let mut context = fixture.context();
+        with(
+            &mut context,
+            json!({"slow": {"command": ["sh", "-c", "echo > began; while [ ! -e go ]; do sleep 0.01; done"], "extensions": [".x"]}}),
+        );
+        let patch = "*** Begin Patch\n*** Update File: a.x\n@@\n-a\n+A\n*** Update File: b\n@@\n-b\n+B\n*** End Patch";
+        let tool = erase(apply_patch::ApplyPatchTool);
+        let user = async {
+            while !fixture.cwd().join("began").exists() {
+                tokio::task::yield_now().await;
+            }
+            fixture.write("b", "saved\n");
+            fixture.write("go", "");
+        };
+        let (ended, ()) = tokio::join!(call(&tool, json!({"patchText": patch}), &context), user);
+        let why = ended.unwrap_err().to_string();
+        assert!(why.contains("b changed while"), "{why}");
+        assert_eq!(
+            (fixture.read("a.x"), fixture.read("b")),
+            (b"a\n".to_vec(), b"saved\n".to_vec())
+        );
+    }
 }
