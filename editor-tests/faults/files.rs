@@ -46,7 +46,10 @@ pub fn few_open_files_serve_many_sessions() {
         .map(|_| open(&mut client, &mut next))
         .find(|answer| answer.get("error").is_some());
     let refused = refused.expect("a session too many").to_string();
-    assert!(refused.contains("ulimit -n"), "{refused}");
+    assert!(
+        refused.contains("ulimit -n") && refused.contains("by MCP servers"),
+        "{refused}"
+    );
     let call = "call bash {\"command\":\"echo it runs\"}\n---\ntext: Done.";
     model.send(model::script(call).unwrap());
     assert_eq!(

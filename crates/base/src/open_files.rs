@@ -171,6 +171,12 @@ impl Drop for SessionFiles {
     }
 }
 
+/// Returns the number of files in the share of sessions that cannot be closed at any time.
+pub fn in_use() -> u64 {
+    let used = OF_SESSIONS.load(Ordering::Relaxed);
+    used.saturating_sub(CACHED.load(Ordering::Relaxed))
+}
+
 /// Returns the number of files that sessions have open beyond their share.
 pub fn surplus() -> u64 {
     OF_SESSIONS

@@ -48,9 +48,18 @@ pub enum Error {
     },
     /// The process has reached its limit of open files.
     #[error(
-        "{open} sessions are open here, and the system allows this process {files} files; close some sessions, or raise the limit (ulimit -n)"
+        "the {share} files that this process may open for sessions are in use: {own} by the {open} sessions that are open here, {others} by MCP servers, language servers, plugins, background jobs and other users; close some of them, or raise the limit of {limit} open files (ulimit -n)"
     )]
-    TooMany { open: usize, files: u64 },
+    TooMany {
+        open: usize,
+        /// The files of these sessions.
+        own: u64,
+        /// The other files in the share of sessions.
+        others: u64,
+        share: u64,
+        /// The number of files that the system allows this process.
+        limit: u64,
+    },
     /// The file was removed or replaced while it was open here.
     #[error(
         "the session's file was removed or replaced while it was in use: earlier messages are lost, and new ones are saved: {0}"

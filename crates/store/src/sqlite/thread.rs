@@ -375,9 +375,14 @@ impl Thread {
         }
         let budget = open_files::budget();
         let Some(files) = SessionFiles::needed(budget.per_session) else {
+            let open = self.locks.len();
+            let own = budget.per_session * u64::try_from(open).unwrap_or(u64::MAX);
             return Err(Error::TooMany {
-                open: self.locks.len(),
-                files: budget.limit,
+                open,
+                own,
+                others: open_files::in_use().saturating_sub(own),
+                share: budget.sessions,
+                limit: budget.limit,
             });
         };
         let sessions = self.dir.join("sessions");
