@@ -59,7 +59,7 @@ use crate::parallel::run_in_parallel;
 use crate::project::Project;
 
 /// Names, which begin with the row's id, and functions of the tests.
-pub const ALL: [(&str, fn()); 30] = [
+pub const ALL: [(&str, fn()); 31] = [
     (
         "FD01 killed writer leaves a readable session",
         fd01_killed_writer_leaves_a_readable_session,
@@ -157,6 +157,10 @@ pub const ALL: [(&str, fn()); 30] = [
     (
         "few open files serve many sessions",
         files::few_open_files_serve_many_sessions,
+    ),
+    (
+        "MCP server without files is started later",
+        files::server_without_files_is_started_later,
     ),
     (
         "limit on open files is raised for adjutant only",

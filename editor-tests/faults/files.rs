@@ -57,24 +57,77 @@ pub fn few_open_files_serve_many_sessions() {
         "end_turn"
     );
     // A closed session frees files for another one.
-    next += 1;
-    client.request(next, "session/close", &json!({ "sessionId": sessions[1] }));
-    client.answer(next);
+    close(&mut client, &mut next, &sessions[1]);
     let opened = open(&mut client, &mut next);
     assert!(opened.get("result").is_some(), "{opened}");
     client.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
+/// An MCP server that is refused because sessions have all files is started when some are free.
+pub fn server_without_files_is_started_later() {
+    let model = Model::answering_with(|request| {
+        let offers_server = request["tools"].to_string().contains("files_");
+        let answer = if offers_server { "offered" } else { "missing" };
+        model::script(&format!("text: {answer}")).unwrap()
+    });
+    let project = Arc::new(Project::new());
+    project.provider(&model.base(), &json!({}));
+    let editor = Editor::start_through(&project, "ulimit -n 128");
+    let mut client = Client::of(project, editor);
+    let mut next = 1;
+    let mut sessions = Vec::new();
+    loop {
+        let answer = open(&mut client, &mut next);
+        match answer["result"]["sessionId"].as_str() {
+            Some(session) => sessions.push(session.to_owned()),
+            None => break,
+        }
+    }
+    close(&mut client, &mut next, &sessions.pop().unwrap());
+    let program = std::env::current_exe().unwrap();
+    let server =
+        json!({ "name": "files", "command": program, "args": ["--mcp-server"], "env": [] });
+    let opened = open_with(&mut client, &mut next, &json!([server]));
+    let session = opened["result"]["sessionId"].as_str().unwrap().to_owned();
+    let mut server = |client: &mut Client| {
+        next += 1;
+        client.prompt(next, &session, "Is the server there?");
+        let (_, updates) = client.answer(next);
+        let is_text = |update: &&Value| update["sessionUpdate"] == "agent_message_chunk";
+        let texts = updates.iter().filter(is_text);
+        texts
+            .filter_map(|update| update["content"]["text"].as_str())
+            .collect::<String>()
+    };
+    assert_eq!(server(&mut client), "missing");
+    for (id, session) in (1_000..).zip(sessions.iter().take(8)) {
+        client.request(id, "session/close", &json!({ "sessionId": session }));
+        client.answer(id);
+    }
+    assert_eq!(server(&mut client), "offered");
+    client.leave();
+}
+
 fn open(client: &mut Client, next: &mut u64) -> Value {
+    open_with(client, next, &json!([]))
+}
+
+fn open_with(client: &mut Client, next: &mut u64, servers: &Value) -> Value {
     *next += 1;
     let cwd = client.project.cwd();
     client.request(
         *next,
         "session/new",
-        &json!({ "cwd": cwd, "mcpServers": [] }),
+        &json!({ "cwd": cwd, "mcpServers": servers }),
     );
     client.answer(*next).0
+}
+
+fn close(client: &mut Client, next: &mut u64, session: &str) {
+    *next += 1;
+    client.request(*next, "session/close", &json!({ "sessionId": session }));
+    client.answer(*next);
 }
 
 fn prompt_and_answer(client: &mut Client, next: &mut u64, session: &str) -> Value {

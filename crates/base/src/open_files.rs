@@ -4,9 +4,11 @@
 //! files of a running turn: a server with too many clients refuses clients, one with too many
 //! sessions refuses sessions, and a command waits until another one has ended.
 
+use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The limit that this process requests. A higher one would only make tables larger.
@@ -175,6 +177,13 @@ impl Drop for SessionFiles {
 pub fn in_use() -> u64 {
     let used = OF_SESSIONS.load(Ordering::Relaxed);
     used.saturating_sub(CACHED.load(Ordering::Relaxed))
+}
+
+/// Returns whether an error means that this process or the system has too many files or processes,
+/// or too little memory, at present.
+pub fn is_exhaustion(e: &io::Error) -> bool {
+    let passing = [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM];
+    Errno::from_io_error(e).is_some_and(|errno| passing.contains(&errno))
 }
 
 /// Returns the number of files that sessions have open beyond their share.

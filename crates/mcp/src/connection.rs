@@ -147,6 +147,8 @@ pub(super) enum FailureKind {
     /// It failed repeatedly and is not retried for a while.
     Suspended,
     Login,
+    /// Files or processes were missing to start it. It is retried when they may be free again.
+    Resources,
 }
 
 impl McpLink {

@@ -14,15 +14,37 @@ use base::text;
 
 pub(super) struct Disconnect {
     pub why: String,
-    pub login: bool,
+    pub cause: DisconnectCause,
+}
+
+/// The cause of a disconnect, as far as the time of the next attempt depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DisconnectCause {
+    /// The server or its settings.
+    Server,
+    /// A missing or insufficient login.
+    Login,
+    /// A lack of files or processes, of this process or of the system.
+    Resources,
 }
 
 impl Disconnect {
     pub(super) fn because(why: impl Into<String>) -> Self {
         Self {
             why: why.into(),
-            login: false,
+            cause: DisconnectCause::Server,
         }
+    }
+
+    pub(super) fn lacks_resources(why: impl Into<String>) -> Self {
+        Self {
+            why: why.into(),
+            cause: DisconnectCause::Resources,
+        }
+    }
+
+    pub(super) fn needs_login(&self) -> bool {
+        self.cause == DisconnectCause::Login
     }
 }
 
@@ -138,7 +160,7 @@ pub(super) fn service_message(e: &ServiceError, link: &McpLink) -> String {
             return format!("the login lacks a scope that this requires ({scope:?}){command}");
         }
         let end = streamable_message(e);
-        return if end.login {
+        return if end.needs_login() {
             format!("{}{command}", end.why)
         } else {
             end.why
@@ -159,7 +181,7 @@ pub(super) fn unlisted(e: &ServiceError) -> Disconnect {
         _ => None,
     };
     match found {
-        Some(end) if end.login => end,
+        Some(end) if end.needs_login() => end,
         Some(end) => Disconnect::because(format!("its tools cannot be listed: {}", end.why)),
         None if matches!(e, ServiceError::UnexpectedResponse) => {
             Disconnect::because("its answer to tools/list has no list of tools; update it")
@@ -174,7 +196,7 @@ pub(super) fn unlisted(e: &ServiceError) -> Disconnect {
 fn wants_login() -> Disconnect {
     Disconnect {
         why: "it needs a login".into(),
-        login: true,
+        cause: DisconnectCause::Login,
     }
 }
 
@@ -189,7 +211,7 @@ fn streamable_message(e: &StreamableHttpError<reqwest::Error>) -> Disconnect {
         )),
         StreamableHttpError::InsufficientScope(_) => Disconnect {
             why: "the login lacks a scope that this requires".into(),
-            login: true,
+            cause: DisconnectCause::Login,
         },
         StreamableHttpError::UnexpectedServerResponse(response) => {
             match response.strip_prefix("HTTP ") {

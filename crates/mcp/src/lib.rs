@@ -56,6 +56,7 @@ use self::supervisor::ServerAccess;
 use base::child_environment::Variables;
 use base::environment::Environment;
 use base::lock::locked;
+use base::open_files::{PER_PROGRAM, SessionFiles};
 use base::task::JoinHandle;
 use base::text;
 use config::Settings;
@@ -266,6 +267,7 @@ impl McpServers {
                         !matches!(server.settings.transport, Transport::Local { .. })
                     }
                     FailureKind::Login => server.link.has_new_login(breakdown.as_ref()),
+                    FailureKind::Resources => SessionFiles::needed(PER_PROGRAM).is_some(),
                 },
             };
             if again {

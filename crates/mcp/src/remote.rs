@@ -69,13 +69,13 @@ impl RemoteServer {
 
     /// Adds the next action for the user if a login is missing.
     fn with_login_hint(&self, end: Disconnect) -> Disconnect {
-        if !end.login {
+        if !end.needs_login() {
             return end;
         }
         match &self.stored {
             Some(_) => Disconnect {
                 why: format!("{}: run `{}`", end.why, self.command),
-                login: true,
+                cause: end.cause,
             },
             None if self
                 .headers

@@ -13,11 +13,11 @@ use super::client::McpClient;
 use super::connection::{FailureKind, MAX_FAILURES, McpFailure, McpLink, ServerState};
 use super::conversation::{EXIT_GRACE, serve_connection};
 use super::editor::EditorServer;
-use super::failure::Disconnect;
+use super::failure::{Disconnect, DisconnectCause};
 use super::offer;
 use super::remote::RemoteServer;
 use base::lock::{locked, unlocked};
-use base::open_files::{PER_PROGRAM, SessionFiles};
+use base::open_files::{self, PER_PROGRAM, SessionFiles};
 use base::text;
 use sandbox::process::{Program, StdioMode};
 
@@ -55,18 +55,23 @@ async fn attend_to(link: &Arc<McpLink>, reach: ServerAccess, stop: CancellationT
             continue;
         }
         tracing::warn!("MCP server {}: {}", link.name, end.why);
-        failures = if link.was_useful() { 1 } else { failures + 1 };
+        if end.cause != DisconnectCause::Resources {
+            failures = if link.was_useful() { 1 } else { failures + 1 };
+        }
         // A server that does not start is no longer offered from the list of its last start.
         let last = if link.was_connected() {
             link.offers()
         } else {
             None
         };
-        let kind = match &last {
-            _ if end.login => FailureKind::Login,
-            None => FailureKind::Start,
-            Some(_) if failures >= MAX_FAILURES => FailureKind::Suspended,
-            Some(_) => FailureKind::Disconnected,
+        let kind = match (end.cause, &last) {
+            (DisconnectCause::Login, _) => FailureKind::Login,
+            (DisconnectCause::Resources, _) => FailureKind::Resources,
+            (DisconnectCause::Server, None) => FailureKind::Start,
+            (DisconnectCause::Server, Some(_)) if failures >= MAX_FAILURES => {
+                FailureKind::Suspended
+            }
+            (DisconnectCause::Server, Some(_)) => FailureKind::Disconnected,
         };
         let since = Instant::now();
         link.set(ServerState::Failed(Arc::new(McpFailure {
@@ -116,10 +121,13 @@ async fn run(
     let work = format!("mcp-{}", STARTED.fetch_add(1, Ordering::Relaxed));
     let Some(files) = SessionFiles::needed(PER_PROGRAM) else {
         let why = "the system allows this process no more files for sessions (ulimit -n)";
-        return Some(Disconnect::because(why));
+        return Some(Disconnect::lacks_resources(why));
     };
     let mut child = match program.start(StdioMode::Separate, &work) {
         Ok(child) => child,
+        Err(e) if open_files::is_exhaustion(&e) => {
+            return Some(Disconnect::lacks_resources(program.unstarted(&e)));
+        }
         Err(e) => return Some(Disconnect::because(program.unstarted(&e))),
     };
     child.outlast(files);
