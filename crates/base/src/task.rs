@@ -151,15 +151,22 @@ impl Wake for WakeFlag {
 }
 
 impl<T: Send + 'static> BlockingFuture<T> {
-    /// Ends the work at its next wait. A computation in progress is completed first. Returns `None`
-    /// if there is no result by then.
-    pub async fn settle(mut self) -> Option<T> {
-        let Stage::Polled(polled) = std::mem::replace(&mut self.stage, Stage::Done) else {
+    /// Completes a computation in progress, so that the work can be dropped at a wait. Returns `None`
+    /// if there is no result by then. Work whose computation was in progress continues when it is
+    /// awaited again.
+    pub async fn settle(&mut self) -> Option<T> {
+        let Stage::Polled(polled) = &mut self.stage else {
             return None;
         };
         // Cancels a poll that has not begun yet.
         polled.abort();
-        polled.await.map_or_else(|e| resume(e), Result::ok)
+        let (stage, result) = match polled.await {
+            Ok(Ok(result)) => (Stage::Done, Some(result)),
+            Ok(Err(work)) => (Stage::Waiting(work), None),
+            Err(e) => (Stage::Done, resume(e)),
+        };
+        self.stage = stage;
+        result
     }
 }
 

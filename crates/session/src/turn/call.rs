@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
@@ -23,7 +24,7 @@ use super::{
     view,
 };
 use base::id::{MessageId, PartId};
-use base::task::{MAX_IN_PLACE_BYTES, poll_by_size, poll_on_blocking_threads};
+use base::task::{BlockingFuture, MAX_IN_PLACE_BYTES, poll_by_size, poll_on_blocking_threads};
 use config::settings::{HookPoint, OutputLimits};
 use events::{CallUpdate, Event, LiveFacts, Progress, Severity, ToolKind};
 use extensions::any;
@@ -53,11 +54,17 @@ const CANCEL_GRACE: Duration = Duration::from_millis(200);
 /// The further time for a tool that is computing or waiting for a disk.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The further time to finish the result of a tool that has ended.
+const FINISHING_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// The result of a call that had not started when the turn was cancelled.
 const NOT_BEGUN: &str = "Not run: the turn was cancelled first.";
 
 /// The result of a call that was running when the turn was cancelled.
 const CANCELLED: &str = "Cancelled by the user while it was running.";
+
+/// The result of a call that ended in spite of a cancel, if its result could not be finished.
+const UNFINISHED: &str = "The call has ended, but the user cancelled the turn, and its result could not be processed in time. Check its effects before making it again.";
 
 /// Makes the calls of a message, in parallel if the tools allow it, and stores the results in the
 /// message. After a cancel every call has ended, and those that did not complete are marked as
@@ -785,8 +792,11 @@ impl RunningCall<'_> {
             tokio::time::sleep(CANCEL_GRACE).await; // the grace a tool has to clean up
         });
         let made = run(context.clone());
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let ended = has_ended.clone();
         let mut result = poll_on_blocking_threads(caught(async move {
             let output = made.await?;
+            ended.store(true, Ordering::Release);
             match finishing {
                 Some(finishing) => Ok(CallResult::Finished(finishing.finish(output).await)),
                 None => Ok(CallResult::Raw(output)),
@@ -795,12 +805,7 @@ impl RunningCall<'_> {
         loop {
             tokio::select! {
                 result = &mut result => return result,
-                // The current operation is finished and reported, unless it never
-                // ends.
-                () = &mut left_behind => {
-                    let settled = tokio::time::timeout(SETTLE_TIMEOUT, result.settle()).await;
-                    return settled.ok().flatten().unwrap_or(Err(Failure::Cancelled));
-                }
+                () = &mut left_behind => return left_result(result, &has_ended).await,
                 // Saved immediately, so that the call can be resumed if it is
                 // interrupted.
                 () = facts.changed() => {
@@ -900,6 +905,26 @@ impl RunningCall<'_> {
     }
 }
 
+/// Waits for the result of a call that the cancel has not ended. The current operation is completed
+/// and reported, unless it never ends, and so is the finishing of a result.
+async fn left_result<T: Send + 'static>(
+    mut result: BlockingFuture<Result<T, Failure>>,
+    has_ended: &AtomicBool,
+) -> Result<T, Failure> {
+    if !has_ended.load(Ordering::Acquire) {
+        let settled = tokio::time::timeout(SETTLE_TIMEOUT, result.settle()).await;
+        if let Ok(Some(result)) = settled {
+            return result;
+        }
+        if !has_ended.load(Ordering::Acquire) {
+            return Err(Failure::Cancelled);
+        }
+    }
+    tokio::time::timeout(FINISHING_TIMEOUT, result)
+        .await
+        .unwrap_or_else(|_| Err(Failure::for_model(UNFINISHED)))
+}
+
 /// The result of a call, before and after hooks have seen it.
 enum CallResult {
     Raw(ToolOutput),
@@ -993,7 +1018,7 @@ pub(super) async fn caught<T>(
 
 #[cfg(test)]
 mod tests {
-    use super::order;
+    use super::*;
 
     #[test]
     fn order_is_described_if_it_differs_from_the_message() {
@@ -1017,5 +1042,50 @@ mod tests {
                 "{concurrent:?}"
             );
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn finishing_of_a_result_outlives_the_cancel() {
+        let finished = async |has_ended: bool, time: Duration| {
+            let work = poll_on_blocking_threads(async move {
+                tokio::time::sleep(time).await;
+                Ok("finished")
+            });
+            left_result(work, &AtomicBool::new(has_ended)).await
+        };
+        let short = FINISHING_TIMEOUT / 2;
+        assert_eq!(finished(true, short).await.unwrap(), "finished");
+        assert!(matches!(
+            finished(true, FINISHING_TIMEOUT * 2).await,
+            Err(Failure::ForModel(why)) if why == UNFINISHED
+        ));
+        assert!(matches!(
+            finished(false, short).await,
+            Err(Failure::Cancelled)
+        ));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn call_that_ends_in_its_last_operation_is_finished() {
+        let (begin, begun) = tokio::sync::oneshot::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let ended = has_ended.clone();
+        let mut work = poll_on_blocking_threads(async move {
+            begin.send(()).unwrap();
+            receiver.recv().unwrap();
+            ended.store(true, Ordering::Release);
+            tokio::time::sleep(FINISHING_TIMEOUT / 2).await;
+            Ok("finished")
+        });
+        tokio::select! {
+            biased;
+            _ = &mut work => unreachable!("the operation waits"),
+            begun = begun => begun.unwrap(),
+        }
+        let (result, ()) = tokio::join!(left_result(work, &has_ended), async {
+            sender.send(()).unwrap();
+        });
+        assert_eq!(result.unwrap(), "finished");
     }
 }
