@@ -20,7 +20,7 @@ use super::meta::{
 use super::metrics::Metrics;
 use super::server::Server;
 use super::updates::UpdateSender;
-use super::view::SessionActivity;
+use super::view::{EndedTurn, SessionActivity};
 use base::id::{MessageId, SessionId};
 use base::trace::TraceContext;
 use events::{Event, SubagentState, TurnMessage};
@@ -454,7 +454,7 @@ impl TurnStream {
     pub async fn show_until_ended(
         mut self,
         cancelled: &CancellationToken,
-    ) -> Result<(TurnResult, TurnEndGuard), RequestError> {
+    ) -> Result<(EndedTurn, TurnEndGuard), RequestError> {
         self.begin(cancelled).await;
         let mut batch = std::mem::take(&mut self.held);
         self.show(&mut batch, cancelled).await;
@@ -473,15 +473,18 @@ impl TurnStream {
                 if let Some(hosted) = &self.hosted {
                     hosted.record_result(&result);
                 }
-                result.handed_over = self.is_handed_over(&result.outcome);
+                let ended = EndedTurn {
+                    is_handed_over: self.is_handed_over(&result.outcome),
+                    result,
+                };
                 let guard = TurnEndGuard {
                     _commands: self.updates.take_turn(),
                     _next_turn: self.turn.notified,
                 };
                 self.updates
-                    .state(SessionActivity::Idle(Some(result.clone())))
+                    .state(SessionActivity::Idle(Some(ended.clone())))
                     .await;
-                Ok((result, guard))
+                Ok((ended, guard))
             }
             Err(_) => Err(self.lost().await),
         }
@@ -496,11 +499,11 @@ impl TurnStream {
     /// again.
     async fn lost(&mut self) -> RequestError {
         if self.begun {
-            self.updates
-                .state(SessionActivity::Idle(Some(
-                    TurnOutcome::Failed(lost()).into(),
-                )))
-                .await;
+            let ended = EndedTurn {
+                result: TurnOutcome::Failed(lost()).into(),
+                is_handed_over: false,
+            };
+            self.updates.state(SessionActivity::Idle(Some(ended))).await;
         }
         lost().into()
     }

@@ -144,19 +144,32 @@ pub enum SessionActivity {
     /// The turn cannot continue without the user.
     Waiting,
     /// No turn is running. Holds the result of the last turn if that turn has just ended.
-    Idle(Option<TurnResult>),
+    Idle(Option<EndedTurn>),
 }
 
-/// Returns the `_meta` of a turn's result: the structured result, otherwise the first flag that
-/// applies (rejected, not done, handed over).
-pub fn result_meta(result: &TurnResult) -> Option<Meta> {
-    match &result.structured {
-        Some(structured) => Some(with_member(STRUCTURED, structured.clone())),
-        None if result.outcome == TurnOutcome::Rejected => Some(with_member(REJECTED, true.into())),
-        None if result.outcome == TurnOutcome::NotDone => Some(with_member(NOT_DONE, true.into())),
-        None => result
-            .handed_over
-            .then(|| with_member(HANDED_OVER, true.into())),
+/// A turn that has ended, as its client learns it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EndedTurn {
+    pub result: TurnResult,
+    /// The server is about to stop: the turn continues on the server that receives the prompt again
+    /// under its idempotency key.
+    pub is_handed_over: bool,
+}
+
+impl EndedTurn {
+    /// Returns the `_meta` of its result: the structured result, otherwise the first flag that
+    /// applies (rejected, not done, handed over).
+    pub fn meta(&self) -> Option<Meta> {
+        if let Some(structured) = &self.result.structured {
+            return Some(with_member(STRUCTURED, structured.clone()));
+        }
+        let flag = match self.result.outcome {
+            TurnOutcome::Rejected => REJECTED,
+            TurnOutcome::NotDone => NOT_DONE,
+            _ if self.is_handed_over => HANDED_OVER,
+            _ => return None,
+        };
+        Some(with_member(flag, true.into()))
     }
 }
 

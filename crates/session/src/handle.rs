@@ -156,9 +156,6 @@ pub struct TurnResult {
     pub structured: Option<Value>,
     /// The tokens that the turn and its subagents have used.
     pub usage: Usage,
-    /// The server is about to stop: the turn continues on the server that receives the prompt again
-    /// under its idempotency key.
-    pub handed_over: bool,
 }
 
 impl From<TurnOutcome> for TurnResult {
@@ -167,7 +164,6 @@ impl From<TurnOutcome> for TurnResult {
             outcome,
             structured: None,
             usage: Usage::default(),
-            handed_over: false,
         }
     }
 }

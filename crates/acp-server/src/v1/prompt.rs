@@ -12,7 +12,6 @@ use super::{content, line};
 use crate::error::RequestError;
 use crate::prompt::{self, TurnStream};
 use crate::server::Server;
-use crate::view::result_meta;
 use session::SessionHandle;
 use session::turn::TurnOutcome;
 use transcript::{Content, FaultKind};
@@ -70,11 +69,11 @@ async fn answer(
         .await;
         return Ok(v1::PromptResponse::new(v1::StopReason::EndTurn));
     };
-    let (result, guard) = turn.show_until_ended(&cx.cancelled).await?;
+    let (ended, guard) = turn.show_until_ended(&cx.cancelled).await?;
     cx.after(async move { drop(guard) });
-    let meta = result_meta(&result);
-    let used = usage(&result.usage);
-    Ok(response(result.outcome)?.usage(used).meta(meta))
+    let meta = ended.meta();
+    let used = usage(&ended.result.usage);
+    Ok(response(ended.result.outcome)?.usage(used).meta(meta))
 }
 
 fn response(outcome: TurnOutcome) -> Result<v1::PromptResponse, rpc::Error> {

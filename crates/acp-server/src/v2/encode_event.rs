@@ -16,7 +16,7 @@ use crate::login::Account;
 use crate::tool_call_view::{MAX_ATTACHED_BYTES, MAX_CHUNK_BYTES, message_text};
 use crate::view::{
     self, ChoiceRequest, ClientReply, ConfigOption, DisplayCapabilities, Form, FormAnswer, PLAN_ID,
-    PickedAnswer, SessionActivity, SessionView, UpdateLines, result_meta,
+    PickedAnswer, SessionActivity, SessionView, UpdateLines,
 };
 use base::id::SessionId;
 use base::text;
@@ -80,13 +80,13 @@ impl SessionView for SessionViewV2 {
                 v2::StateUpdate::RequiresAction(v2::RequiresActionStateUpdate::new())
             }
             SessionActivity::Idle(None) => v2::StateUpdate::Idle(v2::IdleStateUpdate::new()),
-            SessionActivity::Idle(Some(result)) => {
-                let stop_reason = stop_reason(result.outcome.clone());
+            SessionActivity::Idle(Some(ended)) => {
+                let stop_reason = stop_reason(ended.result.outcome.clone());
                 v2::StateUpdate::Idle(
                     v2::IdleStateUpdate::new()
                         .stop_reason(stop_reason)
-                        .usage(usage(&result.usage))
-                        .meta(result_meta(result)),
+                        .usage(usage(&ended.result.usage))
+                        .meta(ended.meta()),
                 )
             }
         };
