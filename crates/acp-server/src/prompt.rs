@@ -229,7 +229,7 @@ pub fn queue(
         return Err(RequestError::Invalid(why));
     }
     let hosted = HostedTurn::begin(server, id)?;
-    let turn = session.prompt(work(&session, parts))?;
+    let turn = session.prompt(input(&session, parts))?;
     let hosted = hosted.map(|begin| begin(turn.number));
     let prompt_turn = TurnStream {
         turn,
@@ -355,20 +355,24 @@ fn has_content(content: &Content) -> bool {
     !matches!(content, Content::Text(Text { text, .. }) if text.trim().is_empty())
 }
 
-/// Returns the built-in command that the prompt consists of, or a message for the model.
-fn work(session: &SessionHandle, mut parts: Vec<Content>) -> PromptInput {
-    let Some(Content::Text(typed)) = parts.first_mut() else {
-        return PromptInput::Message(parts);
+/// Returns the input that a prompt is for its session: separates a built-in command from the
+/// message for the model.
+fn input(session: &SessionHandle, mut content: Vec<Content>) -> PromptInput {
+    let mut builtin = match content.first() {
+        Some(Content::Text(typed)) => session.project().commands.order(&typed.text),
+        _ => None,
     };
-    match session.project().commands.order(&typed.text) {
-        None => PromptInput::Message(parts),
-        Some(order) if order.word == BuiltinName::Plan => {
-            typed.text = order.rest.into();
-            parts.retain(has_content);
-            PromptInput::Plan(parts)
+    if let Some(command) = &mut builtin {
+        if command.word == BuiltinName::Plan
+            && let Some(Content::Text(typed)) = content.first_mut()
+        {
+            typed.text = std::mem::take(&mut command.rest).into();
+            content.retain(has_content);
+        } else {
+            content.clear();
         }
-        Some(order) => PromptInput::Builtin(order),
     }
+    PromptInput { content, builtin }
 }
 
 /// Queues a prompt after all earlier requests of its session, in particular the one that opens it.
@@ -469,7 +473,7 @@ impl TurnStream {
         self.show(&mut batch, cancelled).await;
         self.updates.withdraw();
         match outcome {
-            Ok(mut result) => {
+            Ok(result) => {
                 if let Some(hosted) = &self.hosted {
                     hosted.record_result(&result);
                 }

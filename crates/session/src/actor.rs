@@ -177,16 +177,16 @@ impl Actor {
     async fn turn(&mut self, prompt: QueuedPrompt, steered: bool) -> bool {
         let QueuedPrompt {
             number,
-            work,
+            mut input,
             event_sender,
             outcome: reply,
             notified,
         } = prompt;
-        let work = match work {
-            PromptInput::Plan(content) => self.plan(content, &event_sender).await,
-            work => work,
-        };
-        let is_message = matches!(work, PromptInput::Message(_));
+        let is_plan = |command: &BuiltinCommand| command.word == BuiltinName::Plan;
+        if input.builtin.as_ref().is_some_and(is_plan) {
+            self.plan(&mut input, &event_sender).await;
+        }
+        let is_message = input.builtin.is_none();
         change_recorder::prepare(&self.turn, self.session.sessions.ended.clone());
         let cancelled = self.session.sessions.ended.child_token();
         let budget = Arc::<TurnBudget>::default();
@@ -215,7 +215,7 @@ impl Actor {
             let watcher = &mut self.watcher;
             let mut work = std::pin::pin!(async {
                 await_search(local, &cancelled).await;
-                run.run(work, watcher).await
+                run.run(input, watcher).await
             });
             loop {
                 tokio::select! {
@@ -259,16 +259,12 @@ impl Actor {
         steers
     }
 
-    /// Switches to the agent that plans, if there is one. Returns the message for it, or the
-    /// command itself if there is none.
-    async fn plan(&mut self, content: Vec<Content>, event_sender: &EventSender) -> PromptInput {
-        let command = BuiltinCommand {
-            word: BuiltinName::Plan,
-            rest: String::new(),
-        };
+    /// Switches to the agent that plans, if there is one, and turns the command into the message
+    /// for it. The command stays if there is no message.
+    async fn plan(&mut self, input: &mut PromptInput, event_sender: &EventSender) {
         let modes = self.turn.project.agents.modes();
         if !modes.iter().any(|mode| mode.name == PLANNER) {
-            return PromptInput::Builtin(command);
+            return;
         }
         let session = &mut self.session;
         session
@@ -277,13 +273,12 @@ impl Actor {
             .send_modify(|choice| PLANNER.clone_into(&mut choice.agent));
         session.amend(session.choices.record_change()).await;
         event_sender.event(Event::Mode(PLANNER.to_owned())).await;
-        let is_message = content
+        let is_message = input
+            .content
             .iter()
             .any(|content| !matches!(content, Content::PromptOptions(_) | Content::Format { .. }));
         if is_message {
-            PromptInput::Message(content)
-        } else {
-            PromptInput::Builtin(command)
+            input.builtin = None;
         }
     }
 

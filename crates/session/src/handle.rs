@@ -105,26 +105,20 @@ impl CancelScope {
     }
 }
 
-/// A prompt as the ACP server passes it to a session, in any protocol version: the server has
-/// separated built-in commands from messages.
+/// A prompt as the ACP server passes it to a session, in any protocol version.
 #[derive(Debug, Clone, PartialEq)]
-pub enum PromptInput {
-    /// A message from the user, for a turn of the model.
-    Message(Vec<Content>),
-    /// A built-in command.
-    Builtin(BuiltinCommand),
-    /// A message for the agent that plans, which the session switches to. Without content, only the
-    /// switch.
-    Plan(Vec<Content>),
+pub struct PromptInput {
+    /// The message from the user, for a turn of the model. Empty if the command takes none.
+    pub content: Vec<Content>,
+    /// The built-in command to carry out in place of a turn. The command that switches to the agent
+    /// that plans precedes its message, and is dropped once the session has switched.
+    pub builtin: Option<BuiltinCommand>,
 }
 
 impl PromptInput {
     /// Returns the key that identifies a prompt that is sent again.
     pub fn idempotency_key(&self) -> Option<&str> {
-        match self {
-            Self::Message(content) | Self::Plan(content) => idempotency_key(content),
-            Self::Builtin(_) => None,
-        }
+        idempotency_key(&self.content)
     }
 }
 
@@ -141,7 +135,7 @@ pub(super) fn idempotency_key(content: &[Content]) -> Option<&str> {
 pub struct QueuedPrompt {
     /// Its number among the session's prompts.
     pub number: u64,
-    pub work: PromptInput,
+    pub input: PromptInput,
     pub event_sender: EventSender,
     pub outcome: oneshot::Sender<TurnResult>,
     /// Completes when the client has been notified of the outcome.
@@ -214,14 +208,14 @@ impl SessionHandle {
     ///
     /// # Errors
     /// [`MailboxError`].
-    pub fn prompt(&self, work: PromptInput) -> Result<TurnHandle, MailboxError> {
+    pub fn prompt(&self, input: PromptInput) -> Result<TurnHandle, MailboxError> {
         let (event_sender, events) = EventSender::new();
         let (outcome, ended) = oneshot::channel();
         let (notifying, notified) = oneshot::channel();
         let number = self.prompts.fetch_add(1, Ordering::Relaxed) + 1;
         self.send(MailboxMessage::Prompt(QueuedPrompt {
             number,
-            work,
+            input,
             event_sender,
             outcome,
             notified,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use tokio::sync::{mpsc, watch};
 
-use super::handle::{CancelScope, MailboxMessage, PromptInput, QueuedPrompt};
+use super::handle::{CancelScope, MailboxMessage, QueuedPrompt};
 use crate::turn::TurnOutcome;
 
 pub(super) struct Inbox {
@@ -42,7 +42,7 @@ impl Inbox {
 
     pub(super) fn pop(&mut self) -> Option<QueuedPrompt> {
         let prompt = self.waiting.pop_front()?;
-        self.key = prompt.work.idempotency_key().map(str::to_owned);
+        self.key = prompt.input.idempotency_key().map(str::to_owned);
         Some(prompt)
     }
 
@@ -84,10 +84,9 @@ impl Inbox {
     /// running prompt if it is sent again.
     pub(super) fn update_spoken(&self, steers: bool) {
         let is_same = |next: &QueuedPrompt| {
-            self.key.is_some() && next.work.idempotency_key() == self.key.as_deref()
+            self.key.is_some() && next.input.idempotency_key() == self.key.as_deref()
         };
-        let is_new =
-            |next: &QueuedPrompt| matches!(next.work, PromptInput::Message(_)) && !is_same(next);
+        let is_new = |next: &QueuedPrompt| next.input.builtin.is_none() && !is_same(next);
         let has_message = self.waiting.front().is_some_and(is_new);
         self.has_steering_message
             .send_replace(has_message && steers);

@@ -39,21 +39,18 @@ impl PromptRun {
         input: PromptInput,
         watcher: &mut ConfigWatcher,
     ) -> TurnOutcome {
-        match input {
-            PromptInput::Message(content) => {
-                match sent_before(&self.history, &self.record, &content) {
-                    None => self.message(content, watcher).await,
-                    Some((EarlierPrompt::Last, known_as)) => self.again(known_as, watcher).await,
-                    Some((EarlierPrompt::Earlier, known_as)) => {
-                        let message = self.turn.message_id();
-                        self.prompted_again(message, known_as).await;
-                        TurnOutcome::Ended
-                    }
-                }
+        let PromptInput { content, builtin } = input;
+        if let Some(command) = builtin {
+            return self.builtin(&command).await;
+        }
+        match sent_before(&self.history, &self.record, &content) {
+            None => self.message(content, watcher).await,
+            Some((EarlierPrompt::Last, known_as)) => self.again(known_as, watcher).await,
+            Some((EarlierPrompt::Earlier, known_as)) => {
+                let message = self.turn.message_id();
+                self.prompted_again(message, known_as).await;
+                TurnOutcome::Ended
             }
-            PromptInput::Builtin(command) => self.builtin(&command).await,
-            // The session has switched before.
-            PromptInput::Plan(content) => self.message(content, watcher).await,
         }
     }
 
