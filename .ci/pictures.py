@@ -43,7 +43,7 @@ def total(items, refunds):
     return total
 '''
 
-# The name, the settings of the user, and the commands: each as it is typed, with what is typed at its questions.
+# The name, the settings of the user, and the commands: each as it is typed, with the answers to its questions.
 SCENES = [
     (
         "run",

@@ -1,4 +1,4 @@
-// Prints the Homebrew formula of a release: node build.mjs VERSION DIST, where DIST has the archive of each target of the
+// Prints the Homebrew formula of a release: node build.mjs VERSION DIST; DIST has the archive of each target of the
 // release workflow. Homebrew takes formulas from a tap (a repository `homebrew-…`), into which the file is copied.
 
 import { createHash } from "node:crypto";

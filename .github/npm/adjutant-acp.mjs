@@ -17,7 +17,7 @@ function runs(path) {
   }
 }
 
-/** The package of this platform, which npm installs beside this one. */
+/** The package of this platform, which npm installs together with this one. */
 function packaged() {
   try {
     return runs(createRequire(import.meta.url).resolve(`adjutant-acp-${platform}/bin/adjutant`));

@@ -1,5 +1,5 @@
 // Makes the npm packages: node build.mjs VERSION OUT PLATFORM=BINARY…, a platform as Node names it (`linux-x64`).
-// OUT/adjutant-acp is what users install; it has one optional package for each platform, with the binary.
+// Users install OUT/adjutant-acp; it has one optional package for each platform, with the binary.
 
 import { chmodSync, copyFileSync, mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";

@@ -24,7 +24,7 @@ if [ -z "$base" ] || ! exists "$base"; then
   exit 2
 fi
 
-# Not in the pipe, where a failure of git would leave nothing to review.
+# Not in the pipe, in which a failure of git would leave nothing to review.
 change=$(git diff "$base"...)
 if [ -z "$change" ]; then
   echo "review.sh: there are no commits since $base" >&2

@@ -1,4 +1,4 @@
-"""What the benchmarks in Python share: a pretended model, and an agent that is spoken to over ACP."""
+"""Shared code of the benchmarks in Python: a mock model, and an agent that is driven over ACP."""
 
 import http.server
 import json
@@ -9,10 +9,10 @@ import time
 
 
 class Model(http.server.BaseHTTPRequestHandler):
-    """Makes the calls it is given, one in each answer, and notes when it was asked and when it had answered."""
+    """Makes the given calls, one per answer, and records the times of its requests and answers."""
 
     protocol_version = "HTTP/1.1"
-    # One packet an answer: the second of two waits for the first to be acknowledged, for 40 ms.
+    # One packet per answer: the second of two waits for the first to be acknowledged, for 40 ms.
     wbufsize = -1
     calls = []
     asked = []
@@ -59,14 +59,14 @@ def settings_of(home, port, settings):
 
 
 def usage(pid):
-    """Resident memory in KiB, and seconds of the processor: from the clock of the process, because /proc has ticks of 10 ms."""
+    """Resident memory in KiB, and seconds of CPU time, from the process's clock, because /proc has ticks of 10 ms."""
     with open(f"/proc/{pid}/status") as status:
         memory = next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
     return memory, time.clock_gettime(~pid << 3 | 2)
 
 
 class Agent:
-    """One process with one session in `root`, which belongs to `home`; without one where it opens none."""
+    """One process with one session in `root` and the home `home`; without a session if `opens` is false."""
 
     def __init__(self, binary, home, root, port, settings, opens=True, env=None):
         settings_of(home, port, settings)
@@ -87,7 +87,7 @@ class Agent:
                 return heard["result"]
 
     def prompt(self, text, calls=()):
-        """When it was sent, when the model was asked, and when it had answered."""
+        """The times of the prompt, of the request to the model, and of the response."""
         Model.calls, Model.asked, Model.answered = list(calls), [], []
         began = time.perf_counter()
         end = self.ask("session/prompt", {"sessionId": self.session, "prompt": [{"type": "text", "text": text}]})

@@ -1,13 +1,13 @@
-"""What plugins cost:
+"""The cost of plugins:
 
     python3 editor-tests/bench/extensions.py target/release/adjutant
 
-The first use of the host is how much later the first request of a session reaches the model where there is a plugin
-than where there is none, beside what the runtime takes to do nothing. Then a turn of many steps, each a call of
-`read`: the time from the model's last word to the next request, without plugins, with one that hooks into no step, and
-with `tool.execute.before` and `tool.execute.after`. Half of what the last is dearer than the one before is a hook's
-round trip. The kinds take turns, so that what else the machine does is shared by all. With the user's own plugin and
-one of the project there are two hosts.
+The first use of the host is the delay of the first request of a session to the model with a plugin compared with none,
+minus the time that the runtime takes to do nothing. Then a turn of many steps, each a call of `read`: the time from the
+end of the model's answer to the next request, without plugins, with one that has no hook for steps, and with
+`tool.execute.before` and `tool.execute.after`. Half of the difference between the last two is a hook's round trip. The
+kinds alternate, so that other load of the machine affects all of them alike. With the user's own plugin and one of the
+project there are two hosts.
 """
 
 import os
@@ -48,7 +48,7 @@ class Session:
         self.agent = Agent(BINARY, self.home, root, port, {"budget": {"steps": STEPS + 10}})
 
     def prompt(self, steps):
-        """When the prompt was sent, when the model was asked, and when it had answered."""
+        """The times of the prompt, of the request to the model, and of the response."""
         line = lambda n: ("read", {"filePath": "big.txt", "offset": n, "limit": 1})
         return self.agent.prompt("Read.", [line(n) for n in range(steps, 0, -1)])
 
@@ -75,7 +75,7 @@ def gaps(port, **plugins):
 
 
 def runtime():
-    """What the runtime takes to do nothing, in ms."""
+    """The time that the runtime takes to do nothing, in ms."""
     program, options = (shutil.which("bun"), ["-e", "0"]) if shutil.which("bun") else (shutil.which("node"), ["-e", "0"])
     began = time.perf_counter()
     subprocess.run([program, *options], check=True)

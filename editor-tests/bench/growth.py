@@ -1,13 +1,13 @@
-"""How costs grow: each row is measured at several sizes, with the exponent beside it (1 is linear, 2 quadratic):
+"""The growth of costs: each row is measured at several sizes, with the exponent (1 is linear, 2 quadratic):
 python3 editor-tests/bench/growth.py target/release/adjutant [ROW …]
 
-A row is run where one of the arguments is the beginning of its name; without one, all of them. SIZES is the number of
+A row is run if one of the arguments is the beginning of its name; without arguments, all are. SIZES is the number of
 sizes that are measured, from the smallest on: SIZES=2 takes a few minutes, all of them an hour. A size that takes more
-than LIMIT seconds (300) is the last of its row. The exponent is that of the two largest sizes. What is below FLOOR
-(10 ms, 20 MB) says nothing about growth, and has none. Memory is the most that the process had, in MB.
+than LIMIT seconds (300) is the last of its row. The exponent is that of the two largest sizes. Values below FLOOR
+(10 ms, 20 MB) are no evidence of growth, and have none. Memory is the maximum of the process, in MB.
 
-OPENCODE and GOOSE are paths of these programs, which are measured beside it where they can do the same: OpenCode reads
-the same settings, skills, agents, commands and instructions, and both take long prompts and run commands.
+OPENCODE and GOOSE are paths of these programs, which are measured for comparison if they have the feature: OpenCode
+reads the same settings, skills, agents, commands and instructions, and both take long prompts and run commands.
 """
 
 import glob
@@ -52,7 +52,7 @@ def end_processes():
 
 
 class AllowingAgent(Agent):
-    """One whose questions are answered with yes: what is asked differs with the sandbox of a machine."""
+    """An agent whose questions are all approved: their number differs with the sandbox of a machine."""
 
     def ask(self, method, params):
         self.number += 1
@@ -101,7 +101,7 @@ class Place:
         return agent
 
     def run(self, *arguments, given=None, output=subprocess.DEVNULL):
-        """Milliseconds and the most memory of a command, in MB. Sets `processor` to its milliseconds of the processor."""
+        """Milliseconds and the maximum memory of a command, in MB. Sets `processor` to its milliseconds of CPU time."""
         began = time.perf_counter()
         stdin = open(given) if given else subprocess.DEVNULL
         process = subprocess.Popen([BINARY, *arguments], stdin=stdin, stdout=output, cwd=self.root, env=environment(self.home))
@@ -115,7 +115,7 @@ class Place:
         return took, used.ru_maxrss / 1024
 
     def judge(self, given):
-        """Milliseconds of the processor that judging these lines takes, the least of three runs: others may be busy."""
+        """The milliseconds of CPU time for judging these lines: the minimum of three runs, as the machine may be busy."""
         took = []
         for _ in range(3):
             self.run("permissions", "check", given=given)
@@ -179,7 +179,7 @@ class Goose(Peer):
 
 
 def compared(measure, *peers):
-    """What `measure` finds of this agent, and of those of the peers whose programs are given."""
+    """The results of `measure` for this agent, and for those of the peers whose programs are given."""
     found = measure(Place.agent)
     for peer in peers:
         if os.environ.get(peer.__name__.upper()):
@@ -195,7 +195,7 @@ def opens(agent, place):
 
 
 def opening(settings=None, files=()):
-    """What `session/new` and the first prompt take with these settings and files."""
+    """The times of `session/new` and of the first prompt with these settings and files."""
     return compared(lambda start: opened(settings, files, start), OpenCode)
 
 
@@ -286,7 +286,7 @@ def address(n):
 
 
 def judged(n, permission, pattern, asked):
-    """What is asked for, judged by this many rules, one after the other in one process."""
+    """Access requests, judged by this many rules, one after the other in one process."""
     actions = ["allow", "ask", "deny"]
     lines = 2000
     with Place({"permission": {permission: {pattern.format(at): actions[at % 3] for at in range(n)}}}) as place:
@@ -308,7 +308,7 @@ def nesting(n):
 
 
 def stars(n):
-    """A pattern with so many stars, which nearly fits a line of 10 kB."""
+    """A pattern with so many stars, which nearly matches a line of 10 kB."""
     return judged_line("echo " + "a" * 10_000, {"*a" * n + "b": "deny"})
 
 
@@ -320,7 +320,7 @@ def judged_line(line, rules=None):
     return {"verdict, processor": (took, "ms")}
 
 
-# An MCP server with as many tools as its argument says.
+# An MCP server with as many tools as its argument.
 SERVER = """import json, sys
 for line in sys.stdin:
     asked = json.loads(line)
@@ -347,7 +347,7 @@ def many_servers(n):
 
 
 def served(servers, tools):
-    """What `session/new` and prompts take with so many servers of so many tools."""
+    """The times of `session/new` and of prompts with so many servers of so many tools."""
     with tempfile.TemporaryDirectory() as folder:
         program = os.path.join(folder, "server.py")
         with open(program, "w") as file:
@@ -371,7 +371,7 @@ def prompted_with_servers(settings, start):
 
 
 def project_files(n):
-    """What `session/new` and prompts take in a repository of so many files."""
+    """The times of `session/new` and of prompts in a repository of so many files."""
     return compared(lambda start: opened_among_files(n, start), OpenCode)
 
 
@@ -469,7 +469,7 @@ def stored_sessions(n):
 
 def streaming(n):
     """So many conversations that stream at once, five pieces a second each."""
-    # Not before: the memory of this process counts as that of the commands it starts.
+    # Not earlier: the memory of this process would be added to that of the commands that it starts.
     import asyncio
 
     import pieces
@@ -485,7 +485,7 @@ def history(place, n):
     session = {"id": "ses_growth", "cwd": "/nowhere", "title": "Long", "created": 1, "updated": 1}
     text = "It reads what changed, and says what is wrong with it. " * 36
     path = place.write("session.json", f'{{"adjutant": 1, "session": {json.dumps(session)}, "messages": [')
-    # Not as one text: the memory of this process would count as that of the commands it starts.
+    # Not as one text: the memory of this process would be added to that of the commands that it starts.
     with open(path, "a") as file:
         for at in range(n):
             prompt = {"id": f"msg_{at:07}a", "created": at, "role": "user", "agent": "build", "model": model}
@@ -499,7 +499,7 @@ def history(place, n):
 
 
 def turns(n):
-    # Summarising it is not what is measured.
+    # A compaction is not part of the measurement.
     with Place({"compaction": {"auto": False}}) as place:
         file = history(place, n)
         imported, room = place.run("sessions", "import", file, "--cwd", place.root)
@@ -524,14 +524,14 @@ def turns(n):
 
 
 def ended(agent):
-    """What a prompt takes, and how long after the model's answer it ends."""
+    """The time of a prompt, and the time from the model's answer to its end."""
     began, _, answered = agent.prompt("Say something.")
     end = time.perf_counter()
     return 1000 * (end - began), 1000 * (end - answered[-1])
 
 
 def loaded(agent, root, session):
-    """When a load shows the first thing, and when it has ended."""
+    """The times of the first update and of the end of a load."""
     agent.number += 1
     params = {"sessionId": session, "cwd": root, "mcpServers": []}
     message = {"jsonrpc": "2.0", "id": agent.number, "method": "session/load", "params": params}
@@ -546,7 +546,7 @@ def loaded(agent, root, session):
 
 
 def prompt(n):
-    """A prompt of so many MB: until the model is asked, and what memory it takes."""
+    """A prompt of so many MB: the time to the request to the model, and the memory."""
     return compared(lambda start: prompted(n, start), OpenCode, Goose)
 
 
@@ -647,7 +647,7 @@ def files(n):
 
 
 def closed(n):
-    """So many sessions that are opened and closed, and as many again: what stays of each of these in memory."""
+    """So many sessions that are opened and closed, and as many again: the memory that remains of each of these."""
     with Place() as place:
         agent = place.agent()
         resident = []
@@ -710,7 +710,7 @@ def give_up(*_):
 
 
 def limited(row, size):
-    """What a row finds at a size; nothing if it takes too long."""
+    """The result of a row at a size; nothing if it takes too long."""
     signal.alarm(LIMIT)
     try:
         return row(size)

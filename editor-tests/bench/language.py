@@ -1,13 +1,13 @@
-"""What language servers and mentions cost:
+"""The cost of language servers and mentions:
 
     npm install --prefix DIR typescript-language-server typescript@5
     python3 editor-tests/bench/language.py target/release/adjutant DIR/node_modules/.bin/typescript-language-server
 
-One file of 200 is edited again and again, now with an error and now without. First a bare client tells the server of
-the edits and waits for what it publishes: the server's own time. Then a pretended model makes the edits through
-adjutant, from the model's answer to the next request. A relay in front of the server notes every message: what is not
-between the first and the last of a step is adjutant's. The same edits without a server say what a step costs by itself.
-Then prompts with ten mentioned files, and with none.
+One file of 200 is edited again and again, now with an error and now without. First a bare client notifies the server of
+the edits and waits for its diagnostics: the server's own time. Then a mock model makes the edits through adjutant, from
+the model's answer to the next request. A relay in front of the server records every message: the time outside the first
+and the last of a step is adjutant's. The same edits without a server show the cost of a step by itself. Then prompts
+with ten mentioned files, and with none.
 """
 
 import json
@@ -24,12 +24,12 @@ from acp import Agent, serve
 BINARY = os.path.abspath(sys.argv[1])
 ROUNDS = int(os.environ.get("ROUNDS", "30"))
 FILES = 200
-# The relay: `language.py --relay LOG PROGRAM` stands between adjutant and the server.
+# The relay: `language.py --relay LOG PROGRAM` runs between adjutant and the server.
 RELAY = sys.argv[1] == "--relay"
 
 
 def pump(source, sink, note):
-    """Passes messages on, and notes those that matter."""
+    """Forwards messages, and records the relevant ones."""
     while True:
         head = b""
         while not head.endswith(b"\r\n\r\n"):
@@ -71,7 +71,7 @@ def project(home):
 
 
 def published(program, root):
-    """How long the server itself takes from an edit to what it publishes, in ms."""
+    """The time that the server itself takes from an edit to its diagnostics, in ms."""
     server = subprocess.Popen([program, "--stdio"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root)
     uri, text = f"file://{root}/src/m{FILES - 1}.ts", open(os.path.join(root, "src", f"m{FILES - 1}.ts")).read()
 
@@ -90,7 +90,7 @@ def published(program, root):
         return heard
 
     def wait(wrong):
-        """Until it has published that something is wrong, or that nothing is."""
+        """Until it has published errors, or the absence of errors."""
         while True:
             heard = hear()
             if heard.get("method") == "textDocument/publishDiagnostics" and heard["params"]["uri"] == uri:
@@ -104,7 +104,7 @@ def published(program, root):
     say(method="initialized", params={})
     say(method="textDocument/didOpen", params={"textDocument": {"uri": uri, "languageId": "typescript", "version": 1, "text": text}})
     wait(False)
-    # What it still has to say of the opened file.
+    # The remaining diagnostics of the opened file.
     time.sleep(3)
     times = []
     for n in range(ROUNDS):
@@ -118,7 +118,7 @@ def published(program, root):
 
 
 def edits(agent, root):
-    """When the model's answer was given, and the next one asked for: one edit each."""
+    """The times of the model's answer and of the next request: one edit each."""
     path, marker = os.path.join(root, "src", f"m{FILES - 1}.ts"), "export const marker = 0"
     times = []
     for n in range(ROUNDS):

@@ -16,7 +16,7 @@
 #![expect(
     unreachable_pub,
     dead_code,
-    reason = "what the tests pretend with is used here as well"
+    reason = "the benchmarks use a part of the mocks of the tests"
 )]
 
 #[path = "../database.rs"]

@@ -3,10 +3,10 @@
     cargo rustc --release --bin adjutant -- -C strip=none
     python3 editor-tests/bench/order.py target/release/adjutant order.txt
 
-A start, a session and a prompt run through a fifth of the code. The system reads a program in pieces of 64 kB around
-what is used of it, so what is used costs less memory side by side, in the order in which it is first used, than
-wherever the compiler left it: 16 MB after ten turns in place of 23. What is used is seen by callgrind, of valgrind, in
-three lives of the process, each of which does more than the one before.
+A start, a session and a prompt run through a fifth of the code. The system reads a program in blocks of 64 kB around
+each used address, so the used functions cost less memory next to each other, in the order of their first use, than in
+the compiler's order: 16 MB after ten turns instead of 23. callgrind, of valgrind, records the used functions in three
+runs of the process, each of which does more than the one before.
 """
 
 import glob
@@ -19,7 +19,7 @@ import tempfile
 
 from acp import Agent, serve
 
-# What a prompt does in the longest of them.
+# The actions of a prompt in the longest run.
 CALLS = [
     ("read", {"filePath": "a.txt"}),
     ("edit", {"filePath": "a.txt", "oldString": "one", "newString": "three"}),
@@ -32,7 +32,7 @@ CALLS = [
 
 
 def lives(binary, home):
-    """Lives three times, each time longer."""
+    """Runs three times, each time longer."""
     root = os.path.join(home, "project")
     os.makedirs(os.path.join(root, ".git"))
     with open(os.path.join(root, "a.txt"), "w") as file:

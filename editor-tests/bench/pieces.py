@@ -1,10 +1,10 @@
-"""What a piece of an answer costs with many conversations in one process:
+"""The cost of a piece of an answer with many conversations in one process:
 python3 editor-tests/bench/pieces.py target/release/adjutant
 
-SIZES sessions of one process prompt, and the model answers all of them at once with RATE pieces a second, PIECES each.
-Printed are the processor time of a piece, from the first one of all answers to the last, how late pieces are (from the
-model to the editor), the files that are open and the memory that a session takes. The model and the editor are this
-one program: how late pieces are without adjutant, in as many connections to the model, says what it adds itself.
+SIZES sessions of one process prompt, and the model answers all of them at once with RATE pieces per second, PIECES
+each. The results are the CPU time of a piece, from the first one of all answers to the last, the delay of pieces (from
+the model to the editor), the number of open files and the memory of a session. The model and the editor are this one
+program: the delay of pieces without adjutant, in as many connections to the model, shows its own share.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ WARM_UP = 6
 
 
 class Model:
-    """Answers when all have asked, and ends its answers when the piece has been measured."""
+    """Answers when all requests have arrived, and ends its answers when the piece has been measured."""
 
     def __init__(self, sessions):
         self.sessions, self.asked, self.sent = sessions, 0, 0
@@ -86,7 +86,7 @@ class Editor:
 
 
 async def alone(sessions):
-    """How late pieces are in an editor that asks the model itself."""
+    """The delay of pieces in an editor that sends its requests to the model directly."""
     model, late = Model(sessions), []
     server = await asyncio.start_server(model.answer, "127.0.0.1", 0, backlog=4096)
     port = server.sockets[0].getsockname()[1]
@@ -115,7 +115,7 @@ def ranked(late, share):
 
 
 async def measure(sessions):
-    """The milliseconds of the processor that a piece takes, how late pieces are (alone, too), open files, and the
+    """The CPU time of a piece in milliseconds, the delay of pieces (with adjutant and without), open files, and the
     memory of the sessions in KiB."""
     bare = await alone(sessions)
     model = Model(sessions)
@@ -125,7 +125,7 @@ async def measure(sessions):
         root = os.path.join(home, "project")
         os.mkdir(root)
         env = {"HOME": home, "PATH": os.environ["PATH"], "TMPDIR": home, "ADJUTANT_DISABLE_TITLES": "1", "ADJUTANT_TRUST": "all"}
-        # An address of a database, where it is one that is measured.
+        # The URL of a database, if one is measured.
         env |= {name: value for name, value in os.environ.items() if name == "ADJUTANT_STORE"}
         process = await asyncio.create_subprocess_exec(
             BINARY, "acp", stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, cwd=root, limit=1 << 24)

@@ -1,4 +1,4 @@
-"""What serving costs beside standard input and output: python3 editor-tests/bench/remote.py target/release/adjutant
+"""The cost of serving compared with stdio: python3 editor-tests/bench/remote.py target/release/adjutant
 
 The same prompts to the offline model, in turns over a pipe and over a WebSocket: from the prompt to the first update,
 and to the answer. Then connections that do nothing: memory and processor, at 1, 10, 100 and 1,000.

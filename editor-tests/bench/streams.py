@@ -1,9 +1,10 @@
-"""How `adjutant serve` bears many turns at once: python3 editor-tests/bench/streams.py target/release/adjutant
+"""The delay with many turns at once in `adjutant serve`: python3 editor-tests/bench/streams.py target/release/adjutant
 
-Each of 1, 10, 100 and so many connections prompts in a session of its own, and the model answers all of them at once
-with RATE pieces a second. A piece says when it was sent, so what is printed is how long pieces took from the model to
-the editor: the first piece of each turn, which waits for all the turns that begin with it, and all others. The model and the editors are this one program, and of what they need a run without adjutant tells, in
-which the editors ask the model themselves.
+Each of 1, 10, 100 and more connections prompts in a session of its own, and the model answers all of them at once with
+RATE pieces per second. A piece contains the time at which it was sent, so the results are the delays of pieces from the
+model to the editor: the first piece of each turn, which waits for all the turns that begin with it, and all others. The
+model and the editors are this one program; a run without adjutant, in which the editors send their requests to the
+model directly, measures their own share.
 """
 
 import asyncio
@@ -93,7 +94,7 @@ class Editor:
             update(heard["params"].get("update", {}))
 
     async def prompt(self, late):
-        """Prompts; adds to `late` how long the pieces of this turn took."""
+        """Prompts; adds the delays of the pieces of this turn to `late`."""
         mine = []
 
         def piece(update):
@@ -108,7 +109,7 @@ class Editor:
 
 
 async def alone(port, late):
-    """An editor that asks the model itself."""
+    """An editor that sends its requests to the model directly."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n")
     await reader.readuntil(b"\r\n\r\n")

@@ -1,12 +1,13 @@
-"""What keeping the files for an undo costs:
+"""The cost of saving files for an undo:
 python3 editor-tests/bench/undo.py target/release/adjutant
 
-In projects of SIZES files, a command changes one file, ten times, and the last change is undone. In one of 10,000 files,
-commands write 10,000 files and check out a branch that differs in all of them. Printed are milliseconds a turn, the
-median of the runs for those that are repeated, for each sandbox of MECHANISMS, with undo and without it.
+In projects of SIZES files, a command changes one file, ten times, and the last change is undone. In one of 10,000
+files, commands write 10,000 files and check out a branch that differs in all of them. The results are milliseconds per
+turn, the median of the runs for those that are repeated, for each sandbox of MECHANISMS, with undo and without it.
 
-In a project of EACH files, two agents, one with undo and one without, make the same PAIRS changes of a file each, in
-turns. Printed are the medians of a turn, of a turn whose command changes nothing, and of the difference of each pair.
+In a project of EACH files, two agents, one with undo and one without, make the same PAIRS changes of a file each,
+alternately. The results are the medians of a turn, of a turn whose command changes nothing, and of the difference of
+each pair.
 """
 
 import os
@@ -125,7 +126,7 @@ def pairs(port):
                 for run in range(PAIRS):
                     number = run * 100 % EACH
                     path = f"d{number // 10_000}/e{number // 100}/f{number}.txt"
-                    # Whoever is first finds the file uncached.
+                    # The first of the two finds the file uncached.
                     order = (0, 1) if run % 2 else (1, 0)
                     for which in order:
                         changed[which].append(timed(agents[which], "Go.", [bash(f"echo {run} >> {path}")]))

@@ -1,5 +1,5 @@
-// What the clients share: a place to work in, a provider that counts tokens, and a list of checks with a count at the
-// end.
+// Shared code of the clients: a directory to work in, a provider that counts tokens, and a list of checks with a count
+// at the end.
 
 import { mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
@@ -13,7 +13,7 @@ export function place() {
   mkdirSync(home);
   mkdirSync(project);
   process.on("exit", () => rmSync(root, { recursive: true, force: true }));
-  // Nothing of this machine's settings; and the offline model answers, even where a model server runs.
+  // Without settings of this machine, and with the offline model, even if a model server runs.
   const settings = { model: "offline/offline", permission: { edit: "ask", bash: "ask" } };
   mkdirSync(join(home, ".config", "adjutant"), { recursive: true });
   writeFileSync(join(home, ".config", "adjutant", "adjutant.json"), JSON.stringify(settings));
@@ -22,7 +22,7 @@ export function place() {
   return { home, project, env };
 }
 
-/** Returns settings with a provider that counts tokens, which the offline model does not. */
+/** Returns settings with a provider that counts tokens, because the offline model does not. */
 export async function countingProvider() {
   const usage = { prompt_tokens: 120, completion_tokens: 3, total_tokens: 123 };
   const choices = [{ index: 0, delta: { content: "Counted." }, finish_reason: "stop" }];

@@ -34,7 +34,7 @@ RULES = [
     ({"git *": "allow", "git push*": "deny"}, "explore"),
 ]
 
-# Around a line, and between two.
+# Prefixes and suffixes of a line, and separators of two.
 AROUND = [
     "{}", "( {} )", "{{ {}; }}", "if true; then {}; fi", "for i in 1 2; do {}; done", "f() {{ {}; }}; f", "! {}",
     "time {}", "env X=1 {}", "nohup {}", "xargs {} < list", "echo \"$({})\"", "cat <({})", "coproc {{ {}; }}",
@@ -87,7 +87,7 @@ def combined(lines, count, seed):
 
 
 def judged(binary, home, project, agent, lines):
-    """The verdict on each line; what the checker refuses to read counts as asked."""
+    """The verdict on each line; a line that the checker refuses to read is treated as asked about."""
     environment = {"HOME": str(home), "PATH": os.environ["PATH"], "TMPDIR": str(home), "LC_ALL": "C.UTF-8"}
     questions = "".join(json.dumps({"id": n, "bash": line}) + "\n" for n, line in enumerate(lines))
     command = [binary, "permissions", "check", "--sandbox", "none", "--agent", agent]

@@ -744,7 +744,7 @@ let unheard = 0
 /** The batches that wait until the queue is short again. */
 const held = []
 const MAX_UNHEARD = 100
-/** Takes a batch of events. Answers when there is room for more. */
+/** Accepts a batch of events. Answers when there is room for more. */
 async function events({ events }) {
   const hooked = plugins.some(({ hooks }) => typeof hooks.event === "function")
   for (const event of events) {

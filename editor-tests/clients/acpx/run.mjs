@@ -1,6 +1,6 @@
 // acpx, a command-line client: node run.mjs path/to/adjutant
 //
-// The offline model understands plain orders, so everything here happens without a provider.
+// The offline model follows simple instructions, so everything here happens without a provider.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -28,8 +28,8 @@ function acpx(...words) {
 }
 
 /**
- * Runs acpx to its end; gives back what it printed. A command that meets the end of that second is refused by acpx
- * itself, unheard by adjutant, and may be repeated, as acpx says.
+ * Runs acpx to its end, and returns its output. acpx refuses a command at the end of that second itself, without a
+ * message to adjutant, and documents that it may be repeated.
  */
 async function done(...words) {
   for (;;) {
@@ -46,7 +46,7 @@ async function well(...words) {
   return out;
 }
 
-/** A fork of a session, which acpx knows no word for: asked of adjutant itself. */
+/** Forks a session through adjutant itself, because acpx has no command for it. */
 async function forked(sessionId) {
   const agent = spawn(binary, ["acp"], { cwd: project, env, stdio: ["pipe", "pipe", "inherit"] });
   let out = "";
@@ -63,7 +63,7 @@ async function forked(sessionId) {
   return answer().result.sessionId;
 }
 
-/** Waits until something is so. */
+/** Waits until a condition is true. */
 async function until(so) {
   for (let tries = 0; tries < 600; tries += 1) {
     if (so()) return;
@@ -82,7 +82,7 @@ const checks = [
     assert.equal(readFileSync(file("a.txt"), "utf8").trim(), "hello", out);
   }],
   ["is denied", async () => {
-    // Exit codes differ with the kind of refusal; what counts is that nothing was written.
+    // Exit codes differ with the kind of refusal; the check is that nothing was written.
     await done("--deny-all", "exec", "create `b.txt` with `hello`");
     assert.ok(!existsSync(file("b.txt")));
   }],
@@ -124,7 +124,7 @@ const checks = [
     assert.equal(content(), "west");
     await say("/undo");
     assert.equal(content(), "south");
-    // Back to the first one: it still knows what it had undone.
+    // Back to the first one, which can still redo.
     await well("sessions", "close");
     await well("sessions", "new", "--resume-session", current.sessionId);
     await say("/redo");

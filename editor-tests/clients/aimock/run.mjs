@@ -1,7 +1,6 @@
 // aimock, a server that speaks the formats of many providers: node run.mjs path/to/adjutant
 //
-// Not a client but the other end: adjutant is driven from its command line and asks this server as
-// it would ask each provider.
+// A server, not a client: adjutant is driven from its command line and sends this server the requests of each provider.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -21,7 +20,7 @@ const mock = new LLMock({ port: 0, chunkSize: 3 });
 await mock.start();
 const at = mock.url;
 
-// Each protocol, as a provider of the settings. The model's name says what the server does.
+// Each protocol, as a provider of the settings. The model's name determines the server's answer.
 const protocols = {
   chat: { npm: "@ai-sdk/openai-compatible", base: `${at}/v1` },
   responses: { npm: "@ai-sdk/openai", base: `${at}/v1` },
@@ -73,7 +72,7 @@ async function well(id, prompt) {
   return out.trim();
 }
 
-/** The bodies the server was asked with since the last time. */
+/** Returns the bodies of the requests since the last call. */
 function asked() {
   const bodies = mock.getRequests().map((entry) => JSON.stringify(entry.body));
   mock.clearRequests();

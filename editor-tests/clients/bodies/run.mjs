@@ -25,7 +25,7 @@ writeFileSync(join(project, "note.txt"), "The answer is forty-two.\n");
 writeFileSync(join(project, "dot.png"), Buffer.from(PNG, "base64"));
 writeFileSync(join(project, "page.pdf"), PDF);
 
-/** Each wire format: a model, where a body has the effort, and which one is meant usually and for a title. */
+/** Each wire format: a model, the member of a body that has the effort, and the usual effort and that for a title. */
 const providers = {
   chat: {
     npm: "@ai-sdk/openai-compatible", path: "/v1", type: "Chat", id: "gpt-5.1",
@@ -45,7 +45,7 @@ const providers = {
   },
 };
 
-/** What happens: the answers to requests with tools in their order, and the prompts. */
+/** The scenarios: the answers to requests with tools in their order, and the prompts. */
 const read = (name) => ["read", { filePath: join(project, name) }];
 const scenarios = {
   "a question": { answers: [{ text: "It is a boat." }], prompts: [["What is a ship?"]] },
@@ -116,7 +116,7 @@ async function adjutant(words, more) {
   assert.equal(said.code, 0, `${words.join(" ")}: ${said.out}\n${said.err}`);
 }
 
-/** Acts out a scenario and returns the bodies of its requests. */
+/** Runs a scenario and returns the bodies of its requests. */
 async function bodies(format, index, { answers, prompts, titles }) {
   const folder = `${format}-${index}`;
   const { npm, path, id } = providers[format];
@@ -139,7 +139,7 @@ async function bodies(format, index, { answers, prompts, titles }) {
   return came.get(folder);
 }
 
-/** Returns what the compiler says of bodies: nothing, if they fit. */
+/** Returns the compiler's errors for bodies: none if they are valid. */
 function misfits(name, type, all) {
   const folder = join(here, "bodies");
   mkdirSync(folder, { recursive: true });

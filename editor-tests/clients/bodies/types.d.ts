@@ -34,8 +34,8 @@ export type Chat = Omit<ChatCompletionCreateParamsStreaming, "messages"> & {
   messages: Array<ChatCompletionMessageParam | Reasoned>;
 };
 
-// The SDK converts its own form to this one. Enumerations are their values, which the API takes in lower case too;
-// whole numbers, which the SDK has as texts, are numbers as well.
+// The SDK converts its own form to this one. Enumerations are their values, which the API accepts in lower case too;
+// integers, which are strings in the SDK, are numbers as well.
 type Counts = "minItems" | "maxItems" | "minLength" | "maxLength" | "minProperties" | "maxProperties";
 type Json<T> = T extends string
   ? string extends T

@@ -53,7 +53,7 @@ class Lab:
 
 
 class CountingProvider(BaseHTTPRequestHandler):
-    """A provider that counts tokens, which the offline model does not."""
+    """Returns settings with a provider that counts tokens, because the offline model does not."""
 
     def do_POST(self):
         self.rfile.read(int(self.headers["content-length"]))
@@ -107,7 +107,7 @@ async def chooses_a_mode(lab):
     async with lab.client() as client:
         session = await client.new_session(str(lab.project))
         await session.set_mode("plan")
-        # What the plan mode forbids shows that it was chosen.
+        # The denies of the plan mode show that it was chosen.
         await lab.prompt(client, session, "create `planned.txt` with `hello`")
         assert not (lab.project / "planned.txt").exists()
         assert not lab.questions

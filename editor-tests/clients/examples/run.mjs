@@ -22,7 +22,7 @@ if (mcpPython) {
 }
 env.PATH = [programs, env.PATH].join(delimiter);
 
-/** Runs a program in the project; gives its exit code and what it printed. */
+/** Runs a program in the project, and returns its exit code and its output. */
 const start = (program, args, more = {}) =>
   new Promise((done) => {
     const child = execFile(program, args, { cwd: project, env: { ...env, ...more } }, (error, stdout, stderr) =>
@@ -39,7 +39,7 @@ await start("git", ["add", "."]);
 const author = ["-c", "user.name=a", "-c", "user.email=a@example.com"];
 await start("git", [...author, "commit", "--quiet", "--message", "Begin"]);
 
-// Python's modules resolve where they are installed; TypeScript's beside the file.
+// Python's modules resolve from their installation; TypeScript's from the directory of the file.
 const typescript = join(here, "client.ts");
 cpSync(join(examples, "client.ts"), typescript);
 const trusted = { ADJUTANT_TRUST: "all" };
@@ -86,7 +86,7 @@ const checks = [
     writeFileSync(join(project, "a.py"), "print(2)\n");
     await start("git", [...author, "commit", "--quiet", "--all", "--message", "Change"]);
     const { code, stderr } = await start(join(resolve(examples), "review.sh"), ["main"]);
-    // The offline model cannot review: 3 is its answer to a question in words.
+    // The offline model cannot review: 3 is its exit code for a question in prose.
     assert.equal(code, 3, stderr);
     const without = await start(join(resolve(examples), "review.sh"), []);
     assert.equal(without.code, 3, without.stderr);

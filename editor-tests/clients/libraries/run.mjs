@@ -1,7 +1,7 @@
 // Libraries that start or reach an agent on behalf of another program: node run.mjs path/to/adjutant
 //
 // acp-factory and acp-ai-provider start it themselves; use-acp, for React, reaches it through `adjutant serve`. The
-// tokens of a turn are checked with acp-factory: acp-ai-provider 0.2.9 reports none, whatever it is told.
+// tokens of a turn are checked with acp-factory: acp-ai-provider 0.2.9 reports none, whatever it receives.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -43,7 +43,7 @@ let session;
 const provider = () =>
   createACPProvider({ command: binary, args: ["acp"], session: { cwd: project, mcpServers: [] } });
 
-/** Starts a server; gives its address. */
+/** Starts a server, and returns its address. */
 async function serve() {
   const server = spawn(binary, ["serve", "--listen", "127.0.0.1:0"], { env, stdio: ["ignore", "ignore", "pipe"] });
   process.on("exit", () => server.kill());

@@ -1,7 +1,7 @@
 // LiteLLM, a gateway in front of other providers: node run.mjs path/to/adjutant path/to/litellm
 //
-// adjutant asks the gateway in each wire format; the gateway asks aimock as OpenAI and as Anthropic. It refuses
-// parameters that the provider behind it does not have.
+// adjutant sends requests to the gateway in each wire format, and the gateway to aimock as OpenAI and as Anthropic. It
+// refuses parameters that the provider behind it does not have.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -40,7 +40,7 @@ const port = await new Promise((done) => {
   });
 });
 
-// JSON is YAML as well.
+// JSON is also YAML.
 const behind = (model, base) => ({
   model_name: model.split("/")[0],
   litellm_params: { model, api_base: base, api_key: "mock-key" },
@@ -60,7 +60,7 @@ const gateway = spawn(litellm, ["--config", config, "--host", "127.0.0.1", "--po
 for (const stream of [gateway.stdout, gateway.stderr]) stream.on("data", (data) => (log.text += data));
 process.on("exit", () => gateway.kill("SIGKILL"));
 
-/** Asks until the gateway answers. */
+/** Sends requests until the gateway answers. */
 async function ready() {
   for (;;) {
     try {

@@ -1,7 +1,7 @@
-// Language servers and formatters that others wrote: node run.mjs path/to/adjutant
+// Language servers and formatters by others: node run.mjs path/to/adjutant
 //
-// A pretended model makes the calls; what it is told of them is what is looked at. Servers that are installed here
-// beside those of package.json (clangd, gopls, rust-analyzer, ruff) are tried as well.
+// A mock model makes the calls; the test checks the results that it receives. Servers that are installed here in
+// addition to those of package.json (clangd, gopls, rust-analyzer, ruff) are tried as well.
 
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
@@ -46,13 +46,13 @@ const model = createServer((request, response) => {
 await new Promise((resolve) => model.listen(0, "127.0.0.1", resolve));
 
 const provider = {
-  pretended: {
+  mock: {
     npm: "@ai-sdk/openai-compatible",
     options: { baseURL: `http://127.0.0.1:${model.address().port}/v1`, apiKey: "none" },
     models: { m: { limit: { context: 100000, output: 8000 } } },
   },
 };
-const settings = { model: "pretended/m", provider, trust: "all", permission: { edit: "allow" } };
+const settings = { model: "mock/m", provider, trust: "all", permission: { edit: "allow" } };
 const configure = (more) =>
   writeFileSync(join(home, ".config", "adjutant", "adjutant.json"), JSON.stringify({ ...settings, ...more }));
 
@@ -65,7 +65,7 @@ const there = (program, ...words) => spawnSync(program, words, { env, timeout: 5
 const edit = (filePath, oldString, newString) => ["edit", { filePath, oldString, newString }];
 const lsp = (operation, filePath, line, symbol, more) => ["lsp", { operation, filePath, line, symbol, ...more }];
 
-/** Has the model make these calls in one session; gives what it was told of each. */
+/** Makes the model call these tools in one session, and returns the result of each. */
 async function calls(...wanted) {
   [script, told] = [[...wanted], []];
   const child = spawn(binary, ["run", "Go."], { cwd: project, env, stdio: ["ignore", "ignore", "pipe"] });
@@ -78,8 +78,8 @@ async function calls(...wanted) {
 }
 
 /**
- * Asks a server until it knows what it is asked. One that was never started on this machine is read from its disk
- * first, and prepares a library of its language, which may take longer than an edit waits for it.
+ * Repeats a request until the server knows the answer. A server that was never started on this machine is read from
+ * disk first, and prepares a library of its language, which may take longer than an edit waits for it.
  */
 async function acquainted(filePath, line, symbol, known) {
   let said = "";
@@ -217,7 +217,7 @@ checks.push([
     if (there("gofmt", "-h")) wanted.push(["go/a.go", "package  a", "package a\n"]);
     const writes = (some) => calls(...some.map(([filePath, content]) => ["write", { filePath, content }]));
     let said = await writes(wanted);
-    // It is the same with a formatter.
+    // The same applies to a formatter.
     for (let tries = 0; tries < 3; tries++) {
       const late = wanted.filter((_, n) => /took longer than/.test(said[n]));
       if (late.length === 0) break;
@@ -229,7 +229,7 @@ checks.push([
       assert.equal(text(path), formatted, said[n]);
       assert.match(said[n], /A formatter then changed the file/);
     });
-    // What was formatted counts as seen.
+    // The formatted text is treated as seen.
     const [again] = await calls(["read", { filePath: "web/a.ts" }], edit("web/a.ts", "{ b: 1 }", "{b:2}"));
     assert.doesNotMatch(again, /rror/);
     assert.equal(text("web/a.ts"), "const a = { b: 2 };\n");

@@ -1,8 +1,8 @@
-// The client of one conformance scenario, as a user of adjutant is one: node client.mjs path/to/adjutant ADDRESS
+// The client of one conformance scenario, as a user would run it: node client.mjs path/to/adjutant ADDRESS
 //
 // The suite starts this once per scenario, with the address of its server at the end and the scenario's name in the
-// environment. It lists the servers, logs in where one wants that (the part of the browser is done here), calls every
-// tool it finds, and logs in again where a call says that the login lacks a scope that this requires.
+// environment. It lists the servers, logs in if one requires that (the part of the browser is done here), calls every
+// tool that it finds, and logs in again if a call reports that the login lacks a required scope.
 
 import { spawn } from "node:child_process";
 import { mkdirSync, writeFileSync } from "node:fs";
@@ -17,7 +17,7 @@ const { home, project, env } = place();
 const oauth = {};
 if (context.client_id) oauth.clientId = context.client_id;
 if (context.client_secret) oauth.clientSecret = context.client_secret;
-// What a server that wants no registration is told instead: where a document about the client would be.
+// The client id for a server without registration: the URL of a document about the client.
 if (process.env.MCP_CONFORMANCE_SCENARIO === "auth/basic-cimd") {
   oauth.clientId = "https://conformance-test.local/client-metadata.json";
 }
@@ -25,7 +25,7 @@ const mcp = { it: { type: "remote", url, oauth } };
 mkdirSync(join(home, ".config", "adjutant"), { recursive: true });
 writeFileSync(join(home, ".config", "adjutant", "adjutant.json"), JSON.stringify({ mcp }));
 
-/** Runs adjutant: exit code, and what it printed. `heard` is given each line as it comes. */
+/** Runs adjutant, and returns its exit code and output. `heard` is called with each line as it arrives. */
 function adjutant(words, heard = () => {}) {
   const child = spawn(binary, words, { cwd: project, env, stdio: ["ignore", "pipe", "pipe"] });
   let [out, err] = ["", ""];
@@ -37,7 +37,7 @@ function adjutant(words, heard = () => {}) {
   return new Promise((resolve) => child.once("close", (code) => resolve({ code, out, err })));
 }
 
-/** Logs in, with a browser that agrees to everything. */
+/** Logs in, with a browser that approves everything. */
 async function login() {
   const done = await adjutant(["mcp", "login", "it"], async (line) => {
     const address = line.trim();

@@ -15,7 +15,7 @@ const node = join(here, "node_modules", ".bin", "node");
 const suite = join(here, "node_modules", "@modelcontextprotocol", "conformance", "dist", "index.js");
 const { project } = place();
 
-/** How many run at once. */
+/** The number of scenarios that run at once. */
 const LANES = 5;
 
 const skipped = {
@@ -26,7 +26,7 @@ const skipped = {
   "auth/cross-app-access-complete-flow": "an extension: an identity provider of a company's in between",
 };
 
-/** Runs the suite with some words: exit code and what it printed. */
+/** Runs the suite with these arguments, and returns its exit code and output. */
 function conformance(...words) {
   const child = spawn(node, [suite, ...words], { cwd: project, stdio: ["ignore", "pipe", "pipe"] });
   let out = "";

@@ -1,5 +1,5 @@
-// The reference server in a session, as a user with an editor has it: what only a turn can show. A pretended model
-// calls the tools it is told to; the editor fills in forms and agrees to what is asked.
+// Checks the reference server in a session with an editor: the features that need a turn. A mock model makes the given
+// calls; the editor fills in forms and approves all questions.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -9,7 +9,7 @@ import { join } from "node:path";
 
 import { place, within } from "../check.mjs";
 
-/** A model that does what a list says: `{ call, input }`, or words. Remembers what it was asked. */
+/** A model that follows a list of calls `{ call, input }` and texts. Records its requests. */
 function model(steps) {
   const asked = [];
   const server = createServer((request, response) => {
@@ -18,7 +18,7 @@ function model(steps) {
     request.on("end", () => {
       const question = JSON.parse(body);
       asked.push(question);
-      // What a server has asked comes without tools.
+      // A request on behalf of a server has no tools.
       const step = question.tools?.length ? (steps.shift() ?? "Done.") : "Paris.";
       const called = typeof step !== "string" && {
         tool_calls: [{ index: 0, id: `c${asked.length}`, function: { name: step.call, arguments: JSON.stringify(step.input ?? {}) } }],
@@ -34,7 +34,7 @@ function model(steps) {
   });
 }
 
-/** An editor: sends requests, and answers what it is asked with what `answer` makes of it. */
+/** An editor: sends requests, and answers those of the agent with the results of `answer`. */
 function editor(binary, { project, env }, answer) {
   const child = spawn(binary, ["acp"], { cwd: project, env, stdio: ["pipe", "pipe", "inherit"] });
   const [open, heard] = [new Map(), []];
@@ -65,7 +65,7 @@ function editor(binary, { project, env }, answer) {
   return { ask, heard, end };
 }
 
-/** Waits until something is so. */
+/** Waits until a condition is true. */
 async function until(what, is) {
   for (let n = 0; n < 400; n += 1) {
     if (is()) return;
@@ -74,7 +74,7 @@ async function until(what, is) {
   throw new Error(`waited in vain for ${what}`);
 }
 
-/** Prompts, resources, sampling, elicitation and the log of the reference server, however it is reached. */
+/** Checks prompts, resources, sampling, elicitation and the log of the reference server, over any transport. */
 export async function session(binary, entry) {
   const here = place();
   here.env.ADJUTANT_LOG = "debug";

@@ -1,4 +1,4 @@
-// MCP servers that others wrote: node run.mjs path/to/adjutant [path/to/python]
+// MCP servers by others: node run.mjs path/to/adjutant [path/to/python]
 //
 // The reference server over each transport, the file server, and one of the Python SDK, as users configure them.
 
@@ -17,7 +17,7 @@ const { home, project, env } = place();
 const here = dirname(fileURLToPath(import.meta.url));
 const program = (name) => join(here, "node_modules", ".bin", name);
 
-/** A port that nobody uses. */
+/** Returns a free port. */
 const free = () =>
   new Promise((resolve) => {
     const server = createServer().listen(0, "127.0.0.1", () => {
@@ -26,7 +26,7 @@ const free = () =>
     });
   });
 
-/** The reference server at an address; gives its port once it listens. */
+/** Starts the reference server on a port, and returns the port once it listens. */
 async function everything(transport) {
   const port = await free();
   const words = { env: { ...process.env, PORT: String(port) }, stdio: ["ignore", "pipe", "pipe"] };
@@ -41,7 +41,7 @@ async function everything(transport) {
   return port;
 }
 
-/** Runs adjutant in the project: exit code, output, complaints. */
+/** Runs adjutant in the project, and returns its exit code, output and errors. */
 function adjutant(...words) {
   const child = spawn(binary, words, { cwd: project, env, stdio: ["ignore", "pipe", "pipe"] });
   let [out, err] = ["", ""];

@@ -1,7 +1,7 @@
 // Popular MCP servers with strict providers: node strict.mjs path/to/adjutant [path/to/python/bin]
 //
 // The tools of six servers, of npm and of PyPI, are in one request to a mock provider of each wire format. It refuses
-// what the documentation of the provider forbids, as the provider does: the whole request.
+// the whole request if the documentation of the provider forbids a part of it, as the provider does.
 
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
@@ -51,7 +51,7 @@ function walk(schema, visit) {
   }
 }
 
-/** What all providers forbid in the schema of a function. */
+/** The properties that all providers forbid in the schema of a function. */
 function common(schema) {
   if (schema?.type !== "object" || !schema.properties) return "it is not an object with properties";
   const top = ["anyOf", "oneOf", "allOf", "not", "enum"].find((key) => key in schema);
@@ -89,7 +89,7 @@ function gemini(schema) {
 
 const draft = (schema) => common(schema) ?? (ajv.validateSchema(schema) ? undefined : ajv.errorsText());
 
-/** Each provider: its package, the functions of a body as names and schemas, and what it refuses. */
+/** Each provider: its package, the functions of a body as names and schemas, and the properties that it refuses. */
 const providers = {
   chat: { npm: "@ai-sdk/openai-compatible", path: "/v1", refused: draft,
     functions: (body) => body.tools?.map(({ function: one }) => [one.name, one.parameters]) },
@@ -133,7 +133,7 @@ const provider = Object.fromEntries(Object.entries(providers).map(([format, { np
 mkdirSync(join(home, ".config", "adjutant"), { recursive: true });
 writeFileSync(join(home, ".config", "adjutant", "adjutant.json"), JSON.stringify({ mcp, provider, experimental: { mcp_budget: 1000000 } }));
 
-/** Runs adjutant in the project: its output, and what it says besides. */
+/** Runs adjutant in the project, and returns its output and its errors. */
 async function adjutant(...words) {
   const child = spawn(binary, words, { cwd: project, env, stdio: ["ignore", "pipe", "pipe"] });
   let [out, err] = ["", ""];

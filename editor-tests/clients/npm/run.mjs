@@ -30,7 +30,7 @@ const passed = await run([
   }],
   ["it is the version that the registry's manifest names, and Cargo.toml", async () => {
     assert.equal(manifest.distribution.npx.package, `adjutant-acp@${manifest.version}`);
-    // What the registry's schema asks, and of the icon.
+    // The requirements of the registry's schema, and of the icon.
     assert.match(manifest.id, /^[a-z][a-z0-9-]*$/);
     assert.match(manifest.version, /^\d+\.\d+\.\d+$/);
     for (const key of ["name", "description"]) assert.ok(manifest[key].length > 0, key);
@@ -45,14 +45,14 @@ const passed = await run([
     const agent = spawn(installed, [], { env, cwd: project, stdio: ["pipe", "pipe", "inherit"] });
     const lines = createInterface({ input: agent.stdout });
     const first = once(lines, "line");
-    // What the registry's check of agents sends, in an empty home.
+    // The messages of the registry's check of agents, in an empty home.
     const capabilities = { fs: { readTextFile: true, writeTextFile: true }, terminal: true, _meta: { "terminal-auth": true } };
     const params = { protocolVersion: 1, clientCapabilities: capabilities };
     agent.stdin.write(`${JSON.stringify({ jsonrpc: "2.0", id: 0, method: "initialize", params })}\n`);
     const answer = JSON.parse((await first)[0]);
     assert.equal(answer.id, 0);
     assert.equal(answer.result.protocolVersion, 1);
-    // The registry takes no agent without a way to log in.
+    // The registry accepts no agent without a login method.
     const kinds = answer.result.authMethods.map((method) => method.type ?? "agent");
     assert.ok(kinds.includes("agent") || kinds.includes("terminal"), `${kinds}`);
     agent.stdin.end();

@@ -1,5 +1,5 @@
-// Makes real data of OpenCode: starts the program with a pretended provider on loopback and has it hold two
-// conversations with invented content. The result is a home directory with its database, and exports of its sessions.
+// Makes real data of OpenCode: starts the program with a mock provider on loopback and lets it hold two conversations
+// with invented content. The result is a home directory with its database, and exports of its sessions.
 //
 // `node data.mjs DIRECTORY` makes `home`, `project`, and `exports` in DIRECTORY.
 import { execFileSync, spawn } from "node:child_process";
@@ -12,7 +12,7 @@ import { fileURLToPath } from "node:url";
 const PICTURE =
   "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==";
 
-// The answers of the pretended provider: for each prompt, by a word in it, its steps in order.
+// The answers of the mock provider: for each prompt, by a word in it, its steps in order.
 const SCRIPT = {
   "lantern file": [
     { reasoning: "The file comes first.", calls: [["read", { filePath: "lantern.txt" }]] },

@@ -1,6 +1,6 @@
-"""Writes what `data.mjs` has made as the fixture of the tests that run without OpenCode: the tables of its database that
-hold sessions, as SQL, and the exports, with the directory of the project replaced by one that does not exist, and three
-years earlier, so that no test depends on the date.
+"""Writes the data of `data.mjs` as the fixture of the tests that run without OpenCode: the tables of its database that
+hold sessions, as SQL, and the exports, with the directory of the project replaced by one that does not exist, and dates
+three years earlier, so that no test depends on the date.
 
 python3 dump.py DIRECTORY ../../fixtures/opencode
 """

@@ -1,7 +1,7 @@
 // OpenCode's own data: node run.mjs path/to/adjutant
 //
-// OpenCode holds two conversations with a pretended provider; adjutant imports its database while it may still be open,
-// and what `opencode export` writes, and reads both back.
+// OpenCode holds two conversations with a mock provider; adjutant imports its database while it may still be open, and
+// the output of `opencode export`, and reads both back.
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";

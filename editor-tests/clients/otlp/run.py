@@ -1,8 +1,8 @@
-"""The other end of telemetry: python run.py path/to/adjutant
+"""A collector for telemetry: python run.py path/to/adjutant
 
-The receiver oteltap takes what a turn of the offline model sends, and refuses what it cannot decode. It passes the
-bodies on as they are: they are decoded with the types of the package opentelemetry-proto, to see that nothing in them
-is unknown.
+The collector oteltap receives the telemetry of a turn of the offline model, and refuses anything that it cannot decode.
+It forwards the bodies unchanged: they are decoded with the types of the package opentelemetry-proto, to check that they
+have no unknown fields.
 """
 
 import asyncio
@@ -34,9 +34,9 @@ TYPES = {
 }
 SPANS = {"invoke_agent", "step", "chat", "execute_tool"}
 METRICS = {"gen_ai.client.operation.duration", "gen_ai.invoke_agent.duration", "gen_ai.execute_tool.duration"}
-# The maximum time for a message to come out of the receiver, in seconds.
+# The maximum time for a message to come out of the collector, in seconds.
 LIMIT = 30
-# The bodies that the receiver has passed on, decoded.
+# The bodies that the collector has forwarded, decoded.
 received = []
 results = []
 
@@ -131,7 +131,7 @@ async def receive(behind):
         try:
             await asyncio.wait_for(taken, LIMIT)
         except asyncio.TimeoutError:
-            # The checks say what is missing.
+            # The checks name the missing ones.
             pass
     return done, spans, metrics
 

@@ -1,8 +1,8 @@
-// Plugins that others wrote, as users install them from npm: node run.mjs path/to/adjutant
+// Plugins by others, as users install them from npm: node run.mjs path/to/adjutant
 //
-// Each is loaded by adjutant in Node, and in Bun where npm's package of it runs; a pretended provider then has the
-// tools called that need no key. Three that watch events are judged by what they make of them. None of them needs the
-// network; opencode-prompt-recorder asks npm for a newer version of itself, and works without an answer.
+// Each is loaded by adjutant in Node, and in Bun if npm's package of it runs; a mock provider then calls the tools that
+// need no key. Three that watch events are judged by their output. None of them needs the network;
+// opencode-prompt-recorder asks npm for a newer version of itself, and works without an answer.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -19,7 +19,7 @@ const { home, project, env } = place();
 const here = dirname(fileURLToPath(import.meta.url));
 symlinkSync(join(here, "node_modules"), join(project, "node_modules"));
 
-/** What the provider was asked, and what it answers next: words, or the name and arguments of a call. */
+/** The requests to the provider, and its next answers: texts, or the name and arguments of a call. */
 const asked = [];
 let answers = [];
 const server = createServer((request, response) => {
@@ -52,7 +52,7 @@ const settings = {
 };
 writeFileSync(join(home, ".config", "adjutant", "adjutant.json"), JSON.stringify(settings));
 
-/** Runs adjutant in the project with these plugins: exit code, output, complaints. */
+/** Runs adjutant in the project with these plugins, and returns its exit code, output and errors. */
 function adjutant(plugin, words, more = {}) {
   writeFileSync(join(project, "opencode.json"), JSON.stringify({ plugin }));
   const vars = { ...env, ADJUTANT_TRUST: "all", ...more };
@@ -68,7 +68,7 @@ async function loaded(name, more) {
   assert.equal(scripts?.length, 1, err);
   return { runtime, ...scripts[0] };
 }
-/** One prompt; `script` is what the model answers. Gives the requests it was sent. */
+/** Sends one prompt; `script` has the model's answers. Returns the requests to the model. */
 async function prompt(plugin, words, script, more) {
   asked.length = 0;
   answers = script;
@@ -106,7 +106,7 @@ async function conversation(plugin, words, script, more, until) {
     await ended;
   }
 }
-/** Waits until a file in a directory that exists has a certain content, and gives it. */
+/** Waits until a file in an existing directory has a certain content, and returns it. */
 function written(dir, isRight) {
   return new Promise((resolve) => {
     const watcher = watch(dir, look);
@@ -125,7 +125,7 @@ const names = (request) => (request.tools ?? []).map((tool) => tool.function.nam
 
 const bun = join(here, "node_modules", ".bin");
 const withBun = { PATH: `${bun}:${env.PATH}` };
-// npm's package of Bun is a stand-in where its own script was not allowed to run.
+// npm's package of Bun is a stand-in if its install script was not allowed to run.
 const hasBun = existsSync(join(bun, "bun")) && (await new Promise((resolve) => {
   const child = spawn(join(bun, "bun"), ["--version"], { stdio: "ignore" });
   child.once("error", () => resolve(false));
@@ -162,7 +162,7 @@ for (const [kind, more] of [["Node", { PATH: withoutBun() }], ...(hasBun ? [["Bu
   checks.push([
     `a session with all of them in ${kind}: the system prompt, a tool, a failure that is told`,
     async () => {
-      // What guards commands is tried below.
+      // Plugins that refuse commands are tested below.
       const all = plugins.map(([name]) => name).filter((name) => !name.includes("destructive"));
       const { requests, err } = await prompt(all, "Hello.", [["supermemory", { mode: "help" }], "Done."], more);
       assert.ok(names(requests[0]).includes("compress"), names(requests[0]).join(" "));
@@ -170,7 +170,7 @@ for (const [kind, more] of [["Node", { PATH: withoutBun() }], ...(hasBun ? [["Bu
       assert.equal(results(requests[1]).length, 1);
       assert.match(err, /which adjutant does not have/);
       assert.doesNotMatch(err, /The earlier settings stay in force/);
-      // What the plugins say of the same words stays the same, for the provider's cache.
+      // Repeated additions of the plugins to the prompt stay the same, for the provider's cache.
       assert.equal(JSON.stringify(requests[0].messages[0]), JSON.stringify(requests[1].messages[0]));
     },
   ]);
@@ -189,7 +189,7 @@ for (const [kind, more] of [["Node", { PATH: withoutBun() }], ...(hasBun ? [["Bu
       asked.length = 0;
       answers = [["bash", { command: "rm -rf /tmp/nothing-of-adjutant", description: "x" }], "Done."];
       const { err } = await adjutant(["@sureshsankaran/opencode-destructive-check"], ["run", "Clean up."], more);
-      // Nobody is there to be asked.
+      // There is no user to answer.
       assert.match(err, /not allowed, no user to ask: rm -rf \/tmp\/nothing-of-adjutant/);
     },
   ]);
@@ -220,7 +220,7 @@ for (const [kind, more] of [["Node", { PATH: withoutBun() }], ...(hasBun ? [["Bu
   checks.push([
     `@ranger-testing/opencode-plugin follows a session, an edit and its end in ${kind}`,
     async () => {
-      // Its program, which only writes down how it is called.
+      // Its program, which only records its arguments.
       const bin = join(project, "bin");
       mkdirSync(bin, { recursive: true });
       writeFileSync(join(bin, "ranger"), '#!/bin/sh\necho "$*" >> ranger.log\necho yes\n');

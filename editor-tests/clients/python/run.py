@@ -1,8 +1,7 @@
 """The Python SDK as a client: python run.py path/to/adjutant
 
-An editor that offers its files, and is started by a plug-in that passes on almost no environment.
-Every line is decoded by the SDK's own models. The offline model understands plain orders, so
-everything here happens without a provider.
+An editor that offers its files, and is started by a plug-in that passes on almost no environment. Every line is decoded
+by the SDK's own models. The offline model follows simple instructions, so everything here happens without a provider.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ BINARY = sys.argv[1]
 
 
 class Editor(acp.Client):
-    """Answers questions with `answer`, serves files from `buffers`, keeps what it was told."""
+    """Answers questions with `answer`, serves files from `buffers`, and records the updates."""
 
     def __init__(self):
         self.updates, self.questions, self.buffers, self.written = [], [], {}, {}
@@ -211,7 +210,7 @@ async def main(root):
         try:
             await asyncio.wait_for(check(it), 60)
             print("ok   ", name)
-        except Exception as error:  # every failure is told, whatever it is
+        except Exception as error:  # every failure is reported, whatever its type
             failed += 1
             print(f"FAIL  {name}\n      {error!r}")
     print(f"{len(CHECKS) - failed} passed, {failed} failed")

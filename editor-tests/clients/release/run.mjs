@@ -1,6 +1,7 @@
-// Ready programs: the archive as the release workflow makes it, unpacked, and the Debian package, installed with dpkg,
-// each in an empty root and run there by an ordinary user, without Node, git, bash and bubblewrap; the npm packages,
-// which npx fetches from a registry on loopback; and what `cargo binstall`, Homebrew and editors read.
+// The released programs: the archive as the release workflow makes it, unpacked, and the Debian package, installed with
+// dpkg, each in an empty root and run there by an ordinary user, without Node, git, bash and bubblewrap; the npm
+// packages, which npx fetches from a registry on loopback; and the files that `cargo binstall`, Homebrew and editors
+// read.
 // node run.mjs ADJUTANT, from the top of the repository.
 
 import assert from "node:assert/strict";
@@ -67,7 +68,7 @@ async function firstAnswer(command, args, options) {
   const begin = performance.now();
   const agent = spawn(command, args, { ...options, stdio: ["pipe", "pipe", "inherit"] });
   const cwd = options.cwd ?? "/home/user/project";
-  // An agent that cannot start has no input; its exit code tells that.
+  // An agent that cannot start has no input; its exit code shows that.
   agent.stdin.on("error", () => {});
   const say = (id, method, params) => agent.stdin.write(`${JSON.stringify({ jsonrpc: "2.0", id, method, params })}\n`);
   const capabilities = { fs: { readTextFile: false, writeTextFile: false } };
@@ -93,7 +94,7 @@ async function firstAnswer(command, args, options) {
   console.log(`      the first answer came after ${Math.round(first)} ms`);
 }
 
-/** Runs what a new user would: the version, a first prompt, the doctor. */
+/** Runs the first commands of a new user: the version, a first prompt, the doctor. */
 async function firstSteps(root, command) {
   const shown = start(root, command, "--version");
   assert.equal(shown.stdout, `adjutant ${version}\n`, shown.stderr);
@@ -253,7 +254,7 @@ const passed = await run([
     assert.equal(manifest.repository, repository);
     assert.equal(manifest.license, adjutantPackage.license);
     only(manifest.distribution, ["binary", "npx", "uvx"]);
-    // What an editor starts: npx PACKAGE ARGUMENTS. The package serves an editor without arguments.
+    // The command that an editor starts: npx PACKAGE ARGUMENTS. The package serves an editor without arguments.
     const { npx } = manifest.distribution;
     only(npx, ["package", "args", "env"]);
     assert.deepEqual([npx.package, ...(npx.args ?? [])], [`adjutant-acp@${version}`]);

@@ -17,7 +17,7 @@ const [binary] = process.argv.slice(2);
 const { project, env } = place();
 const { session, initialize } = acp.methods.agent;
 
-/** Starts a server; gives its address. */
+/** Starts a server, and returns its address. */
 async function serve() {
   const server = spawn(binary, ["serve", "--listen", "127.0.0.1:0"], { env, stdio: ["ignore", "ignore", "pipe"] });
   process.on("exit", () => server.kill());
@@ -91,7 +91,7 @@ const checks = Object.entries(ways).flatMap(([way, open]) => {
       await editor.close();
       editor = connect(open());
       await editor.request(initialize, { protocolVersion: acp.PROTOCOL_VERSION, clientCapabilities: {} });
-      // Where the server has not noticed that the old connection is gone, asking twice takes the session over.
+      // If the server has not noticed that the old connection is gone, a second request takes the session over.
       const load = () => editor.request(session.load, { sessionId, cwd: project, mcpServers: [] });
       await load().catch(load);
       assert.ok(editor.updates.some((u) => u.sessionUpdate === "user_message_chunk"));

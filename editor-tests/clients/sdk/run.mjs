@@ -1,6 +1,6 @@
 // The TypeScript SDK as a client: node run.mjs path/to/adjutant
 //
-// The offline model understands plain orders, so everything here happens without a provider.
+// The offline model follows simple instructions, so everything here happens without a provider.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -17,7 +17,7 @@ const { project, env } = place();
 const file = (name) => join(project, name);
 const { session, initialize } = acp.methods.agent;
 
-/** An editor that answers questions with what `answer` says, and keeps what it was told. */
+/** An editor that answers questions with the result of `answer`, and records the updates. */
 function connect(variables = {}) {
   const options = { cwd: project, env: { ...env, ...variables }, stdio: ["pipe", "pipe", "pipe"] };
   const agent = spawn(binary, ["acp"], options);
@@ -37,7 +37,7 @@ function connect(variables = {}) {
   const connection = app.connect(acp.ndJsonStream(Writable.toWeb(agent.stdin), Readable.toWeb(agent.stdout)));
   editor.request = (method, params) => connection.agent.request(method, params);
   editor.notify = (method, params) => connection.agent.notify(method, params);
-  /** Waits for an update that fits. */
+  /** Waits for an update that matches. */
   editor.update = (fits) =>
     within(
       20_000,
@@ -63,7 +63,7 @@ const text = (updates, kind = "agent_message_chunk") =>
 let editor;
 let sessionId;
 
-/** Says something; gives back the stop reason, what was said and shown, and what was asked. */
+/** Sends a prompt, and returns the stop reason, the text, the other updates and the questions. */
 async function say(words, answer = "allow_once") {
   Object.assign(editor, { updates: [], questions: [], answer });
   const { stopReason } = await editor.request(session.prompt, { sessionId, prompt: [{ type: "text", text: words }] });
@@ -129,7 +129,7 @@ const checks = [
     assert.equal(content(), "bye");
   }],
   ["goes two ways with a fork, each to its own end", async () => {
-    // The original undoes its last edit; the fork, made before, goes on with it.
+    // The original undoes its last edit; the fork, made before, continues with it.
     const content = () => readFileSync(file("way.txt"), "utf8").trim();
     await say("create `way.txt` with `north`");
     await say("replace `north` with `south` in `way.txt`");
@@ -140,7 +140,7 @@ const checks = [
     assert.ok((await say("/undo")).said.includes("`way.txt`"));
     assert.equal(content(), "north");
     sessionId = fork.sessionId;
-    // What the original set back is not what the fork left: it is named, and not touched.
+    // The content that the original restored is not that of the fork: the file is named, and not touched.
     const { said } = await say("/undo");
     assert.ok(said.includes("changed since") || said.includes("No recorded file changes to restore"), said);
     assert.equal(content(), "north");
@@ -155,7 +155,7 @@ const checks = [
     await editor.request(session.delete, { sessionId });
     sessionId = original;
     await say("/redo");
-    // Somebody else, the fork, was at it: the redo leaves it alone.
+    // The fork has changed the file: the redo does not touch it.
     assert.equal(content(), "east");
   }],
   ["cancels a long command", async () => {

@@ -1,7 +1,7 @@
 // The TypeScript SDK as a client that speaks version 2, a draft: node second.mjs path/to/adjutant
 //
-// The SDK validates what it is sent. The offline model understands plain orders, so everything here happens without a
-// provider.
+// The SDK validates the messages that it receives. The offline model follows simple instructions, so everything here
+// happens without a provider.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -18,7 +18,7 @@ const { project, env } = place();
 const file = (name) => join(project, name);
 const { session, initialize, auth } = acp.methods.agent;
 
-/** An editor that answers questions with what `answer` says, and keeps what it was told. */
+/** An editor that answers questions with the result of `answer`, and records the updates. */
 function connect() {
   const agent = spawn(binary, ["acp", "--acp-v2"], { cwd: project, env, stdio: ["pipe", "pipe", "pipe"] });
   const editor = { agent, updates: [], questions: [], answer: "allow_once", stderr: "", wake: () => {} };
@@ -37,7 +37,7 @@ function connect() {
     .connect(acp.ndJsonStream(Writable.toWeb(agent.stdin), Readable.toWeb(agent.stdout)));
   editor.request = (method, params) => connection.agent.request(method, params);
   editor.notify = (method, params) => connection.agent.notify(method, params);
-  /** Waits for an update that fits. */
+  /** Waits for an update that matches. */
   editor.update = (fits) =>
     within(
       20_000,
@@ -66,7 +66,7 @@ let sessionId;
 
 const idle = (u) => u.sessionUpdate === "state_update" && u.state === "idle" && u.stopReason;
 
-/** Says something, and waits for the end of the turn. */
+/** Sends a prompt, and waits for the end of the turn. */
 async function say(words, answer = "allow_once") {
   Object.assign(editor, { updates: [], questions: [], answer });
   const { messageId } = await editor.request(session.prompt, { sessionId, prompt: [{ type: "text", text: words }] });
