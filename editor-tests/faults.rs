@@ -9,7 +9,7 @@
 //! | FD01, FD03, FD10, FD17 | killed writers, agents and migrations, two writers | here |
 //! | FD05 | a flush fails once (where there is strace), and for good | here, `faults/large.rs` |
 //! | FD06 | a full disk, by a limit on files, and a small real one | here, `faults/large.rs` |
-//! | FD07 | no directory for data | `first-words/no-home.md`, `first-words/read-only-home.md` |
+//! | FD07 | no directory for data | `connection/no-home.md`, `connection/read-only-home.md` |
 //! | FD04 | power cuts | `crates/store/src/sqlite/power.rs` |
 //! | FD02, FD08, FD09, FD11, FD12, FD15 | prefixes, damage, foreign files, networks, clocks, readers | `crates/store/src/sqlite/faults.rs` |
 //! | FD13, FD14, FD16 | long sessions, long outputs, loose permissions | `faults/large.rs`; times: `bench/store.rs` |

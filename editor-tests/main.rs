@@ -6,7 +6,7 @@
 //! ```text
 //! cargo test --test editor                      all of them
 //! cargo test --test editor permissions/         the pages of one folder
-//! BLESS=1 cargo test --test editor first-words  writes what came out into the pages
+//! BLESS=1 cargo test --test editor connection/  write the actual output into the pages
 //! ```
 
 #![expect(
@@ -103,7 +103,7 @@ use crate::transcript::Transcript;
 
 /// Folders whose pages are transcripts, in reading order.
 const FOLDERS: [&str; 14] = [
-    "first-words",
+    "connection",
     "turns",
     "tasks",
     "long",
