@@ -483,9 +483,9 @@ fn written(names: &[Name], base: &Path, root: &Path) -> Vec<usize> {
             .units
             .iter()
             .flat_map(|unit| &unit.touches)
-            .filter(|request| request.permission == permission);
+            .filter(|path_use| path_use.permission == permission);
         touches
-            .flat_map(|request| &request.patterns)
+            .flat_map(|path_use| &path_use.patterns)
             .map(|path| base::worktree::normal(&root.join(path)))
             .collect()
     };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::shell::{CommandAnalysis, CommandUnit, analyze, programs};
-use super::{AccessRequest, PermissionContext, arity};
+use super::{AccessRequest, PathUse, PermissionContext, arity};
 
 /// Returns the access request of a command line, with all its effects.
 pub fn command_request(command: &str, context: &PermissionContext) -> AccessRequest {
@@ -107,13 +107,13 @@ fn can_be_granted(unit: &CommandUnit) -> Result<(), String> {
     if let Some(reason) = unknown.or(unit.minimum.as_ref().map(|(_, reason)| reason)) {
         return Err(reason.clone());
     }
-    let is_asked_about = |request: &&AccessRequest| {
-        request.minimum.is_some() || request.permission == "external_directory"
+    let is_asked_about = |path_use: &&PathUse| {
+        path_use.minimum.is_some() || path_use.permission == "external_directory"
     };
     match unit.touches.iter().find(is_asked_about) {
-        Some(request) => Err(format!(
+        Some(path_use) => Err(format!(
             "{} is asked about by itself",
-            request.patterns.join(", ")
+            path_use.patterns.join(", ")
         )),
         None => Ok(()),
     }

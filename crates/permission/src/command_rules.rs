@@ -146,10 +146,11 @@ impl<'r> CommandRules<'r> {
             rule = None;
             reason = Some(ISOLATED.into());
         }
-        for request in &unit.touches {
-            let mut verdict = without_command(self.rules, self.grants, request);
+        for path_use in &unit.touches {
+            let request = AccessRequest::from(path_use.clone());
+            let mut verdict = without_command(self.rules, self.grants, &request);
             if verdict.action == Action::Ask
-                && guarantee.answers_request(request, verdict.rule.as_ref())
+                && guarantee.answers_request(&request, verdict.rule.as_ref())
             {
                 verdict.action = Action::Allow;
             }

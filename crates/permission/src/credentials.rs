@@ -12,8 +12,6 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use serde_json::Value;
-
 use super::PermissionContext;
 use super::shell::{CommandAnalysis, CommandUnit, Effect};
 use base::environment::Environment;
@@ -239,14 +237,9 @@ pub fn are_named(line: &CommandAnalysis, places: &[PathBuf], context: &Permissio
         .units
         .iter()
         .flat_map(|unit| &unit.touches)
-        .flat_map(|request| {
-            let left = request.metadata.get("filepath").and_then(Value::as_str);
-            let named = if request.permission == "external_directory" {
-                &[][..]
-            } else {
-                &request.patterns
-            };
-            left.into_iter().chain(named.iter().map(String::as_str))
+        .flat_map(|path_use| match &path_use.outside {
+            Some(outside) => vec![outside.path.as_path()],
+            None => path_use.patterns.iter().map(Path::new).collect(),
         });
     touched.map(|path| context.root.join(path)).any(|path| {
         let is_folder_of = |hidden: &PathBuf| {

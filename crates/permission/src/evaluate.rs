@@ -213,6 +213,9 @@ impl CommandUnit {
         self.effect == Effect::Reads
             && self.opaque.is_none()
             && self.minimum.is_none()
-            && self.touches.iter().all(|request| request.minimum.is_none())
+            && self
+                .touches
+                .iter()
+                .all(|path_use| path_use.minimum.is_none())
     }
 }

@@ -33,6 +33,8 @@ pub mod lint;
 pub mod locate;
 pub mod more_permissive;
 pub mod path_gate;
+mod path_request;
+mod path_use;
 pub mod pattern_index;
 pub mod plan;
 mod posture;
@@ -81,6 +83,7 @@ pub use command_request::command_request;
 pub use evaluate::evaluate;
 pub use guarantee::SandboxGuarantee;
 pub use more_permissive::find_more_permissive;
+pub use path_use::{OutsidePath, PathUse};
 pub use rule::{Action, Rule, Rules};
 pub use unconfined::delegate_in;
 

@@ -1,4 +1,5 @@
-//! Resolves paths as the kernel would, and names the permissions that their use needs.
+//! Resolves paths as the kernel would, and names the permissions that their use needs
+//! ([`PathUse`]).
 //!
 //! Symlinks are followed, `..` is applied after them, and missing tails are allowed. No rule is
 //! consulted here: `path_gate.rs` decides. Between this lookup and the use of a path the disk may
@@ -12,13 +13,12 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
-use serde_json::Value;
 
 use super::file_use::{self, UnboundedRoot};
 use super::hardlinks::LinkedFiles;
 use super::protected::{self, Protected};
 use super::special_paths::{holder, is_temporary};
-use super::{Access, AccessRequest, Action, FileUse, PermissionContext, RequestEffect};
+use super::{Access, Action, FileUse, OutsidePath, PathUse, PermissionContext};
 use base::text;
 use base::text::is_deceptive;
 
@@ -572,9 +572,9 @@ impl Located {
         }
     }
 
-    /// Returns the access requests that have to be allowed before the path is used: first
-    /// `external_directory` if it lies outside the project, then `read` or `edit`.
-    pub fn requests(&self, access: Access) -> Vec<AccessRequest> {
+    /// Returns the uses that a use of the path consists of: leaving the project first, if it lies
+    /// outside, then reading or editing it.
+    pub fn uses(&self, access: Access) -> Vec<PathUse> {
         // Listing may always report that a path outside does not exist.
         let reports_absence = access == Access::List && self.is_absent();
         let leaving = if reports_absence {
@@ -582,40 +582,34 @@ impl Located {
         } else {
             self.leaving()
         };
-        let mut requests: Vec<AccessRequest> = leaving.into_iter().collect();
         let file = |which| {
             Some(FileUse {
                 which,
                 ..self.in_use(access)
             })
         };
-        for request in &mut requests {
-            request.file = file(Some(file_use::why_outside(self.unbounded).to_owned()));
+        let mut uses: Vec<PathUse> = leaving.into_iter().collect();
+        for path_use in &mut uses {
+            path_use.file = file(Some(file_use::why_outside(self.unbounded).to_owned()));
         }
         let permission = match access {
-            Access::List => return requests,
+            Access::List => return uses,
             Access::Read => "read",
             Access::Edit => "edit",
         };
-        let name = &self.relative;
-        let mut request = AccessRequest::new(permission, name);
-        request.minimum = self.minimum(access);
-        request.file = file(self.why_special(access));
-        if access == Access::Edit && self.inside {
-            request.effect = RequestEffect::ChangesProject;
-        }
-        // A request with a minimum verdict is asked about every time, and a name with wildcards is
-        // no pattern for itself.
-        if (request.minimum.is_none() || access == Access::Read) && !name.contains(['*', '?']) {
-            request = request.always(name.clone());
-        }
-        requests.push(request);
-        requests
+        uses.push(PathUse {
+            names_path: true,
+            minimum: self.minimum(access),
+            changes_project: access == Access::Edit && self.inside,
+            file: file(self.why_special(access)),
+            ..PathUse::new(permission, &*self.relative)
+        });
+        uses
     }
 
-    /// Returns the access request to leave the project, or `None` if the path is inside. Its
-    /// pattern covers the parent directory, or the directory itself if the path is one.
-    pub fn leaving(&self) -> Option<AccessRequest> {
+    /// Returns the use that leaves the project, or `None` if the path is inside. Its pattern covers
+    /// the parent directory, or the directory itself if the path is one.
+    pub fn leaving(&self) -> Option<PathUse> {
         if self.inside {
             return None;
         }
@@ -625,22 +619,15 @@ impl Located {
             self.path.parent().unwrap_or(&self.path)
         };
         let pattern = format!("{}/*", folder.display().to_string().trim_end_matches('/'));
-        let mut request = AccessRequest::new("external_directory", pattern.clone());
-        request.temporary = self.temporary;
-        if folder.parent().is_none() {
-            request.why_not_always = Some("it would allow the whole file system".to_owned());
-        } else if !folder.to_string_lossy().contains(['*', '?']) {
-            request = request.always(pattern);
-        }
-        request.metadata.insert(
-            "filepath".into(),
-            Value::String(self.path.display().to_string()),
-        );
-        request.metadata.insert(
-            "parentDir".into(),
-            Value::String(folder.display().to_string()),
-        );
-        Some(request)
+        Some(PathUse {
+            names_path: true,
+            temporary: self.temporary,
+            outside: Some(OutsidePath {
+                path: self.path.clone(),
+                folder: folder.to_owned(),
+            }),
+            ..PathUse::new("external_directory", pattern)
+        })
     }
 
     fn in_use(&self, access: Access) -> FileUse {

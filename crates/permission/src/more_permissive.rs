@@ -11,7 +11,7 @@ use super::examples::{self, Pattern};
 use super::rule::{BUILT_IN, POSTURE};
 use super::shell::{CommandAnalysis, CommandUnit, Effect};
 use super::url::PERMISSION as ADDRESS;
-use super::{AccessRequest, Action, Rule, Rules, SandboxGuarantee, evaluate, wildcard};
+use super::{AccessRequest, Action, PathUse, Rule, Rules, SandboxGuarantee, evaluate, wildcard};
 
 /// The number of addresses after which the comparison gives up.
 const MAX_ADDRESSES: usize = 20_000;
@@ -342,7 +342,7 @@ fn commands(
     requests.extend(spelled::commands(rules, changed, posture));
     // Commands and changes that an option of another program carries.
     for path in &edited {
-        let touches = vec![AccessRequest::new("edit", path.as_str())];
+        let touches = vec![PathUse::new("edit", path.as_str())];
         let unit = CommandUnit {
             carried: true,
             effect: Effect::Writes,

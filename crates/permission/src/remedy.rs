@@ -81,11 +81,12 @@ fn rules_about_files(policy: &Policy, request: &AccessRequest) -> Vec<Rule> {
         return Vec::new();
     };
     let mut rules: Vec<Rule> = Vec::new();
-    for touched in line.units.iter().flat_map(|unit| &unit.touches) {
-        if policy.judge(touched).action == Action::Allow {
+    for path_use in line.units.iter().flat_map(|unit| &unit.touches) {
+        let touched = AccessRequest::from(path_use.clone());
+        if policy.judge(&touched).action == Action::Allow {
             continue;
         }
-        for rule in rules_about(touched, Action::Allow) {
+        for rule in rules_about(&touched, Action::Allow) {
             if !rules.contains(&rule) {
                 rules.push(rule);
             }

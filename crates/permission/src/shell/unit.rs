@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::{AccessRequest, Action, arity};
+use crate::{Action, PathUse, arity};
 
 #[derive(Debug, Clone, Default)]
 pub struct CommandAnalysis {
@@ -82,8 +82,8 @@ pub struct CommandUnit {
     pub runner: Option<String>,
     /// Its program runs other programs or program text.
     pub carrier: bool,
-    /// The paths it uses, as separate access requests.
-    pub touches: Vec<AccessRequest>,
+    /// The paths it uses.
+    pub touches: Vec<PathUse>,
     /// The directories of the project that it lists or changes to.
     pub listed: Vec<PathBuf>,
     /// Paths it changes that were not located because there are too many, as they were written.
@@ -164,8 +164,9 @@ impl CommandUnit {
 
     /// Records that it reads a secret that has no path.
     pub(super) fn add_secret(&mut self, shown: &str, reason: &str) {
-        let mut request = AccessRequest::new("read", shown);
-        request.minimum = Some((Action::Ask, reason.to_owned()));
-        self.touches.push(request);
+        self.touches.push(PathUse {
+            minimum: Some((Action::Ask, reason.to_owned())),
+            ..PathUse::new("read", shown)
+        });
     }
 }

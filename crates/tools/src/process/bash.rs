@@ -528,8 +528,8 @@ fn touched(
         let files = unit
             .touches
             .iter()
-            .filter(|request| matches!(request.permission.as_str(), "read" | "edit"))
-            .flat_map(|request| &request.patterns);
+            .filter(|path_use| matches!(path_use.permission, "read" | "edit"))
+            .flat_map(|path_use| &path_use.patterns);
         let root = &context.project.worktree.root;
         touched.extend(files.map(|name| TouchedPath::File(spelled(context, &root.join(name)))));
     }

@@ -33,9 +33,9 @@ pub(crate) fn opened(
         .units
         .iter()
         .flat_map(|unit| &unit.touches)
-        .filter(|request| request.permission == "edit");
+        .filter(|path_use| path_use.permission == "edit");
     let paths = touched
-        .flat_map(|request| &request.patterns)
+        .flat_map(|path_use| &path_use.patterns)
         .map(|pattern| context.root.join(pattern));
     let configured = line
         .units

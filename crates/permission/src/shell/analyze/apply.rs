@@ -287,7 +287,7 @@ impl Analyzer<'_> {
     }
 
     /// Asks about the units from index `from` on that change selected files, if one of those may be
-    /// a control file, and adds access requests for them so that rules apply.
+    /// a control file, and records the uses of them so that rules apply.
     pub(super) fn changed_picked(&mut self, from: usize, picked: &PickedFiles, state: &ShellState) {
         let found = Arg::found();
         let name = found.prefix().trim_start_matches("./");
@@ -295,9 +295,9 @@ impl Analyzer<'_> {
             let mut used = unit
                 .touches
                 .iter()
-                .filter(|request| request.permission == permission);
-            used.any(|request| {
-                request
+                .filter(|path_use| path_use.permission == permission);
+            used.any(|path_use| {
+                path_use
                     .patterns
                     .iter()
                     .any(|path| path.rsplit('/').next() == Some(name))

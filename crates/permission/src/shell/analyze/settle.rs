@@ -10,12 +10,12 @@ use crate::shell::unit::{CommandUnit, Effect};
 pub(super) fn mark_self_written_programs(units: &mut [CommandUnit], command: &str) {
     let edited = |unit: &CommandUnit| -> Vec<String> {
         // Without the entries below a directory that it removes.
-        let requests = unit
+        let edits = unit
             .touches
             .iter()
-            .filter(|request| request.permission == "edit" && request.patterns.len() == 1);
-        requests
-            .flat_map(|request| &request.patterns)
+            .filter(|path_use| path_use.permission == "edit" && path_use.patterns.len() == 1);
+        edits
+            .flat_map(|path_use| &path_use.patterns)
             .map(|path| base_name(path))
             .collect()
     };
@@ -68,7 +68,7 @@ pub(super) fn mark_shadowable_programs(
             || unit
                 .touches
                 .iter()
-                .any(|request| request.permission == "edit")
+                .any(|path_use| path_use.permission == "edit")
     };
     let makers: Vec<usize> = units
         .iter()

@@ -9,7 +9,7 @@ use super::Disk;
 use crate::locate::{self, Located, PathKind};
 use crate::shell::expand::{Arg, ShellState};
 use crate::shell::unit::{CommandUnit, Effect};
-use crate::{Access, AccessRequest, Action, hardlinks, protected, wildcard};
+use crate::{Access, Action, PathUse, hardlinks, protected, wildcard};
 use base::worktree::normal;
 
 /// The maximum number of entries that are read below one directory: a sample that finds files near
@@ -193,10 +193,10 @@ impl Disk<'_> {
         }
     }
 
-    /// Adds access requests for the entries below directories that are used recursively, so that
-    /// rules about them apply.
+    /// Records the entries below directories that are used recursively, so that rules about them
+    /// apply.
     ///
-    /// The directories themselves are separate requests, so these never make a verdict more
+    /// The directories themselves are separate uses, so these never make a verdict more
     /// permissive. Only matching names are included.
     pub(crate) fn add_needs_below(
         &mut self,
@@ -235,15 +235,15 @@ impl Disk<'_> {
         }
     }
 
-    /// Adds access requests for a directory that a program is given to read. Programs that only
+    /// Records the files below a directory that a program is given to read. Programs that only
     /// read enter it only with an option, which is recorded separately; for other programs this is
     /// unknown.
-    pub(super) fn add_directory_requests(&mut self, dir: &Located, unit: &mut CommandUnit) {
+    pub(super) fn record_read_below(&mut self, dir: &Located, unit: &mut CommandUnit) {
         let lists = unit.effect != Effect::Reads;
         self.needs_below(Access::Read, dir, &|_| lists, unit);
     }
 
-    /// Adds access requests for the files that moving or copying a directory writes: below its name
+    /// Records the files that moving or copying a directory writes: below its name
     /// if the target directory exists, unless its contents are copied.
     fn written_by_copy(&mut self, from: &Path, text: &str, to: &Path, unit: &mut CommandUnit) {
         let contents = text
@@ -274,7 +274,7 @@ impl Disk<'_> {
         let patterns: Vec<String> = files
             .map(|path| locate::relative(&to.join(path), self.context))
             .collect();
-        self.add_request(Access::Edit, patterns, unit);
+        self.add_sample(Access::Edit, patterns, unit);
     }
 
     fn needs_below(
@@ -309,7 +309,7 @@ impl Disk<'_> {
                 patterns.push(locate::relative(path, self.context));
             }
         }
-        self.add_request(access, patterns, unit);
+        self.add_sample(access, patterns, unit);
     }
 
     /// Returns the entries below a directory, unless that would use the reserved entries.
@@ -320,7 +320,7 @@ impl Disk<'_> {
         self.listing(dir, skipped).unwrap_or_default()
     }
 
-    fn add_request(&self, access: Access, patterns: Vec<String>, unit: &mut CommandUnit) {
+    fn add_sample(&self, access: Access, patterns: Vec<String>, unit: &mut CommandUnit) {
         if patterns.is_empty() {
             return;
         }
@@ -331,10 +331,10 @@ impl Disk<'_> {
         };
         self.add(
             unit,
-            vec![AccessRequest {
-                permission: permission.into(),
+            vec![PathUse {
+                permission,
                 patterns,
-                ..AccessRequest::default()
+                ..PathUse::default()
             }],
         );
     }

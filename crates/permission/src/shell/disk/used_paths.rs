@@ -11,7 +11,7 @@ use crate::locate::{self, DirectoryCache, Located, PathKind};
 use crate::shell::device;
 use crate::shell::expand::{Arg, Directories, ShellState};
 use crate::shell::unit::{CommandUnit, Effect};
-use crate::{Access, AccessRequest, Action, protected, special_paths};
+use crate::{Access, Action, PathUse, protected, special_paths};
 use base::worktree::normal;
 
 /// The maximum number of paths of one unit; further ones are asked about without a lookup.
@@ -249,7 +249,7 @@ impl Disk<'_> {
                     || unit
                         .touches
                         .iter()
-                        .all(|request| request.permission != "edit");
+                        .all(|path_use| path_use.permission != "edit");
                 unit.plans_only = is_plan && edits_only_plans;
             }
             let is_guess = spelling == Spelling::Guess;
@@ -261,12 +261,11 @@ impl Disk<'_> {
             }
             if located.found == PathKind::Directory && access == Access::Read {
                 inside |= located.inside;
-                let mut requests = located.requests(Access::List);
-                requests
-                    .iter_mut()
-                    .for_each(|request| request.is_conditional = from.len() > 1);
-                self.add(unit, requests);
-                self.add_directory_requests(&located, unit);
+                let mut uses = located.uses(Access::List);
+                uses.iter_mut()
+                    .for_each(|path_use| path_use.is_conditional = from.len() > 1);
+                self.add(unit, uses);
+                self.record_read_below(&located, unit);
                 continue;
             }
             if is_guess && located.is_absent() && located.protected.is_none() {
@@ -282,19 +281,19 @@ impl Disk<'_> {
             if access == Access::List && located.inside && located.found == PathKind::Directory {
                 unit.listed.push(located.path.clone());
             }
-            let mut requests = located.requests(access);
+            let mut uses = located.uses(access);
             // An existing file is used if the shell is in that directory.
-            requests
-                .iter_mut()
-                .for_each(|request| request.is_conditional = from.len() > 1 && located.is_absent());
-            self.add(unit, requests);
+            let is_conditional = from.len() > 1 && located.is_absent();
+            uses.iter_mut()
+                .for_each(|path_use| path_use.is_conditional = is_conditional);
+            self.add(unit, uses);
         }
         // The shell may be in several directories, and the path leads into the project from none of
         // them.
         if from.len() > 1 && !inside {
             unit.touches[before..]
                 .iter_mut()
-                .for_each(|request| request.is_conditional = false);
+                .for_each(|path_use| path_use.is_conditional = false);
         }
     }
 
@@ -358,7 +357,7 @@ impl Disk<'_> {
             Access::Read if spelled.inside && spelled.protected.is_none() => return,
             Access::Read | Access::List => {}
         }
-        self.add(unit, spelled.requests(access));
+        self.add(unit, spelled.uses(access));
     }
 
     /// Records a path beyond the limit of lookups. Its target is unknown, but a deny of its name
@@ -397,10 +396,10 @@ impl Disk<'_> {
         let shown = Path::new(&parent.relative).join(name);
         unit.effect = Effect::Writes;
         unit.plans_only = false;
-        self.add(unit, parent.requests(Access::List));
-        let mut request = AccessRequest::new("edit", normal(&shown).display().to_string());
+        self.add(unit, parent.uses(Access::List));
+        let mut removal = PathUse::new("edit", normal(&shown).display().to_string());
         if protected::control(&shown) {
-            request.minimum = Some((
+            removal.minimum = Some((
                 Action::Ask,
                 format!(
                     "{} determines what runs on this machine or what the agent may do",
@@ -408,22 +407,22 @@ impl Disk<'_> {
                 ),
             ));
         }
-        self.add(unit, vec![request]);
+        self.add(unit, vec![removal]);
         if !self.links.contains(&path) {
             self.links.push(path);
         }
         true
     }
 
-    pub(super) fn add(&self, unit: &mut CommandUnit, requests: Vec<AccessRequest>) {
-        for request in requests {
-            let is_known = |known: &AccessRequest| {
-                known.permission == request.permission && known.patterns == request.patterns
+    pub(super) fn add(&self, unit: &mut CommandUnit, uses: Vec<PathUse>) {
+        for path_use in uses {
+            let is_known = |known: &PathUse| {
+                known.permission == path_use.permission && known.patterns == path_use.patterns
             };
             if unit.touches.len() >= MAX_PATHS {
                 unit.set_minimum(Action::Ask, "it uses more paths than are examined");
             } else if !unit.touches.iter().any(is_known) {
-                unit.touches.push(request);
+                unit.touches.push(path_use);
             }
         }
     }
