@@ -2,7 +2,8 @@
 //!
 //! 1. [`Loading::read`] reads and checks every layer on its own, so that a problem has the place
 //!    where it was written. The names of tools are collected here, because later steps remove
-//!    entries that name tools which rules may still mean.
+//!    entries that name tools which rules may still mean; so are the programs that are switched
+//!    off, because step 2 removes entries that only switch off.
 //! 2. [`Loading::drop_ineffective_entries`] removes the project's entries that can have no effect,
 //!    before the review, so that the user is not asked about them.
 //! 3. [`Loading::user_settings`] joins the layers without the project. A project may tighten these
@@ -18,16 +19,21 @@
 //! 8. [`Loading::join`] joins all layers, and restricts lists of providers to the user's.
 //! 9. [`Loading::report_problems`] checks the joined rules and references, because only together
 //!    they have a meaning.
-//! 10. [`Loading::resolve`] makes [`Settings`] of the tree, and notes the problems that may hide a
-//!     deny: after every step that reports such problems.
-//! 11. [`Loading::restore_sandbox`], [`Loading::restore_guards`] and [`Loading::restore_denies`]
-//!     bring back restrictions of the user that a joined value of the project has replaced, and
-//!     guards that are no longer in force. They need the settings that the other steps have made.
-//!
-//! [`name_unset_variables`] and [`forbid_unclear_endpoints`] only read the problems;
-//! [`mark_waiting_providers`] only reads the review;
-//! [`mark_withheld_hooks`] precedes the guards of step 11, whose hooks are marked already;
-//! [`mark_untrusted_commands`] comes last, because it only reads.
+//! 10. [`Loading::resolve`] makes [`Settings`] of the tree and the review, notes the problems that
+//!     may hide a deny, and forbids endpoints of editors if a dropped value may have forbidden them:
+//!     after every step that reports such problems. The steps below need the settings.
+//! 11. [`Loading::annotate_providers`] adds the facts for messages about a provider: the variables
+//!     that are not set, the variable of its key, and that a part of it waits for trust. The tree
+//!     decides which of the variables matter, because values that others replace need none.
+//! 12. [`Loading::restore_sandbox`] brings back restrictions of the user that a joined value of the
+//!     project has replaced.
+//! 13. [`mark_withheld_hooks`] marks the user's hooks whose files an untrusted project has changed:
+//!     before step 14, whose hooks are withheld already, for reasons of their own.
+//! 14. [`Loading::restore_guards`] brings back guards that are no longer in force.
+//! 15. [`Loading::restore_denies`] brings back denies of the user that joined values of the project
+//!     have replaced.
+//! 16. [`mark_untrusted_commands`] marks the commands of an untrusted project. It only reads the
+//!     origin of their values.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -62,43 +68,30 @@ pub fn load_with(
     contributions: &[Contribution],
 ) -> LoadedSettings {
     let mut loading = Loading::read(environment, worktree, cwd, contributions);
-    let programs_off = trust::switched_off(&loading.layers);
     loading.drop_ineffective_entries();
     let user = loading.user_settings();
-    let Reviewed {
-        trust,
-        lost_guards,
-        missing_packages,
-        unusable_scripts,
-        is_trusted_everywhere,
-    } = loading.review(&user);
-    loading.withhold(&trust);
-    let pure = loading.drop_extensions(&trust);
-    loading.add_contributed(&trust);
+    let reviewed = loading.review(&user);
+    let trust = &reviewed.trust;
+    loading.withhold(trust);
+    let pure = loading.drop_extensions(trust);
+    loading.add_contributed(trust);
     let tree = loading.join(&user);
-    loading.report_problems(&tree, &trust);
-    let mut settings = loading.resolve(&tree, &trust);
-    settings.trust_all |= is_trusted_everywhere;
-    settings.trusted = is_trusted_everywhere || trust.decision == trust::Decision::Trusted;
-    name_unset_variables(&mut settings, &tree, &loading.disk.problems);
-    name_key_variables(&mut settings, &tree, &loading.disk.key_variables);
-    forbid_unclear_endpoints(&mut settings, &loading.disk.problems);
-    settings.directories = std::mem::take(&mut loading.directories);
-    settings.scripts = std::mem::take(&mut loading.scripts);
+    loading.report_problems(&tree, trust);
+    let mut settings = loading.resolve(&tree, &reviewed);
+    loading.annotate_providers(&mut settings, &tree, trust);
     loading.restore_sandbox(&mut settings, &user);
-    mark_withheld_hooks(&mut settings, &trust);
-    mark_waiting_providers(&mut settings, &trust);
-    loading.restore_guards(&mut settings, lost_guards);
+    mark_withheld_hooks(&mut settings, trust);
+    loading.restore_guards(&mut settings, reviewed.lost_guards);
     loading.restore_denies(&mut settings, &user);
-    mark_untrusted_commands(&mut settings, &tree, &trust);
+    mark_untrusted_commands(&mut settings, &tree, trust);
     LoadedSettings {
         settings,
         problems: loading.disk.problems,
-        trust,
+        trust: reviewed.trust,
         pure,
-        missing_packages,
-        unusable_scripts,
-        programs_off,
+        missing_packages: reviewed.missing_packages,
+        unusable_scripts: reviewed.unusable_scripts,
+        programs_off: loading.programs_off,
         fingerprint: loading.disk.seen,
         tree,
         origins: loading
@@ -122,6 +115,8 @@ struct Loading<'a> {
     scripts: Vec<ScriptEntry>,
     /// The names of tools in the layers as they were written.
     tools: rules::ToolNames,
+    /// The formatters and language servers that the layers switch off as they were written.
+    programs_off: Vec<trust::ProgramOff>,
 }
 
 /// The parts of a project that need trust, with the user's answer.
@@ -151,6 +146,7 @@ impl<'a> Loading<'a> {
             .iter()
             .map(|layer| (&layer.node, layer.origin.project));
         let tools = rules::ToolNames::of(nodes, &scripts);
+        let programs_off = trust::switched_off(&layers);
         Self {
             disk,
             cwd,
@@ -159,6 +155,7 @@ impl<'a> Loading<'a> {
             directories,
             scripts,
             tools,
+            programs_off,
         }
     }
 
@@ -296,7 +293,9 @@ impl<'a> Loading<'a> {
         problems.extend(withheld(trust));
     }
 
-    fn resolve(&mut self, tree: &Node, trust: &trust::Review) -> Settings {
+    /// Makes the settings of the joined tree and the review. Takes the directories and scripts.
+    fn resolve(&mut self, tree: &Node, reviewed: &Reviewed) -> Settings {
+        let trust = &reviewed.trust;
         let problems = &mut self.disk.problems;
         let mut settings = resolve::settings(tree, self.disk.environment, problems);
         for problem in problems.iter_mut() {
@@ -308,7 +307,21 @@ impl<'a> Loading<'a> {
             .filter(|problem| problem.can_hide_deny)
             .cloned()
             .collect();
+        forbid_unclear_endpoints(&mut settings, problems);
+        settings.trust_all |= reviewed.is_trusted_everywhere;
+        settings.trusted =
+            reviewed.is_trusted_everywhere || trust.decision == trust::Decision::Trusted;
+        settings.directories = std::mem::take(&mut self.directories);
+        settings.scripts = std::mem::take(&mut self.scripts);
         settings
+    }
+
+    /// Adds to each provider the variables that its key and address need, and whether a part of it
+    /// waits for trust.
+    fn annotate_providers(&self, settings: &mut Settings, tree: &Node, trust: &trust::Review) {
+        name_unset_variables(settings, tree, &self.disk.problems);
+        name_key_variables(settings, tree, &self.disk.key_variables);
+        mark_waiting_providers(settings, trust);
     }
 
     /// Restores guards that are no longer in force, as hooks that refuse.
