@@ -6,6 +6,7 @@
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
@@ -18,7 +19,7 @@ use crate::project::Project;
 use crate::sandbox::{only, sandbox_report, why};
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 17] = [
+pub const ALL: [(&str, fn()); 27] = [
     ("user's concurrent changes are preserved (bwrap)", || {
         users_concurrent_changes_are_preserved("bwrap")
     }),
@@ -51,6 +52,46 @@ pub const ALL: [(&str, fn()); 17] = [
     ("background job's changes are undone (landlock)", || {
         background_jobs_changes_are_undone("landlock")
     }),
+    (
+        "user's save of a file that a running command has written is preserved (bwrap)",
+        || users_save_during_a_command_is_preserved("bwrap"),
+    ),
+    (
+        "user's save of a file that a running command has written is preserved (landlock)",
+        || users_save_during_a_command_is_preserved("landlock"),
+    ),
+    (
+        "another session's write to the same file is preserved (bwrap)",
+        || another_sessions_write_to_the_same_file_is_preserved("bwrap"),
+    ),
+    (
+        "another session's write to the same file is preserved (landlock)",
+        || another_sessions_write_to_the_same_file_is_preserved("landlock"),
+    ),
+    (
+        "another session's edit of the same file is preserved (bwrap)",
+        || another_sessions_edit_of_the_same_file_is_preserved("bwrap"),
+    ),
+    (
+        "another session's edit of the same file is preserved (landlock)",
+        || another_sessions_edit_of_the_same_file_is_preserved("landlock"),
+    ),
+    (
+        "another process's write to the same file is preserved (bwrap)",
+        || another_processes_write_to_the_same_file_is_preserved("bwrap"),
+    ),
+    (
+        "another process's write to the same file is preserved (landlock)",
+        || another_processes_write_to_the_same_file_is_preserved("landlock"),
+    ),
+    (
+        "user's save of a background job's file is preserved (bwrap)",
+        || users_save_of_a_background_jobs_file_is_preserved("bwrap"),
+    ),
+    (
+        "user's save of a background job's file is preserved (landlock)",
+        || users_save_of_a_background_jobs_file_is_preserved("landlock"),
+    ),
     (
         "daemon that outlives a killed adjutant can write (landlock)",
         daemon_that_outlives_a_killed_adjutant_can_write_landlock,
@@ -335,6 +376,201 @@ fn background_jobs_changes_are_undone(mechanism: &str) {
             Some("new\n"),
             "{answer}"
         );
+    });
+    client.leave();
+    assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+/// Makes adjutant log which files their writers have closed.
+fn log_closed_files(project: &mut Project) {
+    project.set("ADJUTANT_LOG", Some("snapshot=debug"));
+}
+
+/// Waits until adjutant has noticed that nobody writes a file any more.
+fn await_closed(project: &Project, name: &str) {
+    let wanted = format!("{name} was closed by its writers");
+    let end = Instant::now() + RESPONSE_TIMEOUT;
+    let is_logged = || {
+        let mut days = fs::read_dir(project.path("~/.local/state/adjutant/log"))
+            .into_iter()
+            .flatten();
+        days.any(|day| {
+            fs::read_to_string(day.unwrap().path()).is_ok_and(|log| log.contains(&wanted))
+        })
+    };
+    while !is_logged() {
+        assert!(Instant::now() < end, "{name} is never closed");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A command has written a file, and only opened another one for writing. The user saves both
+/// before the command ends.
+fn users_save_during_a_command_is_preserved(mechanism: &str) {
+    let command =
+        format!("echo ours > user.txt; : >> opened.txt; echo ours > kept.txt; cat {GATE}");
+    let Some((mut project, model)) =
+        fixture(mechanism, &format!("{}\n---\ntext: Done.", call(&command)))
+    else {
+        return;
+    };
+    log_closed_files(&mut project);
+    project.write("opened.txt", "old\n");
+    let opened = fs::File::open(project.path("opened.txt")).unwrap();
+    opened.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    let mut client = Client::new(project);
+    let session = client.open();
+    client.prompt(2, &session, "Go.");
+    let project = client.project.clone();
+    meanwhile(&project, GATE, || {
+        await_closed(&project, "user.txt");
+        await_closed(&project, "opened.txt");
+        project.write("user.txt", "the user's\n");
+        project.write("opened.txt", "the user's\n");
+    });
+    ended(&mut client, 2);
+    let answer = run_built_in_command(&mut client, 3, &session, "/undo");
+    for name in ["user.txt", "opened.txt"] {
+        assert_eq!(
+            holds(&project, name).as_deref(),
+            Some("the user's\n"),
+            "{answer}"
+        );
+    }
+    assert_eq!(holds(&project, "kept.txt"), None, "{answer}");
+    assert!(
+        answer.contains("`user.txt`: another program may have changed it while a command ran"),
+        "{answer}"
+    );
+    assert!(!answer.contains("opened.txt"), "{answer}");
+    let answer = run_built_in_command(&mut client, 4, &session, "/undo force");
+    assert_eq!(
+        holds(&project, "user.txt").as_deref(),
+        Some("old\n"),
+        "{answer}"
+    );
+    client.leave();
+    assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+/// Two sessions of one process, of which the second one changes a file between the first one's
+/// write and the end of its command.
+fn another_sessions_write_to_the_same_file_is_preserved(mechanism: &str) {
+    another_sessions_change_is_preserved(mechanism, &call("echo two > user.txt"));
+}
+
+fn another_sessions_edit_of_the_same_file_is_preserved(mechanism: &str) {
+    let edit = json!({ "filePath": "user.txt", "oldString": "one", "newString": "two" });
+    let read = json!({ "filePath": "user.txt" });
+    another_sessions_change_is_preserved(
+        mechanism,
+        &format!("call read {read}\n---\ncall edit {edit}"),
+    );
+}
+
+fn another_sessions_change_is_preserved(mechanism: &str, change: &str) {
+    let first = call(&format!("echo one > user.txt; cat {GATE}"));
+    let script = format!("{first}\n---\n{change}\n---\ntext: Done.\n---\ntext: Done.");
+    let Some((project, model)) = fixture(mechanism, &script) else {
+        return;
+    };
+    let mut client = Client::new(project);
+    let project = client.project.clone();
+    let first = client.open();
+    let second = client.open();
+    client.prompt(2, &first, "Go.");
+    meanwhile(&project, GATE, || {
+        client.prompt(3, &second, "Go.");
+        ended(&mut client, 3);
+    });
+    ended(&mut client, 2);
+    assert_eq!(holds(&project, "user.txt").as_deref(), Some("two\n"));
+    let answer = run_built_in_command(&mut client, 4, &first, "/undo");
+    assert_eq!(
+        holds(&project, "user.txt").as_deref(),
+        Some("two\n"),
+        "{answer}"
+    );
+    assert!(
+        answer.contains("`user.txt`: it has changed since"),
+        "{answer}"
+    );
+    let answer = run_built_in_command(&mut client, 5, &second, "/undo");
+    assert_eq!(
+        holds(&project, "user.txt").as_deref(),
+        Some("one\n"),
+        "{answer}"
+    );
+    client.leave();
+    assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+fn another_processes_write_to_the_same_file_is_preserved(mechanism: &str) {
+    let first = call(&format!("echo one > user.txt; cat {GATE}"));
+    let second = call("echo two > user.txt");
+    let script = format!("{first}\n---\n{second}\n---\ntext: Done.\n---\ntext: Done.");
+    let Some((mut project, model)) = fixture(mechanism, &script) else {
+        return;
+    };
+    log_closed_files(&mut project);
+    let project = Arc::new(project);
+    let mut here = Client::new(project.clone());
+    let mut there = Client::new(project.clone());
+    let first = here.open();
+    let second = there.open();
+    here.prompt(2, &first, "Go.");
+    meanwhile(&project, GATE, || {
+        await_closed(&project, "user.txt");
+        there.prompt(2, &second, "Go.");
+        ended(&mut there, 2);
+    });
+    ended(&mut here, 2);
+    let answer = run_built_in_command(&mut here, 3, &first, "/undo");
+    assert_eq!(
+        holds(&project, "user.txt").as_deref(),
+        Some("two\n"),
+        "{answer}"
+    );
+    let answer = run_built_in_command(&mut there, 3, &second, "/undo");
+    assert_eq!(
+        holds(&project, "user.txt").as_deref(),
+        Some("one\n"),
+        "{answer}"
+    );
+    here.leave();
+    there.leave();
+    assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+/// A background job writes a file after its turn. The user saves it, and undoes the turn while the
+/// job still runs.
+fn users_save_of_a_background_jobs_file_is_preserved(mechanism: &str) {
+    let command = format!("cat {GATE}; echo late > late.txt; cat {SECOND_GATE}");
+    let call = format!(
+        "call bash {}",
+        json!({ "command": command, "description": "Run", "run_in_background": true })
+    );
+    let Some((mut project, model)) = fixture(mechanism, &format!("{call}\n---\ntext: Done."))
+    else {
+        return;
+    };
+    log_closed_files(&mut project);
+    let mut client = Client::new(project);
+    let project = client.project.clone();
+    let session = client.open();
+    client.prompt(2, &session, "Go.");
+    ended(&mut client, 2);
+    meanwhile(&project, GATE, || {});
+    meanwhile(&project, SECOND_GATE, || {
+        await_closed(&project, "late.txt");
+        project.write("late.txt", "the user's\n");
+        let answer = run_built_in_command(&mut client, 3, &session, "/undo");
+        assert_eq!(
+            holds(&project, "late.txt").as_deref(),
+            Some("the user's\n"),
+            "{answer}"
+        );
+        assert!(answer.contains("`late.txt`"), "{answer}");
     });
     client.leave();
     assert_eq!(model.problems(), Vec::<String>::new());

@@ -53,7 +53,7 @@ use base::environment::Environment;
 
 pub use calls::is_sandboxed;
 pub use inside::run_hidden_subcommand;
-pub use writes::{PendingWrite, WriteObserver};
+pub use writes::{PendingWrite, WriteObserver, has_writer};
 
 /// The variable that names disabled mechanisms, separated by commas.
 pub const DISABLED_MECHANISMS_VARIABLE: &str = "ADJUTANT_SANDBOX_DISABLE";

@@ -29,6 +29,8 @@ mod target;
 use std::path::PathBuf;
 
 #[cfg(target_os = "linux")]
+pub use kernel::has_writer;
+#[cfg(target_os = "linux")]
 pub(super) use listener::watch;
 #[cfg(target_os = "linux")]
 pub(super) use listener_holder::{HOLDER, hold};
@@ -62,4 +64,11 @@ pub trait WriteObserver: std::fmt::Debug + Send + Sync {
     fn refused(&self);
     /// Reports that the last process of the command has ended.
     fn ended(&self);
+}
+
+/// Returns whether a process has a file open for writing, if the system can tell: no system but
+/// Linux can.
+#[cfg(not(target_os = "linux"))]
+pub fn has_writer(_file: &std::path::Path) -> Option<bool> {
+    None
 }

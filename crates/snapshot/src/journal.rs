@@ -2,6 +2,12 @@
 //! sandbox): the state of each file before the first write, and its state when the call that
 //! touched it had ended. A later save by the user is not included.
 //!
+//! Others may write the same file while the call still runs. If they belong to this process, the
+//! first record ends where the second begins ([`WriteJournal::take_over`]). Of others, nothing is
+//! reported: the metadata of a file is noted once its writers have closed it
+//! ([`WriteJournal::settle`]). If it differs when the call ends, somebody else has written the
+//! file since, and the change is marked ([`FileChange::compared`]).
+//!
 //! Only touched files are read. Their contents are in memory until the call ends, and are not
 //! stored at all if the file is unchanged; they are stored earlier only if there are many. Of a
 //! large file, an unnamed clone is made if the file system shares blocks between files.
@@ -11,9 +17,10 @@ use std::fs::{self, File};
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant, SystemTime};
 
-use super::file::{FoundFile, cloned, load};
+use super::file::{FileStamp, FoundFile, cloned, load};
 use super::ignored::IgnoreRules;
 use super::{MAX_FILE_BYTES, MAX_NAMED_BYTES, Tracker};
 use base::id::CallId;
@@ -29,12 +36,20 @@ const MAX_ENTRIES: usize = 5_000;
 /// The number of clones of large files at a time; each is an open file.
 const MAX_CLONES: usize = 64;
 
+/// The time since the last report of a file after which its open call has surely returned.
+const OPEN_TIMEOUT: Duration = Duration::from_millis(50);
+
+/// The age from which on the modification time of a file differs from that of the next write, on
+/// any file system.
+const MIN_STAMP_AGE: Duration = Duration::from_secs(3);
+
 /// The number of unrecorded writes that are listed.
 const MAX_UNRECORDED: usize = 1_000;
 
 /// A record of the contents that files had before the programs of a step touched them.
 #[derive(Debug)]
 pub struct WriteJournal {
+    this: Weak<Self>,
     tracker: Arc<Tracker>,
     /// The number of programs that report to it.
     running: AtomicUsize,
@@ -62,13 +77,99 @@ struct JournalState {
     unrecorded: Arc<Mutex<BTreeSet<UnrecordedWrite>>>,
 }
 
+/// The journal whose programs have touched a file last, by the path of the file.
+#[derive(Debug, Default)]
+pub(super) struct LastWriters(Mutex<HashMap<PathBuf, Weak<WriteJournal>>>);
+
+impl LastWriters {
+    /// Returns the journal of the last writer of a file, unless it is this one.
+    fn other(&self, path: &Path, this: &Weak<WriteJournal>) -> Option<Arc<WriteJournal>> {
+        let writers = locked(&self.0);
+        let last = writers.get(path).filter(|last| !last.ptr_eq(this))?;
+        last.upgrade()
+    }
+
+    fn set(&self, path: &Path, journal: &Weak<WriteJournal>) {
+        locked(&self.0).insert(path.to_owned(), journal.clone());
+    }
+
+    /// Removes the files of dropped journals.
+    fn clean(&self) {
+        locked(&self.0).retain(|_, journal| journal.strong_count() > 0);
+    }
+}
+
 #[derive(Debug)]
 struct TouchedFile {
     before: EarlierState,
+    /// The metadata before it was touched, if every write is certain to change them.
+    stamp_before: Option<FileStamp>,
     /// The process that touched it first.
     pid: u32,
     /// The unfinished calls whose programs have touched it.
     calls: Vec<CallId>,
+    /// The time of the last report.
+    reported: Instant,
+    /// Whether its writers have closed it since then.
+    writing: WritingState,
+    /// Whether it was written by others, between two writes of this journal's programs.
+    is_shared: bool,
+}
+
+/// The state of the writes to a file, since the last report of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WritingState {
+    /// A program may have it open.
+    Open,
+    /// No program had it open any more when its metadata were read; `None` if there was no file.
+    Closed(Option<FileStamp>),
+}
+
+impl TouchedFile {
+    fn new(before: EarlierState, pid: u32, calls: Vec<CallId>) -> Self {
+        Self {
+            before,
+            stamp_before: None,
+            pid,
+            calls,
+            reported: Instant::now(),
+            writing: WritingState::Open,
+            is_shared: false,
+        }
+    }
+
+    /// Records another report of the file.
+    fn note_report(&mut self, path: &Path, call: &CallId) {
+        if !self.calls.contains(call) {
+            self.calls.push(call.clone());
+        }
+        self.is_shared |= self.was_written_by_others(path);
+        self.reported = Instant::now();
+        self.writing = WritingState::Open;
+    }
+
+    /// Returns whether the file was written after its writers had closed it.
+    fn was_written_by_others(&self, path: &Path) -> bool {
+        match self.writing {
+            WritingState::Open => false,
+            WritingState::Closed(closed) => {
+                // Another link to the file changes only the time of the change.
+                let content = |stamp: FileStamp| FileStamp {
+                    changed: 0,
+                    ..stamp
+                };
+                FileStamp::at(path).map(content) != closed.map(content)
+            }
+        }
+    }
+
+    /// Returns whether the file is certain to be as it was before.
+    fn is_unchanged(&self, now: Option<FileStamp>) -> bool {
+        match now {
+            None => matches!(self.before, EarlierState::Missing),
+            Some(_) => self.stamp_before == now,
+        }
+    }
 }
 
 /// The state of a file before it was touched.
@@ -141,20 +242,27 @@ pub struct JournalEntries {
     pub unrecorded: Vec<UnrecordedWrite>,
 }
 
+impl Drop for WriteJournal {
+    fn drop(&mut self) {
+        self.tracker.last_writers.clean();
+    }
+}
+
 impl WriteJournal {
-    pub fn new(tracker: Arc<Tracker>) -> Self {
+    pub fn new(tracker: Arc<Tracker>) -> Arc<Self> {
         let unrecorded: Arc<Mutex<BTreeSet<UnrecordedWrite>>> = Arc::default();
         let state = Mutex::new(JournalState {
             unrecorded: unrecorded.clone(),
             ..JournalState::default()
         });
-        Self {
+        Arc::new_cyclic(|this| Self {
+            this: this.clone(),
             tracker,
             running: AtomicUsize::new(0),
             has_reports: AtomicBool::new(false),
             state,
             unrecorded,
-        }
+        })
     }
 
     /// Records that a program reports to this journal from now on.
@@ -187,10 +295,8 @@ impl WriteJournal {
         state.record_modes(&self.tracker);
     }
 
-    /// Records the end of an edit with everything that ran after it, such as a formatter.
-    ///
-    /// `old` is the state before it. `was_touched` is whether a command that had not ended had
-    /// touched the file before the edit, so that the journal knows the state better.
+    /// Records the end of an edit with everything that ran after it, such as a formatter. `old` is
+    /// the state before it.
     ///
     /// # Errors
     /// Errors of reading the file.
@@ -199,7 +305,6 @@ impl WriteJournal {
         call: &CallId,
         path: &Path,
         old: Option<FileState>,
-        was_touched: bool,
     ) -> std::io::Result<()> {
         let mut state = locked(&self.state);
         let name = path.display().to_string();
@@ -210,9 +315,8 @@ impl WriteJournal {
         if let Some(touched) = &mut touched {
             touched.calls.retain(|other| other != call);
         }
-        let known = touched.as_ref();
-        let (old, new) = match self.edit_states(&mut state, path, old, known, was_touched) {
-            Ok(states) => states,
+        let new = match self.tracker.record_file(path) {
+            Ok(new) => new,
             Err(e) => {
                 state.keep_touched(path, touched);
                 return Err(e);
@@ -230,41 +334,13 @@ impl WriteJournal {
         if let Some(touched) = &mut touched {
             state.note_released(&touched.before);
             touched.before = new.map_or(EarlierState::Missing, EarlierState::Stored);
+            touched.stamp_before = None;
+            touched.writing = WritingState::Open;
         }
         state.keep_touched(path, touched);
         state.record_modes(&self.tracker);
         self.has_reports.store(true, Ordering::SeqCst);
         Ok(())
-    }
-
-    /// Returns the states of a file before and after an edit. `touched` is the record of a command
-    /// that has not ended, and `old` the state before the edit itself.
-    fn edit_states(
-        &self,
-        state: &mut JournalState,
-        path: &Path,
-        old: Option<FileState>,
-        touched: Option<&TouchedFile>,
-        was_touched: bool,
-    ) -> std::io::Result<StatePair> {
-        let new = self.tracker.record_file(path)?;
-        if !was_touched {
-            return Ok((old, new));
-        }
-        let known = match touched {
-            Some(touched) => {
-                let before = touched.before.clone();
-                Some(stored(path, before, &self.tracker, &mut state.modes)?)
-            }
-            None => {
-                let name = path.display().to_string();
-                let mut finished = state.finished.iter().rev();
-                finished
-                    .find(|(_, known)| known.path == name)
-                    .map(|(_, known)| known.new.clone())
-            }
-        };
-        Ok((known.unwrap_or(old), new))
     }
 
     /// Adds the records of subagents' sessions.
@@ -290,11 +366,6 @@ impl WriteJournal {
         !self.has_reports.load(Ordering::SeqCst)
     }
 
-    /// Returns whether an unfinished call has touched a file.
-    pub fn has_touched(&self, path: &Path) -> bool {
-        locked(&self.state).touched.contains_key(path)
-    }
-
     /// Records a certain or possible write whose earlier state is unknown.
     pub fn note_unrecorded(&self, what: &str, why: UnrecordedReason) {
         self.has_reports.store(true, Ordering::SeqCst);
@@ -304,14 +375,86 @@ impl WriteJournal {
     /// Records that a process is about to change, create or remove a file; `is_new` is whether
     /// there is none yet. The path is absolute, with symlinks resolved.
     pub fn touch(&self, path: &Path, pid: u32, is_new: bool, call: &CallId) {
-        if path.starts_with(&self.tracker.root) {
-            self.has_reports.store(true, Ordering::SeqCst);
-            let free = self.state.try_lock().ok();
-            // While this waits for the end of another call, someone may create the file.
-            let is_new = is_new && free.is_some();
-            let mut state = free.unwrap_or_else(|| locked(&self.state));
-            state.touch(path, pid, is_new, call, &self.tracker);
+        if !path.starts_with(&self.tracker.root) {
+            return;
         }
+        self.has_reports.store(true, Ordering::SeqCst);
+        let was_others = self.end_record_of_others(path);
+        let free = self.state.try_lock().ok();
+        // While this waits for the end of another call, someone may create the file.
+        let is_new = is_new && free.is_some() && !was_others;
+        let mut state = free.unwrap_or_else(|| locked(&self.state));
+        let is_first = state.touch(path, pid, is_new, call, &self.tracker);
+        drop(state);
+        if is_first || was_others {
+            self.tracker.last_writers.set(path, &self.this);
+        }
+    }
+
+    /// Ends the records of a file that a tool is about to edit: what programs have written until
+    /// now is not part of the edit.
+    pub fn take_over(&self, path: &Path) {
+        self.end_record_of_others(path);
+        self.end_record(path);
+    }
+
+    /// Ends the record of a file by the journal that has touched it last, if that is another one.
+    /// Returns whether there was one.
+    fn end_record_of_others(&self, path: &Path) -> bool {
+        let other = self.tracker.last_writers.other(path, &self.this);
+        if let Some(other) = &other {
+            other.end_record(path);
+        }
+        other.is_some()
+    }
+
+    /// Records the present state of a file as the result of the calls that have touched it.
+    fn end_record(&self, path: &Path) {
+        let mut state = locked(&self.state);
+        if let Some(touched) = state.touched.remove(path) {
+            self.finish_file(&mut state, path.to_owned(), touched);
+            state.record_modes(&self.tracker);
+        }
+    }
+
+    /// Notes the metadata of the files that their writers have closed, so that later writes of
+    /// others are recognised. A file that is certain to be unchanged is forgotten. `has_writer`
+    /// returns whether a process has a file open for writing, if that is known.
+    ///
+    /// Returns whether there are files that are still open, or were reported just now.
+    pub fn settle(&self, has_writer: impl Fn(&Path) -> Option<bool>) -> bool {
+        let mut is_pending = false;
+        let mut due = Vec::new();
+        for (path, touched) in &locked(&self.state).touched {
+            if touched.writing != WritingState::Open {
+                continue;
+            }
+            if touched.reported.elapsed() < OPEN_TIMEOUT {
+                is_pending = true;
+            } else {
+                due.push((path.clone(), touched.reported, touched.pid));
+            }
+        }
+        for (path, reported, pid) in due {
+            if has_writer(&path).unwrap_or_else(|| has_open(pid, &path)) {
+                is_pending = true;
+                continue;
+            }
+            let mut state = locked(&self.state);
+            let touched = state.touched.get_mut(&path);
+            if let Some(touched) = touched.filter(|touched| touched.reported == reported) {
+                let now = FileStamp::at(&path);
+                tracing::debug!("{} was closed by its writers", path.display());
+                if touched.is_unchanged(now) {
+                    if let Some(touched) = state.touched.remove(&path) {
+                        state.note_released(&touched.before);
+                    }
+                } else {
+                    touched.writing = WritingState::Closed(now);
+                }
+            }
+        }
+        is_pending
     }
 
     /// Records that a directory is about to be renamed; with `exchange`, the two names are
@@ -319,9 +462,13 @@ impl WriteJournal {
     pub fn touch_directory(&self, from: &Path, to: &Path, exchange: bool, call: &CallId) {
         self.has_reports.store(true, Ordering::SeqCst);
         let mut state = locked(&self.state);
-        state.touch_below(from, to, call, &self.tracker);
+        let mut files = state.files_below(from, to, &self.tracker);
         if exchange {
-            state.touch_below(to, from, call, &self.tracker);
+            files.extend(state.files_below(to, from, &self.tracker));
+        }
+        drop(state);
+        for file in files {
+            self.touch(&file, 0, false, call);
         }
     }
 
@@ -348,18 +495,19 @@ impl WriteJournal {
     }
 
     /// Records the change of a file that was touched.
-    fn finish_file(&self, state: &mut JournalState, path: PathBuf, touched: TouchedFile) {
-        let TouchedFile { before, pid, calls } = touched;
-        state.note_released(&before);
+    fn finish_file(&self, state: &mut JournalState, path: PathBuf, mut touched: TouchedFile) {
+        state.note_released(&touched.before);
         let path_text = path.display().to_string();
+        let before = std::mem::replace(&mut touched.before, EarlierState::Missing);
         match self.resolve_change(&path, before, &mut state.modes) {
             Ok((change, present)) => {
                 let change = change.map(|(old, new)| FileChange {
                     path: path_text,
                     old,
                     new,
-                    compared: false,
+                    compared: touched.is_shared || touched.was_written_by_others(&path),
                 });
+                let TouchedFile { pid, calls, .. } = touched;
                 state
                     .finished
                     .extend(change.map(|change| (calls.first().cloned(), change)));
@@ -367,14 +515,9 @@ impl WriteJournal {
                 if self.is_open() && has_open(pid, &path) {
                     state.memory += present.memory();
                     state.clones += usize::from(present.is_clone());
-                    state.touched.insert(
-                        path,
-                        TouchedFile {
-                            before: present,
-                            pid,
-                            calls,
-                        },
-                    );
+                    state
+                        .touched
+                        .insert(path, TouchedFile::new(present, pid, calls));
                 }
             }
             Err(e) => {
@@ -520,12 +663,18 @@ impl JournalState {
             .get_or_insert_with(|| IgnoreRules::new(&tracker.root, tracker.data()))
     }
 
-    fn touch(&mut self, path: &Path, pid: u32, is_new: bool, call: &CallId, tracker: &Tracker) {
+    /// Returns whether the file is recorded from now on.
+    fn touch(
+        &mut self,
+        path: &Path,
+        pid: u32,
+        is_new: bool,
+        call: &CallId,
+        tracker: &Tracker,
+    ) -> bool {
         if let Some(touched) = self.touched.get_mut(path) {
-            if !touched.calls.contains(call) {
-                touched.calls.push(call.clone());
-            }
-            return;
+            touched.note_report(path, call);
+            return false;
         }
         if let Some(ignored) = self.rules(tracker).ignored(path) {
             let name = ignored
@@ -537,11 +686,13 @@ impl JournalState {
             if !super::ignored::REPOSITORIES.contains(&name) && ignored != tracker.data() {
                 self.note_unrecorded(ignored.display().to_string(), UnrecordedReason::Ignored);
             }
-            return;
+            return false;
         }
         if path.to_str().is_none() {
-            return self.note_unrecorded(path.display().to_string(), UnrecordedReason::Unreadable);
+            self.note_unrecorded(path.display().to_string(), UnrecordedReason::Unreadable);
+            return false;
         }
+        let stamp_before = if is_new { None } else { old_stamp(path) };
         let found = if is_new {
             Ok(FoundFile::Missing)
         } else {
@@ -554,28 +705,25 @@ impl JournalState {
                 EarlierState::InMemory { bytes, kind, mode }
             }
             // Directories and pipes are not recorded.
-            Err(e) if e.kind() == std::io::ErrorKind::Other => return,
+            Err(e) if e.kind() == std::io::ErrorKind::Other => return false,
             Err(e) => {
                 tracing::warn!(
                     "the previous content of {} is not saved: {e}",
                     path.display()
                 );
-                return self
-                    .note_unrecorded(path.display().to_string(), UnrecordedReason::Unreadable);
+                self.note_unrecorded(path.display().to_string(), UnrecordedReason::Unreadable);
+                return false;
             }
         };
-        self.insert(
-            path,
-            TouchedFile {
-                before,
-                pid,
-                calls: vec![call.clone()],
-            },
-            tracker,
-        );
+        let touched = TouchedFile {
+            stamp_before,
+            ..TouchedFile::new(before, pid, vec![call.clone()])
+        };
+        self.insert(path, touched, tracker)
     }
 
-    fn insert(&mut self, path: &Path, mut touched: TouchedFile, tracker: &Tracker) {
+    /// Returns whether the state could be recorded.
+    fn insert(&mut self, path: &Path, mut touched: TouchedFile, tracker: &Tracker) -> bool {
         if let EarlierState::InMemory { bytes, .. } = &touched.before {
             self.memory += bytes.len();
             if self.memory > MAX_MEMORY_BYTES {
@@ -587,20 +735,23 @@ impl JournalState {
                             "the previous content of {} is not saved: {e}",
                             path.display()
                         );
-                        return self.note_unrecorded(
+                        self.note_unrecorded(
                             path.display().to_string(),
                             UnrecordedReason::Unreadable,
                         );
+                        return false;
                     }
                 };
             }
         }
         self.touched.insert(path.to_owned(), touched);
+        true
     }
 
-    /// Touches all files below a directory, under both names.
-    fn touch_below(&mut self, from: &Path, to: &Path, call: &CallId, tracker: &Tracker) {
+    /// Returns all files below a directory that is about to be renamed, under both names.
+    fn files_below(&mut self, from: &Path, to: &Path, tracker: &Tracker) -> Vec<PathBuf> {
         let is_in_project = |path: &Path| path.starts_with(&tracker.root);
+        let mut files = Vec::new();
         let mut waiting = vec![PathBuf::new()];
         let mut seen = 0;
         while let Some(below) = waiting.pop() {
@@ -617,22 +768,33 @@ impl JournalState {
             for entry in entries.flatten() {
                 seen += 1;
                 if seen > MAX_ENTRIES {
-                    return self
-                        .note_unrecorded(from.display().to_string(), UnrecordedReason::Large);
+                    self.note_unrecorded(from.display().to_string(), UnrecordedReason::Large);
+                    return files;
                 }
                 let below = below.join(entry.file_name());
                 if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                     waiting.push(below);
-                    continue;
-                }
-                for path in [from.join(&below), to.join(&below)] {
-                    if is_in_project(&path) {
-                        self.touch(&path, 0, false, call, tracker);
-                    }
+                } else {
+                    files.extend([from.join(&below), to.join(&below)]);
                 }
             }
         }
+        files
     }
+}
+
+/// Reads the metadata of a file, unless it was modified so recently that the next write might not
+/// change them.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the time is compared with those of the file system"
+)]
+fn old_stamp(path: &Path) -> Option<FileStamp> {
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .ok()?;
+    let youngest = i128::try_from(now.checked_sub(MIN_STAMP_AGE)?.as_nanos()).ok()?;
+    FileStamp::at(path).filter(|stamp| stamp.modified < youngest)
 }
 
 /// Returns whether a process has a file open, as far as that is visible.
@@ -676,7 +838,7 @@ mod tests {
             }
             fs::remove_file(&file).unwrap();
             fs::create_dir(&file).unwrap();
-            let finished = journal.finish_edit(&edit, &file, None, true);
+            let finished = journal.finish_edit(&edit, &file, None);
             fs::remove_dir(&file).unwrap();
             assert!(finished.is_err(), "{case}");
             let state = locked(&journal.state);

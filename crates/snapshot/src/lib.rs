@@ -6,7 +6,7 @@
 //! There are three sources of a [`FileChange`]. Files that a tool names are read before and after
 //! it acts ([`Tracker::record_file`]). Writes of a program are recorded as the system reports them,
 //! before they happen ([`WriteJournal`]): the cost depends only on the program, and no writes of
-//! others are included. If the system reports nothing, the whole project is compared before and
+//! others are included; a file that others write too is marked. If the system reports nothing, the whole project is compared before and
 //! after ([`Tracker::mark`], [`Tracker::since`]); such a change may have another author, and is
 //! marked as such ([`FileChange::compared`]). For the comparison, an index stores the state of
 //! every file when it was last read. A file whose size, times and inode are unchanged is not read
@@ -39,6 +39,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use journal::LastWriters;
 pub use journal::{JournalEntries, WriteJournal};
 pub use modes::FileAccess;
 use modes::FileModes;
@@ -135,6 +136,7 @@ pub struct Tracker {
     is_reported: [AtomicBool; 2],
     objects: Objects,
     modes: FileModes,
+    last_writers: Arc<LastWriters>,
     // A std mutex around the index, held while the project is compared, on threads that may block.
     // Sessions of one project wait for each other there.
     // A lock with a time limit, which those of the standard library do not have.
@@ -262,6 +264,7 @@ impl Tracker {
             is_reported: Default::default(),
             objects: Objects::new(dir.join("objects"), dir.join("packs")),
             modes: FileModes::new(&dir),
+            last_writers: Arc::default(),
             dir,
             inner: parking_lot::Mutex::default(),
             preparation: Mutex::default(),
@@ -609,17 +612,26 @@ fn merge_changes(log: &[FileChange]) -> Vec<FileChange> {
         .collect()
 }
 
-/// The trackers of a process, one per project. A leaf lock.
+/// The trackers of a process, one per project.
 #[derive(Debug, Default)]
-pub struct Trackers(Mutex<BTreeMap<PathBuf, Arc<Tracker>>>);
+pub struct Trackers {
+    // A leaf lock.
+    by_root: Mutex<BTreeMap<PathBuf, Arc<Tracker>>>,
+    /// Of all projects, because one may contain another.
+    last_writers: Arc<LastWriters>,
+}
 
 impl Trackers {
     /// Returns the tracker of a project.
     pub fn of(&self, data: &Path, root: &Path, home: Option<&Path>) -> Arc<Tracker> {
-        let mut trackers = locked(&self.0);
+        let mut trackers = locked(&self.by_root);
+        let tracker = || Tracker {
+            last_writers: self.last_writers.clone(),
+            ..Tracker::new(data, root, home)
+        };
         trackers
             .entry(root.to_owned())
-            .or_insert_with(|| Arc::new(Tracker::new(data, root, home)))
+            .or_insert_with(|| Arc::new(tracker()))
             .clone()
     }
 }

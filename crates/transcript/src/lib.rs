@@ -405,8 +405,8 @@ pub struct FileChange {
     /// `None` if there is no file any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub new: Option<FileState>,
-    /// Whether it was found by comparing the project before and after a call, so that another
-    /// program may be its author.
+    /// Whether another program may be its author: it was found by comparing the project before and
+    /// after a call, or somebody else has written the file while the call ran.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub compared: bool,
 }

@@ -1,19 +1,24 @@
-//! System calls for seccomp listeners that no crate in use provides: receiving a report, answering
-//! it.
+//! System calls that no crate in use provides: receiving and answering the reports of a seccomp
+//! listener, and asking whether a file has a writer.
 
 #![expect(
     unsafe_code,
-    reason = "seccomp(2) and its requests have no safe wrapper; each use says why it is sound"
+    reason = "seccomp(2) with its requests and leases have no safe wrapper; each use says why it is sound"
 )]
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
 use std::time::Duration;
 
 use libc::{c_ulong, seccomp_data, seccomp_notif, seccomp_notif_resp, seccomp_notif_sizes};
+use rustix::fs::{FileType, Mode, OFlags};
 
 /// The pause after a report that could not be taken.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(10);
+
+/// The command that sets the signal of a lease, of `asm-generic/fcntl.h`, which `libc` lacks.
+const F_SETSIG: libc::c_int = 10;
 
 /// A stopped call.
 #[derive(Debug, Clone, Copy)]
@@ -50,6 +55,39 @@ pub(in super::super) fn has_known_reports() -> bool {
     seccomp(libc::SECCOMP_GET_NOTIF_SIZES, 0, (&raw mut sizes).cast()).is_ok()
         && usize::from(sizes.seccomp_notif) <= size_of::<seccomp_notif>()
         && usize::from(sizes.seccomp_notif_resp) <= size_of::<seccomp_notif_resp>()
+}
+
+/// Returns whether a process has a file open for writing, or maps it so. A file that is no regular
+/// one, or does not exist, has no writer. Returns `None` if the system cannot tell: a file of
+/// another user, or a file system without leases.
+pub fn has_writer(file: &Path) -> Option<bool> {
+    let is_regular = |path| {
+        rustix::fs::lstat(path).is_ok_and(|data| FileType::from_raw_mode(data.st_mode).is_file())
+    };
+    if !is_regular(file) {
+        return Some(false);
+    }
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::open(file, flags, Mode::empty()).ok()?;
+    let fcntl = |command, argument: libc::c_int| {
+        // SAFETY: these commands take a number, and the descriptor is open.
+        let result = unsafe { libc::fcntl(file.as_raw_fd(), command, argument) };
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    };
+    // A read lease is refused if the file has a writer. One that opens it now waits until the lease
+    // ends, and this process gets the signal of its choice, instead of one that ends it.
+    fcntl(F_SETSIG, libc::SIGURG).ok()?;
+    match fcntl(libc::F_SETLEASE, libc::F_RDLCK) {
+        Ok(()) => {
+            fcntl(libc::F_SETLEASE, libc::F_UNLCK).ok();
+            Some(false)
+        }
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Some(true),
+        Err(_) => None,
+    }
 }
 
 /// Takes ownership of the descriptor that this process inherited under a number.

@@ -115,9 +115,7 @@ fn look(
 /// restores it.
 fn doubt(tracker: &Tracker, change: &FileChange) -> Option<&'static str> {
     if change.compared {
-        return Some(
-            "it changed while a command ran unobserved, so another program may have changed it",
-        );
+        return Some("another program may have changed it while a command ran");
     }
     let is_lost = |now: &FileState| now.large || tracker.is_content_missing(now);
     change

@@ -11,7 +11,7 @@
 //! the user still decides; the call waits for it, for up to a second. Changes found by comparison
 //! may have been made by another process, and are marked accordingly.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, OnceCell};
 use tokio::task::JoinError;
-use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::TurnContext;
 use base::id::{CallId, MessageId, PartId};
@@ -46,6 +46,12 @@ use transcript::{
 /// The delay between the announcement of a tool and the comparison of the project, in case the tool
 /// turns out to change no files.
 const COMPARE_DELAY: Duration = Duration::from_millis(20);
+
+/// The delay after a report of a write until the file is examined.
+const SETTLE_DELAY: Duration = Duration::from_millis(60);
+
+/// The maximum delay between two examinations of files that are still open.
+const MAX_SETTLE_DELAY: Duration = Duration::from_millis(500);
 
 /// Records the file changes of a step.
 pub struct ChangeRecorder {
@@ -78,9 +84,6 @@ struct EditedFile {
     old: Option<FileState>,
     /// Whether the project was compared before the edit.
     marked: bool,
-    /// Whether a command had written the file before the edit: the journal has its earlier
-    /// state.
-    touched: bool,
 }
 
 impl Drop for ChangeRecorder {
@@ -113,6 +116,34 @@ struct JournalObserver {
     call: CallId,
     /// The call's title, for messages to the user.
     title: String,
+    /// Notified when a write was reported.
+    reported: Arc<Notify>,
+    /// Ends [`settle_writes`].
+    _ended: DropGuard,
+}
+
+/// Notes, while programs run, which files their writers have closed.
+async fn settle_writes(
+    journal: Arc<WriteJournal>,
+    reported: Arc<Notify>,
+    ended: CancellationToken,
+) {
+    let settle = async {
+        let mut delay = SETTLE_DELAY;
+        let mut is_pending = false;
+        loop {
+            if !is_pending {
+                delay = SETTLE_DELAY;
+                reported.notified().await;
+            }
+            sleep(delay).await;
+            delay = MAX_SETTLE_DELAY.min(delay * 2);
+            let journal = journal.clone();
+            let settled = spawn_blocking(move || journal.settle(sandbox::has_writer)).await;
+            is_pending = settled.unwrap_or_default();
+        }
+    };
+    ended.run_until_cancelled(settle).await;
 }
 
 impl WriteObserver for JournalObserver {
@@ -124,10 +155,12 @@ impl WriteObserver for JournalObserver {
         match write {
             PendingWrite::File { path, pid, is_new } => {
                 self.journal.touch(&path, pid, is_new, &self.call);
+                self.reported.notify_one();
             }
             PendingWrite::Directory { from, to, exchange } => {
                 self.journal
                     .touch_directory(&from, &to, exchange, &self.call);
+                self.reported.notify_one();
             }
             PendingWrite::Unknown => self
                 .journal
@@ -196,9 +229,7 @@ impl ChangeRecorder {
             None
         };
         Self {
-            journal: tracker
-                .clone()
-                .map(|tracker| Arc::new(WriteJournal::new(tracker))),
+            journal: tracker.clone().map(WriteJournal::new),
             tracker,
             stop: Arc::default(),
             comparing: Mutex::default(),
@@ -241,10 +272,19 @@ impl ChangeRecorder {
     /// Returns the observer of the writes of a call's programs.
     pub fn observer(&self, call: &CallId, title: &str) -> Option<Arc<dyn WriteObserver>> {
         let journal = self.journal.clone()?;
+        let reported = Arc::<Notify>::default();
+        let ended = CancellationToken::new();
+        base::task::spawn(settle_writes(
+            journal.clone(),
+            reported.clone(),
+            ended.clone(),
+        ));
         Some(Arc::new(JournalObserver {
             journal,
             call: call.clone(),
             title: title.to_owned(),
+            reported,
+            _ended: ended.drop_guard(),
         }))
     }
 
@@ -328,6 +368,9 @@ impl ChangeRecorder {
         let look = move || -> Vec<(EditedFile, FileChange)> {
             let begin_change = |change: Arc<Change>| {
                 let path = resolved(Path::new(&change.path));
+                if let Some(journal) = &journal {
+                    journal.take_over(&path);
+                }
                 match around_edit(&tracker, &path, &change) {
                     Ok((old, new)) => {
                         let name = path.display().to_string();
@@ -337,19 +380,13 @@ impl ChangeRecorder {
                             new,
                             compared: false,
                         };
-                        let touched = journal
-                            .as_ref()
-                            .is_some_and(|journal| journal.has_touched(&path));
-                        Some((
-                            EditedFile {
-                                call: id.clone(),
-                                path,
-                                old,
-                                marked,
-                                touched,
-                            },
-                            begun,
-                        ))
+                        let edited = EditedFile {
+                            call: id.clone(),
+                            path,
+                            old,
+                            marked,
+                        };
+                        Some((edited, begun))
                     }
                     Err(e) => {
                         tracing::warn!(
@@ -407,11 +444,8 @@ impl ChangeRecorder {
         let id = call.clone();
         let waits = !edited.is_empty();
         let looking = spawn_blocking(move || {
-            for EditedFile {
-                path, old, touched, ..
-            } in edited
-            {
-                if let Err(e) = journal.finish_edit(&id, &path, old, touched) {
+            for EditedFile { path, old, .. } in edited {
+                if let Err(e) = journal.finish_edit(&id, &path, old) {
                     tracing::warn!("the new content of {} is not saved: {e}", path.display());
                     journal
                         .note_unrecorded(&path.display().to_string(), UnrecordedReason::Unreadable);
@@ -677,6 +711,11 @@ fn after(
     }
     // Reported changes are more precise than those found by comparison.
     let mut files: BTreeMap<String, Vec<FileChange>> = BTreeMap::new();
+    let shared: BTreeSet<&String> = reported
+        .iter()
+        .filter(|change| change.compared)
+        .map(|change| &change.path)
+        .collect();
     for change in &reported {
         files
             .entry(change.path.clone())
@@ -702,9 +741,12 @@ fn after(
         let Some(name) = file.path.to_str().map(str::to_owned) else {
             continue;
         };
+        let is_shared = shared.contains(&name);
         let known = files.entry(name).or_default();
-        // A call of this session has changed it.
-        known.iter_mut().for_each(|change| change.compared = false);
+        if !is_shared {
+            // A call of this session has changed it.
+            known.iter_mut().for_each(|change| change.compared = false);
+        }
         if compared {
             continue;
         }
