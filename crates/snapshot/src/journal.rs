@@ -391,8 +391,8 @@ impl WriteJournal {
         }
     }
 
-    /// Ends the records of a file that a tool is about to edit: what programs have written until
-    /// now is not part of the edit.
+    /// Ends the records of a file that a tool is about to edit, because earlier writes of programs
+    /// are not part of the edit.
     pub fn take_over(&self, path: &Path) {
         self.end_record_of_others(path);
         self.end_record(path);
