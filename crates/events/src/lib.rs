@@ -381,9 +381,11 @@ impl From<&Call> for CallUpdate {
             CallState::Failed {
                 error,
                 cause,
+                coloured,
                 facts,
             } => {
                 update.output = Some(without_marks(error));
+                update.coloured.clone_from(coloured);
                 update.metadata = facts.link();
                 let stopped = cause.is_interruption() || *cause == FailureCause::NotBegun;
                 if stopped {

@@ -172,7 +172,10 @@ async fn once(
         },
         WaitResult::Cancelled => {
             withdraw(link, peer, id, "the user has cancelled").await;
-            Err(reported.map_or(Failure::Cancelled, Failure::CutOff))
+            Err(reported.map_or(Failure::Cancelled, |text| Failure::CutOff {
+                text,
+                coloured: None,
+            }))
         }
         WaitResult::Late(why) => {
             withdraw(link, peer, id, "it takes too long").await;

@@ -383,7 +383,11 @@ pub enum Failure {
     Cancelled,
     /// A cancellation by the user during the run, with the output up to then.
     #[error("cancelled")]
-    CutOff(String),
+    CutOff {
+        text: String,
+        /// The output of a command as a terminal got it, if that has colours.
+        coloured: Option<String>,
+    },
     /// An internal error. The log gets the cause, the model a plain sentence.
     #[error("{0}")]
     Broken(String),

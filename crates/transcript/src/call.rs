@@ -73,6 +73,8 @@ pub enum CallState {
     Failed {
         error: String,
         cause: FailureCause,
+        /// The output of a cancelled command as a terminal got it, if that has colours.
+        coloured: Option<String>,
         /// Further facts.
         facts: CallFacts,
     },
@@ -84,6 +86,7 @@ impl CallState {
         Self::Failed {
             error: error.into(),
             cause: FailureCause::Error,
+            coloured: None,
             facts: CallFacts::default(),
         }
     }
@@ -533,6 +536,8 @@ enum StoredState {
     Failed {
         error: String,
         #[serde(default)]
+        coloured: Option<String>,
+        #[serde(default)]
         metadata: Map<String, Value>,
     },
 }
@@ -554,6 +559,7 @@ impl From<StoredState> for CallState {
             StoredState::Completed(done) => Self::Completed(done),
             StoredState::Failed {
                 error,
+                coloured,
                 mut metadata,
             } => {
                 let mut take = |key: &str| metadata.remove(key).is_some();
@@ -579,6 +585,7 @@ impl From<StoredState> for CallState {
                 Self::Failed {
                     error,
                     cause,
+                    coloured,
                     facts: CallFacts::from_json(metadata),
                 }
             }
@@ -601,6 +608,8 @@ impl Serialize for CallState {
             Completed(&'a Completed),
             Failed {
                 error: &'a str,
+                #[serde(skip_serializing_if = "Option::is_none")]
+                coloured: &'a Option<String>,
                 #[serde(skip_serializing_if = "Map::is_empty")]
                 metadata: Map<String, Value>,
             },
@@ -615,6 +624,7 @@ impl Serialize for CallState {
             Self::Failed {
                 error,
                 cause,
+                coloured,
                 facts,
             } => {
                 let keys: &[&str] = match cause {
@@ -632,7 +642,11 @@ impl Serialize for CallState {
                     keys.iter()
                         .map(|key| ((*key).to_owned(), Value::Bool(true))),
                 );
-                Stored::Failed { error, metadata }
+                Stored::Failed {
+                    error,
+                    coloured,
+                    metadata,
+                }
             }
         };
         stored.serialize(serializer)

@@ -172,6 +172,7 @@ fn call_interrupted_by_process_end_is_not_cancelled() {
     let state = CallState::Failed {
         error: "x".into(),
         cause: FailureCause::ProcessEnded,
+        coloured: Some("\u{1b}[31mx\u{1b}[0m".into()),
         facts: CallFacts::default(),
     };
     assert_eq!(

@@ -349,6 +349,7 @@ mod tests {
             state: CallState::Failed {
                 error: "x".into(),
                 cause,
+                coloured: None,
                 facts: CallFacts::default(),
             },
             provider: Map::new(),

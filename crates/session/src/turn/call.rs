@@ -432,6 +432,7 @@ impl RunningCall<'_> {
     /// Converts a failure to a state: its text for the model, and its cause.
     async fn failed(&self, failure: Failure) -> CallState {
         let mut cause = FailureCause::Error;
+        let mut coloured_output = None;
         let error = match failure {
             Failure::ForModel(text) => {
                 let text = self.failure_text(text).await;
@@ -482,10 +483,11 @@ impl RunningCall<'_> {
                 cause = FailureCause::Cancelled;
                 CANCELLED.into()
             }
-            Failure::CutOff(done) => {
+            Failure::CutOff { text, coloured } => {
                 cause = FailureCause::Cancelled;
-                let done = self.failure_text(done).await;
-                format!("{}\n\n{CANCELLED}", done.trim_end_matches('\n'))
+                coloured_output = coloured;
+                let text = self.failure_text(text).await;
+                format!("{}\n\n{CANCELLED}", text.trim_end_matches('\n'))
             }
             Failure::NeedsPermission(_) => "The call did not finish.".into(),
             Failure::Broken(cause) => {
@@ -497,6 +499,7 @@ impl RunningCall<'_> {
         CallState::Failed {
             error,
             cause,
+            coloured: coloured_output,
             facts: self.facts.all(),
         }
     }

@@ -89,8 +89,13 @@ fn result(call: &mut Call) {
             }
             done.facts.result = None;
         }
-        CallState::Failed { error, .. } if error.len() > MIN_EVICTED_BYTES => {
-            *error = String::new()
+        CallState::Failed {
+            error, coloured, ..
+        } => {
+            *coloured = None;
+            if error.len() > MIN_EVICTED_BYTES {
+                *error = String::new();
+            }
         }
         _ => {}
     }

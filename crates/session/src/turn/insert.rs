@@ -231,12 +231,13 @@ pub async fn call(
                     tracing::error!("{} failed for a command: {cause}", insert.call.tool);
                     "it failed".to_owned()
                 }
-                Failure::Cancelled | Failure::CutOff(_) => "cancelled".to_owned(),
+                Failure::Cancelled | Failure::CutOff { .. } => "cancelled".to_owned(),
                 failure => failure.to_string().trim_end_matches('.').to_owned(),
             };
             insert.call.state = CallState::Failed {
                 error: why.clone(),
                 cause,
+                coloured: None,
                 facts: CallFacts::default(),
             };
             Err(why)

@@ -500,6 +500,7 @@ pub(super) mod tests {
         let state = CallState::Failed {
             error: "no".into(),
             cause,
+            coloured: None,
             facts: CallFacts::default(),
         };
         call("c", "bash", json!({}), state)

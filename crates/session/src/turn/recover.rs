@@ -61,6 +61,7 @@ fn interrupted(call: &Call) -> Option<CallState> {
     Some(CallState::Failed {
         error,
         cause,
+        coloured: None,
         facts,
     })
 }

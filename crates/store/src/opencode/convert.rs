@@ -495,6 +495,7 @@ impl Converter {
                 CallState::Failed {
                     error: error.to_owned(),
                     cause,
+                    coloured: None,
                     facts,
                 }
             }

@@ -272,9 +272,10 @@ fn result(
                 return Err(Failure::Cancelled);
             }
             let done = done.join("\n\n");
-            return Err(Failure::CutOff(format!(
-                "The subagent (task id {session}) had done this:\n{done}"
-            )));
+            return Err(Failure::CutOff {
+                text: format!("The subagent (task id {session}) had done this:\n{done}"),
+                coloured: None,
+            });
         }
         SubagentEnd::Cancelled => {
             return Err(Failure::ForModel(format!(

@@ -833,7 +833,7 @@ mod tests {
         let began = Instant::now();
         context.cancelled.cancel();
         assert!(
-            matches!(running.await.unwrap(), Err(Failure::CutOff(printed)) if printed == "ready\n")
+            matches!(running.await.unwrap(), Err(Failure::CutOff { text, .. }) if text == "ready\n")
         );
         assert!(
             began.elapsed() < Duration::from_millis(600),

@@ -199,7 +199,10 @@ impl RunningCommand {
         if text.trim().is_empty() {
             Failure::Cancelled
         } else {
-            Failure::CutOff(text)
+            Failure::CutOff {
+                text,
+                coloured: self.live.tail().coloured(),
+            }
         }
     }
 
