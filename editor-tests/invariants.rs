@@ -86,6 +86,8 @@ pub struct Invariants {
     children: BTreeMap<String, String>,
     /// The commands of each session, as they were sent last since it was opened.
     commands: BTreeMap<String, Value>,
+    /// Sessions whose running turn has shown something to the client that waits for its end.
+    answering: BTreeSet<String>,
     /// State of every call that was announced, per session.
     calls: BTreeMap<(String, String), String>,
     /// Number of ended turns by session, as far as they can be distinguished.
@@ -224,6 +226,9 @@ impl Invariants {
             self.children.insert(child.into(), session.clone());
         }
         let root = self.root(&session).to_owned();
+        if method == "session/update" {
+            self.command_list(&session, &root, update, line);
+        }
         if let Some(second) = &mut self.second {
             let replays = |(method, of): &(String, Value)| {
                 method == "session/resume" && of["sessionId"] == root
@@ -278,6 +283,31 @@ impl Invariants {
         self.capabilities["fs"][operation] == true
     }
 
+    /// Checks that a list of commands is new and does not interrupt an answer, in both versions.
+    fn command_list(&mut self, session: &str, root: &str, update: &Value, line: &str) {
+        let kind = update["sessionUpdate"].as_str().unwrap_or_default();
+        let answers = match &self.second {
+            Some(second) => second.is_running(root),
+            None => self.answering.contains(root),
+        };
+        if kind == "available_commands_update" {
+            let sent = update["availableCommands"].clone();
+            if self.commands.insert(session.into(), sent.clone()) == Some(sent) {
+                self.wrong(format!("the editor has these commands: {line}"));
+            }
+            if answers {
+                self.wrong(format!("a list of commands within an answer: {line}"));
+            }
+        }
+        let prompted = self
+            .pending
+            .values()
+            .any(|(method, params)| method == "session/prompt" && params["sessionId"] == root);
+        if OF_A_TURN.contains(&kind) && prompted && !self.loading(session) {
+            self.answering.insert(root.into());
+        }
+    }
+
     fn update(&mut self, session: &str, update: &Value, line: &str) {
         let kind = update["sessionUpdate"].as_str().unwrap_or_default();
         let speaks = self.root(session);
@@ -301,12 +331,6 @@ impl Invariants {
             self.wrong(format!(
                 "a message has the id of one of an earlier turn: {line}"
             ));
-        }
-        if kind == "available_commands_update" {
-            let sent = update["availableCommands"].clone();
-            if self.commands.insert(session.into(), sent.clone()) == Some(sent) {
-                self.wrong(format!("the editor has these commands: {line}"));
-            }
         }
         if matches!(kind, "subagent_update" | "session_message")
             && self.capabilities["subagents"].is_null()
@@ -465,9 +489,15 @@ impl Invariants {
             if let Some(session) = result["sessionId"].as_str() {
                 self.sessions.insert(session.into());
             }
+            let commands = &result["availableCommands"];
+            if !commands.is_null() {
+                let session = result["sessionId"].as_str().unwrap_or(of);
+                self.commands.insert(session.into(), commands.clone());
+            }
         }
         if method == "session/prompt" && self.second.is_none() {
             let session = params["sessionId"].as_str().unwrap_or_default();
+            self.answering.remove(session);
             let open: Vec<_> = self
                 .calls
                 .iter()

@@ -55,6 +55,13 @@ impl InvariantsV2 {
         self.turns.values().any(|turns| *turns > 0)
     }
 
+    /// Returns whether the state of a session that was sent last is one of a turn.
+    pub fn is_running(&self, session: &str) -> bool {
+        self.states
+            .get(session)
+            .is_some_and(|state| state != "idle")
+    }
+
     /// Records that a prompt is in the conversation.
     pub fn inserted(&mut self, session: &str) {
         *self.turns.entry(session.into()).or_default() += 1;
@@ -113,10 +120,7 @@ impl InvariantsV2 {
         {
             return Err("history after the end of its replay".into());
         }
-        let works = self
-            .states
-            .get(session)
-            .is_some_and(|state| state != "idle");
+        let works = self.is_running(session);
         if OF_A_TURN.contains(&kind) && !works && !replays {
             return Err("a turn speaks although the session is idle".into());
         }

@@ -463,7 +463,7 @@ impl UpdateSender {
         };
         let list = self.session.commands();
         if live.commands.can_send() && live.commands.update(&list) {
-            self.show_event(Event::Commands(list)).await;
+            self.event(Event::Commands(list)).await;
         }
     }
 
@@ -630,15 +630,6 @@ impl UpdateSender {
     }
 
     pub async fn event(&mut self, event: Event) {
-        if let Event::Commands(list) = &event
-            && !self.commands().update(list)
-        {
-            return;
-        }
-        self.show_event(event).await;
-    }
-
-    async fn show_event(&mut self, event: Event) {
         let switched = matches!(event, Event::Mode(_) | Event::Options);
         let is_login = matches!(event, Event::Logins);
         match &event {

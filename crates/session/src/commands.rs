@@ -32,7 +32,7 @@ const MAX_FILES: usize = 20;
 /// The commands of a session: the built-in ones, and those of the settings. A built-in command is
 /// not available if the user has a command of the same name. Skills with unused names are commands
 /// as well, and some built-in commands give way to a skill.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default)]
 pub struct Commands {
     commands: Vec<settings::CommandEntry>,
     skills: Arc<Skills>,

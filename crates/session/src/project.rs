@@ -654,14 +654,6 @@ impl ConfigWatcher {
         self.current
             .send_replace(Arc::new(read.project_config(models)));
         let event_sender = &turn.event_sender;
-        if *old.commands != *read.commands {
-            event_sender
-                .event(Event::Commands(read.commands.with_prompts(
-                    &turn.resources.servers,
-                    &turn.permissions.account,
-                )))
-                .await;
-        }
         let chosen = choice.borrow().agent.clone();
         if read.agents.get(&chosen).is_none() {
             let instead = read.agents.default().name.clone();
