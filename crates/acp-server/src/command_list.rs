@@ -2,14 +2,19 @@
 
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use tokio::sync::{Mutex, MutexGuard, watch};
 
 use events::CommandInfo;
 
 /// The list that was sent last, and the turns that run. While one runs, no list is sent, because
 /// some clients show an update within an answer as its end.
 #[derive(Debug, Default)]
-pub struct CommandList(watch::Sender<SentCommands>);
+pub struct CommandList {
+    sent: watch::Sender<SentCommands>,
+    /// Locked while a list is sent, so that no turn begins between the check and the list, and no
+    /// older list follows a newer one.
+    sending: Mutex<()>,
+}
 
 #[derive(Debug, Default)]
 struct SentCommands {
@@ -25,7 +30,7 @@ impl CommandList {
     /// Records that a list is sent. Returns false if the client has the same list already.
     pub fn update(&self, list: &[CommandInfo]) -> bool {
         let mut is_new = false;
-        self.0.send_if_modified(|sent| {
+        self.sent.send_if_modified(|sent| {
             is_new = sent.list != list;
             if is_new {
                 sent.list = list.to_vec();
@@ -37,24 +42,31 @@ impl CommandList {
 
     /// Returns whether a list was sent.
     pub fn is_sent(&self) -> bool {
-        !self.0.borrow().list.is_empty()
+        !self.sent.borrow().list.is_empty()
     }
 
     /// Returns whether a list can be sent now: no turn runs, or the client has no list yet.
     pub fn can_send(&self) -> bool {
-        let sent = self.0.borrow();
+        let sent = self.sent.borrow();
         sent.turns == 0 || sent.list.is_empty()
     }
 
-    /// Records that a turn begins.
-    pub fn begin(self: &Arc<Self>) -> TurnGuard {
-        self.0.send_modify(|sent| sent.turns += 1);
+    /// Waits until no list is being sent. None is sent by others, and no turn begins, until the
+    /// guard is dropped.
+    pub async fn lock(&self) -> MutexGuard<'_, ()> {
+        self.sending.lock().await
+    }
+
+    /// Records that a turn begins, after the list that is being sent.
+    pub async fn begin(self: &Arc<Self>) -> TurnGuard {
+        let _sending = self.lock().await;
+        self.sent.send_modify(|sent| sent.turns += 1);
         TurnGuard(self.clone())
     }
 
     /// Returns a receiver that is notified when a turn begins or ends.
     pub fn turns(&self) -> CommandTurns {
-        CommandTurns(self.0.subscribe())
+        CommandTurns(self.sent.subscribe())
     }
 }
 
@@ -73,12 +85,14 @@ impl CommandTurns {
 
 impl Drop for TurnGuard {
     fn drop(&mut self) {
-        self.0.0.send_modify(|sent| sent.turns -= 1);
+        self.0.sent.send_modify(|sent| sent.turns -= 1);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
 
     fn command(name: &str) -> CommandInfo {
@@ -102,13 +116,23 @@ mod tests {
     #[test]
     fn list_waits_for_the_last_of_several_turns() {
         let list = Arc::new(CommandList::default());
-        let first = list.begin();
-        let second = list.begin();
+        let first = list.begin().now_or_never().unwrap();
+        let second = list.begin().now_or_never().unwrap();
         assert!(list.can_send(), "the client has no list yet");
         list.update(&[command("a")]);
         drop(first);
         assert!(!list.can_send());
         drop(second);
         assert!(list.can_send());
+    }
+
+    #[test]
+    fn turn_begins_after_the_list_that_is_being_sent() {
+        let list = Arc::new(CommandList::default());
+        let sending = list.lock().now_or_never().unwrap();
+        assert!(list.begin().now_or_never().is_none());
+        assert!(list.can_send());
+        drop(sending);
+        assert!(list.begin().now_or_never().is_some());
     }
 }

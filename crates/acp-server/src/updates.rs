@@ -317,7 +317,7 @@ impl UpdateSender {
         self.view = view(server, &self.moved);
         self.server = server.clone();
         if self.turn.is_some() {
-            self.turn = Some(self.commands().begin());
+            self.turn = Some(self.commands().begin().await);
         }
         self.lines.clear();
         self.waits.take()
@@ -425,7 +425,7 @@ impl UpdateSender {
     }
 
     async fn report_running(&mut self) {
-        self.turn = Some(self.commands().begin());
+        self.turn = Some(self.commands().begin().await);
         self.state(SessionActivity::Running).await;
     }
 
@@ -461,6 +461,7 @@ impl UpdateSender {
         let Ok(live) = self.server.live(self.session.id.as_str()) else {
             return;
         };
+        let _sending = live.commands.lock().await;
         let list = self.session.commands();
         if live.commands.can_send() && live.commands.update(&list) {
             self.event(Event::Commands(list)).await;
