@@ -19,7 +19,7 @@ use crate::project::Project;
 use crate::sandbox::{only, sandbox_report, why};
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 27] = [
+pub const ALL: [(&str, fn()); 29] = [
     ("user's concurrent changes are preserved (bwrap)", || {
         users_concurrent_changes_are_preserved("bwrap")
     }),
@@ -91,6 +91,14 @@ pub const ALL: [(&str, fn()); 27] = [
     (
         "user's save of a background job's file is preserved (landlock)",
         || users_save_of_a_background_jobs_file_is_preserved("landlock"),
+    ),
+    (
+        "user's save of an edited file during the rest of the call is preserved (bwrap)",
+        || users_save_during_the_rest_of_an_edit_is_preserved("bwrap"),
+    ),
+    (
+        "user's save of an edited file during the rest of the call is preserved (landlock)",
+        || users_save_during_the_rest_of_an_edit_is_preserved("landlock"),
     ),
     (
         "daemon that outlives a killed adjutant can write (landlock)",
@@ -447,6 +455,49 @@ fn users_save_during_a_command_is_preserved(mechanism: &str) {
     assert_eq!(
         holds(&project, "user.txt").as_deref(),
         Some("old\n"),
+        "{answer}"
+    );
+    client.leave();
+    assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+/// A call has edited a file, and still waits for the formatter of another one when the user saves
+/// the first.
+fn users_save_during_the_rest_of_an_edit_is_preserved(mechanism: &str) {
+    let patch = "*** Begin Patch\n*** Update File: user.txt\n@@\n-old\n+ours\n\
+        *** Add File: b.slow\n+ours\n*** End Patch";
+    let script = format!(
+        "call read {}\n---\ncall apply_patch {}\n---\ntext: Done.",
+        json!({ "filePath": "user.txt" }),
+        json!({ "patchText": patch })
+    );
+    let Some((project, model)) = fixture(mechanism, &script) else {
+        return;
+    };
+    let formatter =
+        json!({ "command": ["sh", "-c", format!("cat {GATE}"), "$FILE"], "extensions": [".slow"] });
+    project.provider(
+        &model.base(),
+        &json!({ "sandbox": "auto", "formatter": { "slow": formatter } }),
+    );
+    let mut client = Client::new(project);
+    let session = client.open();
+    client.prompt(2, &session, "Go.");
+    let project = client.project.clone();
+    meanwhile(&project, GATE, || {
+        assert_eq!(holds(&project, "user.txt").as_deref(), Some("ours\n"));
+        project.write("user.txt", "the user's\n");
+    });
+    ended(&mut client, 2);
+    let answer = run_built_in_command(&mut client, 3, &session, "/undo");
+    assert_eq!(
+        holds(&project, "user.txt").as_deref(),
+        Some("the user's\n"),
+        "{answer}"
+    );
+    assert_eq!(holds(&project, "b.slow"), None, "{answer}");
+    assert!(
+        answer.contains("`user.txt`: it has changed since"),
         "{answer}"
     );
     client.leave();

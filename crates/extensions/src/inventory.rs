@@ -94,6 +94,7 @@ pub(super) fn context(
             facts: LiveFacts::default(),
             instructions: Arc::default(),
             observer: None,
+            edit_observer: None,
             analysis: Default::default(),
             trace: None,
         },

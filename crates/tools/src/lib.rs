@@ -261,10 +261,19 @@ pub struct CallContext {
     pub instructions: Arc<files::loaded_instructions::LoadedInstructions>,
     /// The receiver of the writes of the call's programs. `None` for work outside any call.
     pub observer: Option<Arc<dyn WriteObserver>>,
+    /// The receiver of the call's own edits. `None` for work outside any call.
+    pub edit_observer: Option<Arc<dyn EditObserver>>,
     /// The analysis of the command line, if the call has one.
     pub analysis: SharedAnalysis,
     /// The place of the call in a trace, for servers.
     pub trace: Option<TraceContext>,
+}
+
+/// A receiver of the edits of a call.
+pub trait EditObserver: std::fmt::Debug + Send + Sync {
+    /// Reports that the call has written or removed a file. The path is absolute, with symlinks
+    /// resolved. Blocks while the file is read.
+    fn edited(&self, path: &Path);
 }
 
 /// The state that the calls of a session share.

@@ -207,6 +207,7 @@ fn listened(
             facts: events::LiveFacts::default(),
             instructions: Arc::default(),
             observer: None,
+            edit_observer: None,
             analysis: Default::default(),
             trace: None,
         },

@@ -608,7 +608,9 @@ impl RunningCall<'_> {
         };
         let done = self.further(prepared.run, &context).await;
         adopt(before, &context).await;
-        self.changes.after(self.turn, &self.call.call).await;
+        self.changes
+            .after(self.turn, &self.call.call, done.is_err())
+            .await;
         done
     }
 
@@ -897,6 +899,7 @@ impl RunningCall<'_> {
             facts: self.facts.clone(),
             instructions: self.instructions.clone(),
             observer: self.changes.observer(&self.call.call, &self.call.title),
+            edit_observer: self.changes.edit_observer(&self.call.call),
             analysis: self.analysis.clone(),
             ..context.call
         };

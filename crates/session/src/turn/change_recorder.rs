@@ -14,9 +14,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, OnceCell};
 use tokio::task::JoinError;
 use tokio::time::{sleep, timeout};
@@ -37,7 +38,7 @@ use tools::conversation::task::TaskTool;
 use tools::files::encoding::{changed_bytes, is_plain_utf8};
 use tools::process::bash::BashTool;
 use tools::registry::find_properties;
-use tools::{Tool as _, ToolContext, format};
+use tools::{EditObserver, Tool as _, ToolContext, format};
 use transcript::{
     self, Call, Change, Content, FileChange, FileState, Part, ToolKind, UnrecordedReason,
     UnrecordedWrite,
@@ -63,7 +64,7 @@ pub struct ChangeRecorder {
     /// Notified when a call waits, so that the comparison begins at once.
     awaited: Arc<Notify>,
     mark: OnceCell<Option<Mark>>,
-    named: Mutex<Vec<EditedFile>>,
+    named: Arc<Mutex<Vec<EditedFile>>>,
     /// The writes that commands report.
     journal: Option<Arc<WriteJournal>>,
     /// Tasks that read the files written by finished calls.
@@ -84,6 +85,8 @@ struct EditedFile {
     old: Option<FileState>,
     /// Whether the project was compared before the edit.
     marked: bool,
+    /// Whether its state after the edit is recorded.
+    is_finished: bool,
 }
 
 impl Drop for ChangeRecorder {
@@ -116,10 +119,35 @@ struct JournalObserver {
     call: CallId,
     /// The call's title, for messages to the user.
     title: String,
+    runtime: Handle,
+    /// Started with the first write.
+    settling: OnceLock<Settling>,
+}
+
+/// The task that notes which files their writers have closed.
+#[derive(Debug)]
+struct Settling {
     /// Notified when a write was reported.
     reported: Arc<Notify>,
-    /// Ends [`settle_writes`].
+    /// Ends the task.
     _ended: DropGuard,
+}
+
+impl Settling {
+    fn start(journal: &Arc<WriteJournal>, runtime: &Handle) -> Self {
+        let reported = Arc::<Notify>::default();
+        let ended = CancellationToken::new();
+        let _entered = runtime.enter();
+        base::task::spawn(settle_writes(
+            journal.clone(),
+            reported.clone(),
+            ended.clone(),
+        ));
+        Self {
+            reported,
+            _ended: ended.drop_guard(),
+        }
+    }
 }
 
 /// Notes, while programs run, which files their writers have closed.
@@ -146,6 +174,15 @@ async fn settle_writes(
     ended.run_until_cancelled(settle).await;
 }
 
+impl JournalObserver {
+    fn note_report(&self) {
+        let settling = self
+            .settling
+            .get_or_init(|| Settling::start(&self.journal, &self.runtime));
+        settling.reported.notify_one();
+    }
+}
+
 impl WriteObserver for JournalObserver {
     fn started(&self) {
         self.journal.program_started();
@@ -155,12 +192,12 @@ impl WriteObserver for JournalObserver {
         match write {
             PendingWrite::File { path, pid, is_new } => {
                 self.journal.touch(&path, pid, is_new, &self.call);
-                self.reported.notify_one();
+                self.note_report();
             }
             PendingWrite::Directory { from, to, exchange } => {
                 self.journal
                     .touch_directory(&from, &to, exchange, &self.call);
-                self.reported.notify_one();
+                self.note_report();
             }
             PendingWrite::Unknown => self
                 .journal
@@ -175,6 +212,40 @@ impl WriteObserver for JournalObserver {
 
     fn ended(&self) {
         self.journal.program_ended(&self.call);
+    }
+}
+
+/// Records the state of a file as soon as a call has edited it: the call may wait for other files
+/// and for language servers, while others write this one.
+struct JournalEditObserver {
+    journal: Arc<WriteJournal>,
+    named: Arc<Mutex<Vec<EditedFile>>>,
+    call: CallId,
+}
+
+impl std::fmt::Debug for JournalEditObserver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("JournalEditObserver")
+            .field(&self.call)
+            .finish()
+    }
+}
+
+impl EditObserver for JournalEditObserver {
+    fn edited(&self, path: &Path) {
+        let is_edited =
+            |file: &EditedFile| file.call == self.call && file.path == path && !file.marked;
+        let edited = locked(&self.named)
+            .iter()
+            .find(|file| is_edited(file))
+            .map(|file| file.old.clone());
+        let Some(old) = edited else { return };
+        // If this fails, the end of the call tries again, and reports it.
+        if self.journal.finish_edit(&self.call, path, old).is_ok()
+            && let Some(file) = locked(&self.named).iter_mut().find(|file| is_edited(file))
+        {
+            file.is_finished = true;
+        }
     }
 }
 
@@ -235,7 +306,7 @@ impl ChangeRecorder {
             comparing: Mutex::default(),
             awaited: Arc::default(),
             mark: OnceCell::new(),
-            named: Mutex::default(),
+            named: Arc::default(),
             looking: Mutex::default(),
             part: PartId::new(turn.environment.fresh(PartId::PREFIX)),
             message: message.clone(),
@@ -272,19 +343,21 @@ impl ChangeRecorder {
     /// Returns the observer of the writes of a call's programs.
     pub fn observer(&self, call: &CallId, title: &str) -> Option<Arc<dyn WriteObserver>> {
         let journal = self.journal.clone()?;
-        let reported = Arc::<Notify>::default();
-        let ended = CancellationToken::new();
-        base::task::spawn(settle_writes(
-            journal.clone(),
-            reported.clone(),
-            ended.clone(),
-        ));
         Some(Arc::new(JournalObserver {
             journal,
             call: call.clone(),
             title: title.to_owned(),
-            reported,
-            _ended: ended.drop_guard(),
+            runtime: Handle::current(),
+            settling: OnceLock::new(),
+        }))
+    }
+
+    /// Returns the observer of a call's own edits.
+    pub fn edit_observer(&self, call: &CallId) -> Option<Arc<dyn EditObserver>> {
+        Some(Arc::new(JournalEditObserver {
+            journal: self.journal.clone()?,
+            named: self.named.clone(),
+            call: call.clone(),
         }))
     }
 
@@ -385,6 +458,7 @@ impl ChangeRecorder {
                             path,
                             old,
                             marked,
+                            is_finished: false,
                         };
                         Some((edited, begun))
                     }
@@ -429,8 +503,9 @@ impl ChangeRecorder {
         turn.record.await_saved().await;
     }
 
-    /// Records the writes of a finished call, before the user saves other files if possible.
-    pub async fn after(&self, turn: &TurnContext, call: &CallId) {
+    /// Records the writes of a finished call, before the user saves other files if possible. A
+    /// failed call may have restored the files that it had edited.
+    pub async fn after(&self, turn: &TurnContext, call: &CallId, has_failed: bool) {
         let Some(journal) = self.journal.clone() else {
             return;
         };
@@ -441,6 +516,10 @@ impl ChangeRecorder {
         if edited.is_empty() && journal.is_empty() {
             return;
         }
+        let edited: Vec<EditedFile> = edited
+            .into_iter()
+            .filter(|file| has_failed || !file.is_finished)
+            .collect();
         let id = call.clone();
         let waits = !edited.is_empty();
         let looking = spawn_blocking(move || {

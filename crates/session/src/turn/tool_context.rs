@@ -69,6 +69,7 @@ pub fn context(turn: &TurnContext, agent: &Agent, call: &CallId) -> ToolContext 
             facts: LiveFacts::default(),
             instructions: Arc::default(),
             observer: None,
+            edit_observer: None,
             analysis: SharedAnalysis::default(),
             trace: trace::of_call(turn, call),
         },

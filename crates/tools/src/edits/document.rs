@@ -751,6 +751,14 @@ impl Document {
         } else {
             context.session.seen.forget(&self.path.real.path);
         }
+        self.report_edit(context);
+    }
+
+    /// Reports that the call has written or removed the file.
+    fn report_edit(&self, context: &ToolContext) {
+        if let Some(observer) = &context.call.edit_observer {
+            observer.edited(&self.path.real.path);
+        }
     }
 
     /// Returns whether the file on the disk has a text that was written to it.
@@ -799,6 +807,7 @@ impl Document {
     pub fn remove(&self, context: &ToolContext) -> Result<(), Failure> {
         disk::remove(&self.path.real.path).map_err(|e| self.undeletable(&e))?;
         context.session.seen.forget(&self.path.real.path);
+        self.report_edit(context);
         Ok(())
     }
 }
