@@ -3,7 +3,7 @@
 //! touched it had ended. A later save by the user is not included.
 //!
 //! Others may write the same file while the call still runs. If they belong to this process, the
-//! first record ends where the second begins ([`WriteJournal::take_over`]). Of others, nothing is
+//! first record ends when the second begins ([`WriteJournal::take_over`]). Of others, nothing is
 //! reported: the metadata of a file is noted once its writers have closed it
 //! ([`WriteJournal::settle`]). If it differs when the call ends, somebody else has written the
 //! file since, and the change is marked ([`FileChange::compared`]).
