@@ -26,7 +26,7 @@ pub fn serve_if_asked() {
         .skip_while(|word| word != "--language-server")
         .skip(1);
     let Some(how) = words.next() else { return };
-    eprintln!("the pretended language server has started");
+    eprintln!("the mock language server has started");
     let mut server = Server {
         how,
         root: PathBuf::new(),

@@ -157,7 +157,7 @@ impl Server {
                 "protocolVersion": params["protocolVersion"],
                 "capabilities": {"tools": {"listChanged": true}, "logging": {}, "prompts": {}, "completions": {},
                     "resources": {"subscribe": true}},
-                "serverInfo": {"name": "pretended", "version": "1"},
+                "serverInfo": {"name": "mock", "version": "1"},
                 "instructions": "Say it plainly.",
             }),
             "tools/list" => json!({"tools": self.tools()}),
@@ -391,7 +391,7 @@ pub fn serve_if_asked() {
         }
     }
     let server = Server::default();
-    eprintln!("the pretended server has started");
+    eprintln!("the mock server has started");
     let mut line = String::new();
     while matches!(std::io::stdin().lock().read_line(&mut line), Ok(1..)) {
         let message: Value = serde_json::from_str(&line).unwrap();

@@ -13,7 +13,7 @@
 //! in: words                    for the conversation whose first message contains these words; an
 //!                              answer without this is for the next request that no such one is for
 //! begins anew                  this request, or this answer where it is a summary, begins a conversation anew:
-//!                              what follows need not go on from what was before
+//!                              what follows need not continue what was before
 //! text: Hello                  a piece of text; in quotes it is a JSON string ("a\n")
 //! reasoning: Let me see        a piece of reasoning
 //! call read {"filePath":"a"}   a tool call; `${TASK}` is the id of the first task with a result
@@ -23,7 +23,7 @@
 //! raw data: {"odd":true}       a line of the stream as it is
 //! whole text/html <html>       a body of this type with status 200, instead of a stream
 //! meet 2                       waits until so many answers of the script wait here
-//! pause                        waits until the editor says "# let the model go on"
+//! pause                        waits until the editor says "# let the model continue"
 //! cut                          the connection breaks here
 //! hang                         nothing more comes, ever
 //! ```
@@ -50,7 +50,7 @@ use answers::Move;
 pub use answers::{Answer, script};
 
 /// The answer to requests for a title.
-const TITLE: &str = "A pretended title";
+const TITLE: &str = "A mock title";
 
 /// A request as it came.
 #[derive(Debug, Clone, Copy)]
@@ -160,7 +160,7 @@ impl Model {
     }
 
     /// Lets it pass one `pause`.
-    pub fn go_on(&self) {
+    pub fn resume(&self) {
         self.shared.lock().released += 1;
         self.shared.changed.notify_all();
     }

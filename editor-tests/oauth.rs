@@ -450,7 +450,7 @@ fn login_is_shown_as_a_link_in_the_client() {
         }
     };
     assert_eq!(done["params"]["elicitationId"], params["elicitationId"]);
-    model.go_on();
+    model.resume();
     assert_eq!(client.answer(2).0["result"]["stopReason"], "end_turn");
     client.prompt(3, &session, "After.");
     assert_eq!(client.answer(3).0["result"]["stopReason"], "end_turn");

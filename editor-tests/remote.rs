@@ -486,7 +486,7 @@ fn stopping_server_finishes_its_turns() {
             .unwrap()
             .contains("about to stop")
     );
-    model.go_on();
+    model.resume();
     let (answer, rest) = socket.answer(2);
     assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
     assert!(words(&rest).contains("two."), "{rest:?}");

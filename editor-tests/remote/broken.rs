@@ -34,7 +34,7 @@ pub(super) fn reconnected_client_resumes() {
         .iter()
         .filter(|message| message["params"]["update"]["sessionUpdate"] == "user_message_chunk");
     assert_eq!(mine.count(), 1, "{before:?}");
-    model.go_on();
+    model.resume();
     let mut rest = Vec::new();
     while !words(&rest).contains("two.") {
         rest.push(back.receive());
@@ -129,7 +129,7 @@ pub(super) fn bridge_that_cannot_resume_answers() {
         why.contains("does not let connections be resumed"),
         "{answer}"
     );
-    model.go_on();
+    model.resume();
     served.until("adjutant_turns", 0.0);
 }
 
@@ -236,12 +236,12 @@ pub(super) fn bridge_reconnects() {
     };
     until(&mut client, &mut text, "one");
     between.cut();
-    model.go_on();
+    model.resume();
     until(&mut client, &mut text, "two");
     // No client is connected for a while, and the turn ends meanwhile.
     between.refuses.store(true, Ordering::Relaxed);
     between.cut();
-    model.go_on();
+    model.resume();
     served.until("adjutant_turns", 0.0);
     between.refuses.store(false, Ordering::Relaxed);
     until(&mut client, &mut text, "three.");

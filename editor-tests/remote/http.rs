@@ -96,7 +96,7 @@ pub(super) fn event_stream_resumes() {
     until(&mut events, "one");
     // The next events go to a stream without a reader.
     let received = events.1.clone();
-    model.go_on();
+    model.resume();
     let mut lost = Events(events.0, String::new());
     while !lost.receive().to_string().contains("two") {}
     drop(lost);
@@ -104,7 +104,7 @@ pub(super) fn event_stream_resumes() {
         Events::open(&served, &format!("{its}\r\nLast-Event-ID: {received}"));
     assert!(status.starts_with("HTTP/1.1 200"), "{status}");
     until(&mut events, "two");
-    model.go_on();
+    model.resume();
     until(&mut events, "\"stopReason\"");
     assert_eq!(super::words(&all), "onetwothree.");
     for (wrong, status) in [("0", "409"), ("99999", "409"), ("x", "400")] {

@@ -56,8 +56,8 @@ impl Run {
                 self.buffers.refuse_writes = true;
                 Ok(())
             }
-            ("let", "the model go on") => {
-                self.model.as_ref().ok_or("there is no model")?.go_on();
+            ("let", "the model continue") => {
+                self.model.as_ref().ok_or("there is no model")?.resume();
                 Ok(())
             }
             ("mode", "changes the system prompt") => {
