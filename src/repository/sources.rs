@@ -184,16 +184,13 @@ impl<'t> Names<'t> {
     }
 }
 
-/// Returns the name of the function that a line declares with `pub` or `pub(…)`.
+/// Returns the name of the function that a line declares with `pub`. The compiler finds functions of
+/// narrower visibility that nothing calls.
 fn public_function(line: &str) -> Option<&str> {
     let (words, rest) = line.trim_start().split_once("fn ")?;
     let mut words = words.split_whitespace();
-    let public = words
-        .next()
-        .is_some_and(|word| word == "pub" || word.starts_with("pub("));
-    // `pub(in crate::x)` is two words.
-    let plain =
-        words.all(|word| matches!(word, "async" | "const" | "unsafe") || word.ends_with(')'));
+    let public = words.next() == Some("pub");
+    let plain = words.all(|word| matches!(word, "async" | "const" | "unsafe"));
     let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_')?;
     (public && plain).then_some(&rest[..end])
 }
