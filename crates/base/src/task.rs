@@ -1,5 +1,6 @@
 //! Tasks and blocking work. tokio compiles the code of a task again for every type of future. Here
-//! the futures are boxed before, so that it is compiled once.
+//! the futures are boxed before, so that it is compiled once. Tasks of a `JoinSet` and local tasks
+//! are spawned directly.
 
 use std::any::Any;
 use std::marker::PhantomData;
