@@ -4,6 +4,9 @@
 //! and measurements of their events (`turns`), in the terms of OpenTelemetry's semantic
 //! conventions for generative AI. It adds nothing to a turn but the events. `pipeline` sends
 //! them in batches, on threads of the SDK, and drops those that cannot be sent.
+//!
+//! It depends on [`config`] for the settings of the export, and on [`providers`] for an HTTP client
+//! that uses the same proxies and certificates as the requests to models.
 
 mod attributes;
 mod client;
