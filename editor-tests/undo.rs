@@ -394,7 +394,7 @@ fn log_closed_files(project: &mut Project) {
     project.set("ADJUTANT_LOG", Some("snapshot=debug"));
 }
 
-/// Waits until adjutant has noticed that nobody writes a file any more.
+/// Waits until adjutant has noticed that a file is no longer being written.
 fn await_closed(project: &Project, name: &str) {
     let wanted = format!("{name} was closed by its writers");
     let end = Instant::now() + RESPONSE_TIMEOUT;

@@ -5,7 +5,7 @@
 //! Others may write the same file while the call still runs. If they belong to this process, the
 //! first record ends when the second begins ([`WriteJournal::take_over`]). Of others, nothing is
 //! reported: the metadata of a file is noted once its writers have closed it
-//! ([`WriteJournal::settle`]). If it differs when the call ends, somebody else has written the
+//! ([`WriteJournal::settle`]). If it differs when the call ends, another writer has changed the
 //! file since, and the change is marked ([`FileChange::compared`]).
 //!
 //! Only touched files are read. Their contents are in memory until the call ends, and are not
@@ -110,9 +110,9 @@ struct TouchedFile {
     calls: Vec<CallId>,
     /// The time of the last report.
     reported: Instant,
-    /// Whether its writers have closed it since then.
+    /// The state of its writers since then.
     writing: WritingState,
-    /// Whether it was written by others, between two writes of this journal's programs.
+    /// True if others wrote it between two writes of this journal's programs.
     is_shared: bool,
 }
 

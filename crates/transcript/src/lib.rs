@@ -406,7 +406,7 @@ pub struct FileChange {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub new: Option<FileState>,
     /// Whether another program may be its author: it was found by comparing the project before and
-    /// after a call, or somebody else has written the file while the call ran.
+    /// after a call, or another writer changed the file while the call ran.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub compared: bool,
 }
