@@ -90,6 +90,8 @@ pub struct Invariants {
     answering: BTreeSet<String>,
     /// State of every call that was announced, per session.
     calls: BTreeMap<(String, String), String>,
+    /// Terminals that were announced, per session.
+    terminals: BTreeSet<(String, String)>,
     /// Number of ended turns by session, as far as they can be distinguished.
     turns: BTreeMap<String, usize>,
     /// Turn of each message, by session and message id.
@@ -358,6 +360,7 @@ impl Invariants {
                 ));
             }
         }
+        self.terminals(session, update, line);
         let Some(call) = update["toolCallId"].as_str() else {
             return;
         };
@@ -381,6 +384,25 @@ impl Invariants {
                 if let Some(status) = status {
                     self.calls.insert(key, status.into());
                 }
+            }
+        }
+    }
+
+    /// Checks that an update uses only terminals that the editor has.
+    fn terminals(&mut self, session: &str, update: &Value, line: &str) {
+        let meta = &update["_meta"];
+        if let Some(new) = meta["terminal_info"]["terminal_id"].as_str() {
+            self.terminals.insert((session.into(), new.into()));
+        }
+        let content = update["content"].as_array().into_iter().flatten();
+        let shown = content.filter_map(|content| content["terminalId"].as_str());
+        let changed = ["terminal_output", "terminal_exit"]
+            .iter()
+            .filter_map(|key| meta[key]["terminal_id"].as_str());
+        for terminal in shown.chain(changed) {
+            let key = (session.to_owned(), terminal.to_owned());
+            if !self.terminals.contains(&key) {
+                self.wrong(format!("a terminal that was never announced: {line}"));
             }
         }
     }

@@ -41,7 +41,7 @@ use socket::Socket;
 pub use entry::authority;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 32] = [
+pub const ALL: [(&str, fn()); 33] = [
     (
         "bridge carries a conversation",
         bridge_carries_a_conversation,
@@ -119,6 +119,10 @@ pub const ALL: [(&str, fn()); 32] = [
     ),
     ("TLS carries a conversation", tls_carries_a_conversation),
     ("session is taken over", session_is_taken_over),
+    (
+        "resumed session needs no terminal of another connection",
+        broken::resumed_session_needs_no_terminal_of_another_connection,
+    ),
     (
         "MCP server in an editor ends and returns with it",
         in_editor::mcp_server_in_an_editor_ends_and_returns_with_it,

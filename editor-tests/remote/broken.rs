@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::socket::Socket;
 use super::{Served, bridge, model_that, project, words};
@@ -264,6 +264,54 @@ pub(super) fn bridge_reconnects() {
         "{:?}",
         exit.problems(0)
     );
+}
+
+/// A client that resumes a session without its history has no terminal for a command that another
+/// connection was shown, so it gets the output as text.
+pub(super) fn resumed_session_needs_no_terminal_of_another_connection() {
+    let command = "until [ -e go ]; do sleep 0.01; done; echo built";
+    let input = json!({ "command": command, "run_in_background": true });
+    let (project, model) = model_that(&format!(
+        "call bash {input}\n---\ntext: It builds.\n---\ntext: It is built."
+    ));
+    project.provider(&model.base(), &json!({ "permission": { "bash": "allow" } }));
+    let served = Served::start(&project, &[]);
+    let capabilities =
+        json!({ "_meta": { "terminal_output": true }, "session": { "notices": {} } });
+    let mut first = Socket::open(&served.address);
+    first.hello_with(&capabilities);
+    let session = first.session(&project);
+    first.prompt(2, &session, "Build it.");
+    let (_, shown) = first.answer(2);
+    assert!(
+        shown
+            .iter()
+            .any(|message| !message["params"]["update"]["_meta"]["terminal_info"].is_null()),
+        "{shown:?}"
+    );
+    drop(first);
+    served.until("adjutant_sessions_waiting", 1.0);
+    let mut second = Socket::open(&served.address);
+    second.hello_with(&capabilities);
+    let params = json!({ "sessionId": session, "cwd": project.cwd(), "mcpServers": [] });
+    second.request(3, "session/resume", &params);
+    let (resumed, _) = second.answer(3);
+    assert!(resumed.get("result").is_some(), "{resumed}");
+    project.write("go", "");
+    while second.receive()["params"]["update"]["sessionUpdate"] != "notice" {}
+    second.prompt(4, &session, "And?");
+    let (_, updates) = second.answer(4);
+    let of_call = updates
+        .iter()
+        .map(|message| &message["params"]["update"])
+        .filter(|update| update.get("toolCallId").is_some());
+    let of_call: Vec<&Value> = of_call.collect();
+    assert_eq!(of_call.len(), 1, "{updates:?}");
+    let text =
+        json!([{ "type": "content", "content": { "type": "text", "text": "```\nbuilt\n```" } }]);
+    assert_eq!(of_call[0]["content"], text, "{}", of_call[0]);
+    assert!(of_call[0].get("_meta").is_none(), "{}", of_call[0]);
+    assert_eq!(model.problems(), Vec::<String>::new());
 }
 
 pub(super) fn session_is_taken_over() {

@@ -135,7 +135,12 @@ impl Socket {
     }
 
     pub(super) fn hello(&mut self) {
-        self.request(0, "initialize", &json!({ "protocolVersion": 1 }));
+        self.hello_with(&json!({}));
+    }
+
+    pub(super) fn hello_with(&mut self, capabilities: &Value) {
+        let params = json!({ "protocolVersion": 1, "clientCapabilities": capabilities });
+        self.request(0, "initialize", &params);
         let hello = self.answer(0).0;
         assert_eq!(hello["result"]["protocolVersion"], 1, "{hello}");
     }

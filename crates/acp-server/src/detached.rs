@@ -15,6 +15,7 @@ use tokio_util::task::TaskTracker;
 
 use super::command_list::CommandList;
 use super::metrics::Metrics;
+use super::tool_call_view::ShownTerminals;
 use base::id::SessionId;
 use base::lock::locked;
 use providers::editor::EditorEndpoints;
@@ -36,6 +37,8 @@ pub struct LiveSession<S> {
     pub here: CancellationToken,
     /// The commands that this connection's client has been sent.
     pub commands: Arc<CommandList>,
+    /// The terminals that this connection's client shows.
+    pub shown_terminals: Arc<ShownTerminals>,
 }
 
 impl<S> Clone for LiveSession<S> {
@@ -45,6 +48,7 @@ impl<S> Clone for LiveSession<S> {
             live_turns: self.live_turns.clone(),
             here: self.here.clone(),
             commands: self.commands.clone(),
+            shown_terminals: self.shown_terminals.clone(),
         }
     }
 }
@@ -69,6 +73,7 @@ impl<S> LiveSession<S> {
             live_turns: Arc::new(live_turns),
             here: CancellationToken::new(),
             commands: Arc::default(),
+            shown_terminals: Arc::default(),
         }
     }
 
@@ -77,6 +82,7 @@ impl<S> LiveSession<S> {
         Self {
             here: CancellationToken::new(),
             commands: Arc::default(),
+            shown_terminals: Arc::default(),
             ..self
         }
     }

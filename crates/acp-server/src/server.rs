@@ -14,6 +14,7 @@ use super::editor_servers::EditorServers;
 use super::error::RequestError;
 use super::login::AccountReports;
 use super::providers::ConnectionEndpoints;
+use super::tool_call_view::ShownTerminals;
 use super::view::{DisplayCapabilities, SessionView, ViewConstructor};
 use base::id::SessionId;
 use base::lock::locked;
@@ -313,6 +314,13 @@ impl Server {
     pub fn live(&self, id: &str) -> Result<LiveSession<Self>, RequestError> {
         let live = self.lock().get(&SessionId::new(id)).cloned();
         live.ok_or_else(|| RequestError::session_not_found(id))
+    }
+
+    /// Returns the terminals that the client shows in a session: none if the session is not live.
+    pub fn shown_terminals(&self, id: &str) -> Arc<ShownTerminals> {
+        self.live(id)
+            .map(|live| live.shown_terminals)
+            .unwrap_or_default()
     }
 
     /// Returns all live sessions.

@@ -244,7 +244,9 @@ pub fn reopen(
         let options = server.hosted().map(|_| setup.clone());
         let session_id = SessionId::new(&*id);
         let fresh = is_unprompted.then(|| setup.clone());
-        let mut opening = OpeningUpdates::new(&server);
+        // The client keeps the terminals of a session that this connection opens again.
+        let shown_terminals = server.shown_terminals(&id);
+        let mut opening = OpeningUpdates::new(&server, shown_terminals.clone());
         let (beginning, first) = oneshot::channel();
         let beginning = (history == HistoryMode::Send).then_some(beginning);
         let reopening =
@@ -267,7 +269,10 @@ pub fn reopen(
             mut replay,
         } = opened;
         let mut updates = opening.open(&session);
-        let live = LiveSession::new(session.clone(), options);
+        let live = LiveSession {
+            shown_terminals,
+            ..LiveSession::new(session.clone(), options)
+        };
         let left = match history {
             HistoryMode::Omit => replay.associations(),
             HistoryMode::Send => {

@@ -5,11 +5,14 @@
 //! because the client would show only its replacement.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
+use std::sync::Mutex;
 
 use serde_json::{Map, Value, json};
 
 use super::markdown::{code as inline_code, fenced};
-use base::id::SessionId;
+use base::id::{CallId, SessionId};
+use base::lock::locked;
 use base::text;
 use events::{CallUpdate, ProgramExit, Progress, ToolKind};
 use tools::language::DIAGNOSTICS;
@@ -46,6 +49,36 @@ pub fn message_text(text: &str) -> Cow<'_, str> {
         return head.into();
     }
     format!("{head}…\n\n[{rest} more bytes of this message are not shown here. The subagent has received all of it.]").into()
+}
+
+/// The terminals that the client of one connection shows for the calls of a session and that can
+/// still change, by call.
+#[derive(Debug, Default)]
+pub struct ShownTerminals(Mutex<HashSet<CallId>>);
+
+impl ShownTerminals {
+    /// Records that the client was sent the terminal of a call.
+    pub fn add(&self, call: &CallId) {
+        locked(&self.0).insert(call.clone());
+    }
+
+    /// Records the end of a call, unless its command continues in the background: the terminal
+    /// changes again when that command ends.
+    pub fn end(&self, call: &CallId, update: &CallUpdate) {
+        if !has_fact(update, CallFacts::BACKGROUND) {
+            locked(&self.0).remove(call);
+        }
+    }
+
+    /// Returns whether the client shows the terminal of a call.
+    pub fn has(&self, call: &CallId) -> bool {
+        locked(&self.0).contains(call)
+    }
+}
+
+fn has_fact(update: &CallUpdate, fact: &str) -> bool {
+    let facts = update.metadata.as_ref();
+    facts.is_some_and(|facts| facts.contains_key(fact))
 }
 
 /// The current state of a tool call as the client shows it.
@@ -211,9 +244,7 @@ impl ShownCall {
     /// Returns the exit status for the terminal of a call that is over: an empty one if no command
     /// ran, because a terminal must not stay open; none if the command continues in the background.
     pub fn terminal_exit(&mut self, update: &CallUpdate) -> Option<ProgramExit> {
-        let facts = update.metadata.as_ref();
-        let has = |fact| facts.is_some_and(|facts| facts.contains_key(fact));
-        if has(CallFacts::BACKGROUND) && !has(CallFacts::ENDED) {
+        if has_fact(update, CallFacts::BACKGROUND) && !has_fact(update, CallFacts::ENDED) {
             return None;
         }
         Some(self.exit.take().unwrap_or_default())

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::command_list::{CommandList, TurnGuard};
 use super::server::Server;
+use super::tool_call_view::ShownTerminals;
 use super::transferable_view::TransferableView;
 use super::view::{SessionActivity, SessionView, UpdateLines};
 use super::{ask, elicit, files, form};
@@ -210,8 +211,13 @@ impl Waits {
 
 /// Creates the view of a session. If the session can move to another connection, so can its
 /// questions.
-fn view(server: &Arc<Server>, moved: &CancellationToken) -> Box<dyn SessionView> {
+fn view(
+    server: &Arc<Server>,
+    shown_terminals: Arc<ShownTerminals>,
+    moved: &CancellationToken,
+) -> Box<dyn SessionView> {
     let mut view = server.view();
+    view.set_shown_terminals(shown_terminals);
     view.set_out_of_turn_prefix(server.shared.environment.fresh(ASIDE));
     match server.hosted() {
         None => view,
@@ -227,11 +233,11 @@ pub struct OpeningUpdates {
 }
 
 impl OpeningUpdates {
-    pub fn new(server: &Arc<Server>) -> Self {
+    pub fn new(server: &Arc<Server>, shown_terminals: Arc<ShownTerminals>) -> Self {
         let moved = CancellationToken::new();
         Self {
             server: server.clone(),
-            view: view(server, &moved),
+            view: view(server, shown_terminals, &moved),
             moved,
         }
     }
@@ -298,7 +304,8 @@ async fn missing_models(server: &Server, session: &SessionHandle) -> Option<Stri
 impl UpdateSender {
     /// Creates a sender that has shown nothing yet.
     pub fn new(server: &Arc<Server>, session: &SessionHandle) -> Self {
-        OpeningUpdates::new(server).open(session)
+        let shown_terminals = server.shown_terminals(session.id.as_str());
+        OpeningUpdates::new(server, shown_terminals).open(session)
     }
 
     /// Returns whether this process is about to stop, so that turns end at their next step.
@@ -314,7 +321,8 @@ impl UpdateSender {
             self.wait_for_answer().await;
         }
         self.moved = CancellationToken::new();
-        self.view = view(server, &self.moved);
+        let shown_terminals = server.shown_terminals(self.session.id.as_str());
+        self.view = view(server, shown_terminals, &self.moved);
         self.server = server.clone();
         if self.turn.is_some() {
             self.turn = Some(self.commands().begin().await);

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::rpc::{self, CallError, Peer};
@@ -11,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::login::Account;
 use super::meta::{HANDED_OVER, Meta, NOT_DONE, REJECTED, STRUCTURED, with_member};
-use super::tool_call_view::RawText;
+use super::tool_call_view::{RawText, ShownTerminals};
 use base::id::{CallId, SessionId};
 use base::text;
 use events::{CallUpdate, Event, FormPage};
@@ -89,6 +90,10 @@ pub trait SessionView: Send {
     /// Sets a unique prefix for the ids of out-of-turn messages, which are not part of the history.
     /// Version 2 has an update of its own for them and needs none.
     fn set_out_of_turn_prefix(&mut self, _: String) {}
+
+    /// Sets the record of the terminals that the client shows, which all views of a session on one
+    /// connection share. In version 2 any update creates a terminal, so none is needed.
+    fn set_shown_terminals(&mut self, _: Arc<ShownTerminals>) {}
 
     /// Asks the user through the client. Yields `None` if the client cancels the question.
     fn request_permission(

@@ -12,7 +12,7 @@ use super::line::line;
 use super::tool_call_view::ToolCallViews;
 use super::{ask, files, forms, options, requests};
 use crate::login::Account;
-use crate::tool_call_view::{MAX_ATTACHED_BYTES, MAX_CHUNK_BYTES, message_text};
+use crate::tool_call_view::{MAX_ATTACHED_BYTES, MAX_CHUNK_BYTES, ShownTerminals, message_text};
 use crate::view::{
     self, ChoiceRequest, ClientReply, ConfigOption, DisplayCapabilities, Form, FormAnswer, PLAN_ID,
     PickedAnswer, SessionView, UpdateLines,
@@ -71,6 +71,10 @@ impl SessionView for SessionViewV1 {
 
     fn set_out_of_turn_prefix(&mut self, name: String) {
         self.out_of_turn_events.0 = name;
+    }
+
+    fn set_shown_terminals(&mut self, shown_terminals: Arc<ShownTerminals>) {
+        self.tool_calls.set_shown_terminals(shown_terminals);
     }
 
     fn request_permission(

@@ -5,13 +5,16 @@
 //! `tool_call_update`, so the first one repeats the content of `tool_call`.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use protocol::acp::v1;
 use serde_json::{Map, Value, json};
 
 use super::content::encode_file;
 use crate::meta::{LINES_BEFORE, with_member};
-use crate::tool_call_view::{self, RawText, ShownCall, TerminalOutput, ToolCallContent};
+use crate::tool_call_view::{
+    self, RawText, ShownCall, ShownTerminals, TerminalOutput, ToolCallContent,
+};
 use base::id::{CallId, SessionId};
 use events::{CallUpdate, Location, ProgramExit, Progress, ToolKind};
 
@@ -20,6 +23,7 @@ use events::{CallUpdate, Location, ProgramExit, Progress, ToolKind};
 pub(super) struct ToolCallViews {
     /// Whether the client shows terminals that are fed through `_meta` (Zed's convention).
     terminals: bool,
+    shown_terminals: Arc<ShownTerminals>,
     raw_text: RawText,
     all: HashMap<CallId, ShownCall>,
 }
@@ -28,9 +32,14 @@ impl ToolCallViews {
     pub(super) fn new(terminals: bool, raw_text: RawText) -> Self {
         Self {
             terminals,
+            shown_terminals: Arc::default(),
             raw_text,
             all: HashMap::new(),
         }
+    }
+
+    pub(super) fn set_shown_terminals(&mut self, shown_terminals: Arc<ShownTerminals>) {
+        self.shown_terminals = shown_terminals;
     }
 
     /// Returns the updates for a change of a call.
@@ -42,7 +51,9 @@ impl ToolCallViews {
         let card = self.all.entry(id.clone()).or_default();
         if let Some(kind) = update.kind {
             card.kind = kind;
-            card.terminal = self.terminals && kind == ToolKind::Execute;
+            // A client creates a terminal only with a new call.
+            let can_be_shown = first || self.shown_terminals.has(id);
+            card.terminal = self.terminals && kind == ToolKind::Execute && can_be_shown;
         }
         let mut changed = card.apply_update(update);
         let over = update.progress.is_some_and(Progress::is_over);
@@ -57,6 +68,9 @@ impl ToolCallViews {
         let mut fields = fields(update);
         let name = card.new_name(update);
         if first {
+            if card.terminal {
+                self.shown_terminals.add(id);
+            }
             out.push(v1::SessionUpdate::ToolCall(announced(
                 id, update, &fields, card,
             )));
@@ -115,6 +129,7 @@ impl ToolCallViews {
             // The id stays known, so that a late change is sent as an update; the content is
             // dropped.
             card.end();
+            self.shown_terminals.end(id, update);
         } else if fields != v1::ToolCallUpdateFields::new() {
             out.push(with_meta(id, fields, v1::Meta::new()));
         }
