@@ -2,9 +2,11 @@
 //! opens: through the real binary, in the sandbox of this machine.
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 
@@ -14,7 +16,7 @@ use crate::project::Project;
 use crate::sandbox::{elsewhere, only, sandbox_report, turn, words};
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 9] = [
+pub const ALL: [(&str, fn()); 11] = [
     (
         "commands see no credentials and no services",
         commands_see_no_credentials,
@@ -32,6 +34,12 @@ pub const ALL: [(&str, fn()); 9] = [
         "file that cannot be hidden is asked about (landlock)",
         file_that_cannot_be_hidden_is_asked_about,
     ),
+    ("explanations agree with calls (bwrap)", || {
+        explanations_agree_with_calls("bwrap")
+    }),
+    ("explanations agree with calls (landlock)", || {
+        explanations_agree_with_calls("landlock")
+    }),
     (
         "allowed file is opened for that call only",
         allowed_file_is_opened_for_that_call,
@@ -253,6 +261,84 @@ fn file_that_cannot_be_hidden_is_asked_about() {
         let (_, questions, sees) = play(project, &model, "plan");
         assert_eq!(!questions.is_empty(), asked, "{command}: {sees}");
     }
+}
+
+/// Compares the questions about commands with the verdicts of `permissions explain` and
+/// `permissions check`, which run nothing.
+fn explanations_agree_with_calls(mechanism: &str) {
+    let commands = [
+        "cat plain.sh",
+        "cat TMP/note",
+        "sh plain.sh",
+        "sh plain.sh ~/.aws",
+        "sh plain.sh &",
+        "cat .env",
+    ];
+    let settings = |sandbox: Value| json!({ "sandbox": sandbox });
+    for (agent, settings) in [
+        ("plan", settings(json!("auto"))),
+        ("plan", settings(json!({ "unattended": false }))),
+        ("plan", settings(json!({ "network": true }))),
+        ("build", settings(json!("required"))),
+    ] {
+        let temporary = Project::new();
+        temporary.write("tmp:note", "noted\n");
+        let directory = temporary.path("tmp:.").display().to_string();
+        let commands =
+            commands.map(|command| command.replace("TMP", directory.trim_end_matches("/.")));
+        let lines = commands.each_ref().map(String::as_str);
+        let Some((project, model)) = fixture(mechanism, &settings, &lines) else {
+            return;
+        };
+        project.write("plain.sh", "echo plain\n");
+        let (project, questions, _) = play(project, &model, agent);
+        let asked: Vec<&str> = questions
+            .iter()
+            .filter_map(|question| question["toolCall"]["rawInput"]["command"].as_str())
+            .collect();
+        for command in lines {
+            let verdict = if asked.contains(&command) {
+                "ask"
+            } else {
+                "allow"
+            };
+            let arguments = [
+                "permissions",
+                "explain",
+                "--json",
+                "--agent",
+                agent,
+                command,
+            ];
+            let explained: Value = serde_json::from_str(&output(&project, &arguments, "")).unwrap();
+            let question = json!({ "id": 1, "bash": command }).to_string();
+            let arguments = ["permissions", "check", "--agent", agent];
+            let checked: Value =
+                serde_json::from_str(&output(&project, &arguments, &question)).unwrap();
+            assert_eq!(
+                [&explained[0]["verdict"], &checked["verdict"]],
+                [verdict, verdict],
+                "{mechanism}, {agent}, {settings}: {command}"
+            );
+        }
+    }
+}
+
+/// Returns the output of adjutant, run in the project with this input.
+fn output(project: &Project, arguments: &[&str], input: &str) -> String {
+    let mut child = project
+        .command(env!("CARGO_BIN_EXE_adjutant"))
+        .args(arguments)
+        .current_dir(project.cwd())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(input.as_bytes()).unwrap();
+    drop(stdin);
+    let output = child.wait_with_output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// Checks that a yes opens the file in the sandbox, for that call only.

@@ -1,9 +1,11 @@
 //! From a command line to a verdict.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use divan::{Bencher, black_box};
 use permission::check::check_line;
+use permission::plan::{CommandLine, SandboxCapabilities, plan_command};
 use permission::{Action, PermissionContext, Policy, Rules, command_request, evaluate};
 
 fn rules() -> Rules {
@@ -72,10 +74,14 @@ fn hostile_counted(bencher: Bencher<'_, '_>, piece: &str) {
 /// A policy's own tests: ten thousand lines of every kind.
 #[divan::bench(sample_count = 10)]
 fn check_10_000(bencher: Bencher<'_, '_>) {
-    let policy = Policy {
+    let policy = Arc::new(Policy {
         rules: rules(),
         context: context(),
         ..Policy::default()
+    });
+    let plan = |command: &str, policy: &Arc<Policy>| {
+        let line = CommandLine::analyze(command, &policy.context);
+        Ok(plan_command(line, policy, SandboxCapabilities::default()))
     };
     let lines = [
         r#"{"id":1,"bash":"git status && git diff | head"}"#,
@@ -85,7 +91,7 @@ fn check_10_000(bencher: Bencher<'_, '_>) {
     ];
     bencher.bench(|| {
         (0..10_000)
-            .map(|at| check_line(&policy, &[], black_box(lines[at % lines.len()])).len())
+            .map(|at| check_line(&policy, &[], plan, black_box(lines[at % lines.len()])).len())
             .sum::<usize>()
     });
 }

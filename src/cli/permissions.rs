@@ -4,6 +4,7 @@ mod explain;
 
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail};
 
@@ -13,13 +14,15 @@ use base::environment::Environment;
 use base::worktree::Worktree;
 use explain::Explanation;
 use permission::check::check_line;
-use permission::plan::SandboxCapabilities;
+use permission::plan::{
+    CommandLine, CommandPlan, HiddenFiles, PlannedSandbox, SandboxCapabilities, plan_command,
+};
 use permission::{PermissionContext, Policy, Rules, SandboxGuarantee};
-use sandbox::Sandbox;
+use sandbox::{DISABLED_MECHANISMS_VARIABLE, Mechanism, Sandbox};
 use serde_json::{Value, json};
 use session::grants::Grants;
 use store::{Grant, Store};
-use tools::process::sandboxing::SandboxChoice;
+use tools::process::sandboxing::{MissingSandbox, SandboxChoice, TriedSandboxes};
 use tools::web::webfetch::secrets;
 
 /// Options of `adjutant permissions`.
@@ -106,10 +109,8 @@ pub(super) async fn permissions(args: Args, environment: &Environment) -> anyhow
             let here = ProjectContext::read(Path::new("."), &environment)?;
             let secrets = secrets(&here.loaded.settings, &environment);
             let policy = policy(&agent, &here, &environment)?;
-            check(
-                &asking(approvals, sandbox, policy, &here, &environment).await,
-                &secrets,
-            )
+            let query = Query::new(approvals, sandbox, policy, &here, &environment).await;
+            check(&query, &secrets)
         }
     }
 }
@@ -147,37 +148,97 @@ async fn granted(agent: &str, here: &ProjectContext, environment: &Environment) 
     Grants::open(&project, environment, &store).await.of(agent)
 }
 
-/// Returns the policy with the given approvals, and with a sandbox that is given or found here.
-async fn asking(
-    approvals: Option<Approvals>,
-    sandbox: Option<SandboxGuarantee>,
-    policy: Policy,
-    here: &ProjectContext,
-    environment: &Environment,
-) -> Policy {
-    let approvals = approvals.unwrap_or(policy.approvals);
-    let sandbox_choice = SandboxChoice::new(&Sandbox::new(environment))
-        .for_agent(&policy.rules, &here.loaded.settings);
-    let sandbox = match sandbox {
-        Some(SandboxGuarantee::None) => sandbox_choice.turned_off().agent_capabilities().await,
-        Some(guarantee) => SandboxCapabilities {
-            guarantee,
-            can_isolate: true,
-            unproven: None,
-        },
-        None => {
-            let found = sandbox_choice.agent_capabilities().await;
-            SandboxCapabilities {
-                guarantee: found.guarantee.in_context(&policy.context),
-                ..found
+/// A policy and the sandboxes of commands, for queries that run nothing.
+struct Query {
+    policy: Arc<Policy>,
+    sandboxes: QueriedSandboxes,
+    worktree: Worktree,
+}
+
+enum QueriedSandboxes {
+    /// The guarantee of the agent's sandbox, which keeps all promises.
+    Given(SandboxGuarantee),
+    Found(TriedSandboxes),
+}
+
+impl Query {
+    /// Returns a query under the given approvals, in a sandbox that is given or found here.
+    async fn new(
+        approvals: Option<Approvals>,
+        sandbox: Option<SandboxGuarantee>,
+        policy: Policy,
+        here: &ProjectContext,
+        environment: &Environment,
+    ) -> Self {
+        let environment = match sandbox {
+            Some(SandboxGuarantee::None) => without_mechanisms(environment),
+            _ => environment.clone(),
+        };
+        let sandboxes = match sandbox {
+            None | Some(SandboxGuarantee::None) => {
+                let choice = SandboxChoice::new(&Sandbox::new(&environment))
+                    .for_agent(&policy.rules, &here.loaded.settings);
+                QueriedSandboxes::Found(choice.tried().await)
             }
+            Some(guarantee) => QueriedSandboxes::Given(guarantee),
+        };
+        let of_agent = match &sandboxes {
+            QueriedSandboxes::Given(guarantee) => complete(*guarantee),
+            QueriedSandboxes::Found(tried) => tried.of_agent(),
+        };
+        let sandbox = SandboxCapabilities {
+            guarantee: of_agent.guarantee.in_context(&policy.context),
+            ..of_agent
+        };
+        Self {
+            policy: Arc::new(Policy {
+                approvals: approvals.unwrap_or(policy.approvals),
+                sandbox,
+                ..policy
+            }),
+            sandboxes,
+            worktree: here.worktree.clone(),
         }
-    };
-    Policy {
-        approvals,
-        sandbox,
-        ..policy
     }
+
+    /// Plans a command as a call of the agent does.
+    ///
+    /// # Errors
+    /// [`MissingSandbox`] if the call would be refused.
+    fn plan(&self, command: &str, policy: &Arc<Policy>) -> Result<CommandPlan, MissingSandbox> {
+        let line = CommandLine::analyze(command, &policy.context);
+        let sandbox = match &self.sandboxes {
+            QueriedSandboxes::Given(_) if line.sandbox() == PlannedSandbox::Harmless => {
+                complete(SandboxGuarantee::READ_ONLY)
+            }
+            QueriedSandboxes::Given(guarantee) => complete(*guarantee),
+            QueriedSandboxes::Found(tried) => tried.of_command(&line, &self.worktree)?,
+        };
+        Ok(plan_command(line, policy, sandbox))
+    }
+}
+
+/// Returns the capabilities of a sandbox that keeps all promises of a guarantee.
+fn complete(guarantee: SandboxGuarantee) -> SandboxCapabilities {
+    SandboxCapabilities {
+        guarantee,
+        can_isolate: true,
+        is_read_only_unenforced: false,
+        hidden: HiddenFiles::Invisible,
+    }
+}
+
+/// Returns the environment as if this machine had no sandbox.
+fn without_mechanisms(environment: &Environment) -> Environment {
+    let all = [
+        Mechanism::Bubblewrap,
+        Mechanism::Landlock,
+        Mechanism::Seatbelt,
+    ];
+    environment.with(
+        DISABLED_MECHANISMS_VARIABLE,
+        &all.map(Mechanism::key).join(","),
+    )
 }
 
 fn sandbox(word: &str) -> Result<SandboxGuarantee, String> {
@@ -190,12 +251,17 @@ fn approvals(word: &str) -> Result<Approvals, String> {
     Approvals::named(word).ok_or_else(|| format!("choose one of {}", known()))
 }
 
-fn check(policy: &Policy, secrets: &[String]) -> anyhow::Result<u8> {
+fn check(query: &Query, secrets: &[String]) -> anyhow::Result<u8> {
+    let plan = |command: &str, policy: &Arc<Policy>| {
+        query
+            .plan(command, policy)
+            .map_err(|missing| missing.to_string())
+    };
     let mut out = super::terminal::JsonWriter::new();
     for line in std::io::stdin().lock().lines() {
         let line = line.context("standard input cannot be read")?;
         if !line.trim().is_empty() {
-            out.line(&check_line(policy, secrets, &line))?;
+            out.line(&check_line(&query.policy, secrets, plan, &line))?;
         }
     }
     out.end()?;

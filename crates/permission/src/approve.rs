@@ -53,16 +53,11 @@ impl Policy {
             && self.grants.is_same(&other.grants)
     }
 
-    /// Returns the access request as it is in the sandbox, or without one if there is none.
+    /// Returns a file access as it is in the sandbox of commands, or without one if there is none.
     #[must_use]
     pub fn in_sandbox(&self, request: AccessRequest) -> AccessRequest {
-        let unproven = match &request.command {
-            Some(_) => self.sandbox.unproven.clone(),
-            None => None,
-        };
         let request = AccessRequest {
             guarantee: self.sandbox.guarantee,
-            unproven,
             ..request
         };
         if self.sandbox.can_isolate && self.approvals == Approvals::Sandboxed {
@@ -182,6 +177,8 @@ fn acts(request: &AccessRequest, verdict: &Verdict) -> bool {
 #[cfg(test)]
 #[cfg(unix)]
 mod tests {
+    use std::sync::Arc;
+
     use super::super::case_tables::{PathFixture, bash_rules, plan_rules};
     use super::super::command_request;
     use super::*;
@@ -375,7 +372,9 @@ mod tests {
                     },
                     ..Policy::default()
                 };
-                let line = check_line(&policy, &[], &format!(r#"{{"id": 1, {question}}}"#));
+                let no_command = |_: &str, _: &Arc<Policy>| Err("no command".to_owned());
+                let line = format!(r#"{{"id": 1, {question}}}"#);
+                let line = check_line(&Arc::new(policy), &[], no_command, &line);
                 serde_json::from_str::<serde_json::Value>(&line).unwrap()["verdict"]
                     .as_str()
                     .unwrap()

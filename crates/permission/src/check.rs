@@ -1,13 +1,16 @@
 //! Judges requests without running them: one JSON object per line in, one out, for `adjutant
 //! permissions check`.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::locate::{self, PathKind, PathRefusal};
 use super::path_gate::{PathVerdict, judge_path};
+use super::plan::CommandPlan;
 use super::url::judge::{UrlVerdict, judge_url};
-use super::{Access, AccessRequest, PermissionContext, Policy, Rule, command_request, explain};
+use super::{Access, AccessRequest, PermissionContext, Policy, Rule, explain};
 
 #[derive(Deserialize)]
 struct CheckRequest {
@@ -28,14 +31,27 @@ struct CheckRequest {
 /// permission may be that of any file tool, and `pattern` is the text or name that it searches for.
 /// The answer has `id`, `verdict`, `rule`, `units`, `reason` and the `sandbox` that was assumed; a
 /// line that cannot be read is answered with `verdict: "refuse"`. `secrets` are the values that no
-/// address may carry, as for the tool.
-pub fn check_line(policy: &Policy, secrets: &[String], line: &str) -> String {
-    let mut answer = verdict_on(policy, secrets, line);
-    answer["sandbox"] = policy.sandbox.guarantee.as_str().into();
+/// address may carry, as for the tool. `plan` plans a command as a call does; its error is the
+/// reason why no command is run.
+pub fn check_line(
+    policy: &Arc<Policy>,
+    secrets: &[String],
+    plan: impl FnOnce(&str, &Arc<Policy>) -> Result<CommandPlan, String>,
+    line: &str,
+) -> String {
+    let mut answer = verdict_on(policy, secrets, plan, line);
+    if answer.get("sandbox").is_none() {
+        answer["sandbox"] = policy.sandbox.guarantee.as_str().into();
+    }
     answer.to_string()
 }
 
-fn verdict_on(policy: &Policy, secrets: &[String], line: &str) -> Value {
+fn verdict_on(
+    policy: &Arc<Policy>,
+    secrets: &[String],
+    plan: impl FnOnce(&str, &Arc<Policy>) -> Result<CommandPlan, String>,
+    line: &str,
+) -> Value {
     let request: CheckRequest = match serde_json::from_str(line) {
         Ok(request) => request,
         Err(error) => {
@@ -56,25 +72,30 @@ fn verdict_on(policy: &Policy, secrets: &[String], line: &str) -> Value {
                 cwd: policy.context.cwd.join(cwd),
                 ..policy.context.clone()
             };
-            policy_in_cwd = Policy {
+            policy_in_cwd = Arc::new(Policy {
                 context,
-                ..policy.clone()
-            };
+                ..Policy::clone(policy)
+            });
             &policy_in_cwd
         }
         None => policy,
     };
     if let Some(command) = &request.bash {
-        let access = policy.in_sandbox(command_request(command, &policy.context));
-        let verdict = policy.judge(&access);
+        let plan = match plan(command, policy) {
+            Ok(plan) => plan,
+            Err(reason) => return answer(id, "refuse", None, &[], Some(reason)),
+        };
+        let verdict = policy.judge(&plan.request);
         let units: Vec<Value> = verdict.units.iter().map(explain::unit_data).collect();
-        return answer(
+        let mut answer = answer(
             id,
             explain::word(verdict.action),
             verdict.rule.as_ref(),
             &units,
             verdict.reason,
         );
+        answer["sandbox"] = plan.request.guarantee.as_str().into();
+        return answer;
     }
     let permission = request.permission.as_deref().unwrap_or_default();
     if let Some(path) = &request.path {
@@ -171,15 +192,26 @@ fn answer(
 #[cfg(unix)]
 mod tests {
     use super::super::case_tables::{PathFixture, rules_that_ask, rules_that_deny_rm};
+    use super::super::plan::{CommandLine, SandboxCapabilities, plan_command};
     use super::*;
+    use crate::SandboxGuarantee;
 
     fn check(policy: &Policy, line: &str) -> Value {
-        serde_json::from_str(&check_line(
-            policy,
-            &["sk-mykeyvalue1234567890abcdef".into()],
-            line,
-        ))
-        .unwrap()
+        let secrets = ["sk-mykeyvalue1234567890abcdef".into()];
+        let policy = Arc::new(policy.clone());
+        serde_json::from_str(&check_line(&policy, &secrets, planned, line)).unwrap()
+    }
+
+    fn planned(command: &str, policy: &Arc<Policy>) -> Result<CommandPlan, String> {
+        if command == "refused" {
+            return Err("no command is run".to_owned());
+        }
+        let line = CommandLine::analyze(command, &policy.context);
+        let sandbox = SandboxCapabilities {
+            guarantee: SandboxGuarantee::WORKSPACE,
+            ..SandboxCapabilities::default()
+        };
+        Ok(plan_command(line, policy, sandbox))
     }
 
     #[test]
@@ -233,11 +265,21 @@ mod tests {
                 "ask",
             ),
             (r#"{"id": 1, "bash": "ls > f", "cwd": "../out"}"#, "ask"),
+            (r#"{"id": 1, "bash": "refused"}"#, "refuse"),
             (r#"{"id": 1}"#, "refuse"),
             ("nonsense", "refuse"),
         ];
         for (line, verdict) in table {
             assert_eq!(check(&policy, line)["verdict"], verdict, "{line}");
+        }
+        for (line, sandbox) in [
+            (r#"{"id": 1, "bash": "touch x"}"#, "workspace"),
+            (
+                r#"{"id": 1, "permission": "read", "path": "a.txt"}"#,
+                "none",
+            ),
+        ] {
+            assert_eq!(check(&policy, line)["sandbox"], sandbox, "{line}");
         }
         let policy = Policy {
             rules: rules_that_ask(&lab.context),

@@ -12,7 +12,6 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use super::PermissionContext;
 use super::shell::{CommandAnalysis, CommandUnit, Effect};
 use base::environment::Environment;
 
@@ -231,8 +230,8 @@ pub fn git_signs(environment: &Environment, git_dirs: &[PathBuf]) -> bool {
         .any(|text| text.to_lowercase().contains("gpgsign"))
 }
 
-/// Returns whether a line names one of these places or its parent directory.
-pub fn are_named(line: &CommandAnalysis, places: &[PathBuf], context: &PermissionContext) -> bool {
+/// Returns whether a line names one of these places or its parent directory. `root` is the project.
+pub fn are_named(line: &CommandAnalysis, places: &[PathBuf], root: &Path) -> bool {
     let touched = line
         .units
         .iter()
@@ -241,7 +240,7 @@ pub fn are_named(line: &CommandAnalysis, places: &[PathBuf], context: &Permissio
             Some(outside) => vec![outside.path.as_path()],
             None => path_use.patterns.iter().map(Path::new).collect(),
         });
-    touched.map(|path| context.root.join(path)).any(|path| {
+    touched.map(|path| root.join(path)).any(|path| {
         let is_folder_of = |hidden: &PathBuf| {
             hidden.is_file() && hidden.parent() == Some(&path) && is_specific(&path)
         };
@@ -557,7 +556,7 @@ mod tests {
             ("python3 -c 'open(\"~/.aws/config\")'", false),
         ] {
             assert_eq!(
-                are_named(&analyze(text, &lab.context), &places, &lab.context),
+                are_named(&analyze(text, &lab.context), &places, &lab.context.root),
                 named,
                 "{text}"
             );

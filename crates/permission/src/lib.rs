@@ -255,7 +255,7 @@ pub struct Policy {
     /// Hosts of this machine and network that may be fetched from.
     pub private: Arc<[String]>,
     pub context: PermissionContext,
-    /// The capabilities of the agent's sandbox, for queries that run no command.
+    /// The capabilities of the agent's sandbox, for queries about files.
     pub sandbox: plan::SandboxCapabilities,
     /// The reason to ask about everything that unreadable settings may have denied.
     pub doubt: Option<String>,

@@ -1,9 +1,8 @@
 //! The plan of a command: the sandbox that it runs in, and the access request that is judged.
 //!
-//! Both are decided once, by [`plan_command`], from the analysis of the line, the policy and the
-//! confirmed restrictions of the sandbox. A plan asks for one of three reasons: a rule asks or may
-//! deny; the sandbox does not prevent an effect; there is no sandbox. Preparing, asking and running
-//! a command share its plan.
+//! Both are decided once, by [`plan_command`], from the line, the policy and the capabilities of the
+//! sandbox. Preparing, asking and running a command share its plan; `permissions explain` and
+//! `permissions check` make the same one.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -18,15 +17,56 @@ use base::approvals::Approvals;
 pub struct CommandLine {
     pub analysis: Arc<CommandAnalysis>,
     /// Whether processes may continue after its shell has ended.
-    pub leaves_processes: bool,
+    leaves_processes: bool,
 }
 
 impl CommandLine {
-    /// Returns whether it is known to be read-only, and ends with its shell. Such a command may
-    /// run in any sandbox, in parallel with other calls, whatever the agent may do.
-    pub fn is_harmless(&self) -> bool {
-        !self.leaves_processes && self.analysis.is_read_only()
+    /// Returns the command line of an analysis, which runs in the background or not.
+    pub fn new(analysis: Arc<CommandAnalysis>, in_background: bool) -> Self {
+        let leaves_processes = in_background || may_start_background(&analysis.text);
+        Self {
+            analysis,
+            leaves_processes,
+        }
     }
+
+    /// Analyses a command line that runs in the foreground.
+    pub fn analyze(command: &str, context: &PermissionContext) -> Self {
+        Self::new(Arc::new(analyze(command, context)), false)
+    }
+
+    /// Returns the sandbox to prepare for it, before it is judged.
+    pub fn sandbox(&self) -> PlannedSandbox {
+        if !self.leaves_processes && self.analysis.is_read_only() {
+            PlannedSandbox::Harmless
+        } else {
+            PlannedSandbox::Agent
+        }
+    }
+}
+
+/// Returns whether a command line may start a background command with `&`. A wrong answer for a
+/// quoted `&` is harmless.
+pub fn may_start_background(command: &str) -> bool {
+    let bytes = command.as_bytes();
+    memchr::memchr_iter(b'&', bytes).any(|at| {
+        let before = at.checked_sub(1).and_then(|at| bytes.get(at));
+        let after = bytes.get(at + 1);
+        !matches!(before, Some(b'&' | b'>' | b'<' | b'|' | b'\\'))
+            && !matches!(after, Some(b'&' | b'>'))
+    })
+}
+
+/// The sandbox that a command runs in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlannedSandbox {
+    /// The one of commands that are known to be read-only, and end with their shell. Such a command
+    /// may run in parallel with other calls, whatever the agent may do.
+    Harmless,
+    /// The agent's.
+    Agent,
+    /// The prepared one without network, because the command then needs no question.
+    Isolated,
 }
 
 /// The analysis of a call's command line, shared by everything that needs it while the disk is as
@@ -68,22 +108,34 @@ impl SharedAnalysis {
 }
 
 /// The sandbox that was found for a command, as far as a plan depends on it.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct SandboxCapabilities {
     /// The confirmed restrictions.
     pub guarantee: SandboxGuarantee,
     /// Whether it confines any command to the project if it also blocks the network.
     pub can_isolate: bool,
-    /// The reason to ask about everything that is not known to be harmless: no sandbox keeps an
-    /// agent that only reads from changing things.
-    pub unproven: Option<String>,
+    /// Whether the agent only reads, and no sandbox keeps it from changing things.
+    pub is_read_only_unenforced: bool,
+    pub hidden: HiddenFiles,
+}
+
+/// The visibility of the credentials and secrets that a sandbox hides from commands if it can.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HiddenFiles {
+    /// The command cannot see them.
+    Invisible,
+    /// The command could read them; its text is not known to mention one.
+    Visible,
+    /// The command could read them, and its text mentions one.
+    #[default]
+    Mentioned,
 }
 
 /// The decisions about a command.
 #[derive(Debug, Clone)]
 pub struct CommandPlan {
-    /// Whether the sandbox blocks the network, because the command then needs no question.
-    pub is_isolated: bool,
+    pub analysis: Arc<CommandAnalysis>,
+    pub sandbox: PlannedSandbox,
     /// The request, with its verdict under the policy of the plan.
     pub request: AccessRequest,
 }
@@ -112,19 +164,32 @@ impl PlannedVerdict {
     }
 }
 
-/// Decides how a command runs, and judges it once.
+/// Decides which sandbox a command runs in, and whether the user is asked about it.
+///
+/// The README of this crate has the principle: a question must buy safety. A plan asks for one of
+/// three reasons:
+///
+/// 1. A rule asks, or may deny or ask about a part that the line does not show.
+/// 2. The sandbox does not prevent an effect. For an agent that only reads, it counts only if the
+///    hidden files stay hidden: a sandbox that can hide none prevents nothing for a command that
+///    mentions one, or that may still look for them after its shell has ended.
+/// 3. There is no sandbox. For an agent that only reads, a rule that allows everything is not enough
+///    then: each part that is not known to be harmless is asked about.
 ///
 /// A question is avoided by isolation if the user has chosen that and everything that would be
 /// asked about is confined by it.
 pub fn plan_command(
-    line: Arc<CommandAnalysis>,
+    line: CommandLine,
     policy: &Arc<Policy>,
     sandbox: SandboxCapabilities,
 ) -> CommandPlan {
+    const UNENFORCED: &str = "this agent may change nothing, no sandbox enforces that here, and this command is not known to be harmless";
+    let planned = line.sandbox();
+    let is_unproven = sandbox.is_read_only_unenforced && planned != PlannedSandbox::Harmless;
     let request = AccessRequest {
-        guarantee: sandbox.guarantee.in_context(&policy.context),
-        unproven: sandbox.unproven,
-        ..request_of(line)
+        guarantee: guarantee_for(&line, sandbox).in_context(&policy.context),
+        unproven: is_unproven.then(|| UNENFORCED.to_owned()),
+        ..request_of(line.analysis.clone())
     };
     let verdict = policy.judge(&request);
     if verdict.action == Action::Ask
@@ -137,16 +202,41 @@ pub fn plan_command(
         };
         let verdict = policy.judge(&isolated);
         if verdict.action == Action::Allow {
-            return plan(isolated, verdict, policy);
+            return plan(line, PlannedSandbox::Isolated, isolated, verdict, policy);
         }
     }
-    plan(request, verdict, policy)
+    plan(line, planned, request, verdict, policy)
 }
 
-fn plan(request: AccessRequest, verdict: Verdict, policy: &Arc<Policy>) -> CommandPlan {
+/// Returns the guarantee of a sandbox for a command line: none if an agent that only reads could
+/// read hidden files with it.
+fn guarantee_for(line: &CommandLine, sandbox: SandboxCapabilities) -> SandboxGuarantee {
+    let is_exposed = match sandbox.hidden {
+        HiddenFiles::Invisible => false,
+        HiddenFiles::Visible => line.leaves_processes,
+        HiddenFiles::Mentioned => true,
+    };
+    match sandbox.guarantee {
+        SandboxGuarantee::ReadOnly { .. }
+            if is_exposed && line.sandbox() != PlannedSandbox::Harmless =>
+        {
+            SandboxGuarantee::None
+        }
+        guarantee => guarantee,
+    }
+}
+
+fn plan(
+    line: CommandLine,
+    sandbox: PlannedSandbox,
+    request: AccessRequest,
+    verdict: Verdict,
+    policy: &Arc<Policy>,
+) -> CommandPlan {
     let policy = policy.clone();
     CommandPlan {
-        is_isolated: request.isolated,
+        analysis: line.analysis,
+        sandbox,
         request: AccessRequest {
             planned: Some(Arc::new(PlannedVerdict { policy, verdict })),
             ..request
@@ -157,7 +247,8 @@ fn plan(request: AccessRequest, verdict: Verdict, policy: &Arc<Policy>) -> Comma
 #[cfg(test)]
 #[cfg(unix)]
 mod tests {
-    use super::super::case_tables::{PathFixture, bash_rules};
+    use super::super::case_tables::{PathFixture, bash_rules, plan_rules};
+    use super::PlannedSandbox::{Agent, Harmless, Isolated};
     use super::*;
     use crate::Action::{Allow, Ask, Deny};
     use crate::Rules;
@@ -178,35 +269,110 @@ mod tests {
         let open = bash_rules(&lab.context, &[("*", Allow)]);
         let asks = bash_rules(&lab.context, &[("*", Ask)]);
         let denies = bash_rules(&lab.context, &[("*", Ask), ("rm*", Deny)]);
-        // The approvals, the rules, the line, whether the sandbox can isolate; whether the command
-        // is isolated, and its verdict.
+        // The approvals, the rules, the line, whether the sandbox can isolate; the planned sandbox,
+        // and the verdict.
         let table = [
-            (Default, &asks, "touch x", true, false, Ask),
-            (Sandboxed, &asks, "touch x", true, true, Allow),
-            (Sandboxed, &asks, "touch x", false, false, Ask),
-            (Sandboxed, &open, "touch x", true, false, Allow),
-            (Sandboxed, &asks, "cat ../out/f", true, false, Ask),
-            (Sandboxed, &denies, "rm x", true, false, Deny),
+            (Default, &asks, "touch x", true, Agent, Ask),
+            (Sandboxed, &asks, "touch x", true, Isolated, Allow),
+            (Sandboxed, &asks, "touch x", false, Agent, Ask),
+            (Sandboxed, &open, "touch x", true, Agent, Allow),
+            (Sandboxed, &open, "ls", true, Harmless, Allow),
+            (Sandboxed, &asks, "cat ../out/f", true, Harmless, Ask),
+            (Sandboxed, &denies, "rm x", true, Agent, Deny),
         ];
-        for (approvals, rules, command, can_isolate, isolated, action) in table {
+        for (approvals, rules, command, can_isolate, planned, action) in table {
             let policy = policy(&lab, approvals, rules);
             let sandbox = SandboxCapabilities {
                 can_isolate,
                 ..SandboxCapabilities::default()
             };
-            let line = Arc::new(analyze(command, &lab.context));
-            let CommandPlan {
-                is_isolated,
-                request,
-            } = plan_command(line, &policy, sandbox);
-            let planned = request.planned.clone().unwrap();
-            let verdict = planned.under(&policy, &request).unwrap();
+            let line = CommandLine::analyze(command, &lab.context);
+            let plan = plan_command(line, &policy, sandbox);
+            let request = plan.request;
+            let verdict = request.planned.clone().unwrap();
+            let verdict = verdict.under(&policy, &request).unwrap();
             assert_eq!(
-                (is_isolated, verdict.action),
-                (isolated, action),
+                (plan.sandbox, verdict.action),
+                (planned, action),
                 "{approvals:?} {command} {can_isolate}"
             );
             assert_eq!(verdict, policy.judge(&request), "{command}");
+        }
+    }
+
+    #[test]
+    fn sandbox_of_a_reading_agent_counts_while_hidden_files_stay_hidden() {
+        use HiddenFiles::{Invisible, Mentioned, Visible};
+        let lab = PathFixture::new();
+        let policy = policy(&lab, Approvals::Default, &plan_rules(&lab.context));
+        let sandbox = SandboxGuarantee::ReadOnly {
+            hides_secrets: false,
+            keeps_signals: true,
+        };
+        // The line, the visibility of hidden files; the planned sandbox, whether it counts, and
+        // whether the user is asked.
+        let table = [
+            ("make", Invisible, Agent, true, false),
+            ("make", Visible, Agent, true, false),
+            ("make", Mentioned, Agent, false, true),
+            ("make &", Invisible, Agent, true, false),
+            ("make &", Visible, Agent, false, true),
+            ("ls", Mentioned, Harmless, true, false),
+            ("ls &", Visible, Agent, false, false),
+        ];
+        for (command, hidden, planned, counts, asks) in table {
+            let capabilities = SandboxCapabilities {
+                guarantee: sandbox,
+                hidden,
+                ..SandboxCapabilities::default()
+            };
+            let line = CommandLine::analyze(command, &lab.context);
+            let plan = plan_command(line, &policy, capabilities);
+            assert_eq!(
+                (plan.sandbox, plan.request.guarantee == sandbox, plan.asks()),
+                (planned, counts, asks),
+                "{command} {hidden:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn agent_that_only_reads_is_not_trusted_to_without_a_sandbox() {
+        let lab = PathFixture::new();
+        let open = bash_rules(&lab.context, &[("*", Allow)]);
+        let policy = policy(&lab, Approvals::Default, &open);
+        for (command, is_unenforced, asks) in [
+            ("make", true, true),
+            ("make", false, false),
+            ("ls", true, false),
+            ("ls; make", true, true),
+        ] {
+            let capabilities = SandboxCapabilities {
+                is_read_only_unenforced: is_unenforced,
+                ..SandboxCapabilities::default()
+            };
+            let line = CommandLine::analyze(command, &lab.context);
+            let plan = plan_command(line, &policy, capabilities);
+            assert_eq!(plan.asks(), asks, "{command} {is_unenforced}");
+        }
+    }
+
+    #[test]
+    fn only_background_ampersands_start_others() {
+        for (command, starts) in [
+            ("a &", true),
+            ("a & b", true),
+            ("a&b", true),
+            ("a >x 2>&1 &", true),
+            ("a && b", false),
+            ("a 2>&1", false),
+            ("a &>x", false),
+            ("a |& b", false),
+            ("a <&3", false),
+            ("a \\& b", false),
+            ("a", false),
+        ] {
+            assert_eq!(may_start_background(command), starts, "{command}");
         }
     }
 
@@ -215,7 +381,7 @@ mod tests {
         let lab = PathFixture::new();
         let asks = bash_rules(&lab.context, &[("*", Ask)]);
         let asked = policy(&lab, Approvals::Default, &asks);
-        let line = Arc::new(analyze("touch x", &lab.context));
+        let line = CommandLine::analyze("touch x", &lab.context);
         let plan = plan_command(line, &asked, SandboxCapabilities::default());
         let planned = plan.request.planned.clone().unwrap();
         let under =

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::bail;
 use serde_json::{Value, json};
 
-use super::{approvals, asking, granted, policy, sandbox};
+use super::{Query, approvals, granted, policy, sandbox};
 use crate::cli::project_context::ProjectContext;
 use crate::cli::{say, terminal};
 use base::approvals::Approvals;
@@ -19,10 +19,10 @@ use permission::evaluate::only_reads;
 use permission::explain::{self, headline};
 use permission::locate::PathRefusal;
 use permission::path_gate::{self, PathDenied};
+use permission::plan::CommandPlan;
 use permission::shell::unreadable;
 use permission::{
-    Access, AccessRequest, Action, Policy, Rule, SandboxGuarantee, Verdict, command_request,
-    delegate_in, remedy,
+    Access, AccessRequest, Action, Policy, Rule, SandboxGuarantee, Verdict, delegate_in, remedy,
 };
 use sandbox::process::Program;
 
@@ -83,41 +83,32 @@ pub(super) async fn explain(
         );
     }
     let here = ProjectContext::read(Path::new("."), environment)?;
-    let policy = asking(
-        approvals,
-        sandbox,
-        policy(&agent, &here, environment)?,
-        &here,
-        environment,
-    )
-    .await;
     let policy = Policy {
         grants: granted(&agent, &here, environment).await,
-        ..policy
+        ..policy(&agent, &here, environment)?
     };
+    let query = Query::new(approvals, sandbox, policy, &here, environment).await;
+    let policy = &*query.policy;
     let syntax = match &path {
         Some(_) => SyntaxReport::default(),
         None => SyntaxReport::of(&command, environment).await,
     };
-    let requests = match &path {
-        Some((access, path)) => match path_requests(&policy, *access, path) {
-            Ok(requests) => requests,
-            Err(refusal) => {
-                if json {
-                    let all = json!([{ "text": path, "verdict": "refuse", "reason": refusal.to_string() }]);
-                    terminal::json(&serde_json::to_string_pretty(&all)?);
-                } else {
-                    say(&format!("refused: {refusal}"));
-                }
-                return Ok(0);
+    let (plan, requests) = match &path {
+        Some((access, path)) => match path_requests(policy, *access, path) {
+            Ok(requests) => {
+                let in_sandbox = |request| policy.in_sandbox(request);
+                (None, requests.into_iter().map(in_sandbox).collect())
             }
+            Err(refusal) => return print_refusal(path, &refusal.to_string(), json),
         },
-        None => vec![command_request(&command, &policy.context)],
+        None => match query.plan(&command, &query.policy) {
+            Ok(plan) => {
+                let request = plan.request.clone();
+                (Some(plan), vec![request])
+            }
+            Err(missing) => return print_refusal(&command, &missing.to_string(), json),
+        },
     };
-    let requests: Vec<AccessRequest> = requests
-        .into_iter()
-        .map(|request| policy.in_sandbox(request))
-        .collect();
     let verdicts: Vec<Verdict> = requests
         .iter()
         .map(|request| policy.judge(request))
@@ -153,15 +144,20 @@ pub(super) async fn explain(
         };
         notes.push(format!("approvals: {}{held}", policy.approvals.as_str()));
     }
-    if let [request] = requests.as_slice()
+    if let Some(plan) = &plan
         && let [verdict] = verdicts.as_slice()
         && action < Action::Deny
     {
-        notes.extend(sandbox_note(request, verdict, sandbox.is_some()));
+        notes.push(sandbox_note(
+            plan,
+            verdict,
+            policy.sandbox.guarantee,
+            sandbox,
+        ));
     }
     notes.extend(syntax.notes());
     let section = section_of(&agent, &here.loaded.settings);
-    notes.extend(remedies(&policy, &agent, &section, &requests, &verdicts));
+    notes.extend(remedies(policy, &agent, &section, &requests, &verdicts));
     let mut text = String::new();
     if let (Some((access, path)), [_, _, ..]) = (&path, requests.as_slice()) {
         let verb = match access {
@@ -179,6 +175,17 @@ pub(super) async fn explain(
         text.push_str(&explain::explain(verdict, request, &policy.rules, &notes));
     }
     terminal::verdicts(&text, environment);
+    Ok(0)
+}
+
+/// Prints that a command or a file is refused, whatever the rules are.
+fn print_refusal(text: &str, reason: &str, json: bool) -> anyhow::Result<u8> {
+    if json {
+        let all = json!([{ "text": text, "verdict": "refuse", "reason": reason }]);
+        terminal::json(&serde_json::to_string_pretty(&all)?);
+    } else {
+        say(&format!("refused: {reason}"));
+    }
     Ok(0)
 }
 
@@ -266,17 +273,40 @@ async fn bash_error(command: &str, environment: &Environment) -> Option<String> 
     Some(base::text::title(error))
 }
 
-/// Describes the sandbox of a command that runs.
-fn sandbox_note(request: &AccessRequest, verdict: &Verdict, is_given: bool) -> Option<String> {
-    let line = request.command.as_ref()?;
-    let given = if is_given { ", as the option says" } else { "" };
-    let only_reads = verdict.proven_read_only;
-    let effect = match request.guarantee {
-        SandboxGuarantee::None if is_given => "it can do what you can",
+/// Describes the sandbox of a command that runs. `of_agent` is the guarantee of the agent's, and
+/// `given` that of the option.
+fn sandbox_note(
+    plan: &CommandPlan,
+    verdict: &Verdict,
+    of_agent: SandboxGuarantee,
+    given: Option<SandboxGuarantee>,
+) -> String {
+    // A plan does not count a sandbox in which hidden files are visible, but the command runs in it.
+    let guarantee = match plan.request.guarantee {
+        SandboxGuarantee::None if verdict.proven_read_only => of_agent,
+        guarantee => guarantee,
+    };
+    let is_exposed = guarantee == SandboxGuarantee::None
+        && matches!(of_agent, SandboxGuarantee::ReadOnly { .. });
+    if is_exposed {
+        return format!(
+            "sandbox: {}: it can hide no credentials and secrets here, and this command may read some",
+            of_agent.as_str()
+        );
+    }
+    let source = if given == Some(guarantee) {
+        ", as the option says"
+    } else {
+        ""
+    };
+    let effect = match guarantee {
+        SandboxGuarantee::None if given.is_some() => "it can do what you can",
         SandboxGuarantee::None => {
             "it can do what you can; `adjutant doctor` says why there is no sandbox"
         }
-        SandboxGuarantee::ReadOnly { .. } | SandboxGuarantee::Workspace { .. } if only_reads => {
+        SandboxGuarantee::ReadOnly { .. } | SandboxGuarantee::Workspace { .. }
+            if verdict.proven_read_only =>
+        {
             "it can change nothing"
         }
         SandboxGuarantee::ReadOnly { .. } => {
@@ -286,14 +316,14 @@ fn sandbox_note(request: &AccessRequest, verdict: &Verdict, is_given: bool) -> O
             "it can change the project, temporary files and caches"
         }
     };
-    let outside = match delegate_in(line) {
-        Some(program) if request.guarantee != SandboxGuarantee::None => {
+    let outside = match delegate_in(&plan.analysis) {
+        Some(program) if guarantee != SandboxGuarantee::None => {
             format!("; what {program} does elsewhere is not in the sandbox")
         }
         _ => String::new(),
     };
-    let name = request.guarantee.as_str();
-    Some(format!("sandbox: {name}{given}: {effect}{outside}"))
+    let name = guarantee.as_str();
+    format!("sandbox: {name}{source}: {effect}{outside}")
 }
 
 /// Returns the lines that say how to change a verdict. `section` is that of the agent's rules in the

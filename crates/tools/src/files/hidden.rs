@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::ToolContext;
 use base::environment::Environment;
+use base::worktree::Worktree;
 use config::settings::SandboxSettings;
 use permission::credentials::{CredentialRow, are_named, git_signs, homes, is_mentioned, rows};
 use permission::protected;
@@ -55,12 +55,11 @@ impl Hidden {
         level: Level,
         wish: &SandboxSettings,
         line: Option<&CommandAnalysis>,
-        context: &ToolContext,
+        environment: &Environment,
+        tree: &Worktree,
     ) -> Self {
-        let environment = &context.project.environment;
-        let tree = &context.project.worktree;
         let signs = || git_signs(environment, &tree.git_dirs());
-        let needed = essential(context);
+        let needed = essential(environment, tree);
         let may_hide = |path: &PathBuf| {
             !needed.iter().any(|needed| needed.starts_with(path))
                 && !std::iter::once(&tree.root)
@@ -77,7 +76,7 @@ impl Hidden {
                 .collect();
             let is_seen = wish.show.iter().any(|shown| shown == row.name)
                 || line.is_some_and(|line| {
-                    row.is_for(line, &signs) || are_named(line, &places, &context.policy.context)
+                    row.is_for(line, &signs) || are_named(line, &places, &tree.root)
                 });
             if is_seen {
                 hidden.shown.extend(places);
@@ -111,9 +110,7 @@ impl Hidden {
             );
         }
         if let Some(line) = line {
-            more.retain(|path| {
-                !are_named(line, std::slice::from_ref(path), &context.policy.context)
-            });
+            more.retain(|path| !are_named(line, std::slice::from_ref(path), &tree.root));
         }
         hidden
             .rows
@@ -221,9 +218,7 @@ pub fn setting_that_shows(row: &CredentialRow) -> String {
 }
 
 /// Returns the paths that must not be hidden, nor their parents.
-fn essential(context: &ToolContext) -> Vec<PathBuf> {
-    let environment = &context.project.environment;
-    let tree = &context.project.worktree;
+fn essential(environment: &Environment, tree: &Worktree) -> Vec<PathBuf> {
     let own = [
         environment.tmp(),
         environment.dirs.data.clone(),

@@ -24,10 +24,7 @@ use running::{BackgroundedAt, CommandEnd, CommandOptions, OutputKeeping, Running
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use shell_line::{
-    MAX_ARGUMENT_BYTES, exit_code_file, filter_of, line_of, may_start_background,
-    with_waiting_shell,
-};
+use shell_line::{MAX_ARGUMENT_BYTES, exit_code_file, filter_of, line_of, with_waiting_shell};
 use terminal::needs_terminal;
 
 use crate::aliases::Aliases;
@@ -46,7 +43,8 @@ use base::child_environment::GIT_UNTRUSTED;
 use base::executable::find;
 use base::text;
 use events::{Event, ProgramExit, Severity, ToolKind};
-use permission::plan::{CommandLine, plan_command};
+use permission::plan::{CommandLine, PlannedSandbox, may_start_background, plan_command};
+use permission::shell::CommandAnalysis;
 use permission::{AccessRequest, PermissionContext};
 use sandbox::process::{self, Program, ProgramSlot, StdioMode};
 use transcript::{BackgroundJob, CallFacts, ExitCode, JobState};
@@ -152,7 +150,8 @@ impl Tool for BashTool {
     fn is_concurrent(input: &Input, context: &ToolContext) -> bool {
         let directory = directory(input, context);
         directory.is_ok_and(|directory| {
-            command_line(input, &permission_context(&directory, context), context).is_harmless()
+            let line = command_line(input, &permission_context(&directory, context), context);
+            line.sandbox() == PlannedSandbox::Harmless
         })
     }
 
@@ -212,18 +211,12 @@ impl Tool for BashTool {
         if let Some(reason) = needs_terminal(&line.analysis) {
             return Err(Failure::ForModel(reason));
         }
-        let sandbox_choice = if line.is_harmless() {
-            context.sandbox_choice.proven()
-        } else {
-            context.sandbox_choice.clone()
-        };
-        let mut lock = sandbox_choice.lock_unannounced(context).await?;
-        let capabilities = sandbox_choice.capabilities(&mut lock, &line, context);
-        let plan = plan_command(line.analysis, &context.policy, capabilities);
+        let sandbox_choice = context.sandbox_choice.for_command(line.sandbox());
+        let (lock, capabilities) = sandbox_choice.lock_command(&line, context).await?;
+        let plan = plan_command(line, &context.policy, capabilities);
         sandbox_choice.announce(&lock, plan.asks(), context).await;
-        if plan.is_isolated {
-            lock = lock.isolated();
-        }
+        let lock = lock.planned(plan.sandbox);
+        let touched = touched(&resolved_path, &plan.analysis, context);
         let mut request = plan.request;
         request.sandbox.clone_from(&lock.restrictions);
         request
@@ -233,7 +226,6 @@ impl Tool for BashTool {
             "workdir".into(),
             Value::String(resolved_path.path.display().to_string()),
         );
-        let touched = touched(&resolved_path, &request, context);
         let requests = resolved_path.requests(Access::List, request);
         let limit = timeout
             .or_else(|| (!background).then_some(DEFAULT_TIMEOUT_MS))
@@ -506,23 +498,19 @@ fn command_line(
     permission_context: &PermissionContext,
     context: &ToolContext,
 ) -> CommandLine {
-    CommandLine {
-        analysis: context.call.analysis.of(&input.command, permission_context),
-        leaves_processes: input.run_in_background == Some(true)
-            || may_start_background(&input.command),
-    }
+    let analysis = context.call.analysis.of(&input.command, permission_context);
+    CommandLine::new(analysis, input.run_in_background == Some(true))
 }
 
 /// Returns the paths of the project that a command works with, as far as its line shows: its
 /// directory, those that it lists or changes to, and the files that it uses.
 fn touched(
     resolved_path: &ResolvedPath,
-    request: &AccessRequest,
+    analysis: &CommandAnalysis,
     context: &ToolContext,
 ) -> Vec<TouchedPath> {
     let mut touched = vec![TouchedPath::Directory(resolved_path.path.clone())];
-    let units = request.command.iter().flat_map(|line| &line.units);
-    for unit in units {
+    for unit in &analysis.units {
         let listed = unit.listed.iter();
         touched.extend(listed.map(|path| TouchedPath::Directory(spelled(context, path))));
         let files = unit

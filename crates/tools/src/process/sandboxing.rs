@@ -17,11 +17,12 @@ use crate::process::writable_paths::{opened, without_named};
 use crate::{Failure, ToolContext};
 use base::environment::Environment;
 use base::reported;
+use base::worktree::Worktree;
 use config::Settings;
 use config::settings::{self, SandboxMode};
 use events::{Event, Severity};
 use permission::evaluate::only_reads;
-use permission::plan::{CommandLine, SandboxCapabilities};
+use permission::plan::{CommandLine, HiddenFiles, PlannedSandbox, SandboxCapabilities};
 use permission::shell::CommandAnalysis;
 use permission::{Rules, SandboxGuarantee, protected};
 use sandbox::process::Program;
@@ -58,8 +59,6 @@ pub struct CommandSandbox {
     /// The restrictions in force, for people and models. `None` if the settings turn the sandbox
     /// off.
     pub restrictions: Option<String>,
-    /// The part of it that decides about a question.
-    capabilities: SandboxCapabilities,
     /// The command line, if it is from the model. Paths that it names and that its programs need
     /// remain visible to it.
     line: Option<Arc<CommandAnalysis>>,
@@ -85,19 +84,13 @@ impl SandboxChoice {
     /// Returns a choice with the sandbox turned off.
     #[cfg(any(test, feature = "testing"))]
     pub fn none(environment: &Environment) -> Self {
-        Self::new(&Sandbox::new(environment)).turned_off()
-    }
-
-    /// Turns the sandbox off, as the settings may.
-    #[must_use]
-    pub fn turned_off(&self) -> Self {
         let wish = settings::SandboxSettings {
             mode: SandboxMode::Off,
-            ..settings::SandboxSettings::clone(&self.wish)
+            ..settings::SandboxSettings::default()
         };
         Self {
             wish: Arc::new(wish),
-            ..self.clone()
+            ..Self::new(&Sandbox::new(environment))
         }
     }
 
@@ -135,14 +128,17 @@ impl SandboxChoice {
         }
     }
 
-    /// Chooses read-only for a known-harmless command, which loses nothing by that. Its sandbox may
-    /// be another one than that of the agent, which is the one to notify the user of.
+    /// Chooses the planned sandbox of a command. A known-harmless one loses nothing by read-only; its
+    /// sandbox may be another one than that of the agent, which is the one to notify the user of.
     #[must_use]
-    pub fn proven(&self) -> Self {
-        Self {
-            proven: true,
-            is_single_command: true,
-            ..self.reading()
+    pub fn for_command(&self, sandbox: PlannedSandbox) -> Self {
+        match sandbox {
+            PlannedSandbox::Harmless => Self {
+                proven: true,
+                is_single_command: true,
+                ..self.reading()
+            },
+            PlannedSandbox::Agent | PlannedSandbox::Isolated => self.clone(),
         }
     }
 
@@ -181,14 +177,23 @@ impl SandboxChoice {
     /// Returns the confirmed restrictions of the agent's sandbox. The first call of a process makes
     /// the trial run.
     pub async fn guarantee(&self) -> SandboxGuarantee {
-        self.agent_capabilities().await.guarantee
+        self.guarantee_of(&*self.proven_sandbox().await)
     }
 
-    /// Returns the capabilities of the agent's sandbox, as far as they do not depend on a command.
-    /// The first call of a process makes the trial run.
-    pub async fn agent_capabilities(&self) -> SandboxCapabilities {
-        let network = self.wish.network.unwrap_or(!self.reads_only());
-        self.capabilities_of(&*self.proven_sandbox().await, network)
+    /// Returns the sandboxes of the agent's commands. The first call of a process makes the trial
+    /// runs.
+    pub async fn tried(&self) -> TriedSandboxes {
+        let harmless = self.for_command(PlannedSandbox::Harmless);
+        TriedSandboxes {
+            harmless: harmless.proven_sandbox().await,
+            agent: self.proven_sandbox().await,
+            choice: self.clone(),
+        }
+    }
+
+    /// Returns whether commands may use the network.
+    fn allows_network(&self) -> bool {
+        self.wish.network.unwrap_or(!self.reads_only())
     }
 
     /// Returns the sandbox that a trial run has confirmed, or none if the settings turn it off.
@@ -204,22 +209,46 @@ impl SandboxChoice {
         }
     }
 
-    fn capabilities_of(&self, held: &ProvenSandbox, network: bool) -> SandboxCapabilities {
-        let is_unenforced = held.mechanism.is_none() && self.reads_only() && !self.proven;
+    /// Checks that the settings do not require more than a sandbox does.
+    fn check_required(&self, held: &ProvenSandbox) -> Result<(), MissingSandbox> {
+        if self.wish.mode == SandboxMode::Required && !held.is_effective(self.allows_network()) {
+            return Err(MissingSandbox {
+                reasons: held.reasons(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Returns the capabilities of a sandbox for a command line. `mentions_hidden` searches its text
+    /// for hidden files.
+    fn capabilities_of(
+        &self,
+        held: &ProvenSandbox,
+        mentions_hidden: impl FnOnce() -> bool,
+    ) -> SandboxCapabilities {
+        let guarantee = self.guarantee_of(held);
+        // No other guarantee depends on it, and the search may read the whole project.
+        let is_searched = !self.proven && matches!(guarantee, SandboxGuarantee::ReadOnly { .. });
+        let hidden = if hides_files(held) {
+            HiddenFiles::Invisible
+        } else if is_searched && mentions_hidden() {
+            HiddenFiles::Mentioned
+        } else {
+            HiddenFiles::Visible
+        };
         SandboxCapabilities {
-            guarantee: self.guarantee_of(held, network),
+            guarantee,
             can_isolate: held.is_complete(),
-            unproven: is_unenforced.then(|| {
-                "this agent may change nothing, no sandbox enforces that here, and this command is not known to be harmless".to_owned()
-            }),
+            is_read_only_unenforced: held.mechanism.is_none() && self.reads_only(),
+            hidden,
         }
     }
 
-    fn guarantee_of(&self, held: &ProvenSandbox, network: bool) -> SandboxGuarantee {
+    fn guarantee_of(&self, held: &ProvenSandbox) -> SandboxGuarantee {
         if self.reads_only() && !self.proven && !self.wish.unattended {
             return SandboxGuarantee::None;
         }
-        SandboxGuarantee::of(held, network)
+        SandboxGuarantee::of(held, self.allows_network())
     }
 
     /// Describes the agent's sandbox for the user. The first call of a process makes the trial run.
@@ -227,11 +256,10 @@ impl SandboxChoice {
         if self.wish.mode == SandboxMode::Off {
             return "off, by the setting `sandbox`".to_owned();
         }
-        let network = self.wish.network.unwrap_or(!self.reads_only());
         self.sandbox
             .guarantees_of(self.level)
             .await
-            .describe_restrictions(network)
+            .describe_restrictions(self.allows_network())
     }
 
     /// Returns whether a sandbox restricts the agent's writes, protects control files, and blocks
@@ -279,8 +307,7 @@ impl SandboxChoice {
         } else {
             "a sandbox if this system supports it"
         };
-        let network = self.wish.network.unwrap_or(!self.reads_only());
-        let network = if network {
+        let network = if self.allows_network() {
             "they can use the network"
         } else {
             "they have no network"
@@ -291,52 +318,70 @@ impl SandboxChoice {
         )
     }
 
-    /// Determines the sandbox of the next command, and notifies the user at the first one. The
-    /// first call of a process makes the trial run.
+    /// Determines the sandbox of a program outside the model's command lines, and notifies the user
+    /// at the first one. The first call of a process makes the trial run.
     ///
     /// # Errors
-    /// Same as [`Self::lock_unannounced`].
+    /// Same as [`Self::lock_command`].
     pub async fn lock(&self, context: &ToolContext) -> Result<CommandSandbox, Failure> {
-        let lock = self.lock_unannounced(context).await?;
+        let lock = self.lock_unannounced(None, context).await?;
         self.announce(&lock, false, context).await;
         Ok(lock)
     }
 
-    /// Does the same without notifying the user, for [`Self::announce`].
+    /// Determines the sandbox of a command line, and its capabilities for the plan. The user is not
+    /// notified yet: see [`Self::announce`].
     ///
     /// # Errors
     /// A message for the model, if the settings require restrictions that the system
     /// cannot enforce.
-    pub async fn lock_unannounced(&self, context: &ToolContext) -> Result<CommandSandbox, Failure> {
-        let network = self.wish.network.unwrap_or(!self.reads_only());
-        let held = self.proven_sandbox().await;
-        let words = match self.wish.mode {
-            SandboxMode::Off => None,
-            SandboxMode::Auto | SandboxMode::Required => Some(held.describe_restrictions(network)),
+    pub async fn lock_command(
+        &self,
+        line: &CommandLine,
+        context: &ToolContext,
+    ) -> Result<(CommandSandbox, SandboxCapabilities), Failure> {
+        let lock = self
+            .lock_unannounced(Some(line.analysis.clone()), context)
+            .await?;
+        let mentions_hidden = || {
+            self.hidden(&lock, context)
+                .mentioned(&line.analysis.text, &context.project.environment)
+                .is_some()
         };
-        if self.wish.mode == SandboxMode::Required && !held.is_effective(network) {
-            return Err(Failure::ForModel(format!(
-                "The settings require a sandbox for commands, and this system has none that meets them ({}). No command is run. Tell the user, who can install bubblewrap, use a kernel with Landlock (Linux 6.2 or later), or set \"sandbox\" to \"auto\". `adjutant doctor` has details.",
-                held.reasons()
-            )));
-        }
-        let scratch = scratch::directory(&context.project.environment, context.session.id.as_str());
+        let mut capabilities = self.capabilities_of(&lock.held, mentions_hidden);
         // A sandbox does not contain commands that run behind another program, for instance in a
         // container.
-        let is_contained = context.session.exec.is_empty();
-        let mut capabilities = self.capabilities_of(&held, network);
-        if !is_contained {
+        if !context.session.exec.is_empty() {
             capabilities.guarantee = SandboxGuarantee::None;
             capabilities.can_isolate = false;
         }
+        Ok((lock, capabilities))
+    }
+
+    async fn lock_unannounced(
+        &self,
+        line: Option<Arc<CommandAnalysis>>,
+        context: &ToolContext,
+    ) -> Result<CommandSandbox, Failure> {
+        let network = self.allows_network();
+        let held = self.proven_sandbox().await;
+        self.check_required(&held).map_err(|missing| {
+            Failure::ForModel(format!(
+                "{missing} No command is run. Tell the user, who can install bubblewrap, use a kernel with Landlock (Linux 6.2 or later), or set \"sandbox\" to \"auto\". `adjutant doctor` has details."
+            ))
+        })?;
+        let restrictions = match self.wish.mode {
+            SandboxMode::Off => None,
+            SandboxMode::Auto | SandboxMode::Required => Some(held.describe_restrictions(network)),
+        };
+        let scratch = scratch::directory(&context.project.environment, context.session.id.as_str());
         Ok(CommandSandbox {
             sandbox: self.sandbox.clone(),
             held,
             network,
             scratch,
-            restrictions: words,
-            capabilities,
-            line: None,
+            restrictions,
+            line,
             hidden: OnceLock::new(),
         })
     }
@@ -365,8 +410,7 @@ impl SandboxChoice {
             return None;
         }
         let held = self.sandbox.known(self.level)?;
-        let network = self.wish.network.unwrap_or(!self.reads_only());
-        let notice = self.notice_of(held, network)?;
+        let notice = self.notice_of(held, self.allows_network())?;
         (!self.was_reported(&notice, cwd).await).then_some(notice)
     }
 
@@ -474,40 +518,25 @@ impl SandboxChoice {
 
     /// Returns the paths that are hidden from a command; with Landlock, those that would be hidden
     /// if it could hide any.
-    pub fn hidden<'l>(&self, lock: &'l CommandSandbox, context: &ToolContext) -> &'l Hidden {
-        lock.hidden
-            .get_or_init(|| Hidden::find(self.level, &self.wish, lock.line.as_deref(), context))
+    fn hidden<'l>(&self, lock: &'l CommandSandbox, context: &ToolContext) -> &'l Hidden {
+        let project = &context.project;
+        let find = || {
+            self.find_hidden(
+                lock.line.as_deref(),
+                &project.environment,
+                &project.worktree,
+            )
+        };
+        lock.hidden.get_or_init(find)
     }
 
-    /// Makes the sandbox that of a command line, and returns its capabilities.
-    ///
-    /// Commands of a read-only agent get no guarantee if they could read hidden paths because the
-    /// sandbox cannot hide any: if they name such a path, or leave processes behind.
-    pub fn capabilities(
+    fn find_hidden(
         &self,
-        lock: &mut CommandSandbox,
-        line: &CommandLine,
-        context: &ToolContext,
-    ) -> SandboxCapabilities {
-        lock.line = Some(line.analysis.clone());
-        let reads_only = matches!(
-            lock.capabilities.guarantee,
-            SandboxGuarantee::ReadOnly { .. }
-        );
-        let names_hidden = || {
-            self.hidden(lock, context)
-                .mentioned(&line.analysis.text, &context.project.environment)
-                .is_some()
-        };
-        let is_exposed = reads_only
-            && !line.is_harmless()
-            && !lock.hides()
-            && (line.leaves_processes || names_hidden());
-        let mut capabilities = lock.capabilities.clone();
-        if is_exposed {
-            capabilities.guarantee = SandboxGuarantee::None;
-        }
-        capabilities
+        line: Option<&CommandAnalysis>,
+        environment: &Environment,
+        worktree: &Worktree,
+    ) -> Hidden {
+        Hidden::find(self.level, &self.wish, line, environment, worktree)
     }
 
     fn wrapped(
@@ -649,25 +678,79 @@ fn named(path: &str, context: &ToolContext) -> PathBuf {
     }
 }
 
-impl CommandSandbox {
-    /// Returns the same sandbox without network.
-    #[must_use]
-    pub fn isolated(self) -> Self {
-        Self {
-            network: false,
-            restrictions: self
-                .restrictions
-                .map(|_| self.held.describe_restrictions(false)),
-            ..self
-        }
+/// Returns whether hidden paths are actually invisible for commands in a sandbox.
+fn hides_files(held: &ProvenSandbox) -> bool {
+    matches!(
+        held.mechanism,
+        Some(Mechanism::Bubblewrap | Mechanism::Seatbelt)
+    )
+}
+
+/// The reason why no command is run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "The settings require a sandbox for commands, and this system has none that meets them ({reasons})."
+)]
+pub struct MissingSandbox {
+    reasons: String,
+}
+
+/// The sandboxes of an agent's commands that trial runs have confirmed, for queries that run no
+/// command.
+#[derive(Debug)]
+pub struct TriedSandboxes {
+    choice: SandboxChoice,
+    harmless: Arc<ProvenSandbox>,
+    agent: Arc<ProvenSandbox>,
+}
+
+impl TriedSandboxes {
+    /// Returns the capabilities of the sandbox of a command line, as a call would get them.
+    ///
+    /// # Errors
+    /// [`MissingSandbox`] if the call would be refused.
+    pub fn of_command(
+        &self,
+        line: &CommandLine,
+        worktree: &Worktree,
+    ) -> Result<SandboxCapabilities, MissingSandbox> {
+        let sandbox = line.sandbox();
+        let choice = self.choice.for_command(sandbox);
+        let held = match sandbox {
+            PlannedSandbox::Harmless => &self.harmless,
+            PlannedSandbox::Agent | PlannedSandbox::Isolated => &self.agent,
+        };
+        choice.check_required(held)?;
+        let environment = choice.sandbox.environment();
+        let mentions_hidden = || {
+            choice
+                .find_hidden(Some(&line.analysis), environment, worktree)
+                .mentioned(&line.analysis.text, environment)
+                .is_some()
+        };
+        Ok(choice.capabilities_of(held, mentions_hidden))
     }
 
-    /// Returns whether hidden paths are actually invisible for the command.
-    fn hides(&self) -> bool {
-        matches!(
-            self.held.mechanism,
-            Some(Mechanism::Bubblewrap | Mechanism::Seatbelt)
-        )
+    /// Returns the capabilities of the agent's sandbox, as far as they do not depend on a command.
+    pub fn of_agent(&self) -> SandboxCapabilities {
+        self.choice.capabilities_of(&self.agent, || true)
+    }
+}
+
+impl CommandSandbox {
+    /// Returns the sandbox that a plan asks for.
+    #[must_use]
+    pub fn planned(self, sandbox: PlannedSandbox) -> Self {
+        match sandbox {
+            PlannedSandbox::Harmless | PlannedSandbox::Agent => self,
+            PlannedSandbox::Isolated => Self {
+                network: false,
+                restrictions: self
+                    .restrictions
+                    .map(|_| self.held.describe_restrictions(false)),
+                ..self
+            },
+        }
     }
 
     /// Names, for the model, the hidden paths that a failed command may have missed.
@@ -677,7 +760,7 @@ impl CommandSandbox {
         command: &str,
         environment: &Environment,
     ) -> Option<String> {
-        if !self.hides() {
+        if !hides_files(&self.held) {
             return None;
         }
         self.hidden.get()?.blame(output, command, environment)
@@ -749,7 +832,6 @@ mod tests {
             network,
             scratch: PathBuf::new(),
             restrictions: Some("words".into()),
-            capabilities: SandboxCapabilities::default(),
             line: None,
             hidden: OnceLock::new(),
         }

@@ -10,18 +10,6 @@ use base::text;
 /// The size limit of a single argument on Linux, in bytes; arguments must be shorter.
 pub(super) const MAX_ARGUMENT_BYTES: usize = 128 << 10;
 
-/// Returns whether a command line may start a background command with `&`. A wrong answer for a
-/// quoted `&` is harmless.
-pub(super) fn may_start_background(command: &str) -> bool {
-    let bytes = command.as_bytes();
-    memchr::memchr_iter(b'&', bytes).any(|at| {
-        let before = at.checked_sub(1).and_then(|at| bytes.get(at));
-        let after = bytes.get(at + 1);
-        !matches!(before, Some(b'&' | b'>' | b'<' | b'|' | b'\\'))
-            && !matches!(after, Some(b'&' | b'>'))
-    })
-}
-
 /// Returns the command line that a list of arguments means, as some agents send it: the text after
 /// `bash -lc`, or the program with its arguments. The shell of a call reads no start-up files, so
 /// `-l` has no effect. `None` if it is not a list of strings.
@@ -166,22 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn only_background_ampersands_start_others() {
-        for (command, starts) in [
-            ("a &", true),
-            ("a & b", true),
-            ("a&b", true),
-            ("a >x 2>&1 &", true),
-            ("a && b", false),
-            ("a 2>&1", false),
-            ("a &>x", false),
-            ("a |& b", false),
-            ("a <&3", false),
-            ("a \\& b", false),
-            ("a", false),
-        ] {
-            assert_eq!(may_start_background(command), starts, "{command}");
-        }
+    fn waiting_shell_quotes_the_command() {
         let note = Path::new("/a b/exit-call_1");
         let line = with_waiting_shell("it's &", note).unwrap();
         assert!(
