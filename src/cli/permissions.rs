@@ -125,7 +125,10 @@ pub(super) fn policy(
         let names: Vec<&str> = here.agents.all().map(|agent| agent.name.as_str()).collect();
         bail!("no agent \"{agent}\"; available: {}", names.join(", "));
     };
-    let context = PermissionContext::new(environment, &here.worktree, &here.cwd);
+    let context = PermissionContext {
+        trusted: here.loaded.settings.trusted,
+        ..PermissionContext::new(environment, &here.worktree, &here.cwd)
+    };
     let private = here.loaded.settings.webfetch.private.clone();
     let approvals = here.loaded.settings.general.approvals;
     let rules = found.rules.clone();
