@@ -123,6 +123,8 @@ impl Invariants {
             && let Some(session) = message["params"]["sessionId"].as_str()
         {
             self.sessions.insert(session.into());
+            // A subagent's session that the client opens no longer depends on its parent's turn.
+            self.children.remove(session);
         }
         let servers = message["params"]["mcpServers"].as_array();
         for server in servers.into_iter().flatten() {

@@ -191,7 +191,12 @@ pub fn summary(lines: &[Value], prompts: &[Value]) -> Summary {
         let update = &line["params"]["update"];
         if update["sessionUpdate"] == "subagent_update" {
             sum.open = true;
-            children.push(&update["sessionId"]);
+            // Later lines about a subagent that has ended are those of a client that opens it.
+            let child = &update["sessionId"];
+            children.retain(|known| *known != child);
+            if update["state"]["state"] != "idle" {
+                children.push(child);
+            }
         }
         if children.contains(&&line["params"]["sessionId"]) {
             continue;
