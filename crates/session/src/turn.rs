@@ -9,6 +9,7 @@
 //! and every wait ends when the turn is cancelled.
 
 mod adopt;
+mod agent_context;
 mod authorize;
 pub mod budget;
 pub mod call;

@@ -91,7 +91,7 @@ pub async fn make(
     let first = commands.next();
     let second = commands.next();
     if let (Some(first), Some(_), true) = (first, second, starts_tasks) {
-        first.order = order(&concurrent);
+        first.context.call.order = order(&concurrent);
     }
     let mut concurrent = VecDeque::from(concurrent);
     let mut running = FuturesUnordered::new();
@@ -114,7 +114,8 @@ pub async fn make(
                 message.parts[index].content = Content::Tool(call);
                 // The call may have changed files, so earlier analyses are outdated.
                 for (_, one) in &mut waiting {
-                    one.analysis = one.analysis.outdated();
+                    let analysis = &mut one.context.call.analysis;
+                    *analysis = analysis.outdated();
                 }
                 if rejected {
                     // The turn ends, so the remaining calls are not started.
@@ -167,7 +168,7 @@ async fn waiting<'a>(
             description,
             size,
             is_concurrent,
-            analysis,
+            context,
         } = resolved;
         let same =
             |(tool, input): &&(String, Arc<Value>)| *tool == call.tool && *input == call.input;
@@ -185,8 +186,15 @@ async fn waiting<'a>(
             ..before
         };
         let message = id;
-        let instructions = instructions.clone();
-        let facts = LiveFacts::default();
+        let context = ToolContext {
+            limits: limits(turn, frame),
+            call: CallContext {
+                message: Some(id.clone()),
+                instructions: instructions.clone(),
+                ..context.call
+            },
+            ..context
+        };
         let running_call = RunningCall {
             turn,
             frame,
@@ -202,11 +210,8 @@ async fn waiting<'a>(
             description,
             size,
             is_concurrent,
-            analysis,
+            context,
             line: line.next(),
-            instructions,
-            order: None,
-            facts,
             unseen: ProjectInstructions::default(),
             repeats,
             refusals,
@@ -321,13 +326,9 @@ struct RunningCall<'a> {
     description: Option<CallDescription>,
     size: usize,
     is_concurrent: bool,
-    /// The analysis of its command line, of the disk as it was before the message's calls.
-    analysis: SharedAnalysis,
+    /// Its context as it was resolved. [`RunningCall::context`] returns the present one.
+    context: ToolContext,
     line: WaitingLine,
-    instructions: Arc<LoadedInstructions>,
-    /// The order in which the calls of the message run, as a text for the model.
-    order: Option<String>,
-    facts: LiveFacts,
     /// Instructions of the project that an error of the call adds.
     unseen: ProjectInstructions,
     repeats: Repeats,
@@ -347,7 +348,7 @@ impl RunningCall<'_> {
                     details: output.metadata,
                     ..output.facts
                 };
-                let facts = self.facts.all().and(reported);
+                let facts = self.facts().all().and(reported);
                 if !output.title.is_empty() {
                     self.call.title = base::text::title(&output.title);
                     title = Some(self.call.title.clone());
@@ -500,7 +501,7 @@ impl RunningCall<'_> {
             error,
             cause,
             coloured: coloured_output,
-            facts: self.facts.all(),
+            facts: self.facts().all(),
         }
     }
 
@@ -584,7 +585,7 @@ impl RunningCall<'_> {
         if self.turn.cancelled.is_cancelled() {
             return Err(Failure::Cancelled);
         }
-        self.call.state = self.facts.running();
+        self.call.state = self.facts().running();
         self.save().await;
         if self.call.kind.acts()
             && let Err(e) = self.turn.record.flush().await
@@ -648,7 +649,7 @@ impl RunningCall<'_> {
         let Some((refusal, unseen)) = unseen else {
             return prepared;
         };
-        self.facts
+        self.facts()
             .note(|facts| *facts = std::mem::take(facts).and(unseen.facts));
         self.unseen = unseen.instructions;
         match prepared {
@@ -790,7 +791,7 @@ impl RunningCall<'_> {
     async fn run(&mut self, run: RunCall, context: &ToolContext) -> Result<CallResult, Failure> {
         let turn = self.turn;
         let finishing = (!self.has_hooks_after()).then(|| self.finishing());
-        let facts = self.facts.clone();
+        let facts = self.facts().clone();
         // Tools react to the cancel themselves; one that does not is abandoned.
         let mut left_behind = std::pin::pin!(async {
             turn.cancelled.cancelled().await;
@@ -877,37 +878,30 @@ impl RunningCall<'_> {
         .await
     }
 
+    /// Returns its context, with the present grants and approvals.
     fn context(&self) -> ToolContext {
-        let context = tool_context::context(self.turn, &self.frame.agent, &self.call.call);
-        // A single result must not fill a small window: a quarter of the usable tokens, at
-        // four bytes each.
-        let usable = self
-            .frame
-            .model
-            .usable(self.turn.project.context.settings.compaction.reserved);
-        let bytes = context
-            .limits
-            .bytes
-            .min(usize::try_from(usable).unwrap_or(usize::MAX));
-        let limits = OutputLimits {
-            bytes,
-            ..context.limits
-        };
-        let call = CallContext {
-            message: Some(self.message.clone()),
-            order: self.order.clone(),
-            facts: self.facts.clone(),
-            instructions: self.instructions.clone(),
-            observer: self.changes.observer(&self.call.call, &self.call.title),
-            edit_observer: self.changes.edit_observer(&self.call.call),
-            analysis: self.analysis.clone(),
-            ..context.call
-        };
-        ToolContext {
-            call,
-            limits,
-            ..context
-        }
+        let mut context = self.context.clone();
+        tool_context::refresh_policy(&mut context, self.turn, &self.frame.agent);
+        context.call.observer = self.changes.observer(&self.call.call, &self.call.title);
+        context.call.edit_observer = self.changes.edit_observer(&self.call.call);
+        context
+    }
+
+    /// Returns the facts that become known while it runs.
+    fn facts(&self) -> &LiveFacts {
+        &self.context.call.facts
+    }
+}
+
+/// Returns the limits of output for a step's model. A single result must not fill a small window:
+/// it gets a quarter of the usable tokens, at four bytes each.
+fn limits(turn: &TurnContext, frame: &StepContext) -> OutputLimits {
+    let settings = &turn.project.context.settings;
+    let usable = frame.model.usable(settings.compaction.reserved);
+    let bytes = usize::try_from(usable).unwrap_or(usize::MAX);
+    OutputLimits {
+        bytes: settings.tool_output.bytes.min(bytes),
+        ..settings.tool_output
     }
 }
 

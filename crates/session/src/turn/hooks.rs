@@ -497,7 +497,7 @@ pub(super) async fn continues_after_compaction(
     {
         return true;
     }
-    let context = tool_context::context(turn, &frame.agent, &turn.call_id());
+    let context = tool_context::of_step(turn, frame, &turn.call_id());
     extensions
         .continues_after_compaction(&frame.model, overflow, &context)
         .await
@@ -662,7 +662,7 @@ pub(super) async fn request(turn: &TurnContext, frame: &StepContext, request: &m
     if turn.project.context.settings.scripts.is_empty() {
         return;
     }
-    let context = tool_context::context(turn, &frame.agent, &turn.call_id());
+    let context = tool_context::of_step(turn, frame, &turn.call_id());
     // The next wait of the turn notices a cancel.
     turn.resources
         .extensions
@@ -680,7 +680,7 @@ pub(super) async fn complete(turn: &TurnContext, frame: &StepContext, message: &
     {
         return;
     }
-    let context = tool_context::context(turn, &frame.agent, &turn.call_id());
+    let context = tool_context::of_step(turn, frame, &turn.call_id());
     let id = message.id.clone();
     for part in &mut message.parts {
         let Content::Text(text) = &mut part.content else {

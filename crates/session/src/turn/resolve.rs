@@ -9,7 +9,6 @@ use super::{TurnContext, tool_context};
 use base::task::{MAX_IN_PLACE_BYTES, poll_by_size};
 use base::text;
 use events::ToolKind;
-use permission::plan::SharedAnalysis;
 use tools::{AnyTool, CallDescription, ToolContext, argument_repair};
 use transcript::Call;
 
@@ -31,8 +30,8 @@ pub(super) struct ResolvedCall {
     pub(super) size: usize,
     /// Whether the call may run in parallel with others.
     pub(super) is_concurrent: bool,
-    /// The analysis of its command line, if it was needed for that.
-    pub(super) analysis: SharedAnalysis,
+    /// Its context, with the analysis of its command line if that was needed.
+    pub(super) context: ToolContext,
 }
 
 /// Resolves the calls of a message. Large arguments, and several calls, which may wait for the disk
@@ -44,24 +43,24 @@ pub(super) async fn resolved(
 ) -> Vec<ResolvedCall> {
     let tools = frame.tools.clone();
     let several = calls.len() > 1;
-    let one = |call: Call| (tool_context::context(turn, &frame.agent, &call.call), call);
+    let one = |call: Call| (tool_context::of_step(turn, frame, &call.call), call);
     let calls: Vec<(ToolContext, Call)> = calls.into_iter().map(one).collect();
     let is_large =
         |(_, call): &(ToolContext, Call)| text::is_longer(&call.input, MAX_IN_PLACE_BYTES);
     let is_large = several || calls.iter().any(is_large);
     poll_by_size(is_large, async move {
         let one = |(context, call): (ToolContext, Call)| {
-            let mut resolved = resolve(&tools, call);
+            let mut resolved = resolve(&tools, call, context);
             if let Some(tool) = &resolved.tool {
                 let input = &resolved.call.input;
+                let context = &resolved.context;
                 resolved.is_concurrent = if several {
-                    tool.is_concurrent(input, &context)
+                    tool.is_concurrent(input, context)
                 } else {
                     tool.concurrent()
                 };
-                resolved.description = tool.describe(input, &context);
+                resolved.description = tool.describe(input, context);
             }
-            resolved.analysis = context.call.analysis;
             resolved
         };
         calls.into_iter().map(one).collect()
@@ -71,7 +70,7 @@ pub(super) async fn resolved(
 
 /// Resolves a call that uses other agents' names for the tool or its arguments. The resolved call
 /// is the one that is checked, shown, run and stored.
-fn resolve(tools: &[Arc<dyn AnyTool>], mut call: Call) -> ResolvedCall {
+fn resolve(tools: &[Arc<dyn AnyTool>], mut call: Call, context: ToolContext) -> ResolvedCall {
     let mut notes = Vec::new();
     let mut wrong = None;
     let announced = call.kind;
@@ -120,6 +119,6 @@ fn resolve(tools: &[Arc<dyn AnyTool>], mut call: Call) -> ResolvedCall {
         description: None,
         size,
         is_concurrent: true,
-        analysis: SharedAnalysis::default(),
+        context,
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::agent_context::AgentContext;
 use super::models::Models;
 use super::{History, SessionChoices, TurnContext, next};
 use base::text::mark::ReminderMark;
@@ -32,6 +33,7 @@ use transcript::{Fault, FaultKind, Message, ModelRef, PromptOptions};
 #[derive(Clone)]
 pub struct StepContext {
     pub agent: Arc<Agent>,
+    pub agent_context: AgentContext,
     pub model: Arc<Model>,
     pub provider: Arc<dyn Provider>,
     /// The tools that the model may call, sorted by name; empty on the last step.
@@ -347,6 +349,7 @@ fn with_tools(
     } else {
         String::new()
     };
+    let agent_context = AgentContext::new(turn, &agent);
     let own = options.and_then(|options| options.system.as_deref());
     let extra: Vec<&str> = turn
         .system_prompt_addition
@@ -360,11 +363,7 @@ fn with_tools(
         model: &model,
         tools: &names,
         surroundings: &turn.project.background.surroundings,
-        commands: &turn
-            .permissions
-            .sandbox_choice
-            .for_agent(&agent.rules, &turn.project.context.settings)
-            .reach(),
+        commands: &agent_context.sandbox_choice.reach(),
         mark: &turn.mark,
         references: &turn.project.background.references,
         instructions: &turn.project.background.instructions,
@@ -374,6 +373,7 @@ fn with_tools(
     });
     Ok(StepContext {
         agent,
+        agent_context,
         model,
         provider,
         tools,

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use super::agent_context::{self, AgentContext};
+use super::step_context::StepContext;
 use super::{TurnContext, trace};
 use base::id::CallId;
 use events::LiveFacts;
 use permission::plan::SharedAnalysis;
-use permission::{AccessRequest, Action, PermissionContext, Policy, Rules, evaluate};
+use permission::{PermissionContext, Policy};
 use project::agent::Agent;
-use tools::process::scratch;
 use tools::{CallContext, ClientContext, ToolContext};
 
 /// Returns the present rules, grants and approvals of an agent.
@@ -25,46 +26,58 @@ pub fn rules(turn: &TurnContext, agent: &Agent) -> Policy {
 
 /// Returns the policy for an agent's tools and commands.
 pub(super) fn policy(turn: &TurnContext, agent: &Agent) -> Policy {
-    let scratch = Some(scratch::directory(&turn.environment, turn.session.as_str()));
-    let trusted = turn.project.context.settings.trusted;
+    policy_in(turn, agent, agent_context::permission_context(turn))
+}
+
+fn policy_in(turn: &TurnContext, agent: &Agent, context: PermissionContext) -> Policy {
     Policy {
         private: turn.project.context.settings.webfetch.private.clone(),
-        context: PermissionContext {
-            scratch,
-            trusted,
-            ..PermissionContext::new(
-                &turn.environment,
-                &turn.project.context.worktree,
-                &turn.project.context.cwd,
-            )
-        },
+        context,
         ..rules(turn, agent)
     }
 }
 
-/// Returns whether an agent may start the agent `explore`, at least after a question.
-fn can_explore(turn: &TurnContext, agent: &Agent) -> bool {
-    const EXPLORE: &str = "explore";
-    let request = AccessRequest::new("task", EXPLORE);
-    turn.depth < turn.project.context.settings.general.subagent_depth
-        && turn
-            .project
-            .agents
-            .get(EXPLORE)
-            .is_some_and(|explore| explore.is_subagent())
-        && !agent.rules.hides("task")
-        && evaluate(&agent.rules, &Rules::default(), &request).action != Action::Deny
+/// Returns the context of a call that is not part of a step.
+pub fn context(turn: &TurnContext, agent: &Agent, call: &CallId) -> ToolContext {
+    context_of(turn, agent, AgentContext::new(turn, agent), call)
 }
 
-/// Returns the context of a call.
-pub fn context(turn: &TurnContext, agent: &Agent, call: &CallId) -> ToolContext {
+/// Returns the context of a call of a step, with the present grants and approvals.
+pub fn of_step(turn: &TurnContext, frame: &StepContext, call: &CallId) -> ToolContext {
+    context_of(turn, &frame.agent, frame.agent_context.clone(), call)
+}
+
+/// Replaces the policy of a call's context if grants or approvals have changed since it was made.
+pub(super) fn refresh_policy(context: &mut ToolContext, turn: &TurnContext, agent: &Agent) {
+    let rules = rules(turn, agent);
+    if rules.judges_as(&context.policy) {
+        return;
+    }
+    context.policy = Arc::new(Policy {
+        private: context.policy.private.clone(),
+        context: context.policy.context.clone(),
+        ..rules
+    });
+}
+
+fn context_of(
+    turn: &TurnContext,
+    agent: &Agent,
+    agent_context: AgentContext,
+    call: &CallId,
+) -> ToolContext {
+    let AgentContext {
+        permission_context,
+        sandbox_choice,
+        can_explore,
+    } = agent_context;
     ToolContext {
         call: CallContext {
             id: call.clone(),
             message: None,
             order: None,
             agent: agent.name.clone(),
-            can_explore: can_explore(turn, agent),
+            can_explore,
             variables: Vec::new(),
             facts: LiveFacts::default(),
             instructions: Arc::default(),
@@ -80,12 +93,43 @@ pub fn context(turn: &TurnContext, agent: &Agent, call: &CallId) -> ToolContext 
             session_requests: turn.session_requests.clone(),
             files: turn.resources.files,
         },
-        policy: Arc::new(policy(turn, agent)),
-        sandbox_choice: turn
-            .permissions
-            .sandbox_choice
-            .for_agent(&agent.rules, &turn.project.context.settings),
+        policy: Arc::new(policy_in(turn, agent, permission_context)),
+        sandbox_choice,
         cancelled: turn.cancelled.clone(),
         limits: turn.project.context.settings.tool_output,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Fixture;
+    use super::super::{TurnOutcome, step_context};
+    use super::*;
+
+    #[tokio::test]
+    async fn policy_is_replaced_only_after_a_grant() {
+        let mut fixture = Fixture::new([]);
+        let played = fixture.play_with("go", |_, history, turn| {
+            Box::pin(async move {
+                let frame = step_context::capture(&turn, false, &history).unwrap();
+                let mut context = of_step(&turn, &frame, &turn.call_id());
+                let resolved = context.policy.clone();
+                refresh_policy(&mut context, &turn, &frame.agent);
+                assert!(Arc::ptr_eq(&context.policy, &resolved));
+                let patterns = ["make *".to_owned()];
+                let grants = &turn.permissions.grants;
+                grants.give(&frame.agent.name, "bash", &patterns).await;
+                refresh_policy(&mut context, &turn, &frame.agent);
+                assert!(!context.policy.judges_as(&resolved));
+                let present = policy(&turn, &frame.agent);
+                assert!(context.policy.judges_as(&present));
+                assert_eq!(
+                    format!("{:?}", context.policy.context),
+                    format!("{:?}", present.context)
+                );
+                (history, TurnOutcome::Ended)
+            })
+        });
+        assert_eq!(played.await.outcome, TurnOutcome::Ended);
     }
 }
