@@ -8,6 +8,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
+use crate::process::scratch;
 use crate::{
     AnyTool, CallContext, ClientContext, Failure, FileCapabilities, ProjectContext, SessionContext,
     ToolContext, ToolOutput,
@@ -193,9 +194,12 @@ pub(super) fn context_in(policy: Policy) -> ToolContext {
 fn listened(
     environment: Environment,
     worktree: Arc<Worktree>,
-    policy: Policy,
+    mut policy: Policy,
 ) -> (ToolContext, Receiver<TurnMessage>) {
     let (event_sender, up) = EventSender::new();
+    let id = SessionId::new("ses_test");
+    let scratch = || scratch::directory(&environment, id.as_str());
+    policy.context.scratch.get_or_insert_with(scratch);
     let context = ToolContext {
         call: CallContext {
             id: CallId::new(format!("call_{}", policy.context.cwd.display())),
@@ -212,7 +216,7 @@ fn listened(
             trace: None,
         },
         session: Arc::new(SessionContext {
-            id: SessionId::new("ses_test"),
+            id,
             mark: ReminderMark::default(),
             seen: Arc::default(),
             todos: Arc::default(),

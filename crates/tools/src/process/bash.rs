@@ -36,7 +36,6 @@ use crate::process::captured_output::{CapturedOutput, ShownOutput};
 use crate::process::control_files::ControlFiles;
 use crate::process::exit_status::ending;
 use crate::process::sandboxing::{CommandSandbox, SandboxChoice};
-use crate::process::scratch;
 use crate::truncate::KeepEnd;
 use crate::{CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput};
 use base::child_environment::GIT_UNTRUSTED;
@@ -483,11 +482,6 @@ fn directory(input: &Input, context: &ToolContext) -> Result<ResolvedPath, Failu
 /// Returns the surroundings in which a command is judged.
 fn permission_context(resolved_path: &ResolvedPath, context: &ToolContext) -> PermissionContext {
     PermissionContext {
-        scratch: Some(scratch::directory(
-            &context.project.environment,
-            context.session.id.as_str(),
-        )),
-        trusted: context.sandbox_choice.trusted,
         cwd: resolved_path.real.path.clone(),
         ..context.policy.context.clone()
     }
@@ -629,6 +623,7 @@ mod tests {
     use super::*;
     use crate::erase;
     use crate::live::{MAX_UPDATE_BYTES, UPDATE_INTERVAL};
+    use crate::process::scratch;
     use crate::test::{TestProject, call};
     use base::channel::Receiver;
     use events::{Event, TurnMessage};
