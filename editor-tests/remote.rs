@@ -41,7 +41,7 @@ use socket::Socket;
 pub use entry::authority;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 33] = [
+pub const ALL: [(&str, fn()); 34] = [
     (
         "bridge carries a conversation",
         bridge_carries_a_conversation,
@@ -106,6 +106,10 @@ pub const ALL: [(&str, fn()); 33] = [
         pressure::running_turns_keep_their_files,
     ),
     (
+        "commands of one user leave slots to others",
+        pressure::commands_of_one_user_leave_slots_to_others,
+    ),
+    (
         "client that sends much is not blocked",
         pressure::client_that_sends_much_is_not_blocked,
     ),
@@ -166,7 +170,7 @@ impl Served {
     }
 
     /// Starts a server that may open only so many files.
-    fn start_with_files(project: &Project, files: u32) -> Self {
+    fn start_with_files(project: &Project, files: u32, arguments: &[&str]) -> Self {
         let mut shell = project.command("sh");
         shell.args([
             "-c",
@@ -174,7 +178,8 @@ impl Served {
             env!("CARGO_BIN_EXE_adjutant"),
             "serve",
         ]);
-        Self::started(Self::with_arguments(shell, &["--listen", "127.0.0.1:0"]))
+        let arguments = [&["--listen", "127.0.0.1:0"], arguments].concat();
+        Self::started(Self::with_arguments(shell, &arguments))
     }
 
     fn started(mut command: Command) -> Self {

@@ -1,6 +1,7 @@
 //! Silent connections, incomplete messages, and more unacknowledged messages than a bridge may
 //! have.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -156,7 +157,7 @@ pub(super) fn running_turns_keep_their_files() {
         model::script(script).unwrap()
     });
     project.provider(&model.base(), &json!({ "permission": { "bash": "allow" } }));
-    let served = Served::start_with_files(&project, FILES);
+    let served = Served::start_with_files(&project, FILES, &[]);
     let mut clients: Vec<Socket> = (0..CLIENTS)
         .map(|_| Socket::open(&served.address))
         .collect();
@@ -202,4 +203,90 @@ pub(super) fn running_turns_keep_their_files() {
     drop(sockets);
     drop(clients);
     served.until("adjutant_turns", 0.0);
+}
+
+/// Eight programs fit into 256 files. A user who starts more gets half of them, and the further
+/// commands say that they wait, and can be cancelled. The command of another user runs at once.
+pub(super) fn commands_of_one_user_leave_slots_to_others() {
+    const RUNNING: usize = 4;
+    const WAITING: usize = 5;
+    let project = Project::new();
+    let model = Model::answering_with(|request| {
+        let messages = request["messages"].as_array();
+        let last = messages.and_then(|messages| messages.last());
+        let last = last.cloned().unwrap_or_default();
+        let script = if last["role"] == "tool" {
+            "text: Done."
+        } else if last["content"].to_string().contains("Occupy") {
+            r#"call bash {"command":"tail -f /dev/null","description":"Occupy"}"#
+        } else {
+            r#"call bash {"command":"echo it ran","description":"Run"}"#
+        };
+        model::script(script).unwrap()
+    });
+    project.provider(&model.base(), &json!({ "permission": { "bash": "allow" } }));
+    let file = project.path("~/tokens").display().to_string();
+    let tokens =
+        ["ada", "bob"].map(|user| entry::new_token(&project, &file, user, &["--user", user]));
+    let served = Served::start_with_files(&project, 256, &["--token-file", &file]);
+    let [mut hers, mut his] = tokens.map(|token| {
+        let header = format!("Authorization: Bearer {token}\r\n");
+        let mut socket = Socket::try_open(&served.address, &header);
+        socket.hello();
+        socket
+    });
+    let sessions: BTreeSet<String> = (0..RUNNING + WAITING)
+        .map(|_| hers.session(&project))
+        .collect();
+    for (id, session) in (100..).zip(&sessions) {
+        hers.prompt(id, session, "Occupy a slot.");
+    }
+    let mut waiting = BTreeSet::new();
+    while waiting.len() < WAITING {
+        let message = hers.receive();
+        assert!(message.get("method").is_some(), "{message}");
+        if message
+            .to_string()
+            .contains("Waiting for other commands to end.")
+        {
+            let session = message["params"]["sessionId"].as_str().unwrap();
+            waiting.insert(session.to_owned());
+        }
+    }
+    let session = his.session(&project);
+    his.prompt(2, &session, "Run it.");
+    let (answer, updates) = his.answer(2);
+    assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
+    let updates = Value::from(updates).to_string();
+    assert!(updates.contains("it ran"), "{updates}");
+    assert!(!updates.contains("Waiting for"), "{updates}");
+    cancel(
+        &mut hers,
+        &waiting,
+        "Not run: the turn was cancelled first.",
+    );
+    let running = sessions.difference(&waiting).cloned().collect();
+    cancel(&mut hers, &running, "while it was running");
+}
+
+/// Cancels the turns of sessions. A call of each one ends with a text.
+fn cancel(client: &mut Socket, sessions: &BTreeSet<String>, text: &str) {
+    for session in sessions {
+        let params = json!({ "sessionId": session });
+        client.send(&json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": params }));
+    }
+    let mut sessions_with_text = BTreeSet::new();
+    let mut ended = 0;
+    while ended < sessions.len() {
+        let message = client.receive();
+        if message.to_string().contains(text) {
+            let session = message["params"]["sessionId"].as_str().unwrap();
+            sessions_with_text.insert(session.to_owned());
+        }
+        if message.get("method").is_none() {
+            assert_eq!(message["result"]["stopReason"], "cancelled", "{message}");
+            ended += 1;
+        }
+    }
+    assert_eq!(sessions_with_text, *sessions, "{text}");
 }

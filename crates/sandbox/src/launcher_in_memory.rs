@@ -12,7 +12,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
 
 use crate::launcher::{self, Step};
-use crate::process::Program;
+use crate::process::{Program, ProgramOwner};
 
 /// The program that `build.rs` has compiled.
 const LAUNCHER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/launcher"));
@@ -31,11 +31,12 @@ impl LauncherInMemory {
     ///
     /// # Errors
     /// Errors of the system, including the case that files in memory cannot be executed.
-    pub(crate) async fn prepare() -> io::Result<Self> {
+    pub(crate) async fn prepare(owner: ProgramOwner) -> io::Result<Self> {
         let launcher = Self {
             file: Arc::new(write()?),
         };
         let program = Program::new(launcher.path(), "/", std::collections::BTreeMap::new())
+            .owned_by(owner)
             .with_descriptor(launcher.file.clone());
         let ran = program.run(FIRST_START_TIMEOUT).await?;
         // This is how it ends without a command.

@@ -48,7 +48,7 @@ use tokio::sync::OnceCell;
 use crate::launcher::Step;
 #[cfg(target_os = "linux")]
 use crate::launcher_in_memory::LauncherInMemory;
-use crate::process::Program;
+use crate::process::{Program, ProgramOwner};
 use base::environment::Environment;
 
 pub use calls::is_sandboxed;
@@ -210,9 +210,11 @@ impl ProvenSandbox {
     }
 }
 
-/// The sandboxes of this system, each tried when it is first needed.
+/// The sandboxes of this system for the programs of one user, each tried when it is first needed.
 #[derive(Debug)]
 pub struct Sandbox {
+    /// The owner of the programs.
+    owner: ProgramOwner,
     /// The executable of adjutant; `None` if it is unknown (in tests of the library).
     program: Option<PathBuf>,
     /// The executable as an open file, used if its path is gone or writable by commands.
@@ -240,6 +242,7 @@ enum Purpose {
 impl Sandbox {
     pub fn new(environment: &Environment) -> Arc<Self> {
         Arc::new(Self {
+            owner: ProgramOwner::of_user(),
             program: environment.program.clone(),
             opened: OnceLock::new(),
             bwrap: OnceLock::new(),
@@ -267,6 +270,11 @@ impl Sandbox {
         })
         .await
         .clone()
+    }
+
+    /// Returns the owner of the programs of this user.
+    pub fn owner(&self) -> ProgramOwner {
+        self.owner
     }
 
     pub fn environment(&self) -> &Environment {
@@ -477,7 +485,7 @@ impl Sandbox {
         #[cfg(target_os = "linux")]
         self.launcher
             .get_or_init(|| async {
-                match LauncherInMemory::prepare().await {
+                match LauncherInMemory::prepare(self.owner).await {
                     Ok(launcher) => Some(launcher),
                     Err(e) => {
                         tracing::info!("adjutant's own executable starts commands: {e}");

@@ -276,7 +276,9 @@ async fn run(sandbox: &Sandbox, claimed: &ProvenSandbox) -> Result<ProvenSandbox
         .clone()
         .map(|reports| reports as Arc<dyn WriteObserver>);
     let env = base::child_environment::Variables::default().for_model_program(&sandbox.environment);
-    let program = Program::new(executable, &directory, env).args(inside::trial_args(&trial));
+    let program = Program::new(executable, &directory, env)
+        .args(inside::trial_args(&trial))
+        .owned_by(sandbox.owner());
     let program = sandbox.wrapped(claimed, &policy, Purpose::Trial, observer, program)?;
     let ran = program.run(TRIAL_TIMEOUT).await.map_err(|e| {
         let why = format!("it could not be started: {e}");

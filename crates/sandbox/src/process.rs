@@ -10,6 +10,7 @@
 //! is started with the first command (`writes/listener_holder.rs`; Linux).
 
 mod process_tree;
+mod program_slots;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,7 +20,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, mpsc};
 use std::time::Duration;
 
 use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessSession};
@@ -27,11 +28,11 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 pub use self::process_tree::{MARK, is_ours, set_process_name};
 use self::process_tree::{ProcessStat, family, processes};
+pub use self::program_slots::{ProgramOwner, ProgramSlot, slot};
 use base::environment::Environment;
 use base::lock::locked;
 use base::open_files::{self, SessionFiles};
@@ -46,24 +47,6 @@ static STARTING: RwLock<()> = RwLock::new(());
 
 /// Whether this process has started a program. If not, there is nothing to sweep at its end.
 static STARTED: AtomicBool = AtomicBool::new(false);
-
-/// The place of a program among those that run at the same time, which the limit on open files
-/// restricts.
-#[derive(Debug)]
-pub struct ProgramSlot {
-    _permit: OwnedSemaphorePermit,
-}
-
-/// Waits until another program may run. Programs that live as long as a session have no slot: they
-/// would keep all others waiting.
-pub async fn slot() -> io::Result<ProgramSlot> {
-    static SLOTS: OnceLock<Arc<Semaphore>> = OnceLock::new();
-    let slots = SLOTS.get_or_init(|| Arc::new(Semaphore::new(open_files::budget().programs)));
-    let permit = slots.clone().acquire_owned().await;
-    Ok(ProgramSlot {
-        _permit: permit.map_err(io::Error::other)?,
-    })
-}
 
 /// The descriptors of a program in the budget of this process.
 #[derive(Debug)]
@@ -99,6 +82,8 @@ pub struct Program {
     args: Vec<OsString>,
     cwd: PathBuf,
     env: BTreeMap<OsString, OsString>,
+    /// The owner of the slot that it runs in.
+    owner: ProgramOwner,
     /// Whether the first process only guards the others, which end with it.
     guarded: bool,
     /// Whether it begins a session itself, before anything else.
@@ -145,6 +130,7 @@ impl Program {
             args: Vec::new(),
             cwd: cwd.into(),
             env,
+            owner: ProgramOwner::ADJUTANT,
             guarded: false,
             begins_session: false,
             passed: None,
@@ -156,6 +142,11 @@ impl Program {
     pub fn args<I: Into<OsString>>(mut self, args: impl IntoIterator<Item = I>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
         self
+    }
+
+    #[must_use]
+    pub fn owned_by(self, owner: ProgramOwner) -> Self {
+        Self { owner, ..self }
     }
 
     /// Has another program start it. That one gets `args`, then this program with its own
@@ -342,7 +333,7 @@ impl Program {
     /// Errors of the system; `TimedOut` after `limit`, in which the wait for a slot is not counted;
     /// `FileTooLarge` for more output.
     pub async fn run(&self, limit: Duration) -> io::Result<ProgramOutput> {
-        self.run_in(slot().await?, limit).await
+        self.run_in(slot(self.owner).await?, limit).await
     }
 
     /// Does the same in a slot that the caller has waited for.
@@ -387,7 +378,7 @@ impl Program {
         most: u64,
         limit: Duration,
     ) -> io::Result<ProgramOutput> {
-        let slot = slot().await?;
+        let slot = slot(self.owner).await?;
         let mut child = self.start(StdioMode::Separate, "hook")?;
         child.occupy(slot);
         let answered = tokio::time::timeout(limit, talk(&mut child, input, most)).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::sessions::{ServedPlaces, Sessions};
 use permission::account::AccountAccess;
-use sandbox::process;
+use sandbox::process::Program;
 
 /// The time limit of making a directory, which may be a clone of a large repository.
 const WORKSPACE_TIMEOUT: Duration = Duration::from_secs(300);
@@ -39,24 +39,21 @@ impl Sessions {
         let Some((program, arguments)) = served.workspace.split_first() else {
             return Ok(asked.to_path_buf());
         };
-        let arguments: Vec<&str> = arguments
-            .iter()
-            .map(String::as_str)
-            .chain([session])
-            .collect();
+        let directory = asked.to_string_lossy();
         let known = [
             ("ADJUTANT_SESSION", session),
-            ("ADJUTANT_DIRECTORY", &asked.to_string_lossy()),
+            ("ADJUTANT_DIRECTORY", &*directory),
         ];
-        let ran = process::run(
-            program,
-            &arguments,
-            asked,
-            &known,
-            &self.environment,
-            WORKSPACE_TIMEOUT,
-        )
-        .await;
+        let variables = self.environment.vars().chain(known);
+        let variables = variables
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect();
+        let ran = Program::new(program, asked, variables)
+            .args(arguments)
+            .args([session])
+            .owned_by(self.sandbox.owner())
+            .run(WORKSPACE_TIMEOUT)
+            .await;
         let ran = ran.map_err(|e| format!("{program} cannot be run: {e}"))?;
         let printed = String::from_utf8_lossy(&ran.stdout);
         if !ran.status.success() {

@@ -14,6 +14,7 @@ use std::time::Duration;
 use base::task::spawn_blocking;
 
 use crate::files::disk;
+use crate::process::program_slot::slot;
 use crate::process::terminal_emulator::TerminalScreen;
 use crate::{Failure, ToolContext};
 use base::child_environment::GIT_UNTRUSTED;
@@ -22,7 +23,7 @@ use base::text;
 use config::Settings;
 use config::formatter::{FormatterEntry, FormatterRun};
 use events::{Event, Severity};
-use sandbox::process::{self, Program, ProgramOutput};
+use sandbox::process::{Program, ProgramOutput};
 
 /// The maximum duration of a formatter.
 const FORMATTER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -105,10 +106,7 @@ async fn one(
         Ok(program) => program,
         Err(why) => return Ok(Some(why)),
     };
-    let slot = tokio::select! {
-        slot = process::slot() => slot.map_err(|e| Failure::Broken(e.to_string()))?,
-        () = context.cancelled.cancelled() => return Err(Failure::Cancelled),
-    };
+    let slot = slot(context, Failure::Cancelled).await?;
     // Read after everything that waits: the user may have saved the file in the meantime.
     let before = disk::read(real).ok();
     let ran = tokio::select! {

@@ -390,6 +390,9 @@ pub enum Failure {
     NeedsPermission(Box<FurtherCall>),
     #[error("cancelled")]
     Cancelled,
+    /// A cancellation by the user before the call did anything.
+    #[error("cancelled")]
+    NotBegun,
     /// A cancellation by the user during the run, with the output up to then.
     #[error("cancelled")]
     CutOff {

@@ -7,6 +7,7 @@ pub mod bash_stop;
 pub(crate) mod captured_output;
 pub mod control_files;
 pub(crate) mod exit_status;
+pub(crate) mod program_slot;
 pub mod sandboxing;
 pub mod scratch;
 pub mod terminal_emulator;

@@ -475,14 +475,14 @@ impl RunningCall<'_> {
                 cause = FailureCause::Rejected;
                 text
             }
-            // The call never ran and had no effect.
-            Failure::Cancelled if !matches!(self.call.state, CallState::Running { .. }) => {
-                cause = FailureCause::NotBegun;
-                NOT_BEGUN.into()
-            }
-            Failure::Cancelled => {
+            Failure::Cancelled if matches!(self.call.state, CallState::Running { .. }) => {
                 cause = FailureCause::Cancelled;
                 CANCELLED.into()
+            }
+            // The call never ran and had no effect.
+            Failure::Cancelled | Failure::NotBegun => {
+                cause = FailureCause::NotBegun;
+                NOT_BEGUN.into()
             }
             Failure::CutOff { text, coloured } => {
                 cause = FailureCause::Cancelled;

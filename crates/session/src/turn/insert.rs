@@ -231,7 +231,9 @@ pub async fn call(
                     tracing::error!("{} failed for a command: {cause}", insert.call.tool);
                     "it failed".to_owned()
                 }
-                Failure::Cancelled | Failure::CutOff { .. } => "cancelled".to_owned(),
+                Failure::Cancelled | Failure::NotBegun | Failure::CutOff { .. } => {
+                    "cancelled".to_owned()
+                }
                 failure => failure.to_string().trim_end_matches('.').to_owned(),
             };
             insert.call.state = CallState::Failed {

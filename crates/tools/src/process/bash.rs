@@ -35,6 +35,7 @@ use crate::process::background_jobs::{DetachedCommand, changed_note};
 use crate::process::captured_output::{CapturedOutput, ShownOutput};
 use crate::process::control_files::ControlFiles;
 use crate::process::exit_status::ending;
+use crate::process::program_slot::slot;
 use crate::process::sandboxing::{CommandSandbox, SandboxChoice};
 use crate::truncate::KeepEnd;
 use crate::{CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput};
@@ -45,7 +46,7 @@ use events::{Event, ProgramExit, Severity, ToolKind};
 use permission::plan::{CommandLine, PlannedSandbox, may_start_background, plan_command};
 use permission::shell::CommandAnalysis;
 use permission::{AccessRequest, PermissionContext};
-use sandbox::process::{self, Program, ProgramSlot, StdioMode};
+use sandbox::process::{Program, StdioMode};
 use transcript::{BackgroundJob, CallFacts, ExitCode, JobState};
 
 /// The default timeout of a command, in milliseconds.
@@ -256,7 +257,7 @@ impl Tool for BashTool {
                 .check_capacity()
                 .map_err(Failure::ForModel)?;
         }
-        let (begun, exit_code_file, watch) = start(&ready, slot(&context).await?, &context)?;
+        let (begun, exit_code_file, watch) = start(&ready, &context).await?;
         let Ready {
             command,
             limit,
@@ -373,22 +374,13 @@ impl Tool for BashTool {
     }
 }
 
-/// Waits for a slot, which is only missing if too many programs run for the limit on open files.
-async fn slot(context: &ToolContext) -> Result<ProgramSlot, Failure> {
-    tokio::select! {
-        biased;
-        slot = process::slot() => slot.map_err(|e| Failure::Broken(e.to_string())),
-        () = context.cancelled.cancelled() => Err(Failure::Cancelled),
-    }
-}
-
-/// Starts the shell. Also returns the file for its exit code, if it may have to wait for background
+/// Starts the shell when a slot is free. Also returns the file for its exit code, if it may have to wait for background
 /// commands, and the state of the control files before it.
-fn start(
+async fn start(
     ready: &Ready,
-    slot: ProgramSlot,
     context: &ToolContext,
 ) -> Result<(RunningCommand, Option<PathBuf>, ControlFiles), Failure> {
+    let slot = slot(context, Failure::NotBegun).await?;
     let Ready {
         command,
         path: resolved_path,

@@ -6,6 +6,7 @@
 //! command that the sandbox has stopped fails, and the model is notified; the command is not tried
 //! again outside.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -25,7 +26,7 @@ use permission::evaluate::only_reads;
 use permission::plan::{CommandLine, HiddenFiles, PlannedSandbox, SandboxCapabilities};
 use permission::shell::CommandAnalysis;
 use permission::{Rules, SandboxGuarantee, protected};
-use sandbox::process::Program;
+use sandbox::process::{self, Program, ProgramSlot};
 use sandbox::{
     Level, Mechanism, ProvenSandbox, Sandbox, SandboxPolicy, WriteObserver, build_directories,
     existing,
@@ -509,11 +510,20 @@ impl SandboxChoice {
         observer: Option<Arc<dyn WriteObserver>>,
         program: Program,
     ) -> Result<Program, Failure> {
+        let program = program.owned_by(self.sandbox.owner());
         self.wrapped(lock, context, observer, program).map_err(|why| {
             Failure::ForModel(format!(
                 "It was not started, because its sandbox is no longer available: {why}. Nothing runs without the sandbox that was found at the start. Tell the user, who can fix that or restart adjutant; `adjutant doctor` shows the sandbox."
             ))
         })
+    }
+
+    /// Waits until another program of the user may run.
+    ///
+    /// # Errors
+    /// Same as [`process::slot`].
+    pub(crate) async fn slot(&self) -> io::Result<ProgramSlot> {
+        process::slot(self.sandbox.owner()).await
     }
 
     /// Returns the paths that are hidden from a command; with Landlock, those that would be hidden
