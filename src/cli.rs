@@ -11,6 +11,7 @@ pub(crate) mod command_page;
 mod complete;
 mod config;
 mod connect;
+mod credential_input;
 mod doctor;
 mod events;
 mod extensions;

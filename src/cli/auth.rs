@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::JsonListing;
 use super::ask::Question;
 use super::complete;
+use super::credential_input::{HiddenInput, ask, line, report_stored};
 use super::project_context::ProjectContext;
 use super::{ask as model_question, organisation, terminal};
 use base::environment::Environment;
@@ -310,13 +311,7 @@ pub(super) async fn login(
     let path = Auth::path(environment);
     Auth::keep(&path, &id, Some(&credential))
         .with_context(|| format!("{} cannot be written", path.display()))?;
-    super::say(&format!(
-        "{name}: saved in {}, readable only by you.",
-        path.display()
-    ));
-    if !Auth::read(environment).has(&id) {
-        super::say(REPLACED);
-    }
+    report_stored(&name, &path, !Auth::read(environment).has(&id));
     Ok(0)
 }
 
@@ -348,9 +343,6 @@ pub(super) async fn await_browser_login<T>(
         )
     })
 }
-
-pub(super) const REPLACED: &str =
-    "OPENCODE_AUTH_CONTENT or ADJUTANT_AUTH_CONTENT is set and replaces the stored keys.";
 
 /// Returns the login methods that plugins of the user's own offer for a provider.
 async fn login_methods(
@@ -405,13 +397,8 @@ async fn by_plugin(login: PluginLogin, environment: &Environment) -> anyhow::Res
     let path = Auth::path(environment);
     let changed = Auth::change(&path, |all| drop(all.insert(provider.clone(), entry)));
     changed.with_context(|| format!("{} cannot be written", path.display()))?;
-    super::say(&format!(
-        "{provider}: saved in {}, readable only by you.",
-        path.display()
-    ));
-    if environment.setting("AUTH_CONTENT").is_some() {
-        super::say(REPLACED);
-    }
+    let is_replaced = environment.setting("AUTH_CONTENT").is_some();
+    report_stored(&provider, &path, is_replaced);
     Ok(0)
 }
 
@@ -557,47 +544,4 @@ fn show(step: LoginStep) {
             format!("Open {address} and type this code:\n\n  {code}\n")
         }
     });
-}
-
-/// Reads a line from the user at the terminal, without echo if it is secret.
-pub(super) fn ask(question: &str, echo: bool) -> anyhow::Result<String> {
-    terminal::ask(question).ok();
-    let quiet = if echo { None } else { HiddenInput::new() };
-    let answer = line();
-    if quiet.is_some() {
-        drop(quiet);
-        terminal::print_note("");
-    }
-    answer
-}
-
-pub(super) fn line() -> anyhow::Result<String> {
-    let mut line = String::new();
-    std::io::stdin()
-        .lock()
-        .read_line(&mut line)
-        .context("standard input cannot be read")?;
-    Ok(line.trim().to_owned())
-}
-
-/// A guard that turns off the terminal's echo until it is dropped.
-struct HiddenInput(rustix::termios::Termios);
-
-impl HiddenInput {
-    fn new() -> Option<Self> {
-        use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
-        let before = tcgetattr(std::io::stdin()).ok()?;
-        let mut quiet = before.clone();
-        quiet.local_modes.remove(LocalModes::ECHO);
-        tcsetattr(std::io::stdin(), OptionalActions::Now, &quiet).ok()?;
-        Some(Self(before))
-    }
-}
-
-impl Drop for HiddenInput {
-    fn drop(&mut self) {
-        use rustix::termios::{OptionalActions, tcsetattr};
-        // Fails only if the terminal is gone.
-        tcsetattr(std::io::stdin(), OptionalActions::Now, &self.0).ok();
-    }
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Value, json};
 
-use super::{auth, say};
+use super::credential_input::{ask, line, report_stored};
+use super::say;
 use base::environment::Environment;
 use base::text;
 use config::remote;
@@ -71,13 +72,8 @@ pub(super) async fn login(address: &str, environment: &Environment) -> anyhow::R
     let path = Auth::path(environment);
     Auth::change(&path, |all| drop(all.insert(base.to_owned(), entry)))
         .with_context(|| format!("{} cannot be written", path.display()))?;
-    say(&format!(
-        "{base}: saved in {}, readable only by you.",
-        path.display()
-    ));
-    if environment.setting("AUTH_CONTENT").is_some() {
-        say(auth::REPLACED);
-    }
+    let is_replaced = environment.setting("AUTH_CONTENT").is_some();
+    report_stored(base, &path, is_replaced);
     let notices = session::fetch::defaults(client, environment.clone()).await;
     for notice in &notices {
         super::terminal::print_note(notice);
@@ -109,9 +105,9 @@ fn token(base: &str, auth: &Value) -> anyhow::Result<String> {
                 "{base} says that this command prints your token; adjutant does not run it:\n\n  {command}\n"
             ));
         }
-        auth::ask(&format!("Token for {base}: "), false)?
+        ask(&format!("Token for {base}: "), false)?
     } else {
-        auth::line()?
+        line()?
     };
     if token.is_empty() {
         let from = if command.is_empty() {
