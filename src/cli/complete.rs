@@ -6,14 +6,13 @@ use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Command;
 use clap_complete::CompletionCandidate;
 use clap_complete::env::Shells;
 
 use super::project_context::ProjectContext;
-use super::{help, sessions, terminal};
+use super::{help, terminal};
 use base::environment::Environment;
 use providers::catalog::Catalog;
 use session::commands::{CommandUses, Commands};
@@ -22,9 +21,6 @@ use transcript::ModelRef;
 
 /// The variable that names the shell for which candidates are printed. Set by completion scripts.
 pub(super) const VARIABLE: &str = "ADJUTANT_COMPLETE";
-
-/// The time limit of reading sessions: a database may be away, and the shell waits.
-const STORE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The script for bash. That of `clap_complete` loses the part of a word before a colon or an
 /// equals sign, at which bash splits words: the models of Ollama have a colon in their names.
@@ -102,7 +98,9 @@ pub(super) fn answer(shell: &str, mut command: Command) -> ExitCode {
 
 /// Returns candidates of these names. Names that a shell would show as control characters are left
 /// out.
-fn candidates(names: impl IntoIterator<Item = (String, String)>) -> Vec<CompletionCandidate> {
+pub(super) fn candidates(
+    names: impl IntoIterator<Item = (String, String)>,
+) -> Vec<CompletionCandidate> {
     let clean = |text: &str| !text.chars().any(char::is_control);
     names
         .into_iter()
@@ -231,21 +229,4 @@ pub(super) fn providers() -> Vec<CompletionCandidate> {
         })
         .collect()
     })
-}
-
-/// Completes the newest sessions of the project, with their titles.
-pub(super) fn sessions() -> Vec<CompletionCandidate> {
-    let environment = Environment::read();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let Ok(runtime) = runtime else {
-        return Vec::new();
-    };
-    let found = runtime.block_on(async {
-        tokio::time::timeout(STORE_TIMEOUT, sessions::newest(&environment)).await
-    });
-    runtime.shutdown_background();
-    let found = found.ok().and_then(Result::ok);
-    candidates(found.unwrap_or_default())
 }

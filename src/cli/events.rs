@@ -9,8 +9,8 @@ use clap_complete::ArgValueCandidates;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::sessions;
 use super::terminal::JsonWriter;
-use super::{complete, sessions};
 use base::environment::Environment;
 use base::id::SessionId;
 use remote::observe::{EventLines, EventReader};
@@ -22,7 +22,7 @@ const MAX_WAITING: usize = 64;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Only the events of this session and of its subagents: its id, the beginning of it, or `last`
-    #[arg(long, value_name = "ID", add = ArgValueCandidates::new(complete::sessions))]
+    #[arg(long, value_name = "ID", add = ArgValueCandidates::new(sessions::candidates))]
     session: Option<String>,
 }
 

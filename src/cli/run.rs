@@ -55,7 +55,7 @@ pub(super) struct Args {
     #[arg(help_heading = "Session", short, long, conflicts_with = "session")]
     r#continue: bool,
     /// Continue a session, named by its id or the beginning of it.
-    #[arg(help_heading = "Session", short, long, value_name = "ID", add = ArgValueCandidates::new(complete::sessions))]
+    #[arg(help_heading = "Session", short, long, value_name = "ID", add = ArgValueCandidates::new(sessions::candidates))]
     session: Option<String>,
     /// Continue in a copy, and leave the session unchanged.
     #[arg(help_heading = "Session", long)]

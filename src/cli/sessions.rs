@@ -10,11 +10,12 @@ mod summary;
 
 use std::io::{self, BufRead as _, BufReader, BufWriter, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::json;
 
-use clap_complete::ArgValueCandidates;
+use clap_complete::{ArgValueCandidates, CompletionCandidate};
 
 use super::complete;
 use super::project_context::ProjectContext;
@@ -80,7 +81,7 @@ pub(super) enum Verb {
     /// At a terminal its Markdown is rendered; in a pipe it is printed as it is.
     Show {
         /// Session: its id, the beginning of it, or `last`
-        #[arg(default_value = "last", add = ArgValueCandidates::new(complete::sessions))]
+        #[arg(default_value = "last", add = ArgValueCandidates::new(candidates))]
         id: String,
         /// Print JSON: the session with its messages and the titles of its calls
         #[arg(long)]
@@ -92,7 +93,7 @@ pub(super) enum Verb {
     /// another. It is saved: the list of sessions and exports show it.
     Summary {
         /// Session: its id, the beginning of it, or `last`
-        #[arg(default_value = "last", add = ArgValueCandidates::new(complete::sessions))]
+        #[arg(default_value = "last", add = ArgValueCandidates::new(candidates))]
         id: String,
     },
     /// Find sessions that contain all of these words
@@ -117,7 +118,7 @@ pub(super) enum Verb {
     /// JSON can be imported again; the others are for reading. No file is overwritten.
     Export {
         /// Session: its id, the beginning of it, or `last`
-        #[arg(default_value = "last", add = ArgValueCandidates::new(complete::sessions))]
+        #[arg(default_value = "last", add = ArgValueCandidates::new(candidates))]
         id: String,
         /// Format [default: that of the extension .json, .md or .html, and JSON on standard output]
         #[arg(long)]
@@ -151,7 +152,7 @@ pub(super) enum Verb {
     /// Exits with 1 if files were left alone because they have changed since.
     Revert {
         /// Session: its id, the beginning of it, or `last`
-        #[arg(add = ArgValueCandidates::new(complete::sessions))]
+        #[arg(add = ArgValueCandidates::new(candidates))]
         id: String,
         /// Message from which to undo, with everything after it; the id of a part means its step
         #[arg(long, value_name = "ID")]
@@ -169,7 +170,7 @@ pub(super) enum Verb {
     /// replaced content is saved: `adjutant sessions revert ID --redo` restores it.
     Restore {
         /// Session: its id, the beginning of it, or `last`
-        #[arg(add = ArgValueCandidates::new(complete::sessions))]
+        #[arg(add = ArgValueCandidates::new(candidates))]
         id: String,
         /// File, relative to the current directory or to the root of the project
         file: Option<PathBuf>,
@@ -182,7 +183,7 @@ pub(super) enum Verb {
     /// Print what a session changed as a unified diff
     Diff {
         /// Session: its id, the beginning of it, or `last`
-        #[arg(default_value = "last", add = ArgValueCandidates::new(complete::sessions))]
+        #[arg(default_value = "last", add = ArgValueCandidates::new(candidates))]
         id: String,
         /// Print only the number of changed lines of each file
         #[arg(long)]
@@ -194,7 +195,7 @@ pub(super) enum Verb {
     /// Rename a session
     Rename {
         /// Session: its id, the beginning of it, or `last`
-        #[arg(add = ArgValueCandidates::new(complete::sessions))]
+        #[arg(add = ArgValueCandidates::new(candidates))]
         id: String,
         /// New title
         #[arg(required = true)]
@@ -205,7 +206,7 @@ pub(super) enum Verb {
     /// At a terminal, it asks first.
     Delete {
         /// Sessions: ids, beginnings of ids, or `last`
-        #[arg(required = true, add = ArgValueCandidates::new(complete::sessions))]
+        #[arg(required = true, add = ArgValueCandidates::new(candidates))]
         ids: Vec<String>,
         /// Do not ask
         #[arg(short, long)]
@@ -216,7 +217,7 @@ pub(super) enum Verb {
     /// Exits as `adjutant run` would have.
     Wait {
         /// Session: its id, the beginning of it, or `last`
-        #[arg(add = ArgValueCandidates::new(complete::sessions))]
+        #[arg(add = ArgValueCandidates::new(candidates))]
         id: String,
         /// Exit with 5 if a question was refused, even if there is an answer
         #[arg(long)]
@@ -227,7 +228,7 @@ pub(super) enum Verb {
     /// Exits with 1 if there is none.
     Cancel {
         /// Session: its id, the beginning of it, or `last`
-        #[arg(add = ArgValueCandidates::new(complete::sessions))]
+        #[arg(add = ArgValueCandidates::new(candidates))]
         id: String,
     },
     /// Delete unused and empty sessions of every project
@@ -830,9 +831,28 @@ async fn query(
     })
 }
 
+/// The time limit of completions: a database may be away, and the shell waits.
+const COMPLETION_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Completes the newest sessions of the project, with their titles.
+pub(super) fn candidates() -> Vec<CompletionCandidate> {
+    let environment = Environment::read();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let Ok(runtime) = runtime else {
+        return Vec::new();
+    };
+    let found = runtime
+        .block_on(async { tokio::time::timeout(COMPLETION_TIMEOUT, newest(&environment)).await });
+    runtime.shutdown_background();
+    let found = found.ok().and_then(Result::ok);
+    complete::candidates(found.unwrap_or_default())
+}
+
 /// Returns the ids and titles of the project's newest sessions, for completions. Waits for no
 /// index.
-pub(super) async fn newest(environment: &Environment) -> anyhow::Result<Vec<(String, String)>> {
+async fn newest(environment: &Environment) -> anyhow::Result<Vec<(String, String)>> {
     const MAX_NEWEST: usize = 50;
     let store = session::user_store::store(environment);
     let query = ListQuery {
