@@ -41,6 +41,7 @@ mod strip_types;
 mod telemetry;
 mod terminal;
 mod trust;
+mod trust_sharing;
 mod wire;
 mod work;
 

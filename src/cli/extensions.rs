@@ -9,7 +9,8 @@ use anyhow::{Context as _, bail};
 use serde_json::json;
 
 use super::project_context::ProjectContext;
-use super::{listing, reply, trust};
+use super::trust_sharing::share_decision;
+use super::{listing, reply};
 use base::environment::Environment;
 use base::listing::{EntryState, table};
 use base::text;
@@ -389,7 +390,7 @@ async fn consent(
     store
         .decide(&after.worktree.root, review, true, environment.now())
         .context("your consent cannot be saved")?;
-    trust::share_decision(&after.worktree, environment).await?;
+    share_decision(&after.worktree, environment).await?;
     super::say(
         "They are loaded in this project from now on; `adjutant trust --revoke` withdraws your consent.",
     );

@@ -15,6 +15,7 @@ use session::relocate::share_trust;
 use super::project_context::ProjectContext;
 use super::reply;
 use super::terminal::styled::{Palette, Styled};
+use super::trust_sharing::share_decision;
 
 /// Options of `adjutant trust`.
 #[derive(Debug, clap::Args)]
@@ -44,24 +45,6 @@ impl Args {
     pub(super) fn only_lists(&self) -> bool {
         self.list || self.json
     }
-}
-
-/// Shares the current decision about a project with other machines, if the store is shared.
-pub(super) async fn share_decision(
-    worktree: &Worktree,
-    environment: &Environment,
-) -> anyhow::Result<()> {
-    let store = session::user_store::store(environment);
-    if !store.is_shared().await {
-        return Ok(());
-    }
-    let entry = TrustStore::open(environment).entry(&worktree.root).cloned();
-    let entry = entry.unwrap_or_else(|| TrustStore::revoked(environment.now()));
-    let shared = store
-        .decide(&worktree.shared_name(), serde_json::to_string(&entry)?)
-        .await;
-    store.stop().await;
-    shared.context("it applies on this machine only: the other machines could not be informed")
 }
 
 pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Result<u8> {

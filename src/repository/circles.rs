@@ -107,7 +107,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
             "unlisted",
         ],
     ),
-    ("src/cli", &["extensions", "trust"]),
     ("src/cli/terminal", &["highlight", "markdown", "styled"]),
 ];
 
