@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::project_context::ProjectContext;
 use super::redaction::KnownKeys;
-use super::terminal::styled::{BAD, GOOD};
+use super::terminal::style::{BAD, GOOD};
 use super::{models, report};
 use base::environment::Environment;
 use config::settings::SandboxMode;

@@ -11,6 +11,7 @@ mod highlight;
 mod markdown;
 pub(super) mod screen;
 mod spinner;
+pub(super) mod style;
 pub(super) mod styled;
 
 use std::borrow::Cow;
@@ -137,7 +138,7 @@ pub(super) fn diff(text: &str, environment: &Environment) {
     if !stdout.is_terminal() {
         return exact(text);
     }
-    show(&styled::Palette::of(&stdout, environment).lines(text, styled::of_change));
+    show(&styled::Palette::of(&stdout, environment).lines(text, style::of_change));
 }
 
 /// Prints a report, with a style and a hanging indent for each line on a terminal.
@@ -176,7 +177,7 @@ pub(super) fn verdicts(text: &str, environment: &Environment) {
     } else {
         text
     };
-    show(&palette.first_words(&text, styled::of_verdict));
+    show(&palette.first_words(&text, style::of_verdict));
 }
 
 /// Prints Markdown: rendered for a terminal, and as it is for a pipe or a file.
@@ -335,9 +336,9 @@ pub(super) fn folded(line: &str, columns: usize, hanging: usize) -> String {
         out.push_str(before);
         out.push_str(&colour);
         out.push_str(words);
-        colour = styled::open_colour(&colour, words);
+        colour = style::open_colour(&colour, words);
         if !colour.is_empty() {
-            out.push_str(styled::RESET);
+            out.push_str(style::RESET);
         }
     }
     // The blank after a question is not one between words.
@@ -360,9 +361,9 @@ fn broken(line: &str, columns: usize, continuation: &str) -> String {
         let (part, more) = rest.split_at(end);
         out.push_str(&colour);
         out.push_str(part.trim_end_matches(' '));
-        colour = styled::open_colour(&colour, part);
+        colour = style::open_colour(&colour, part);
         if !colour.is_empty() {
-            out.push_str(styled::RESET);
+            out.push_str(style::RESET);
         }
         if more.is_empty() {
             return out;

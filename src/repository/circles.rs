@@ -107,7 +107,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
             "unlisted",
         ],
     ),
-    ("src/cli/terminal", &["highlight", "markdown", "styled"]),
 ];
 
 /// The beginning of unit tests that need Unix.

@@ -20,9 +20,8 @@ use crate::cli::reply::{self, TypedReply};
 use crate::cli::terminal;
 use crate::cli::terminal::screen::Screen;
 use crate::cli::terminal::spoken;
-use crate::cli::terminal::styled::{
-    BAD, FAINT, GOOD, MAX_CHANGE_LINES, MAX_SPARED_LINES, Palette, STRONG, Styled,
-};
+use crate::cli::terminal::style::{BAD, FAINT, GOOD, STRONG};
+use crate::cli::terminal::styled::{MAX_CHANGE_LINES, MAX_SPARED_LINES, Palette, Styled};
 use crate::cli::trust::whole_file;
 use acp_server::ask::YES;
 use acp_server::meta::{COMMENT, LINES_BEFORE, member, with_member};

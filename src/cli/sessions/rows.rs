@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use anstyle::Style;
 
 use crate::cli::terminal;
-use crate::cli::terminal::styled::{FAINT, Palette, STRONG, Styled};
+use crate::cli::terminal::style::{FAINT, STRONG};
+use crate::cli::terminal::styled::{Palette, Styled};
 use base::environment::{Environment, Timestamp};
 use base::id::SessionId;
 use base::listing;

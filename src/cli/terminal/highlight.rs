@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use anstyle::{AnsiColor, Style};
 use syntect::parsing::{ParseState, Scope, ScopeStack, SyntaxSet};
 
-use super::styled::{BAD, CODE, FAINT, GOOD};
+use super::style::{BAD, CODE, FAINT, GOOD};
 
 static SYNTAXES: LazyLock<SyntaxSet> = LazyLock::new(SyntaxSet::load_defaults_newlines);
 

@@ -16,7 +16,7 @@ use textwrap::core::{Word, break_words, display_width};
 use textwrap::wrap_algorithms::wrap_first_fit;
 
 use super::highlight::Highlighter;
-use super::styled::{CODE, FAINT, STRONG, StyleSupport, of_change, painted};
+use super::style::{CODE, FAINT, STRONG, StyleSupport, of_change, painted};
 use base::text;
 
 /// The smallest width that text is wrapped to.

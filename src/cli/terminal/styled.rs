@@ -2,20 +2,13 @@
 
 use std::io::IsTerminal;
 
-use anstyle::{AnsiColor, Style};
+use anstyle::Style;
 
 use super::markdown::{MarkdownStream, RenderStyle};
+use super::style::{FAINT, STRONG, StyleSupport, of_change, painted};
 use base::environment::Environment;
 use base::text;
 use base::text::diff::LineDiff;
-
-/// The style of less important text.
-pub(in crate::cli) const FAINT: Style = Style::new().dimmed();
-pub(in crate::cli) const STRONG: Style = Style::new().bold();
-pub(in crate::cli) const GOOD: Style = AnsiColor::Green.on_default();
-pub(in crate::cli) const BAD: Style = AnsiColor::Red.on_default();
-const DOUBTFUL: Style = AnsiColor::Yellow.on_default();
-pub(super) const CODE: Style = AnsiColor::Cyan.on_default();
 
 /// The number of lines shown of a change, unless the whole of it is wanted.
 pub(in crate::cli) const MAX_CHANGE_LINES: usize = 40;
@@ -23,28 +16,6 @@ pub(in crate::cli) const MAX_CHANGE_LINES: usize = 40;
 /// The number of lines beyond a limit that are shown all the same: a line about them would not be
 /// shorter.
 pub(in crate::cli) const MAX_SPARED_LINES: usize = 2;
-
-/// The sequence that ends all styles.
-pub(super) const RESET: &str = "\u{1b}[0m";
-
-/// Returns the sequences of the style that is on after a text, if those of `before` were on at its
-/// beginning.
-pub(super) fn open_colour(before: &str, text: &str) -> String {
-    let mut open = before.to_owned();
-    let mut rest = text;
-    while let Some(at) = rest.find("\u{1b}[") {
-        rest = &rest[at..];
-        let Some(end) = rest.find('m') else { break };
-        let sequence = &rest[..=end];
-        if sequence == RESET {
-            open.clear();
-        } else {
-            open.push_str(sequence);
-        }
-        rest = &rest[end + 1..];
-    }
-    open
-}
 
 /// Text that is safe for a terminal: it contains no control sequences except our own colours.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -70,27 +41,6 @@ impl Styled {
     /// Appends another text.
     pub(in crate::cli) fn push(&mut self, more: &Self) {
         self.0.push_str(&more.0);
-    }
-}
-
-/// The styles that a stream shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StyleSupport {
-    /// None: a pipe, a file, or a terminal that has none.
-    Plain,
-    /// Bold, faint and underlined text without colours, as `NO_COLOR` wants it.
-    Effects,
-    Colours,
-}
-
-impl StyleSupport {
-    /// Returns the part of a style that is shown.
-    pub(super) fn shown(self, style: Style) -> Style {
-        match self {
-            Self::Plain => Style::new(),
-            Self::Effects => Style::new().effects(style.get_effects()),
-            Self::Colours => style,
-        }
     }
 }
 
@@ -305,32 +255,9 @@ fn is_ascii_locale(environment: &Environment) -> bool {
     }
 }
 
-pub(super) fn painted(style: Style, text: &str) -> String {
-    format!("{style}{text}{style:#}")
-}
-
-/// Returns the style of a verdict; other words are plain.
-pub(super) fn of_verdict(word: &str) -> Style {
-    match word {
-        "allowed" => GOOD,
-        "asks" => DOUBTFUL,
-        "refused" | "does" => BAD,
-        _ => Style::new(),
-    }
-}
-
-pub(super) fn of_change(line: &str) -> Style {
-    match line.as_bytes().first() {
-        _ if line.starts_with("+++") || line.starts_with("---") => STRONG,
-        Some(b'+') => GOOD,
-        Some(b'-') => BAD,
-        Some(b'@') => CODE,
-        _ => Style::new(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::style::GOOD;
     use super::*;
 
     const COLOURS: Palette = Palette {
