@@ -17,7 +17,6 @@ use tokio_util::task::TaskTracker;
 use super::admission::{Admission, Identity};
 use super::budget::MessageBudget;
 use super::slots::{CountedItem, SocketSlot};
-use super::watch::Watch;
 use super::{InFlightEnd, serve_until};
 use acp_server::detached::{Hosted, Liveness, UserLimits};
 use acp_server::metrics::Metrics;
@@ -27,7 +26,7 @@ use base::environment::Environment;
 use base::lock::locked;
 use base::open_files::FileBudget;
 use config::settings::ServeSettings;
-use events::bus::EventFilter;
+use events::bus::{EventFilter, Subscription};
 use permission::account::AccountAccess;
 use session::{ServedPlaces, Sessions, StartTelemetry};
 use store::{StoreMetrics, StoreNumber};
@@ -84,6 +83,13 @@ pub struct Connection {
     pub ended: CancellationToken,
     /// Cancelled when the whole process is about to stop.
     pub draining: CancellationToken,
+}
+
+/// A stream of events that a client reads. It counts as a connection of its user.
+pub struct Watch {
+    pub events: Subscription,
+    pub places: [CountedItem; 2],
+    pub ended: CancellationToken,
 }
 
 impl Host {

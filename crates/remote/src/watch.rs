@@ -11,25 +11,17 @@ use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 use super::admission::{Caller, Identity};
-use super::host::Host;
+use super::host::{Host, Watch};
 use super::reply::{ResponseBody, plain};
-use super::slots::{CountedItem, SocketSlot};
+use super::slots::SocketSlot;
 use super::streams::LAST_EVENT_ID;
 use base::id::SessionId;
-use events::bus::{EventFilter, Subscription};
+use events::bus::EventFilter;
 
 /// The interval of comments on an idle stream, which show that it is alive.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
-
-/// A stream of events that a client reads. It counts as a connection of its user.
-pub struct Watch {
-    pub events: Subscription,
-    pub places: [CountedItem; 2],
-    pub ended: CancellationToken,
-}
 
 /// `GET /events`: opens a stream of the events of the user's sessions, or of the session in the
 /// query.
