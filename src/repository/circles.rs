@@ -76,7 +76,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("crates/providers/src", &["editor", "entry"]),
-    ("crates/session/src", &["builtin", "pages"]),
     ("crates/session/src", &["child", "session_turn"]),
     (
         "crates/session/src/turn",

@@ -296,7 +296,7 @@ async fn page(
 ) -> Result<String, String> {
     let turn = cx.turn;
     let text = match word {
-        BuiltinName::Status => pages::status(cx).await,
+        BuiltinName::Status => pages::status(cx.history, cx.record, turn).await,
         BuiltinName::Plan => return planning(turn),
         BuiltinName::Rename => rename(cx, rest).await,
         BuiltinName::Export => return exports::export(turn, rest).await,

@@ -1,21 +1,19 @@
 //! The pages of the built-in commands that describe the session: `/status`, `/mcp`, `/skills`,
 //! `/permissions`.
 
-use super::builtin::BuiltinContext;
-use crate::turn::{TurnContext, size, step_context};
+use crate::turn::{History, TurnContext, size, step_context};
 use base::text;
 use mcp::inventory::ServerStatus;
 use permission::Rules;
-use store::visible;
+use store::{Record, visible};
 use transcript::ModelRef;
 
 /// The longest description in a list, in characters.
 const MAX_DESCRIPTION_CHARS: usize = 120;
 
 /// Describes the session: mode, model, context, cost, approvals, sandbox, servers.
-pub(super) async fn status(cx: &mut BuiltinContext<'_>) -> String {
-    let used = context_use(cx);
-    let turn = cx.turn;
+pub(super) async fn status(history: &mut History, record: &Record, turn: &TurnContext) -> String {
+    let used = context_use(history, record);
     let choice = turn.choice.borrow().clone();
     let agent = turn.project.agents.get(&choice.agent);
     let model = step_context::resolve_model(&choice, agent.as_deref(), &turn.project.models);
@@ -30,7 +28,7 @@ pub(super) async fn status(cx: &mut BuiltinContext<'_>) -> String {
         ),
         ("Context", context_row(used, window)),
     ];
-    if let Some(cost) = cx.history.cost() {
+    if let Some(cost) = history.cost() {
         rows.push(("Cost", format!("${cost:.2}")));
     }
     rows.push(("Approvals", choice.approvals().as_str().to_owned()));
@@ -56,11 +54,10 @@ enum ContextUse {
     Estimated(u64),
 }
 
-fn context_use(cx: &mut BuiltinContext<'_>) -> ContextUse {
-    let history = &mut *cx.history;
+fn context_use(history: &mut History, record: &Record) -> ContextUse {
     let hidden = history
         .messages
-        .split_off(visible(&history.messages, &cx.record.undone));
+        .split_off(visible(&history.messages, &record.undone));
     let used = match size::used_tokens(history) {
         Some(counted) => ContextUse::Counted(counted),
         None if history.messages.is_empty() => ContextUse::Empty,
