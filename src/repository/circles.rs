@@ -63,18 +63,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
             "wording",
         ],
     ),
-    (
-        "crates/providers/src",
-        &[
-            "anthropic",
-            "body",
-            "chat",
-            "gemini",
-            "platform",
-            "responses",
-            "wire",
-        ],
-    ),
     ("crates/providers/src", &["editor", "entry"]),
     ("crates/session/src", &["child", "session_turn"]),
     (

@@ -9,9 +9,8 @@ mod encode;
 
 use serde_json::{Map, Value, json};
 
-use super::platform::Package;
 use super::request_target::{RequestOptions, RequestTarget};
-use super::wire::{Decoder, HttpCall, WireFormat, entry};
+use super::wire::{Decoder, HttpCall, Package, WireFormat, entry};
 use super::{Error, Model, Request};
 
 #[derive(Debug, Clone, Copy, Default)]

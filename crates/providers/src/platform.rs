@@ -11,7 +11,7 @@ use super::chat::Chat;
 use super::gemini::Gemini;
 use super::request_target::RequestTarget;
 use super::responses::Responses;
-use super::wire::WireFormat;
+use super::wire::{Package, WireFormat};
 use super::{Error, Model, WIRES, is_loopback};
 use crate::entry::LOCATION_OPTIONS;
 use crate::entry::ProviderEntry;
@@ -31,14 +31,6 @@ pub struct WireAddress {
     pub base_url: String,
     /// The variable that the address is from, if it is from one.
     pub variable: Option<String>,
-}
-
-/// An SDK package, its usual address, and the variable that replaces that, if any.
-#[derive(Debug, Clone, Copy)]
-pub struct Package {
-    pub name: &'static str,
-    pub address: &'static str,
-    pub variable: &'static str,
 }
 
 /// SDK packages without a wire format of their own, with the one that they use and their usual

@@ -8,9 +8,8 @@ mod encode;
 
 use serde_json::{Map, Value, json};
 
-use super::platform::Package;
 use super::request_target::{RequestOptions, RequestTarget};
-use super::wire::{Decoder, HttpCall, WireFormat};
+use super::wire::{Decoder, HttpCall, Package, WireFormat};
 use super::{Error, Model, Request};
 
 #[derive(Debug, Clone, Copy, Default)]

@@ -8,12 +8,19 @@ use bytes::Bytes;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-use super::platform::Package;
 use super::request::{Attachment, ModelMessage, ModelOutput};
 use super::request_target::{RequestOptions, RequestTarget};
 use super::sse::Flow;
 use super::{Delta, Error, Model, Request};
 use transcript::Finish;
+
+/// An SDK package, its usual address, and the variable that replaces that, if any.
+#[derive(Debug, Clone, Copy)]
+pub struct Package {
+    pub name: &'static str,
+    pub address: &'static str,
+    pub variable: &'static str,
+}
 
 /// Encodes requests and decodes answers of one API.
 pub trait WireFormat: Send + Sync {
