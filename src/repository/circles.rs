@@ -63,7 +63,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
             "wording",
         ],
     ),
-    ("crates/providers/src", &["editor", "entry"]),
     ("crates/session/src", &["child", "session_turn"]),
     (
         "crates/session/src/turn",

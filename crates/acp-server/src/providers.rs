@@ -12,9 +12,8 @@ use config::Settings;
 use permission::Action;
 use permission::account::AccountProperty;
 use permission::url::Address;
-use providers::editor::{
-    ApiType, ConfigurableProvider, CustomEndpoint, EditorEndpoint, EditorEndpoints,
-};
+use providers::custom_endpoint::{ApiType, CustomEndpoint};
+use providers::editor::{ConfigurableProvider, EditorEndpoint, EditorEndpoints};
 use providers::registry::Registry;
 
 /// The endpoints that the client of a connection has set. The only owner of them; sessions have

@@ -20,9 +20,8 @@ pub use super::serve::{ServeLimits, ServeSettings, TlsFiles, TokenEntry, Trusted
 use base::child_environment::Variables;
 use base::store_location::DatabaseLocation;
 use permission::Rules;
-pub use providers::entry::{
-    Login, ModelEntry, Price, ProviderEntry, Rates, RequestTimeouts, Secret,
-};
+pub use providers::entry::{Login, ModelEntry, Price, ProviderEntry, Rates, RequestTimeouts};
+pub use providers::secret::Secret;
 use transcript::{ImageSettings, ModelRef};
 
 #[derive(Debug, Clone, Default, PartialEq)]

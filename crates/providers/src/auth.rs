@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use crate::entry::{Login, Secret};
+use crate::entry::Login;
+use crate::secret::Secret;
 use base::environment::{Environment, private_dir, write_private_file};
 
 /// The stored credential of a provider.

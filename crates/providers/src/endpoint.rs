@@ -15,7 +15,7 @@ use super::request_target::{RequestOptions, RequestTarget};
 use super::responses::Responses;
 use super::wire::{WireFormat, merge};
 use super::{AnswerStream, Error, Model, Provider, Request, family, is_loopback, local, platform};
-use crate::entry::{Secret, without_secrets};
+use crate::secret::{Secret, without_secrets};
 
 /// Options that a request with default thinking would be rejected for: sampling parameters, and a
 /// limit that may be below the budget.

@@ -7,7 +7,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::editor::CustomEndpoint;
+use crate::custom_endpoint::CustomEndpoint;
+use crate::secret::Secret;
 
 /// Options that determine the address of a provider's requests and their credentials.
 pub const LOCATION_OPTIONS: &[&str] = &[
@@ -224,38 +225,6 @@ impl From<Rates> for Price {
     }
 }
 
-/// A text that is never shown, such as a key.
-#[derive(Clone, PartialEq, Eq, Default)]
-pub struct Secret(String);
-
-impl Secret {
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    /// Returns the text, for sending only.
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-/// Replaces secrets in a text, except for those that are too short to be any.
-pub fn without_secrets(text: &str, secrets: &[Secret]) -> String {
-    const MIN_SECRET_BYTES: usize = 6;
-    let secrets = secrets.iter().map(Secret::expose);
-    secrets
-        .filter(|secret| secret.len() >= MIN_SECRET_BYTES)
-        .fold(text.to_owned(), |text, secret| {
-            text.replace(secret, "[key]")
-        })
-}
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("[secret]")
-    }
-}
-
 impl ProviderEntry {
     /// Merges `over` into these settings; the values of `over` take precedence.
     #[must_use]
@@ -349,11 +318,6 @@ mod tests {
 
     fn option(name: &str) -> Map<String, Value> {
         Map::from_iter([(name.to_owned(), true.into())])
-    }
-
-    #[test]
-    fn secrets_are_not_shown() {
-        assert_eq!(format!("{:?}", Secret::new("sk-abc")), "[secret]");
     }
 
     #[test]

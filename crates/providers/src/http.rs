@@ -26,7 +26,7 @@ use super::recording::Recording;
 use super::wire::{Decoder, HttpCall};
 use super::{AnswerStream, Error, Model, error_classification, is_loopback};
 pub use crate::entry::RequestTimeouts;
-use crate::entry::Secret;
+use crate::secret::Secret;
 use base::environment::Environment;
 
 /// The only HTTP client. Cheap until first used: reading the certificate store takes milliseconds.

@@ -20,6 +20,7 @@ static WIRES: &[&dyn wire::WireFormat] = &[
 pub mod auth;
 pub mod body;
 pub mod catalog;
+pub mod custom_endpoint;
 pub mod delta;
 pub mod editor;
 pub mod endpoint;
@@ -42,6 +43,7 @@ pub mod request;
 pub mod request_target;
 #[cfg(any(test, feature = "testing"))]
 pub mod scripted;
+pub mod secret;
 pub mod sse;
 mod surrogates;
 pub mod wire;

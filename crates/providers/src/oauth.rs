@@ -19,7 +19,8 @@ use tokio::net::{TcpListener, TcpStream};
 use super::Error;
 use super::auth::{Auth, Credential, OauthTokens};
 use super::http::HttpClient;
-use crate::entry::{Login, ProviderEntry, Secret};
+use crate::entry::{Login, ProviderEntry};
+use crate::secret::Secret;
 use base::environment::Environment;
 use base::lock::locked;
 

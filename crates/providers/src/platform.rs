@@ -712,7 +712,7 @@ pub fn body_options(options: &Map<String, Value>) -> Map<String, Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::Secret;
+    use crate::secret::Secret;
     use crate::wire::entry;
     use transcript::ModelRef;
 

@@ -20,7 +20,8 @@ use serde_json::value::RawValue;
 
 use super::wire::HttpCall;
 use super::{Error, Model};
-use crate::entry::{Rates, Secret, without_secrets};
+use crate::entry::Rates;
+use crate::secret::{Secret, without_secrets};
 use base::environment::{Environment, private_dir, private_file};
 use base::lock::locked;
 use transcript::ModelRef;

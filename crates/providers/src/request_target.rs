@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::entry::Secret;
+use crate::secret::Secret;
 
 /// The address and credentials of a request.
 #[derive(Debug, Clone, Default, PartialEq)]

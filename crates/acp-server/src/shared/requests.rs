@@ -17,7 +17,8 @@ macro_rules! requests {
         use crate::providers::{self, EndpointRequest};
         use crate::server::Server;
         use crate::sessions::{self, SessionStatus, SystemPromptAddition};
-        use ::providers::editor::{ApiType, ConfigurableProvider};
+        use ::providers::custom_endpoint::ApiType;
+        use ::providers::editor::ConfigurableProvider;
         use base::id::SessionId;
         use store::{DiffStats, Record};
         use transcript::Usage;

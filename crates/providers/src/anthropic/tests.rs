@@ -2,10 +2,10 @@ use std::sync::Arc;
 
 use super::*;
 use crate::delta::lines;
-use crate::entry::Secret;
 use crate::request::{
     Attachment, BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec,
 };
+use crate::secret::Secret;
 use crate::sse::Flow;
 use transcript::ModelRef;
 

@@ -3,10 +3,10 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::*;
-use crate::entry::Secret;
 use crate::request::{
     Attachment, BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec,
 };
+use crate::secret::Secret;
 use crate::sse::Flow;
 use crate::wire::entry;
 use crate::{Delta, Model};

@@ -1,7 +1,8 @@
 use futures_util::StreamExt;
 
 use super::*;
-use crate::editor::{CustomEndpoint, EditorEndpoint};
+use crate::custom_endpoint::CustomEndpoint;
+use crate::editor::EditorEndpoint;
 use crate::scripted::{Scripted, ScriptedAnswer};
 use crate::wire::entry;
 use crate::{Delta, Error, Request, request};

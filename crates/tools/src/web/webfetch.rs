@@ -463,7 +463,7 @@ mod tests {
     use crate::test::{TestProject, call};
     use crate::{ProjectContext, erase};
     use config::Settings;
-    use providers::entry::Secret;
+    use providers::secret::Secret;
 
     /// Starts a server that answers one request, and returns its URL. A `slow` server then leaves
     /// the connection open without sending more.

@@ -1,0 +1,43 @@
+//! Texts that are never shown, such as keys.
+
+/// A text that is never shown, such as a key.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Secret(String);
+
+impl Secret {
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// Returns the text, for sending only.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Replaces secrets in a text, except for those that are too short to be any.
+pub fn without_secrets(text: &str, secrets: &[Secret]) -> String {
+    const MIN_SECRET_BYTES: usize = 6;
+    let secrets = secrets.iter().map(Secret::expose);
+    secrets
+        .filter(|secret| secret.len() >= MIN_SECRET_BYTES)
+        .fold(text.to_owned(), |text, secret| {
+            text.replace(secret, "[key]")
+        })
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("[secret]")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_not_shown() {
+        assert_eq!(format!("{:?}", Secret::new("sk-abc")), "[secret]");
+    }
+}
