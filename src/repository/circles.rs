@@ -77,7 +77,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
             "trace",
         ],
     ),
-    ("crates/store/src", &["job", "list", "sqlite", "takeover"]),
     (
         "crates/tools/src",
         &[

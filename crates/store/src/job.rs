@@ -2,18 +2,35 @@
 //! session in order, each answered through its reply channel, and none left unanswered while the
 //! backend lives. Nothing else passes between a backend and the rest of the program.
 
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use super::fleet::FleetJob;
-use super::takeover::RequestSource;
 use super::write::SessionWrite;
 use super::{
     BackendState, Error, Grant, ListQuery, LoadOptions, LockHolder, Record, RecordChange,
     ReplySender, SearchPage, SessionPage, StoredGrants, StoredSession, StreamedSession,
 };
 use base::id::{PartId, SessionId};
+use std::path::PathBuf;
 use std::time::Duration;
 use transcript::{ModelRef, Part};
+
+/// A request of another process to the one that has a session open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OwnerRequest {
+    /// Requests the session's release, or reports that it has been taken over already.
+    TakeOver(SessionId),
+    /// Requests the end of the running turn.
+    Cancel(SessionId),
+}
+
+/// The source of the requests of other processes to this one.
+#[derive(Debug)]
+pub(super) enum RequestSource {
+    /// A pipe below the directory.
+    Pipe(PathBuf),
+    Heard(mpsc::UnboundedReceiver<OwnerRequest>),
+}
 
 /// Sends an answer. The receiver may have been cancelled.
 pub(super) fn answer<T, E: Into<Error>>(reply: ReplySender<T>, answer: Result<T, E>) {

@@ -15,6 +15,7 @@ mod fleet;
 mod holder;
 mod job;
 mod list;
+mod list_requests;
 mod metrics;
 pub mod opencode;
 mod postgres;
@@ -44,6 +45,7 @@ pub use copy::{forked, renamed};
 pub use error::Error;
 pub use fleet::{BusySession, ClaimedTask, TaskState, TaskStatus};
 pub use holder::LockHolder;
+pub use job::OwnerRequest;
 pub use list::{ListCursor, ListFilling, ListQuery, SessionPage};
 pub use metrics::{StoreMetrics, StoreNumber};
 pub use record::{
@@ -52,7 +54,7 @@ pub use record::{
 };
 pub use search::{SearchCut, SearchHit, SearchPage};
 pub use streamed::StreamedSession;
-pub use takeover::{OwnerRequest, TakeoverRequests};
+pub use takeover::TakeoverRequests;
 
 /// The sender of a job's answer.
 type ReplySender<T> = oneshot::Sender<Result<T, Error>>;

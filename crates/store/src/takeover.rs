@@ -1,27 +1,9 @@
 //! Requests of other processes for the sessions of this one.
 
-use std::path::PathBuf;
-
 use tokio::sync::mpsc;
 
+use super::job::{OwnerRequest, RequestSource};
 use super::sqlite::takeover::PipeRequests;
-use base::id::SessionId;
-
-/// A request of another process to the one that has a session open.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum OwnerRequest {
-    /// Requests the session's release, or reports that it has been taken over already.
-    TakeOver(SessionId),
-    /// Requests the end of the running turn.
-    Cancel(SessionId),
-}
-
-#[derive(Debug)]
-pub(super) enum RequestSource {
-    /// A pipe below the directory.
-    Pipe(PathBuf),
-    Heard(mpsc::UnboundedReceiver<OwnerRequest>),
-}
 
 /// The stream of requests of other processes to this one.
 #[derive(Debug)]

@@ -13,8 +13,7 @@ use super::fault::DatabaseFault;
 use super::filling::IndexFilling;
 use super::leased::{LeasedSession, RowChange, TakenLease};
 use super::pending_index::PendingIndex;
-use crate::job::{StoreJob, answer};
-use crate::takeover::{OwnerRequest, RequestSource};
+use crate::job::{OwnerRequest, RequestSource, StoreJob, answer};
 use crate::write::SessionWrite;
 use crate::{
     Error, LockHolder, Record, RecordChange, StoreMetrics, StoredSession, StreamedSession,
