@@ -14,10 +14,6 @@ use super::sources::{File, TESTS, files, without_tests};
 /// always welcome, a longer one never.
 const CIRCLES: &[(&str, &[&str])] = &[
     (
-        "crates/acp-server/src",
-        &["login", "providers", "server", "view"],
-    ),
-    (
         "crates/config/src",
         &[
             "agent_rules",

@@ -9,8 +9,10 @@
 //! `cargo doc --workspace --open` opens this page, because this crate is the first by its name. The
 //! map of all crates is the page of [`adjutant`](../adjutant/index.html).
 
+mod account_reports;
 pub mod ask;
 pub mod command_list;
+mod connection_endpoints;
 pub mod detached;
 pub mod editor_servers;
 pub mod elicit;

@@ -9,11 +9,11 @@ use protocol::rpc::{self, Peer};
 use protocol::table::Reply;
 use tokio_util::sync::CancellationToken;
 
+use super::account_reports::AccountReports;
+use super::connection_endpoints::ConnectionEndpoints;
 use super::detached::{ClientConnection, FoundSession, Hosted, LiveSession, Liveness};
 use super::editor_servers::EditorServers;
 use super::error::RequestError;
-use super::login::AccountReports;
-use super::providers::ConnectionEndpoints;
 use super::tool_call_view::ShownTerminals;
 use super::view::{DisplayCapabilities, SessionView, ViewConstructor};
 use base::id::SessionId;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use protocol::rpc::CallError;
 use tokio_util::sync::CancellationToken;
 
-use super::login::Account;
+use super::account_reports::Account;
 use super::view::{
     ChoiceRequest, ClientReply, ConfigOption, Form, FormAnswer, PickedAnswer, SessionActivity,
     SessionView, UpdateLines,

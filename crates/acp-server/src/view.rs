@@ -10,7 +10,7 @@ use std::time::Duration;
 use protocol::rpc::{self, CallError, Peer};
 use tokio::sync::oneshot;
 
-use super::login::Account;
+use super::account_reports::Account;
 use super::meta::{HANDED_OVER, Meta, NOT_DONE, REJECTED, STRUCTURED, with_member};
 use super::tool_call_view::{RawText, ShownTerminals};
 use base::id::{CallId, SessionId};

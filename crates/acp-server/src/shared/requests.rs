@@ -12,7 +12,8 @@ macro_rules! requests {
         use serde_json::json;
 
         use crate::error::RequestError;
-        use crate::login::{self, Account};
+        use crate::account_reports::Account;
+        use crate::login;
         use crate::meta::{self, CHANGED, SUMMARY};
         use crate::providers::{self, EndpointRequest};
         use crate::server::Server;

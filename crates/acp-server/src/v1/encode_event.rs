@@ -11,7 +11,7 @@ use super::content::encode_file;
 use super::line::line;
 use super::tool_call_view::ToolCallViews;
 use super::{ask, files, forms, options, requests};
-use crate::login::Account;
+use crate::account_reports::Account;
 use crate::tool_call_view::{MAX_ATTACHED_BYTES, MAX_CHUNK_BYTES, ShownTerminals, message_text};
 use crate::view::{
     self, ChoiceRequest, ClientReply, ConfigOption, DisplayCapabilities, Form, FormAnswer, PLAN_ID,

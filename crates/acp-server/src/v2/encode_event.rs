@@ -11,8 +11,8 @@ use super::line::line;
 use super::requests::usage;
 use super::tool_call_view::ToolCallViews;
 use super::{ask, forms, options, requests};
+use crate::account_reports::Account;
 use crate::error::RequestError;
-use crate::login::Account;
 use crate::tool_call_view::{MAX_ATTACHED_BYTES, MAX_CHUNK_BYTES, message_text};
 use crate::view::{
     self, ChoiceRequest, ClientReply, ConfigOption, DisplayCapabilities, Form, FormAnswer, PLAN_ID,
