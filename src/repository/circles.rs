@@ -42,23 +42,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("crates/config/src/trust", &["answers", "changes", "guards"]),
-    (
-        "crates/permission/src",
-        &[
-            "command_rules",
-            "decide",
-            "evaluate",
-            "explain",
-            "guarantee",
-            "rule",
-            "rule_index",
-            "rule_list",
-            "unconfined",
-            "unparsed",
-            "url",
-            "wording",
-        ],
-    ),
     ("crates/session/src", &["child", "session_turn"]),
     (
         "crates/session/src/turn",

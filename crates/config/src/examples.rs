@@ -6,7 +6,7 @@ use super::node::{Node, NodeValue};
 use super::problem::{Problem, ProblemCode};
 use super::reader::ConfigReader;
 use super::rules;
-use permission::url::judge::{UrlVerdict, judge_url};
+use permission::url_verdict::{UrlVerdict, judge_url};
 use permission::{AccessRequest, Action, PermissionContext, Rules, command_request, evaluate};
 
 pub(crate) const KEY: &str = "$examples";

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::locate::{self, PathKind, PathRefusal};
 use super::path_gate::{PathVerdict, judge_path};
 use super::plan::CommandPlan;
-use super::url::judge::{UrlVerdict, judge_url};
+use super::url_verdict::{UrlVerdict, judge_url};
 use super::{Access, AccessRequest, PermissionContext, Policy, Rule, explain};
 
 #[derive(Deserialize)]

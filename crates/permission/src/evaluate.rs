@@ -7,6 +7,7 @@
 
 use super::command_rules::{CommandRules, may_apply_to_hidden};
 use super::decide::{apply_sandbox_and_minimum, verdict, without_command};
+use super::delegate::is_delegate;
 use super::rule::BUILT_IN;
 use super::rule_index::IndexedRule;
 use super::shell::{CommandAnalysis, CommandUnit, Effect};
@@ -90,7 +91,7 @@ fn command(
             guarantee
         };
         verdicts.push(bash.unit(unit, unit_guarantee));
-        if unit.program.as_deref().is_some_and(unconfined::is_delegate) {
+        if unit.program.as_deref().is_some_and(is_delegate) {
             delegate_layer.get_or_insert(unit.layer);
         }
     }

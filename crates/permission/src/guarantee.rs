@@ -5,9 +5,10 @@
 //! analysis records such effects of each command (`CommandUnit::at_stake`). This module decides
 //! whether the remaining unknowns about a command are a reason to ask.
 
+use super::delegate::is_delegate;
 use super::rule::BUILT_IN;
 use super::shell::{CommandAnalysis, CommandUnit};
-use super::{AccessRequest, PermissionContext, Rule, Rules, locate, unconfined};
+use super::{AccessRequest, PermissionContext, Rule, Rules, locate};
 use sandbox::{Level, ProvenSandbox};
 
 /// The restrictions of a command's sandbox that a trial run has confirmed.
@@ -116,7 +117,7 @@ impl SandboxGuarantee {
         };
         // A removed file cannot be recovered, so it has to be known which one is removed.
         let removes_unknown = unit.destroys && unit.minimum.is_some();
-        is_confined && unit.at_stake.is_none() && !removes_unknown && !unconfined::is_delegate(name)
+        is_confined && unit.at_stake.is_none() && !removes_unknown && !is_delegate(name)
     }
 
     /// Returns whether the unit can change nothing, whatever it does.

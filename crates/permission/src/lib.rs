@@ -18,6 +18,7 @@ mod command_request;
 mod command_rules;
 pub mod credentials;
 mod decide;
+mod delegate;
 pub mod evaluate;
 mod examples;
 pub mod explain;
@@ -50,6 +51,7 @@ mod special_paths;
 mod unconfined;
 mod unparsed;
 pub mod url;
+pub mod url_verdict;
 pub mod wildcard;
 pub mod wording;
 
@@ -80,12 +82,12 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 pub use command_request::command_request;
+pub use delegate::delegate_in;
 pub use evaluate::evaluate;
 pub use guarantee::SandboxGuarantee;
 pub use more_permissive::find_more_permissive;
 pub use path_use::{OutsidePath, PathUse};
 pub use rule::{Action, Rule, Rules};
-pub use unconfined::delegate_in;
 
 use base::approvals::Approvals;
 use base::environment::Environment;

@@ -5,56 +5,9 @@
 //! be recovered, and for secrets and control files.
 
 use super::SandboxGuarantee;
+use super::delegate::{AMBIGUOUS, DELEGATES, base_name};
 use super::protected::Protected;
 use super::shell::{self, CommandAnalysis, CommandUnit};
-
-/// Programs that have a service or another machine do their work, outside the sandbox.
-const DELEGATES: &[&str] = &[
-    "at",
-    "batch",
-    "buildah",
-    "busctl",
-    "crontab",
-    "dbus-send",
-    "distrobox",
-    "doas",
-    "docker",
-    "docker-compose",
-    "flatpak-spawn",
-    "gdbus",
-    "host-spawn",
-    "incus",
-    "kubectl",
-    "launchctl",
-    "loginctl",
-    "lxc",
-    "machinectl",
-    "mosh",
-    "nerdctl",
-    "osascript",
-    "pkexec",
-    "podman",
-    "podman-compose",
-    "qdbus",
-    "run0",
-    "runuser",
-    "scp",
-    "screen",
-    "service",
-    "sftp",
-    "ssh",
-    "su",
-    "sudo",
-    "systemctl",
-    "systemd-run",
-    "tmux",
-    "toolbox",
-];
-
-/// Delegates whose names are also English words, or options of other programs.
-const AMBIGUOUS: [&str; 9] = [
-    "at", "batch", "screen", "service", "su", "toolbox", "ssh", "mosh", "scp",
-];
 
 /// Programs that fetch from another machine, in addition to those known to use the network.
 const FETCHERS: &[&str] = &[
@@ -62,21 +15,6 @@ const FETCHERS: &[&str] = &[
     "lftp", "lynx", "nc", "ncat", "netcat", "rclone", "rsync", "s3cmd", "socat", "telnet", "w3m",
     "xh",
 ];
-
-fn base(program: &str) -> &str {
-    program.rsplit('/').next().unwrap_or(program)
-}
-
-/// Returns whether a program's work is done outside the sandbox.
-pub(super) fn is_delegate(program: &str) -> bool {
-    DELEGATES.contains(&base(program))
-}
-
-/// Returns a program in a command line whose work is done outside the sandbox.
-pub fn delegate_in(line: &CommandAnalysis) -> Option<&str> {
-    let programs = line.units.iter().filter_map(|unit| unit.program.as_deref());
-    programs.map(base).find(|program| is_delegate(program))
-}
 
 /// Returns the reason to ask about a line although its unknowns are confined: the text names
 /// something that the sandbox does not prevent.
@@ -148,7 +86,7 @@ fn is_fetcher(unit: &CommandUnit) -> bool {
         || unit
             .program
             .as_deref()
-            .is_some_and(|program| FETCHERS.contains(&base(program)))
+            .is_some_and(|program| FETCHERS.contains(&base_name(program)))
 }
 
 fn is_unanalysed(unit: &CommandUnit) -> bool {

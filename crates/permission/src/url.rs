@@ -3,7 +3,6 @@
 //!
 //! Names are resolved elsewhere; [`forbidden_address`] judges the results.
 
-pub mod judge;
 mod secret_in_host;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -364,8 +363,8 @@ fn labels(pattern: &str, host: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::case_tables::records;
-    use super::judge::{UrlVerdict, judge_url};
     use super::*;
+    use crate::url_verdict::{UrlVerdict, judge_url};
     use crate::{Policy, Rules, evaluate};
 
     fn rules() -> Rules {

@@ -1,7 +1,7 @@
 //! Judges an address by the rules and by its destination.
 
-use super::Address;
-use crate::{Action, Rules, evaluate};
+use super::url::Address;
+use super::{Action, Rules, evaluate};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UrlVerdict {
