@@ -41,7 +41,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
             "trust",
         ],
     ),
-    ("crates/config/src/trust", &["answers", "changes", "guards"]),
     ("crates/session/src", &["child", "session_turn"]),
     (
         "crates/session/src/turn",

@@ -7,6 +7,7 @@
 
 mod answers;
 pub(crate) mod changes;
+mod covered;
 pub(crate) mod file_inserts;
 pub(crate) mod guards;
 pub(crate) mod hooks;
@@ -20,8 +21,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-pub use self::answers::{TrustEntry, TrustStore};
-pub use self::changes::{ChangedTexts, CoveredItem, TrustChange};
+pub use self::answers::{TrustEntry, TrustStore, TrustedGuard};
+pub use self::changes::{ChangedTexts, TrustChange};
+pub use self::covered::CoveredItem;
 use self::programs::{KnownPrograms, is_off};
 pub(crate) use self::programs::{ProgramOff, drop_idle, switched_off};
 use self::requests::{location_key_paths, risky_option_paths};
@@ -182,7 +184,7 @@ pub struct Review {
     /// stores an answer.
     pub is_pure: bool,
     /// The items that can refuse calls.
-    pub guards: Vec<guards::TrustedGuard>,
+    pub guards: Vec<TrustedGuard>,
     /// The keys of guards that were active when the user last answered and are different now.
     pub changed_guards: Vec<String>,
     /// The keys of guards that were active when the user last answered and no longer exist.

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::changes::CoveredItem;
-use super::guards::TrustedGuard;
+use super::covered::CoveredItem;
 use super::{Decision, Review};
 use crate::node::{ConfigOrigin, Layer, SourceLocation};
 use crate::problem::{Problem, ProblemCode};
@@ -56,6 +55,29 @@ pub struct TrustEntry {
     /// The parts of the items that the answer covers; empty in older files, and if they are large.
     #[serde(default)]
     pub covered: Vec<CoveredItem>,
+}
+
+/// A hook or plugin that could refuse calls when the user trusted it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrustedGuard {
+    /// The key of its item: `hook.guard`, or the file of a plugin.
+    pub key: String,
+    /// Whether it was written in a file of the project.
+    pub project: bool,
+    /// Whether it covers only calls that would be asked about, instead of every call.
+    #[serde(default)]
+    pub only_questions: bool,
+    /// The tools that it covered, as wildcards; all if empty.
+    #[serde(default)]
+    pub tools: Vec<String>,
+    #[serde(default)]
+    pub pattern: Option<String>,
+    /// The displayed path of the file that contained it.
+    pub file: String,
+    #[serde(default)]
+    pub line: u32,
+    #[serde(default)]
+    pub column: u32,
 }
 
 impl TrustStore {

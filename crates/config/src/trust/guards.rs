@@ -5,9 +5,7 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use super::{Decision, TrustEntry, TrustItem, TrustKind};
+use super::{Decision, TrustEntry, TrustItem, TrustKind, TrustedGuard};
 use crate::file::HookConfig;
 use crate::hook::{self, HookEntry, HookFormat, HookPoint};
 use crate::node::{ConfigOrigin, Layer, Node, SourceLocation};
@@ -19,29 +17,6 @@ const UNTIL_ANSWERED: &str = "until you answer, every call that it covered is as
 
 /// Hooks of a plugin that can refuse a call.
 const REFUSING: [&str; 3] = ["tool.execute.before", "permission.ask", "everything"];
-
-/// A hook or plugin that could refuse calls when the user trusted it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TrustedGuard {
-    /// The key of its item: `hook.guard`, or the file of a plugin.
-    pub key: String,
-    /// Whether it was written in a file of the project.
-    pub project: bool,
-    /// Whether it covers only calls that would be asked about, instead of every call.
-    #[serde(default)]
-    pub only_questions: bool,
-    /// The tools that it covered, as wildcards; all if empty.
-    #[serde(default)]
-    pub tools: Vec<String>,
-    #[serde(default)]
-    pub pattern: Option<String>,
-    /// The displayed path of the file that contained it.
-    pub file: String,
-    #[serde(default)]
-    pub line: u32,
-    #[serde(default)]
-    pub column: u32,
-}
 
 /// A guard that is no longer in force.
 pub(crate) struct LostGuard {
