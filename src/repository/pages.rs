@@ -135,6 +135,20 @@ fn readme_is_short() {
 }
 
 #[test]
+fn map_names_every_crate() {
+    let map = include_str!("../crates.md");
+    let entries = fs::read_dir(root().join("crates")).unwrap().flatten();
+    let folders = entries.filter(|entry| entry.path().join("Cargo.toml").exists());
+    let names = folders.map(|entry| entry.file_name().to_string_lossy().replace('-', "_"));
+    let others = ["adjutant", "protocol", "prompts"].map(str::to_owned);
+    let is_missing = |name: &String| {
+        !map.contains(&format!("[`{name}`]")) || !map.contains(&format!("]: ../{name}/index.html"))
+    };
+    let missing: Vec<String> = names.chain(others).filter(is_missing).collect();
+    assert!(missing.is_empty(), "src/crates.md lacks {missing:?}");
+}
+
+#[test]
 fn every_link_has_a_target() {
     let mut wrong = Vec::new();
     for (page, text) in pages() {

@@ -6,8 +6,12 @@
 //! modules, and encode the results; they implement the interface in `view.rs`. Code that differs
 //! only in the types is in `shared/`.
 //!
-//! `cargo doc --workspace --open` opens this page, because this crate is the first by its name. The
-//! map of all crates is the page of [`adjutant`](../adjutant/index.html).
+//! # The crates
+//!
+//! `cargo doc --workspace --open` opens this page, because this crate is the first by its name, so
+//! the map of all crates is here too.
+//!
+#![doc = include_str!("../../../src/crates.md")]
 
 mod account_reports;
 pub mod ask;
