@@ -2,14 +2,13 @@
 //! They are checked when the file is read. If one is wrong, the rules differ from their author's
 //! intention, and nothing that the file allows takes effect.
 
+use super::file::EXAMPLES_KEY;
 use super::node::{Node, NodeValue};
 use super::problem::{Problem, ProblemCode};
 use super::reader::ConfigReader;
 use super::rules;
 use permission::url_verdict::{UrlVerdict, judge_url};
 use permission::{AccessRequest, Action, PermissionContext, Rules, command_request, evaluate};
-
-pub(crate) const KEY: &str = "$examples";
 
 /// Checks the examples of a settings file and removes them.
 pub(crate) fn in_file(node: &mut Node, disk: &mut ConfigReader<'_>) {
@@ -71,7 +70,7 @@ fn child_mut<'n>(node: &'n mut Node, key: &str) -> Option<&'n mut Node> {
 /// Returns whether all examples of one permission object have their expected verdicts. They are
 /// judged by that object alone, on top of `under`; everything else is allowed.
 fn check(permission: &mut Node, path: &str, under: &Rules, disk: &mut ConfigReader<'_>) -> bool {
-    let Some(examples) = permission.take(KEY) else {
+    let Some(examples) = permission.take(EXAMPLES_KEY) else {
         return true;
     };
     let environment = disk.environment;
@@ -100,7 +99,7 @@ fn check(permission: &mut Node, path: &str, under: &Rules, disk: &mut ConfigRead
                 let problem = Problem::error(
                     ProblemCode::WrongExample,
                     &case.at,
-                    format!("{path}.{KEY}.{}", entry.key),
+                    format!("{path}.{EXAMPLES_KEY}.{}", entry.key),
                     found,
                 );
                 disk.problems

@@ -36,6 +36,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
+pub(crate) use self::agent::EXAMPLES_KEY;
 pub use self::agent::{AgentConfig, Mode, Permission};
 pub(crate) use self::formatter::{Formatter, OnOrNamed};
 pub use self::general::{

@@ -3,7 +3,7 @@
 
 use super::node::{MapEntry, Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode};
-use super::rules::{meant_permission, permission_of_tool};
+use super::rules::{meant_permission, modern_permission, permission_of_tool};
 
 /// Keys of OpenCode's second format that have another place in this one.
 const MOVED: &[(&[&str], &[&str])] = &[
@@ -543,15 +543,6 @@ fn permission_of(node: &mut Node) -> Option<&mut Node> {
         };
     }
     Some(permission)
-}
-
-/// Returns the permission that has an old name.
-pub(crate) fn modern_permission(key: &str) -> Option<&'static str> {
-    match key {
-        "patch" | "multiedit" | "write" | "apply_patch" => Some("edit"),
-        "ls" => Some("list"),
-        _ => None,
-    }
 }
 
 /// Renames permission keys that tools no longer use.

@@ -51,6 +51,7 @@ mod resolve;
 mod rules;
 pub mod script;
 mod script_inputs;
+mod script_kind;
 pub mod serve;
 pub mod settings;
 pub mod show;
@@ -59,6 +60,7 @@ mod substitute;
 #[cfg(test)]
 mod tests;
 pub mod trust;
+mod trust_kind;
 
 use std::path::PathBuf;
 

@@ -119,7 +119,7 @@ pub struct MissingPackage {
 pub struct UnusableScript {
     /// `true` for a file of another program, which is not a mistake.
     pub is_foreign: bool,
-    pub kind: super::script::ScriptKind,
+    pub kind: super::script_kind::ScriptKind,
     pub name: String,
     pub why: String,
     pub location: SourceLocation,

@@ -3,7 +3,6 @@
 
 use std::path::Path;
 
-use super::legacy;
 use super::lost_denies;
 use super::node::{MapEntry, Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode, ProblemSeverity};
@@ -15,7 +14,7 @@ use permission::lint::{self, LintKind};
 use permission::pattern_index::PatternIndex;
 use permission::{Action, Rule, Rules, find_more_permissive, wildcard};
 
-/// Old names of permissions: see [`super::legacy`].
+/// Old names of permissions: see [`modern_permission`].
 const OLD_PERMISSIONS: [&str; 5] = ["write", "patch", "multiedit", "apply_patch", "ls"];
 
 /// Permissions of OpenCode that no tool here asks for.
@@ -77,7 +76,7 @@ pub fn denial(
     pattern: &str,
     home: Option<&Path>,
 ) -> Result<(String, String), &'static str> {
-    let permission = legacy::modern_permission(permission).unwrap_or(permission);
+    let permission = modern_permission(permission).unwrap_or(permission);
     let is_known = PERMISSIONS.iter().any(|(known, _)| *known == permission)
         || UNUSED_PERMISSIONS.contains(&permission)
         || permission.contains('*');
@@ -303,6 +302,15 @@ fn unknown_permission(entry: &MapEntry, path: &str, tools: &ToolNames) -> Option
     }))
 }
 
+/// Returns the permission that has an old name.
+pub(crate) fn modern_permission(key: &str) -> Option<&'static str> {
+    match key {
+        "patch" | "multiedit" | "write" | "apply_patch" => Some("edit"),
+        "ls" => Some("list"),
+        _ => None,
+    }
+}
+
 /// Returns the permission that a name probably means: a similar one, or the one of a tool in other
 /// agents. `None` if there is none.
 pub(crate) fn meant_permission(key: &str) -> Option<&'static str> {
@@ -332,7 +340,7 @@ pub(crate) fn permission_of_tool(name: &str) -> Option<&'static str> {
     let other = || match plain.as_str() {
         "notebookedit" => Some("edit"),
         "notebookread" => Some("read"),
-        name => legacy::modern_permission(name),
+        name => modern_permission(name),
     };
     exact.or_else(other).or_else(|| {
         let is_meant = |(_, names): &&(&str, &str)| names.split(' ').any(|name| name == plain);

@@ -1,6 +1,8 @@
 //! JavaScript and TypeScript files that extend sessions: custom tools and plugins, from the
 //! configuration directories and from the list `plugin`. This module finds them and runs nothing.
 
+pub(crate) mod plugin_hooks;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -11,24 +13,8 @@ use super::package::{self, MissingPackage, PackageRecord, PackageSpec, UnusableS
 use super::problem::{Problem, ProblemCode};
 use super::reader::ConfigReader;
 use super::script_inputs;
+pub use super::script_kind::ScriptKind;
 use base::environment::Environment;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ScriptKind {
-    Tool,
-    /// A module whose exported functions return hooks and tools.
-    Plugin,
-}
-
-impl ScriptKind {
-    /// Returns the display name.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Tool => "tool",
-            Self::Plugin => "plugin",
-        }
-    }
-}
 
 /// A file, or an installed package, that extends sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -186,7 +172,7 @@ impl ScriptEntry {
     /// Returns the hooks with which the script can refuse a call, as far as its text shows. Blocks
     /// on file access.
     pub fn guards(&self) -> Vec<&'static str> {
-        super::trust::scripts::guards(self)
+        plugin_hooks::guards(self)
     }
 }
 

@@ -4,7 +4,7 @@ use serde_json::Value as Json;
 
 use super::ConfigSchema;
 use crate::node::{MapEntry, Node};
-use crate::trust::TrustKind;
+use crate::trust_kind::TrustKind;
 
 /// The effect of a key in the file of an untrusted project: the values of `x-trust`, which
 /// `file.rs` explains.

@@ -11,6 +11,9 @@ use super::Ordered;
 use permission::Action;
 use permission::keys::PERMISSIONS;
 
+/// The key of examples in a permission object.
+pub(crate) const EXAMPLES_KEY: &str = "$examples";
+
 /// An agent, in a settings file or in the front matter of a Markdown file.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -157,7 +160,7 @@ impl JsonSchema for Permission {
             "properties": { "allow": cases("allow"), "ask": cases("ask about"), "deny": cases("deny") },
             "additionalProperties": false,
         });
-        known.insert(crate::examples::KEY.into(), examples.to_value());
+        known.insert(EXAMPLES_KEY.into(), examples.to_value());
         json_schema!({
             "anyOf": [action, { "type": "object", "properties": known, "additionalProperties": rule }],
         })
