@@ -15,19 +15,6 @@ use super::sources::{File, TESTS, files, without_tests};
 const CIRCLES: &[(&str, &[&str])] = &[
     ("crates/session/src", &["child", "session_turn"]),
     (
-        "crates/session/src/turn",
-        &[
-            "authorize",
-            "call",
-            "compaction_carryover",
-            "hooks",
-            "resolve",
-            "step",
-            "tool_context",
-            "trace",
-        ],
-    ),
-    (
         "crates/tools/src",
         &[
             "argument_repair",

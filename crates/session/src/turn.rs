@@ -75,10 +75,11 @@ use project::agent::registry::Agents;
 use project::instruction;
 use project::skill::Skills;
 use project::system::Surroundings;
+use providers::Model;
 use snapshot::Tracker;
 use store::{self, RecordChange};
 use tools::ProjectContext;
-use transcript::{Content, Fault, Message, ModelRef, Part};
+use transcript::{Content, Fault, FaultKind, Message, ModelRef, Part, Usage};
 
 /// The outcome of a turn. None of them is an error of the call that started it.
 #[derive(Debug, Clone, PartialEq)]
@@ -311,6 +312,34 @@ pub fn cost(messages: &[Message]) -> Option<f64> {
         .filter_map(|m| m.assistant()?.cost)
         .reduce(|a, b| a + b)
         .map(rounded)
+}
+
+/// Returns the cost of one request in US dollars; `None` if the model's price is not known.
+fn request_cost(model: &Model, usage: &Usage) -> Option<f64> {
+    let rates = model
+        .price
+        .as_ref()?
+        .at(usage.input + usage.cache_read + usage.cache_write);
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "token counts are far below 2^52"
+    )]
+    let dollars = |tokens: u64, per_million: f64| tokens as f64 * per_million / 1e6;
+    Some(rounded(
+        dollars(usage.input, rates.input)
+            + dollars(usage.output + usage.reasoning, rates.output)
+            + dollars(usage.cache_read, rates.cache_read)
+            + dollars(usage.cache_write, rates.cache_write),
+    ))
+}
+
+/// Returns the fault of a cancelled turn.
+fn cancelled_fault() -> Fault {
+    Fault {
+        kind: FaultKind::Interrupted,
+        message: "The user cancelled the turn.".into(),
+        advice: None,
+    }
 }
 
 impl From<Vec<Message>> for History {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
+use super::hooks::PlacedCall;
 use super::{TurnContext, hooks, live_denies, tool_context};
 use base::approvals::Approvals;
-use base::id::MessageId;
 use base::task::{MAX_IN_PLACE_BYTES, poll_by_size, poll_on_blocking_threads};
 use events::{CallUpdate, PermissionReply, PermissionRequest, Progress, TurnMessage};
 use permission::approve::isolated;
@@ -40,13 +40,6 @@ impl AskedRequest<'_> {
             hooked: self.hooked,
         }
     }
-}
-
-/// A call, and the message that it is a part of.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct PlacedCall<'a> {
-    pub(super) call: &'a Call,
-    pub(super) message: &'a MessageId,
 }
 
 /// Authorizes the access requests of a call, and asks the user if the rules require it. All

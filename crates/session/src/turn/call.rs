@@ -13,8 +13,9 @@ use futures_util::{FutureExt, StreamExt};
 use serde_json::Value;
 
 use super::adopt::{adopt, unchanged_files};
-use super::authorize::{self, PlacedCall};
+use super::authorize;
 use super::change_recorder::ChangeRecorder;
+use super::hooks::PlacedCall;
 use super::repetition::Repeats;
 use super::resolve::{ResolvedCall, resolved};
 use super::step_context::StepContext;
@@ -286,29 +287,15 @@ pub(super) fn instructions(history: &History, turn: &TurnContext) -> LoadedInstr
     let view::VisibleHistory {
         summary, messages, ..
     } = view::view(history);
-    let loaded = messages.into_iter().flat_map(loaded_by).cloned();
+    let loaded = messages
+        .into_iter()
+        .flat_map(compaction_carryover::loaded_by)
+        .cloned();
     LoadedInstructions::new(
         prompted
             .chain(compaction_carryover::loaded_files(summary))
             .chain(loaded),
     )
-}
-
-/// Returns the instruction files that visible results of a message contain: of the model's calls,
-/// and of those that were made for a prompt.
-pub(super) fn loaded_by(message: &Message) -> impl Iterator<Item = &PathBuf> {
-    let facts = message
-        .answer()
-        .iter()
-        .filter_map(|part| match &part.content {
-            Content::Tool(call) => Some(&call.state),
-            _ => None,
-        })
-        .filter_map(|state| match state {
-            CallState::Completed(done) if done.cleared.is_some() => None,
-            state => state.facts(),
-        });
-    facts.flat_map(|facts| &facts.loaded)
 }
 
 struct RunningCall<'a> {

@@ -12,8 +12,8 @@ use super::step_context::StepContext;
 use super::trace::{self, RequestPurpose};
 use super::view::{self, VisibleHistory, view};
 use super::{
-    History, TurnContext, TurnOutcome, compaction_carryover, digest, hooks, remind, request, retry,
-    size, step, unseen_results,
+    History, TurnContext, TurnOutcome, compaction_carryover, digest, hooks, remind, request,
+    request_cost, retry, size, step, unseen_results,
 };
 use base::environment::Timestamp;
 use base::id::PartId;
@@ -743,7 +743,7 @@ fn put(
     asked
         .parts
         .extend(summary.notes.into_iter().map(|note| turn.part(note)));
-    let cost = step::cost(&writer.model, &summary.usage);
+    let cost = request_cost(&writer.model, &summary.usage);
     turn.budget.add_usage(&summary.usage, cost);
     let assistant = Assistant {
         parent: asked.id.clone(),

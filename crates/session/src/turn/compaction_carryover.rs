@@ -32,6 +32,23 @@ pub(super) struct Carried {
     named: Vec<String>,
 }
 
+/// Returns the instruction files that visible results of a message contain: of the model's calls,
+/// and of those that were made for a prompt.
+pub(super) fn loaded_by(message: &Message) -> impl Iterator<Item = &PathBuf> {
+    let facts = message
+        .answer()
+        .iter()
+        .filter_map(|part| match &part.content {
+            Content::Tool(call) => Some(&call.state),
+            _ => None,
+        })
+        .filter_map(|state| match state {
+            CallState::Completed(done) if done.cleared.is_some() => None,
+            state => state.facts(),
+        });
+    facts.flat_map(|facts| &facts.loaded)
+}
+
 /// Collects the state from messages that are summarised, of at most this many tokens.
 pub(super) async fn carried(
     messages: &History,
@@ -51,7 +68,7 @@ pub(super) async fn carried(
             skills.extend(before.iter().cloned());
             loaded.extend(files.iter().cloned());
         }
-        loaded.extend(super::call::loaded_by(message).cloned());
+        loaded.extend(loaded_by(message).cloned());
         for call in message.calls() {
             if matches!(call.state, CallState::Completed(_))
                 && call.tool == SkillTool::NAME

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::authorize::PlacedCall;
 use super::step_context::StepContext;
-use super::{History, TurnContext, TurnOutcome, next, remind, step, step_context, tool_context};
+use super::{
+    History, TurnContext, TurnOutcome, cancelled_fault, next, remind, step_context, tool_context,
+};
+use base::id::MessageId;
 use base::text;
 use base::text::shared::SharedText;
 use config::contribution::Contribution;
@@ -31,6 +33,13 @@ const MAX_CONTINUATIONS: u32 = 5;
 
 /// The time limit of all hooks at a session's end together.
 const SESSION_END_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(3);
+
+/// A call, and the message that it is a part of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PlacedCall<'a> {
+    pub(super) call: &'a Call,
+    pub(super) message: &'a MessageId,
+}
 
 /// Returns the hook event of a call.
 fn call_event(
@@ -551,7 +560,7 @@ fn report_end(turn: &TurnContext, outcome: &TurnOutcome) {
     let events = &turn.record.events;
     match outcome {
         TurnOutcome::Failed(fault) => events.failed(fault),
-        TurnOutcome::Cancelled => events.failed(&step::cancelled()),
+        TurnOutcome::Cancelled => events.failed(&cancelled_fault()),
         // The turn of the next message continues.
         TurnOutcome::Steered => return,
         TurnOutcome::Ended

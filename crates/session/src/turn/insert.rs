@@ -7,7 +7,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
-use super::authorize::{self, PlacedCall};
+use super::authorize;
+use super::hooks::PlacedCall;
 use super::{History, SessionChoices, TurnContext, call, next, step_context, tool_context};
 use base::task::poll_on_blocking_threads;
 use base::text::mention::LineRange;

@@ -18,8 +18,8 @@ use super::refused_tools::Refusals;
 use super::step_context::StepContext;
 use super::trace::RequestPurpose;
 use super::{
-    History, TurnContext, call, hooks, late_changes, next, request, retry, size, trace,
-    wrapped_calls,
+    History, TurnContext, call, cancelled_fault, hooks, late_changes, next, request, request_cost,
+    retry, size, trace, wrapped_calls,
 };
 use base::environment::Timestamp;
 use base::id::MessageId;
@@ -29,8 +29,7 @@ use providers::request::BodyCache;
 use providers::{AnswerStream, Delta, Error, Model, Request};
 use tools::argument_repair;
 use transcript::{
-    Assistant, Call, CallState, Content, Fault, FaultKind, Finish, Message, Part, Reasoning, Role,
-    Text, Usage,
+    Assistant, Call, CallState, Content, Fault, Finish, Message, Part, Reasoning, Role, Text, Usage,
 };
 
 /// The minimum time between two saves of a growing part, while it is short.
@@ -102,7 +101,7 @@ pub async fn step(
     *asked = Arc::into_inner(request);
     let mut paid = None;
     if let Ok((_, usage)) = &answered {
-        paid = cost(&frame.model, usage);
+        paid = request_cost(&frame.model, usage);
         // Before the calls are made: they may start subagents, which share the rest of the budget.
         turn.budget.add_usage(usage, paid);
     }
@@ -183,7 +182,7 @@ async fn ask(
         let first = message.parts.len();
         let ended = fold(turn, frame, answer, message, changes, &mut shown).await;
         let error = match ended {
-            None => return Err(cancelled()),
+            None => return Err(cancelled_fault()),
             Some(Ok((finish, usage))) => {
                 refusals.settle(turn, frame).await;
                 let has_content = message.parts[first..]
@@ -236,7 +235,7 @@ async fn ask(
         turn.report(status).await;
         tokio::select! {
             () = tokio::time::sleep(again.delay) => {} // the backoff before a retry
-            () = turn.cancelled.cancelled() => return Err(cancelled()),
+            () = turn.cancelled.cancelled() => return Err(cancelled_fault()),
         }
         turn.publish(&Status::Busy);
     }
@@ -296,15 +295,6 @@ async fn add_text(turn: &TurnContext, message: &mut Message, text: Text) {
         .await;
     turn.record.part(&message.id, &part).await;
     message.parts.push(part);
-}
-
-/// Returns the fault of a cancelled turn.
-pub(super) fn cancelled() -> Fault {
-    Fault {
-        kind: FaultKind::Interrupted,
-        message: "The user cancelled the turn.".into(),
-        advice: None,
-    }
 }
 
 struct AnswerBuilder<'a> {
@@ -721,28 +711,10 @@ fn text_of(part: &Part) -> &str {
     }
 }
 
-pub(super) fn cost(model: &Model, usage: &Usage) -> Option<f64> {
-    let rates = model
-        .price
-        .as_ref()?
-        .at(usage.input + usage.cache_read + usage.cache_write);
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "token counts are far below 2^52"
-    )]
-    let dollars = |tokens: u64, per_million: f64| tokens as f64 * per_million / 1e6;
-    Some(super::rounded(
-        dollars(usage.input, rates.input)
-            + dollars(usage.output + usage.reasoning, rates.output)
-            + dollars(usage.cache_read, rates.cache_read)
-            + dollars(usage.cache_write, rates.cache_write),
-    ))
-}
-
 /// Counts the tokens and the cost of an answer that is not used, as far as its provider reported
 /// usage. The next complete message includes it in its cost.
 pub fn count_unused_answer(turn: &TurnContext, model: &Model, usage: &Usage) {
-    let dollars = cost(model, usage).filter(|dollars| *dollars > 0.0);
+    let dollars = request_cost(model, usage).filter(|dollars| *dollars > 0.0);
     turn.budget.add_usage(usage, dollars);
     if let Some(dollars) = dollars {
         turn.spent.add(dollars);

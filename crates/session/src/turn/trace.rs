@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use futures_util::Stream;
 use serde_json::{Map, Value, json};
 
-use super::{History, TurnContext, TurnOutcome, step, step_context};
+use super::{History, TurnContext, TurnOutcome, request_cost, step_context};
 use base::id::{CallId, MessageId};
 use base::trace::{Sampler, TraceContext};
 use events::bus::{
@@ -239,7 +239,7 @@ impl Drop for AnswerReport {
             let unfinished = self.finish.is_none().then_some("cancelled");
             json!({
                 "requestID": self.request, "finish": finish, "error": self.error.or(unfinished),
-                "cost": step::cost(&self.model, &self.usage),
+                "cost": request_cost(&self.model, &self.usage),
                 "tokens": {
                     "input": self.usage.input, "output": self.usage.output, "reasoning": self.usage.reasoning,
                     "cacheRead": self.usage.cache_read, "cacheWrite": self.usage.cache_write,
