@@ -9,18 +9,17 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::edits::apply_patch;
-use crate::edits::edit;
-use crate::edits::write;
-use crate::files::glob;
-use crate::files::grep;
-use crate::files::read;
-use crate::registry::ToolRegistry;
+use crate::edits::apply_patch::ApplyPatchTool;
+use crate::edits::edit::EditTool;
+use crate::files::glob::GlobTool;
+use crate::files::read::ReadTool;
+use crate::lsp::LspTool;
 use crate::test::context_in;
-use crate::{AnyTool, Failure, ToolContext, erase};
+use crate::{AnyTool, Failure, PROPERTIES, Tool, ToolContext, erase};
 use base::environment::Environment;
 use base::worktree::Worktree;
 use permission::check::check_line;
+use permission::rule::modern;
 use permission::testing::{PathFixture, path_fixture, records};
 use permission::{Policy, evaluate};
 use project::agent::Agents;
@@ -86,10 +85,21 @@ async fn prepared(tool: &Arc<dyn AnyTool>, input: Value, context: &ToolContext) 
         .to_owned()
 }
 
-/// Returns the arguments of a tool for a path.
-fn input(tool: &str, path: &str) -> Value {
-    match tool {
-        "write" => json!({"filePath": path, "content": "other\n"}),
+/// The arguments that are paths or contain them.
+const PATH_FIELDS: [&str; 3] = ["filePath", "path", "patchText"];
+
+/// Returns the field of a tool's arguments for its path.
+fn path_field(tool: &Arc<dyn AnyTool>) -> Option<&'static str> {
+    let schema = tool.schema();
+    let fields = schema["properties"].as_object()?;
+    PATH_FIELDS
+        .into_iter()
+        .find(|name| fields.contains_key(*name))
+}
+
+/// Returns the arguments for a path of a tool that goes by this name.
+fn input(name: &str, tool: &Arc<dyn AnyTool>, path: &str) -> Value {
+    match name {
         "edit" => json!({"filePath": path, "oldString": "", "newString": "other\n"}),
         "multiedit" => {
             json!({"filePath": path, "edits": [{"oldString": "", "newString": "other\n"}]})
@@ -97,42 +107,37 @@ fn input(tool: &str, path: &str) -> Value {
         "apply_patch" => {
             json!({"patchText": format!("*** Begin Patch\n*** Add File: {path}\n+x\n*** End Patch")})
         }
-        "grep" => json!({"pattern": "x", "path": path}),
         "glob" => json!({"pattern": "*", "path": path}),
-        _ => json!({"filePath": path}),
-    }
-}
-
-/// Returns the tools that work on a path of their arguments, each with the permission that
-/// `permissions check` is asked about.
-fn path_tools() -> [(&'static str, Arc<dyn AnyTool>); 7] {
-    [
-        ("read", erase(read::ReadTool)),
-        ("write", erase(write::WriteTool)),
-        ("edit", erase(edit::EditTool)),
-        ("multiedit", erase(edit::EditTool)),
-        ("apply_patch", erase(apply_patch::ApplyPatchTool)),
-        ("grep", erase(grep::GrepTool)),
-        ("glob", erase(glob::GlobTool)),
-    ]
-}
-
-/// A new tool with a path must agree with `permissions check`, too.
-#[test]
-fn every_tool_with_a_path_is_tested_here() {
-    let tested = path_tools();
-    for tool in ToolRegistry::built_in().all() {
-        let schema = tool.schema();
-        let fields = ["filePath", "path", "patchText"];
-        let takes_path = fields
-            .iter()
-            .any(|name| schema["properties"].get(name).is_some());
-        // `lsp` needs a language server, and resolves its path as `read` does.
-        if takes_path && tool.name() != "lsp" {
-            let is_tested = tested.iter().any(|(_, other)| other.name() == tool.name());
-            assert!(is_tested, "add {} to path_tools() in gate.rs", tool.name());
+        _ => {
+            let mut input = json!({});
+            for field in tool.schema()["required"].as_array().into_iter().flatten() {
+                input[field.as_str().unwrap()] = "x".into();
+            }
+            input[path_field(tool).unwrap()] = path.into();
+            input
         }
     }
+}
+
+/// Returns the tools that work on a path of their arguments, each with the name that `permissions
+/// check` is asked about: the tool's, if it is an older name of a permission, else its permission.
+fn path_tools() -> Vec<(&'static str, Arc<dyn AnyTool>)> {
+    PROPERTIES
+        .iter()
+        // `lsp` needs a language server, and resolves its path as `read` does.
+        .filter(|properties| properties.name != LspTool::NAME)
+        .map(|properties| {
+            let is_older_name = modern(properties.name).is_some();
+            let name = if is_older_name {
+                properties.name
+            } else {
+                properties.permission
+            };
+            (name, (properties.make)())
+        })
+        .filter(|(_, tool)| path_field(tool).is_some())
+        .chain([("multiedit", erase(EditTool))])
+        .collect()
 }
 
 /// Checks one path at both entry points. Returns the common verdicts for reading and changing;
@@ -149,7 +154,8 @@ async fn check_both(policy: &Policy, path: &str, wrong: &mut Vec<String>) -> [St
         policy: Arc::new(open),
         ..context.clone()
     };
-    if let Ok(prepared) = tools[0].1.prepare(input("read", path), &reader).await {
+    let read = json!({"filePath": path});
+    if let Ok(prepared) = erase(ReadTool).prepare(read, &reader).await {
         (prepared.run)(reader).await.ok();
     }
     let mut got = [String::new(), String::new()];
@@ -158,7 +164,7 @@ async fn check_both(policy: &Policy, path: &str, wrong: &mut Vec<String>) -> [St
             // A patch cannot contain such a name.
             continue;
         }
-        let mut input = input(name, path);
+        let mut input = input(name, tool, path);
         let file = permission::locate::locate(path, &policy.context)
             .ok()
             .filter(|at| at.found == permission::locate::PathKind::File)
@@ -175,12 +181,9 @@ async fn check_both(policy: &Policy, path: &str, wrong: &mut Vec<String>) -> [St
                 _ => {}
             }
         }
+        let question = json!({"permission": name, "path": path, "pattern": input["pattern"]});
         let live = prepared(tool, input, &context).await;
-        let pattern = if *name == "grep" { "x" } else { "*" };
-        let check = checked(
-            policy,
-            &json!({"permission": name, "path": path, "pattern": pattern}),
-        );
+        let check = checked(policy, &question);
         if live != check {
             wrong.push(format!(
                 "{name} {path:?}: the tool says {live}, the checker {check}"
@@ -334,7 +337,7 @@ async fn glob_alternatives_are_judged_by_their_targets() {
     for (id, pattern, wanted) in rows {
         let pattern = pattern.replace("/WS", &lab.context.root.display().to_string());
         let got = prepared(
-            &erase(glob::GlobTool),
+            &erase(GlobTool),
             json!({"pattern": pattern}),
             &context_in(policy.clone()),
         )
@@ -355,7 +358,7 @@ async fn p104_patch_is_judged_by_its_strictest_file() {
         };
         let mut sections = String::new();
         for path in &inputs {
-            if let Ok(prepared) = erase(read::ReadTool)
+            if let Ok(prepared) = erase(ReadTool)
                 .prepare(json!({"filePath": path}), &open)
                 .await
             {
@@ -365,7 +368,7 @@ async fn p104_patch_is_judged_by_its_strictest_file() {
         }
         let patch = json!({"patchText": format!("*** Begin Patch\n{sections}*** End Patch")});
         assert_eq!(
-            prepared(&erase(apply_patch::ApplyPatchTool), patch, &context).await,
+            prepared(&erase(ApplyPatchTool), patch, &context).await,
             wanted,
             "{agent}"
         );
@@ -436,7 +439,7 @@ async fn move_is_judged_by_source_and_destination() {
                 }),
                 ..context.clone()
             };
-            let read = erase(read::ReadTool)
+            let read = erase(ReadTool)
                 .prepare(json!({"filePath": from}), &reader)
                 .await
                 .unwrap();
@@ -446,12 +449,7 @@ async fn move_is_judged_by_source_and_destination() {
             let text = format!(
                 "*** Begin Patch\n*** Update File: {from}\n*** Move to: {to}\n@@\n-{first}\n+other\n*** End Patch"
             );
-            let got = prepared(
-                &erase(apply_patch::ApplyPatchTool),
-                json!({"patchText": text}),
-                &context,
-            )
-            .await;
+            let got = prepared(&erase(ApplyPatchTool), json!({"patchText": text}), &context).await;
             assert_eq!(got, wanted, "{agent}: {from} to {to}");
         }
     }

@@ -20,7 +20,7 @@ pub struct ToolProperties {
     pub keeps_output: bool,
     pub keeps_input: bool,
     pub aliases: Aliases,
-    make: fn() -> Arc<dyn AnyTool>,
+    pub(crate) make: fn() -> Arc<dyn AnyTool>,
 }
 
 pub(crate) const fn properties<T: Tool + Default>() -> ToolProperties {
