@@ -499,9 +499,10 @@ pub const READ_ONLY_PERMISSIONS: &[&str] = &[
             .map(|cell| cell.strip_suffix('.').unwrap_or(&cell).replace('|', "\\|"))
     }
 
-    /// The manual's table of tools has the docs of the built-in ones, then rows about others.
+    /// The manual's table of tools has the docs of the built-in ones, then rows about others. Its
+    /// list of calls that run in parallel begins with the built-in ones.
     #[test]
-    fn generated_rows_of_the_manual_are_docs_of_tools() {
+    fn generated_parts_of_the_manual_are_declared_by_tools() {
         const HEAD: &str = "| tool | purpose | limits |\n|---|---|---|\n";
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/tools.md");
         let page = std::fs::read_to_string(path).unwrap();
@@ -519,8 +520,24 @@ pub const READ_ONLY_PERMISSIONS: &[&str] = &[
             tools().all(|tool| Some(tool.name) != name)
         };
         table.extend(rows.lines().filter(is_other).map(str::to_owned));
+        let after = with_parallel_tools(after);
         let expected = format!("{before}{HEAD}{}\n\n{after}", table.join("\n"));
         bless("../../docs/tools.md", &expected);
+    }
+
+    /// Returns the text with the names of the tools that only read and run in parallel. A subagent
+    /// runs in parallel too, but may change files.
+    fn with_parallel_tools(text: &str) -> String {
+        const START: &str = "run in parallel:\n";
+        const END: &str = ",\n`search_mcp_tools`";
+        let (before, names) = text.split_once(START).unwrap();
+        let (_, after) = names.split_once(END).unwrap();
+        let names: Vec<String> = PROPERTIES
+            .iter()
+            .filter(|tool| (tool.make)().concurrent() && !tool.sweeps)
+            .map(|tool| format!("`{}`", tool.name))
+            .collect();
+        format!("{before}{START}{}{END}{after}", names.join(", "))
     }
 
     /// A description, and a permission that settings may name, belong to a tool.
