@@ -35,7 +35,7 @@ mod packs;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -67,6 +67,9 @@ const COMPARISON_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The time limit of the first reading of a project.
 const PREPARATION_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The interval at which a thread that waits for the state checks whether it should stop.
+const STOP_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The time limits of a comparison.
 #[derive(Debug, Clone, Copy)]
@@ -141,6 +144,8 @@ pub struct Tracker {
     // Sessions of one project wait for each other there.
     // A lock with a time limit, which those of the standard library do not have.
     inner: parking_lot::Mutex<TrackerState>,
+    /// The number of present marks. It grows only while the state is locked.
+    marks: AtomicUsize,
     // A leaf lock, held for a moment.
     preparation: Mutex<Preparation>,
     /// Notified when the first reading has ended.
@@ -167,8 +172,16 @@ struct TrackerState {
     log: Vec<FileChange>,
     /// The number of entries removed from the beginning of the log.
     forgotten: usize,
-    /// The number of present marks.
-    marks: usize,
+}
+
+impl TrackerState {
+    /// Removes the log if no mark needs it.
+    fn forget(&mut self, has_marks: bool) {
+        if !has_marks {
+            self.forgotten += self.log.len();
+            self.log.clear();
+        }
+    }
 }
 
 /// A point in a project's sequence of changes.
@@ -181,11 +194,10 @@ pub struct Mark {
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        let mut inner = self.tracker.inner.lock();
-        inner.marks -= 1;
-        if inner.marks == 0 {
-            inner.forgotten += inner.log.len();
-            inner.log.clear();
+        self.tracker.marks.fetch_sub(1, Ordering::Relaxed);
+        // Another session that reads files now removes the log with its next comparison.
+        if let Some(mut inner) = self.tracker.inner.try_lock() {
+            inner.forget(self.tracker.has_marks());
         }
     }
 }
@@ -267,6 +279,7 @@ impl Tracker {
             last_writers: Arc::default(),
             dir,
             inner: parking_lot::Mutex::default(),
+            marks: AtomicUsize::new(0),
             preparation: Mutex::default(),
             prepared: Condvar::new(),
         }
@@ -459,7 +472,7 @@ impl Tracker {
         self.await_preparation()?;
         let mut inner = self.inner_within(COMPARISON_TIMEOUT)?;
         self.compare(&mut inner, stop, ComparisonLimits::BEFORE_CALL)?;
-        inner.marks += 1;
+        self.marks.fetch_add(1, Ordering::Relaxed);
         Ok(Mark {
             tracker: self.clone(),
             at: inner.forgotten + inner.log.len(),
@@ -474,12 +487,26 @@ impl Tracker {
             .ok_or_else(|| Untracked::Preparing(self.root.clone()))
     }
 
+    /// Returns the state once no other session reads files with it, unless that is no longer wanted.
+    fn inner_unless(&self, stop: &AtomicBool) -> Result<MutexGuard<'_, TrackerState>, Untracked> {
+        while !stop.load(Ordering::Relaxed) {
+            if let Some(inner) = self.inner.try_lock_for(STOP_INTERVAL) {
+                return Ok(inner);
+            }
+        }
+        Err(Untracked::Stopped)
+    }
+
+    fn has_marks(&self) -> bool {
+        self.marks.load(Ordering::Relaxed) > 0
+    }
+
     /// Returns the changes since a mark, one per file, sorted by path.
     ///
     /// # Errors
     /// [`Untracked`].
     pub fn since(&self, mark: &Mark, stop: &AtomicBool) -> Result<Vec<FileChange>, Untracked> {
-        let mut inner = self.inner.lock();
+        let mut inner = self.inner_unless(stop)?;
         self.compare(&mut inner, stop, ComparisonLimits::AFTER_CALL)?;
         let from = mark.at.saturating_sub(inner.forgotten);
         Ok(merge_changes(inner.log.get(from..).unwrap_or_default()))
@@ -504,12 +531,14 @@ impl Tracker {
         stop.check()?;
         let failed = |e: std::io::Error| Untracked::Failed(format!("{}: {e}", self.dir.display()));
         base::environment::private_dir(&self.dir).map_err(failed)?;
+        let has_marks = self.has_marks();
+        inner.forget(has_marks);
         let is_first = inner.index.is_none();
         let index = inner
             .index
             .get_or_insert_with(|| index::FileIndex::load(&self.dir, &self.root));
         let was_new = index.is_new();
-        let refreshed = match index.refresh(&self.dir, &self.objects, inner.marks > 0, stop) {
+        let refreshed = match index.refresh(&self.dir, &self.objects, has_marks, stop) {
             Ok(refreshed) => refreshed,
             Err(Untracked::Stopped) => return Err(Untracked::Stopped),
             Err(off) => {
@@ -530,7 +559,7 @@ impl Tracker {
             inner.is_unsaved = false;
         }
         // Without a mark, the changes cannot be queried.
-        if inner.marks > 0 {
+        if has_marks {
             self.modes
                 .note(refreshed.changes.iter().flat_map(states_with_modes));
             inner

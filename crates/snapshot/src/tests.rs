@@ -326,6 +326,29 @@ fn marks_see_only_later_changes() {
 }
 
 #[test]
+fn comparison_is_stopped_while_another_session_reads_files() {
+    let fixture = Fixture::new();
+    fixture.write("a", "1");
+    let tracker = fixture.tracker();
+    let mark = tracker.mark(&AtomicBool::new(false)).unwrap();
+    let stop = Arc::<AtomicBool>::default();
+    let (sender, result) = std::sync::mpsc::channel();
+    let reading = tracker.inner.lock();
+    let stopped = (tracker.clone(), stop.clone());
+    std::thread::spawn(move || {
+        let (tracker, stop) = stopped;
+        let compared = tracker.since(&mark, &stop);
+        drop(mark);
+        sender.send(compared).unwrap();
+    });
+    stop.store(true, Ordering::Relaxed);
+    let compared = result.recv_timeout(Duration::from_secs(20)).unwrap();
+    assert_eq!(compared.unwrap_err(), Untracked::Stopped);
+    drop(reading);
+    assert!(!tracker.has_marks());
+}
+
+#[test]
 fn cancelled_comparison_reports_nothing_false() {
     let fixture = Fixture::new();
     fixture.write("a", "1");

@@ -54,10 +54,14 @@ const SETTLE_DELAY: Duration = Duration::from_millis(60);
 /// The maximum delay between two examinations of files that are still open.
 const MAX_SETTLE_DELAY: Duration = Duration::from_millis(500);
 
+/// The time for determining the changes of a step after a cancel. It is enough for all but very
+/// many files, whose changes are listed as not recorded.
+const CANCEL_GRACE: Duration = Duration::from_secs(2);
+
 /// Records the file changes of a step.
 pub struct ChangeRecorder {
     tracker: Option<Arc<Tracker>>,
-    /// Ends the comparison before the first call, when it is no longer needed.
+    /// Ends a comparison that is no longer needed: before the first call, or after a cancel.
     stop: Arc<AtomicBool>,
     // Leaf locks, held for a moment.
     comparing: Mutex<Option<JoinHandle<Result<Mark, Untracked>>>>,
@@ -619,8 +623,9 @@ impl ChangeRecorder {
             return None;
         }
         let looking = std::mem::take(&mut *locked(&self.looking));
+        let stop = self.stop.clone();
         let look = move || {
-            let (entries, off) = after(&tracker, mark.as_ref(), named, &journal);
+            let (entries, off) = after(&tracker, mark.as_ref(), named, &journal, &stop);
             done.files.extend(entries.files);
             done.unrecorded.extend(entries.unrecorded);
             (done, off)
@@ -646,10 +651,25 @@ pub struct StepChanges {
 
 impl StepChanges {
     /// Returns the part that lists the changes, and the id of its message, after storing it.
-    /// Returns `None` if no file was changed.
+    /// Returns `None` if no file was changed. A cancel ends a long comparison.
     pub async fn into_part(self, turn: &TurnContext) -> Option<(MessageId, Part)> {
-        let looked = self.looked.await.flatten();
-        let recorder = self.recorder;
+        let Self {
+            mut looked,
+            recorder,
+        } = self;
+        let cancelled = async {
+            turn.cancelled.cancelled().await;
+            sleep(CANCEL_GRACE).await; // time for a usual comparison
+        };
+        let looked = tokio::select! {
+            biased;
+            looked = &mut looked => looked,
+            () = cancelled => {
+                recorder.stop.store(true, Ordering::Relaxed);
+                looked.await
+            }
+        };
+        let looked = looked.flatten();
         let failed = |e: JoinError| {
             (
                 JournalEntries::default(),
@@ -771,8 +791,9 @@ fn after(
     mark: Option<&Mark>,
     named: Vec<EditedFile>,
     journal: &WriteJournal,
+    stop: &AtomicBool,
 ) -> (JournalEntries, Option<Untracked>) {
-    let compared = mark.map(|mark| tracker.since(mark, &AtomicBool::new(false)));
+    let compared = mark.map(|mark| tracker.since(mark, stop));
     let (changes, off) = match compared {
         None => (Vec::new(), None),
         Some(Ok(changes)) => (changes, None),
@@ -879,6 +900,8 @@ fn resolved(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::turn::TurnOutcome;
+    use crate::turn::tests::Fixture;
     use permission::{PermissionContext, command_request};
 
     /// The bytes, the text that was edited, the state before, the new text, the state after.
@@ -934,6 +957,53 @@ mod tests {
             assert_eq!(content(old), was, "{change:?}");
             assert_eq!(content(after), becomes, "{change:?}");
         }
+    }
+
+    #[test]
+    fn changes_after_a_stopped_comparison_are_unrecorded() {
+        let dir = tempfile::tempdir().unwrap();
+        let project = dir.path().join("project");
+        std::fs::create_dir(&project).unwrap();
+        let tracker = Arc::new(Tracker::new(&dir.path().join("data"), &project, None));
+        let stop = AtomicBool::new(false);
+        for (stops, files, unrecorded) in [(false, 1, 0), (true, 0, 1)] {
+            stop.store(false, Ordering::Relaxed);
+            let mark = tracker.mark(&stop).unwrap();
+            std::fs::write(project.join("file"), stops.to_string()).unwrap();
+            stop.store(stops, Ordering::Relaxed);
+            let journal = WriteJournal::new(tracker.clone());
+            let (entries, off) = after(&tracker, Some(&mark), vec![], &journal, &stop);
+            assert_eq!(off, stops.then_some(Untracked::Stopped));
+            assert_eq!(entries.files.len(), files);
+            assert_eq!(entries.unrecorded.len(), unrecorded);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn cancel_ends_a_comparison_without_a_notice() {
+        let mut fixture = Fixture::new([]);
+        let played = fixture.play_with("go", |_, history, turn| {
+            Box::pin(async move {
+                let recorder = ChangeRecorder::new(&turn, &turn.message_id());
+                let stop = recorder.stop.clone();
+                let looked = base::task::spawn(async move {
+                    while !stop.load(Ordering::Relaxed) {
+                        sleep(Duration::from_millis(10)).await; // looks again
+                    }
+                    Ok((JournalEntries::default(), Some(Untracked::Stopped)))
+                });
+                turn.cancelled.cancel();
+                let changes = StepChanges { looked, recorder };
+                let part = timeout(Duration::from_secs(20), changes.into_part(&turn)).await;
+                assert!(part.unwrap().is_none());
+                (history, TurnOutcome::Cancelled)
+            })
+        });
+        let events = played.await.events;
+        assert!(
+            !events.iter().any(|event| event.contains("undone")),
+            "{events:?}"
+        );
     }
 
     #[test]
