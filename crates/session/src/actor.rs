@@ -24,7 +24,7 @@ use super::prompt::PromptRun;
 use super::published::SessionEvents;
 use super::sessions::Sessions;
 use super::title::{self, TitleTask};
-use super::{diff, revert};
+use super::{changes, diff};
 use crate::turn::budget::TurnBudget;
 use crate::turn::jobs::SessionJobs;
 use crate::turn::{
@@ -391,7 +391,7 @@ impl Actor {
         /// The time that an exit waits for the count.
         const COUNT_GRACE: Duration = Duration::from_millis(500);
         let session = &mut self.session;
-        let runs = revert::session_changes(&self.history.messages, &session.record);
+        let runs = changes::of_session(&self.history.messages, &session.record);
         if runs == self.counted || runs.len() > MAX_FILES {
             return;
         }

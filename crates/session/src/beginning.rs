@@ -272,6 +272,7 @@ mod tests {
                     files: vec![],
                     left: vec![],
                     done: true,
+                    logged: true,
                 };
                 record.undone.extend(undone.map(entry));
                 let stored = StoredSession {

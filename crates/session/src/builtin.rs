@@ -8,7 +8,7 @@
 //! `page`.
 
 use super::revert::{self, RestoreContext, RevertHints, RevertPoint};
-use super::{diff, exports, pages, title};
+use super::{changes, diff, exports, pages, title};
 use base::task::spawn_blocking;
 
 use crate::turn::{
@@ -613,7 +613,7 @@ async fn differences(cx: &BuiltinContext<'_>) -> String {
     let Some(tracker) = turn.resources.snapshots.clone() else {
         return NOT_KEPT.into();
     };
-    let runs = revert::session_changes(&cx.history.messages, cx.record);
+    let runs = changes::of_session(&cx.history.messages, cx.record);
     let worktree = turn.project.context.worktree.clone();
     if runs.is_empty() && !turn.project.context.settings.general.snapshot {
         return NOT_KEPT.into();

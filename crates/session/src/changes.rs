@@ -1,40 +1,149 @@
 //! The file changes that a history records, merged per file.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use store::{Record, visible};
-use transcript::{self, Content, FileChange, Message, UnrecordedWrite};
+use base::id::MessageId;
+use store::{FileLogEntry, Record, visible};
+use transcript::{self, Content, FileChange, FileState, Message, UnrecordedWrite};
 
-/// Returns the changes of a session that are in effect, merged per file: those of its visible
-/// messages, and those of redos and restorations that no message records, which are given.
-pub fn of_session(
-    messages: &[Message],
-    record: &Record,
-    unrecorded: &[FileChange],
-) -> Vec<FileChange> {
-    let seen = messages
-        .get(..visible(messages, &record.undone))
-        .unwrap_or_default();
-    with_others(seen, unrecorded)
+/// Returns the changes of a session that are in effect, merged per file.
+pub fn of_session(messages: &[Message], record: &Record) -> Vec<FileChange> {
+    let mut timeline = Timeline::default();
+    for entry in record
+        .file_log
+        .iter()
+        .take_while(|entry| entry.after.is_none())
+    {
+        timeline.apply(entry);
+    }
+    timeline.follow(messages, record);
+    timeline.merged()
 }
 
-/// Merges the changes of messages with others, each of which is placed by the states of its file.
-fn with_others(messages: &[Message], others: &[FileChange]) -> Vec<FileChange> {
-    let paths: HashSet<&str> = others.iter().map(|change| change.path.as_str()).collect();
-    let (shared, own): (Vec<_>, Vec<_>) =
-        recorded(messages).partition(|change| paths.contains(change.path.as_str()));
-    let mut by_path: BTreeMap<&str, Vec<&FileChange>> = BTreeMap::new();
-    for change in shared {
-        by_path.entry(&change.path).or_default().push(change);
+/// Returns the changes of a session's last messages, and of the log entries after each of them, that
+/// are in effect, merged per file.
+pub fn of_last(messages: &[Message], record: &Record) -> Vec<FileChange> {
+    let mut timeline = Timeline::default();
+    timeline.follow(messages, record);
+    timeline.merged()
+}
+
+/// Adds changes after these messages to the log. Of the changes to a file between two messages, only
+/// the first old and the last new state are stored.
+pub fn log(
+    record: &mut Record,
+    messages: &[Message],
+    changes: impl IntoIterator<Item = FileChange>,
+) {
+    let after = messages.last().map(|message| message.id.clone());
+    let earlier = record.file_log.pop_if(|last| last.after == after);
+    let earlier = earlier.map(|entry| entry.files).unwrap_or_default();
+    let mut by_path: BTreeMap<String, FileChange> = BTreeMap::new();
+    for change in earlier.into_iter().chain(changes) {
+        match by_path.entry(change.path.clone()) {
+            Entry::Occupied(mut earlier) => earlier.get_mut().new = change.new,
+            Entry::Vacant(free) => drop(free.insert(change)),
+        }
     }
-    for change in others {
-        let changes = by_path.entry(&change.path).or_default();
-        let after = changes.iter().rposition(|other| other.new == change.old);
-        let before = || changes.iter().position(|other| other.old == change.new);
-        let at = after.map(|at| at + 1).or_else(before);
-        changes.insert(at.unwrap_or(changes.len()), change);
+    let files: Vec<FileChange> = by_path.into_values().collect();
+    if !files.is_empty() {
+        record.file_log.push(FileLogEntry { after, files });
     }
-    transcript::merged(own.into_iter().chain(by_path.into_values().flatten()))
+}
+
+/// The changes of a session in the order in which they were made.
+#[derive(Default)]
+struct Timeline<'c> {
+    files: HashMap<&'c str, FileTimeline<'c>>,
+    /// The number of changes so far.
+    length: usize,
+}
+
+struct FileTimeline<'c> {
+    /// The state before the first change.
+    first: &'c Option<FileState>,
+    /// The changes in effect, with their places in the order of all changes.
+    in_effect: Vec<(usize, &'c FileChange)>,
+}
+
+impl<'c> Timeline<'c> {
+    /// Adds the changes of messages, and of the log entries after each of them. Messages are left
+    /// out that are hidden by an undo of which the log has no changes.
+    fn follow(&mut self, messages: &'c [Message], record: &'c Record) {
+        let end = if record.undone.iter().all(|undone| undone.logged) {
+            messages.len()
+        } else {
+            visible(messages, &record.undone)
+        };
+        let log: HashMap<&MessageId, &FileLogEntry> = record
+            .file_log
+            .iter()
+            .filter_map(|entry| Some((entry.after.as_ref()?, entry)))
+            .collect();
+        for message in messages.iter().take(end) {
+            for change in recorded(std::slice::from_ref(message)) {
+                self.add(change);
+            }
+            if let Some(entry) = log.get(&message.id) {
+                self.apply(entry);
+            }
+        }
+    }
+
+    fn apply(&mut self, entry: &'c FileLogEntry) {
+        for change in &entry.files {
+            self.restore(change);
+        }
+    }
+
+    fn add(&mut self, change: &'c FileChange) {
+        let place = self.length;
+        self.length += 1;
+        self.file(change).in_effect.push((place, change));
+    }
+
+    /// Adds a change that may restore an earlier state of its file. The changes after that state
+    /// are then no longer in effect, even if another program has changed the file in between.
+    fn restore(&mut self, change: &'c FileChange) {
+        let file = self.file(change);
+        let in_effect = &mut file.in_effect;
+        let after = in_effect
+            .iter()
+            .rposition(|(_, earlier)| earlier.new == change.new);
+        let before = || {
+            in_effect
+                .iter()
+                .position(|(_, earlier)| earlier.old == change.new)
+        };
+        if *file.first == change.new {
+            in_effect.clear();
+        } else if let Some(at) = after {
+            in_effect.truncate(at + 1);
+        } else if let Some(at) = before() {
+            in_effect.truncate(at);
+        } else {
+            self.add(change);
+        }
+    }
+
+    fn file(&mut self, change: &'c FileChange) -> &mut FileTimeline<'c> {
+        self.files
+            .entry(&change.path)
+            .or_insert_with(|| FileTimeline {
+                first: &change.old,
+                in_effect: Vec::new(),
+            })
+    }
+
+    fn merged(self) -> Vec<FileChange> {
+        let in_effect: BTreeMap<usize, &FileChange> = self
+            .files
+            .into_values()
+            .flat_map(|file| file.in_effect)
+            .collect();
+        transcript::merged(in_effect.into_values())
+    }
 }
 
 /// Returns the changes of some messages, merged per file. A file has several entries if it was
@@ -82,10 +191,13 @@ pub fn last_runs(messages: &[Message]) -> Vec<FileChange> {
 mod tests {
     use super::*;
     use base::environment::Timestamp;
-    use base::id::{MessageId, PartId};
-    use transcript::{FileKind, FileState, ModelRef, Part, Role, User};
+    use base::id::{PartId, SessionId};
+    use store::UndoEntry;
+    use transcript::{FileKind, ModelRef, Part, Role, User};
 
     type Step<'a> = &'a [(&'a str, &'a str, &'a str)];
+    /// The changes of a message, and the logged ones after it.
+    type Round<'a> = (Step<'a>, Step<'a>);
 
     fn changes(steps: Step<'_>) -> Vec<FileChange> {
         let state = |hash: &str| {
@@ -178,27 +290,85 @@ mod tests {
     }
 
     #[test]
-    fn changes_of_redos_are_placed_by_their_states() {
-        let table: &[(&[Step<'_>], Step<'_>, &[&str])] = &[
-            (&[], &[("f", "1", "2")], &["f 1 2"]),
-            (&[&[("f", "0", "1")]], &[("f", "1", "2")], &["f 0 2"]),
-            (&[&[("f", "2", "3")]], &[("f", "1", "2")], &["f 1 3"]),
+    fn restorations_end_later_changes() {
+        let table: &[(&[Round<'_>], &[&str])] = &[
+            // An undo, and an undo of a file that a restoration has reverted before.
+            (&[(&[("f", "1", "2")], &[("f", "2", "1")])], &[]),
             (
-                &[&[("f", "0", "1")], &[("f", "2", "3")], &[("g", "-", "1")]],
-                &[("f", "1", "2")],
-                &["g - 1", "f 0 3"],
+                &[(&[("f", "1", "2")], &[("f", "2", "1"), ("f", "1", "1")])],
+                &[],
             ),
-            (&[&[("f", "-", "1")]], &[("f", "1", "-")], &[]),
+            // An undo and a redo.
             (
-                &[&[("f", "1", "2")]],
-                &[("f", "user", "4")],
+                &[(&[("f", "1", "2")], &[("f", "2", "1"), ("f", "1", "2")])],
+                &["f 1 2"],
+            ),
+            // A redo that left one of two files in place.
+            (
+                &[(
+                    &[("f", "-", "1"), ("g", "-", "1")],
+                    &[("f", "1", "-"), ("g", "1", "-"), ("f", "-", "1")],
+                )],
+                &["f - 1"],
+            ),
+            // A redo of deleted messages, and later changes.
+            (&[(&[], &[("f", "1", "2")])], &["f 1 2"]),
+            (
+                &[
+                    (&[("f", "0", "1")], &[("f", "1", "2")]),
+                    (&[("f", "2", "3")], &[]),
+                ],
+                &["f 0 3"],
+            ),
+            // A version from the middle.
+            (
+                &[
+                    (&[("f", "1", "2")], &[]),
+                    (&[("f", "2", "3")], &[("f", "3", "2")]),
+                ],
+                &["f 1 2"],
+            ),
+            // Changes of others in between.
+            (&[(&[("f", "1", "2")], &[("f", "user", "1")])], &[]),
+            (
+                &[
+                    (&[("f", "1", "2")], &[]),
+                    (&[("f", "user", "3")], &[("f", "3", "user")]),
+                ],
+                &["f 1 2"],
+            ),
+            (
+                &[(&[("f", "1", "2")], &[("f", "user", "4")])],
                 &["f 1 2", "f user 4"],
             ),
         ];
-        for (steps, others, wanted) in table {
-            let messages: Vec<Message> = steps.iter().map(|step| message(step)).collect();
-            let merged = with_others(&messages, &changes(others));
-            assert_eq!(shown(merged), *wanted, "{steps:?} {others:?}");
+        for (rounds, wanted) in table {
+            let mut record = Record::new(SessionId::new("ses_1"), "/w".into(), Timestamp(0));
+            let mut messages = Vec::new();
+            for (n, (steps, logged)) in rounds.iter().enumerate() {
+                messages.push(Message {
+                    id: MessageId::new(format!("msg_{n}")),
+                    ..message(steps)
+                });
+                for change in changes(logged) {
+                    log(&mut record, &messages, [change]);
+                }
+            }
+            assert_eq!(shown(of_session(&messages, &record)), *wanted, "{rounds:?}");
         }
+    }
+
+    #[test]
+    fn messages_of_unlogged_undo_are_left_out() {
+        let messages = [message(&[("f", "1", "2")])];
+        let mut record = Record::new(SessionId::new("ses_1"), "/w".into(), Timestamp(0));
+        record.undone.push(UndoEntry {
+            from: messages[0].id.clone(),
+            files: Vec::new(),
+            left: Vec::new(),
+            done: true,
+            logged: false,
+        });
+        assert_eq!(of_session(&messages, &record), []);
     }
 }

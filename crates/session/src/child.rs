@@ -297,6 +297,7 @@ impl ChildTask<'_> {
             undone: Vec::new(),
             undone_cost: None,
             past_undos: Vec::new(),
+            file_log: Vec::new(),
             ..stored.record
         };
         let copy = store::renamed(stored, &self.parent.environment);

@@ -391,6 +391,7 @@ mod tests {
                 files: vec![],
                 left: vec![],
                 done: true,
+                logged: true,
             };
             record.undone.extend(undone.map(entry));
             let found = sent_before(&history, &record, &parts("Go on.", key));

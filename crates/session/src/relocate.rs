@@ -261,7 +261,9 @@ fn move_paths(stored: &mut StoredSession, from: &Path, to: &Path) -> Vec<(Messag
     }
     for past in &mut stored.record.past_undos {
         follow(&mut past.files);
-        follow(&mut past.left);
+    }
+    for entry in &mut stored.record.file_log {
+        follow(&mut entry.files);
     }
     let mut changed = Vec::new();
     for message in &mut stored.messages {

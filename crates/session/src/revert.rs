@@ -29,7 +29,7 @@ use futures_util::{StreamExt as _, stream};
 use base::task::spawn_blocking;
 
 use self::judge::{FileVerdict, Obstacle, RevertCare, judge};
-pub use self::past::{FileVersion, files, remember, restore, session_changes, settle, versions};
+pub use self::past::{FileVersion, files, remember, restore, settle, versions};
 pub use self::report::{RevertHints, RevertReport};
 use super::{changes, interrupted};
 use crate::turn::record::Recorder;
@@ -114,6 +114,7 @@ pub async fn undo(
                 files: Vec::new(),
                 left,
                 done: true,
+                logged: false,
             }
         }
     };
@@ -129,6 +130,7 @@ pub async fn undo(
         RevertCare::Undo
     };
     let mut planned = plan(wanted, cx, care).await;
+    let already = planned.already.clone();
     if unfinished {
         // The interrupted undo has done these, and a redo must include them.
         entry.files.append(&mut planned.already);
@@ -151,11 +153,13 @@ pub async fn undo(
         return Err(RevertError::Unsaved(e));
     }
     let (done, left) = put_all(planned, &mut report, cx).await;
+    changes::log(record, messages, unchanged(already).chain(done.clone()));
     undone.extend(done);
     if let Some(entry) = record.undone.last_mut() {
         entry.files = undone;
         entry.left = left.iter().map(|left| left.change.clone()).collect();
         entry.done = true;
+        entry.logged = true;
     }
     report.record_left(left, cx);
     let earlier = record
@@ -181,7 +185,7 @@ pub async fn redo(
     let before = record.clone();
     let start = visible(messages, &record.undone);
     let Some(entry) = record.undone.last_mut() else {
-        return past::redo(record, recorder, cx).await;
+        return past::redo(messages, record, recorder, cx).await;
     };
     if !entry.done {
         remove_leftovers(&entry.files).await;
@@ -196,8 +200,13 @@ pub async fn redo(
         return Err(RevertError::Unsaved(e));
     }
     let mut report = RevertReport::default();
-    let (_, left) = put_all(planned, &mut report, cx).await;
-    record.undone.pop();
+    let already = planned.already.clone();
+    let (done, left) = put_all(planned, &mut report, cx).await;
+    if let Some(undone) = record.undone.pop().filter(|undone| !undone.logged) {
+        // The redo may leave some of these files in place.
+        changes::log(record, messages, undone.files);
+    }
+    changes::log(record, messages, unchanged(already).chain(done));
     let end = visible(messages, &record.undone);
     report.record_left(left, cx);
     report.describe(messages.get(start..end).unwrap_or_default());
@@ -251,6 +260,14 @@ fn reversed(change: FileChange) -> FileChange {
         new: change.old,
         ..change
     }
+}
+
+/// Returns changes that were found made already as changes from their new state to itself.
+fn unchanged(already: Vec<FileChange>) -> impl Iterator<Item = FileChange> {
+    already.into_iter().map(|change| FileChange {
+        old: change.new.clone(),
+        ..change
+    })
 }
 
 fn between(messages: &[Message]) -> Vec<String> {

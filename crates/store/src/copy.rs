@@ -29,6 +29,7 @@ pub fn forked(from: impl Into<StreamedSession>, environment: &Environment) -> St
         undone_cost: None,
         undone: Vec::new(),
         past_undos: Vec::new(),
+        file_log: Vec::new(),
         ..from.record.clone()
     };
     // Undone messages are not part of the copied conversation.
@@ -54,12 +55,14 @@ pub fn renamed(from: impl Into<StreamedSession>, environment: &Environment) -> S
     };
     let mut names: HashMap<MessageId, MessageId> = HashMap::new();
     // The record precedes the messages that it names.
-    for undone in &mut record.undone {
+    let undone = record.undone.iter_mut().map(|undone| &mut undone.from);
+    let logged = record
+        .file_log
+        .iter_mut()
+        .filter_map(|entry| entry.after.as_mut());
+    for id in undone.chain(logged) {
         let fresh = || MessageId::new(environment.fresh(MessageId::PREFIX));
-        undone.from = names
-            .entry(undone.from.clone())
-            .or_insert_with(fresh)
-            .clone();
+        *id = names.entry(id.clone()).or_insert_with(fresh).clone();
     }
     let environment = environment.clone();
     from.map_messages_while(record, move |mut message| {

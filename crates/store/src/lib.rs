@@ -49,7 +49,7 @@ pub use job::OwnerRequest;
 pub use list::{ListCursor, ListFilling, ListQuery, SessionPage};
 pub use metrics::{StoreMetrics, StoreNumber};
 pub use record::{
-    DiffStats, InheritedRestrictions, LeftOutTools, PastUndo, Record, RecordChange,
+    DiffStats, FileLogEntry, InheritedRestrictions, LeftOutTools, PastUndo, Record, RecordChange,
     RefusedDeclaration, SessionSummary, TitleSource, UndoEntry, Undos, visible,
 };
 pub use search::{SearchCut, SearchHit, SearchPage};

@@ -101,6 +101,10 @@ pub struct Record {
     /// The undos after which the conversation continued, the latest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub past_undos: Vec<PastUndo>,
+    /// The changes to files that no message records, in order: those of undos, redos and
+    /// restorations, and those of deleted messages that were not undone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub file_log: Vec<FileLogEntry>,
 }
 
 /// The restrictions that the session of a subagent has from its parent.
@@ -189,6 +193,9 @@ pub struct UndoEntry {
     /// Whether the files are completely written; false if the process ended during the undo.
     #[serde(default)]
     pub done: bool,
+    /// True if [`Record::file_log`] has its changes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub logged: bool,
 }
 
 /// An undo whose messages are deleted because the conversation continued. Its files can still be
@@ -203,9 +210,15 @@ pub struct PastUndo {
     /// Whether a redo has restored the files, as far as possible.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub redone: bool,
-    /// The changes among `files` that this redo could not reverse.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub left: Vec<FileChange>,
+}
+
+/// The changes to files between two messages, one per file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileLogEntry {
+    /// The last message before them; `None` if they precede all messages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<MessageId>,
+    pub files: Vec<FileChange>,
 }
 
 /// Returns the number of messages that no undo hides.
@@ -249,6 +262,7 @@ impl Record {
             undone_cost: None,
             undone: Vec::new(),
             past_undos: Vec::new(),
+            file_log: Vec::new(),
         }
     }
 
@@ -431,6 +445,7 @@ mod tests {
             files: Vec::new(),
             left: Vec::new(),
             done: true,
+            logged: true,
         };
         let unaware = Record {
             undone: vec![entry],

@@ -12,9 +12,9 @@ use base::environment::Environment;
 use base::id::SessionId;
 use base::text;
 use base::worktree::Worktree;
-use session::diff;
 use session::revert::{self, FileVersion, RestoreContext, RevertPoint};
 use session::turn::record::Recorder;
+use session::{changes, diff};
 use snapshot::Tracker;
 use store::{Record, Store, StoredSession};
 
@@ -197,7 +197,10 @@ async fn restore_of(
         "After what is undone, "
     };
     let when = version.when.clone();
-    let done = revert::restore(&mut stored.record, &keep, &context, path.clone(), version).await;
+    let StoredSession {
+        messages, record, ..
+    } = stored;
+    let done = revert::restore(messages, record, &keep, &context, path.clone(), version).await;
     let report = done.map_err(|why| anyhow!("{name} is left as it is: {why}"))?;
     let tracker = context.tracker.clone();
     base::task::spawn_blocking(move || tracker.save())
@@ -264,7 +267,7 @@ pub(in crate::cli) async fn diff(
     let RestoreContext {
         tracker, worktree, ..
     } = restore_context(&stored.record, environment)?;
-    let runs = revert::session_changes(&stored.messages, &stored.record);
+    let runs = changes::of_session(&stored.messages, &stored.record);
     if runs.is_empty() && json {
         terminal::json("[]");
         return Ok(1);

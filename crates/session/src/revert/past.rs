@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use super::judge::RevertCare;
 use super::{
     LeftChange, RestoreContext, RevertError, RevertReport, is_prompt, plan, put_all,
-    remove_leftovers, reversed, store_record,
+    remove_leftovers, reversed, store_record, unchanged,
 };
 use crate::changes;
 use crate::turn::record::Recorder;
 use crate::turn::{History, cost, evict, sum};
+use base::id::MessageId;
 use base::text;
 use store::{PastUndo, Record, UndoEntry, visible};
 use transcript::{Content, FileChange, FileState, Message};
@@ -28,8 +29,14 @@ pub async fn settle(history: &mut History, record: &mut Record, recorder: &Recor
     // The cost of the deleted turns still counts.
     history.undone_cost = sum(history.undone_cost, cost(&history.messages[end..]));
     record.undone_cost = history.undone_cost;
+    let in_effect = changes::of_last(&history.messages[end..], record);
     remember(record, &history.messages);
     let removed = history.messages.split_off(end);
+    let is_deleted = |id: &MessageId| removed.iter().any(|message| message.id == *id);
+    record
+        .file_log
+        .retain(|entry| !entry.after.as_ref().is_some_and(is_deleted));
+    changes::log(record, &history.messages, in_effect);
     recorder.cut(&from, &removed).await;
     evict::reload(history, recorder).await;
 }
@@ -49,7 +56,6 @@ pub fn remember(record: &mut Record, messages: &[Message]) {
                 prompt_title: text,
                 files,
                 redone: false,
-                left: Vec::new(),
             });
         }
     }
@@ -59,6 +65,7 @@ pub fn remember(record: &mut Record, messages: &[Message]) {
 
 /// Restores the files of the last past undo that was not redone.
 pub(super) async fn redo(
+    messages: &[Message],
     record: &mut Record,
     recorder: &Recorder,
     cx: &RestoreContext,
@@ -83,13 +90,10 @@ pub(super) async fn redo(
         files_only: true,
         ..RevertReport::default()
     };
-    let (_, left) = put_all(planned, &mut report, cx).await;
-    let past = &mut record.past_undos[last];
-    past.redone = true;
-    past.left = left
-        .iter()
-        .map(|left| reversed(left.change.clone()))
-        .collect();
+    let already = planned.already.clone();
+    let (done, left) = put_all(planned, &mut report, cx).await;
+    record.past_undos[last].redone = true;
+    changes::log(record, messages, unchanged(already).chain(done));
     report.record_left(left, cx);
     // If this cannot be saved, the next redo finds the files in their final state already.
     if let Err(e) = store_record(record, recorder, cx).await {
@@ -201,31 +205,6 @@ fn changes<'a>(
     past.chain(made).chain(undone)
 }
 
-/// Returns the changes of a session that are in effect, merged per file.
-pub fn session_changes(messages: &[Message], record: &Record) -> Vec<FileChange> {
-    changes::of_session(messages, record, &unrecorded_changes(record))
-}
-
-/// Returns the changes that past undos have made to files without messages that record them: a redo
-/// after the messages of its turn were deleted, and the restoration of a version of a file.
-fn unrecorded_changes(record: &Record) -> Vec<FileChange> {
-    let made = |past: &PastUndo| {
-        let is_restoration = past.prompt_title.is_empty();
-        let left: HashSet<&str> = past.left.iter().map(|left| left.path.as_str()).collect();
-        let files = past.files.iter().cloned();
-        match (is_restoration, past.redone) {
-            (true, false) => files.collect(),
-            (false, true) => files
-                .filter(|change| !left.contains(change.path.as_str()))
-                .map(reversed)
-                .collect(),
-            // The changes and their reversal cancel each other.
-            (true, true) | (false, false) => Vec::new(),
-        }
-    };
-    record.past_undos.iter().flat_map(made).collect()
-}
-
 fn title(message: &Message) -> String {
     text::title(&message.visible_text())
 }
@@ -235,6 +214,7 @@ fn title(message: &Message) -> String {
 /// # Errors
 /// The reason why the file is unchanged, as a text for the user.
 pub async fn restore(
+    messages: &[Message],
     record: &mut Record,
     recorder: &Recorder,
     cx: &RestoreContext,
@@ -251,13 +231,14 @@ pub async fn restore(
         .fetch(&cx.tracker, std::slice::from_ref(&change))
         .await;
     let planned = plan(vec![change], cx, RevertCare::Force).await;
+    let log_before = record.file_log.clone();
     if !planned.ready.is_empty() {
         record.past_undos.push(PastUndo {
             prompt_title: String::new(),
             files: planned.ready.clone(),
             redone: false,
-            left: Vec::new(),
         });
+        changes::log(record, messages, planned.ready.clone());
         store_record(record, recorder, cx).await?;
     }
     let mut report = RevertReport::default();
@@ -268,6 +249,7 @@ pub async fn restore(
     record
         .past_undos
         .pop_if(|past| past.prompt_title.is_empty() && !past.redone && report.set.is_empty());
+    record.file_log = log_before;
     store_record(record, recorder, cx).await?;
     Err(why)
 }

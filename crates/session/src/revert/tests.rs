@@ -26,6 +26,8 @@ enum Act {
     User(usize, Option<u8>),
     Undo(bool),
     Redo,
+    /// A version of a file, by its number.
+    Restore(usize, usize),
     /// The process ends, and another one continues.
     Restart,
 }
@@ -114,6 +116,14 @@ impl Rules {
         let applied = self.apply(&back, force);
         self.undone.push(applied);
         true
+    }
+
+    fn restore(&mut self, file: usize, text: u8) {
+        let now = self.tree.get(&file).copied();
+        if now != Some(text) {
+            self.set(file, Some(text));
+            self.past.push(vec![(file, now, Some(text))]);
+        }
     }
 
     fn redo(&mut self) -> bool {
@@ -328,6 +338,46 @@ impl Life {
         .unwrap()
     }
 
+    /// Restores a version of a file, if there is one with this number.
+    async fn restore_version(&mut self, file: usize, number: usize, rules: &mut Rules) {
+        let path = self.path(file);
+        let versions = versions(&self.history.messages, &self.record, &path);
+        let Some(version) = versions.into_iter().nth(number) else {
+            return;
+        };
+        let bytes = self.restore.tracker.content(&version.state).unwrap();
+        let recorder = self.recorder();
+        restore(
+            &self.history.messages,
+            &mut self.record,
+            &recorder,
+            &self.restore,
+            path,
+            version,
+        )
+        .await
+        .unwrap();
+        let text = String::from_utf8(bytes).unwrap();
+        rules.restore(file, text.parse().unwrap());
+    }
+
+    /// Returns the contents that the session has given to files, except the `touched` ones, none of
+    /// which existed at first.
+    fn written(&self, touched: &BTreeSet<usize>) -> Tree {
+        let changes = changes::of_session(&self.history.messages, &self.record);
+        let content = |file: usize| {
+            let path = self.path(file).display().to_string();
+            let mut of_file = changes.iter().filter(|change| change.path == path);
+            let change = of_file.next()?;
+            assert_eq!((&change.old, of_file.next()), (&None, None));
+            let new = change.new.as_ref().unwrap();
+            let text = String::from_utf8(self.restore.tracker.content(new).unwrap());
+            Some((file, text.unwrap().parse().unwrap()))
+        };
+        let untouched = (0..FILES).filter(|file| !touched.contains(file));
+        untouched.filter_map(content).collect()
+    }
+
     fn mode(&self, file: usize) -> u32 {
         fs::symlink_metadata(self.path(file))
             .unwrap()
@@ -356,6 +406,8 @@ impl Life {
 async fn live(acts: &[Act]) -> Result<(), TestCaseError> {
     let mut life = Life::new();
     let mut rules = Rules::default();
+    // The files that the user has changed as well.
+    let mut touched = BTreeSet::new();
     for (n, act) in acts.iter().enumerate() {
         let recorder = life.recorder();
         match act {
@@ -392,8 +444,17 @@ async fn live(acts: &[Act]) -> Result<(), TestCaseError> {
                 .is_ok();
                 prop_assert_eq!(done, rules.redo());
             }
+            Act::Restore(file, number) => life.restore_version(*file, *number, &mut rules).await,
             Act::Restart => life.restart().await,
         }
+        if let Act::User(file, _) = act {
+            touched.insert(*file);
+        }
+        let untouched = (0..FILES).filter(|file| !touched.contains(file));
+        let written: Tree = untouched
+            .filter_map(|file| Some((file, *rules.tree.get(&file)?)))
+            .collect();
+        prop_assert_eq!(life.written(&touched), written, "after {:?}", &acts[..=n]);
         prop_assert_eq!(life.tree(), rules.tree.clone(), "after {:?}", &acts[..=n]);
         let seen = visible(&life.history.messages, &life.record.undone);
         prop_assert_eq!(
@@ -414,6 +475,7 @@ fn act() -> impl Strategy<Value = Act> {
         2 => change.prop_map(|(file, to)| Act::User(file, to)),
         3 => any::<bool>().prop_map(Act::Undo),
         2 => Just(Act::Redo),
+        1 => (0..FILES, 0_usize..4).prop_map(|(file, number)| Act::Restore(file, number)),
         1 => Just(Act::Restart),
     ]
 }

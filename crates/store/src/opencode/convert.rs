@@ -135,6 +135,7 @@ pub(super) fn record(info: &Value, left_out: &Omitted) -> Result<Record, String>
             files: Vec::new(),
             left: Vec::new(),
             done: true,
+            logged: false,
         });
         if has(&info["revert"], "partID") {
             left_out.add("undos of a part of a message, which now undo the whole message");
