@@ -3,6 +3,7 @@
 //! measures the same in milliseconds.
 
 use std::fs;
+use std::sync::Arc;
 
 use base::id::SessionId;
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ use crate::project::Project;
 use crate::wire::{memory, peak_memory};
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 3] = [
+pub const ALL: [(&str, fn()); 5] = [
     (
         "session's start reads in proportion to its settings",
         sessions_start_reads_in_proportion_to_its_settings,
@@ -22,6 +23,14 @@ pub const ALL: [(&str, fn()); 3] = [
     (
         "session's load reads in proportion to its history",
         sessions_load_reads_in_proportion_to_its_history,
+    ),
+    (
+        "page of a list reads no more with more sessions",
+        page_of_a_list_reads_no_more_with_more_sessions,
+    ),
+    (
+        "closed sessions take little memory",
+        closed_sessions_take_little_memory,
     ),
     (
         "edit of a large file takes less than three times its size",
@@ -242,6 +251,85 @@ fn sessions_load_reads_in_proportion_to_its_history() {
         "messages",
         counted,
         CHANCE + u64::try_from(4 * FEW * TIMES).unwrap(),
+    );
+}
+
+/// The first list of a process and the next page, from an index that another process has filled.
+fn page_of_a_list_reads_no_more_with_more_sessions() {
+    let [few, many] = [2 * FEW, 2 * FEW * TIMES].map(|count| {
+        let project = Arc::new(Project::new());
+        let data = project.path("~/.local/share/adjutant");
+        history::many(&data, &project.cwd(), count);
+        // Ends with 1, because it finds nothing.
+        let filling = project
+            .command(env!("CARGO_BIN_EXE_adjutant"))
+            .args(["sessions", "search", "nothing-of-this-kind"])
+            .current_dir(project.cwd())
+            .output()
+            .unwrap();
+        assert_eq!(filling.status.code(), Some(1), "{filling:?}");
+        Counted::least(|| {
+            let mut client = Client::new(project.clone());
+            let before = Counted::of(client.editor.pid());
+            let mut cursor = None;
+            for id in 1..3 {
+                let mut page = json!({ "cwd": client.project.cwd() });
+                if let Some(cursor) = cursor {
+                    page["cursor"] = cursor;
+                }
+                client.request(id, "session/list", &page);
+                let (answer, _) = client.answer(id);
+                let result = &answer["result"];
+                assert!(
+                    !result["sessions"].as_array().unwrap().is_empty(),
+                    "{answer}"
+                );
+                cursor = Some(result["nextCursor"].clone());
+                assert!(cursor.as_ref().is_some_and(Value::is_string), "{answer}");
+            }
+            let counted = Counted::of(client.editor.pid()).since(before);
+            client.leave();
+            counted
+        })
+    });
+    for (what, few, many, chance) in [
+        ("calls", few.calls, many.calls, CHANCE / 10),
+        ("bytes", few.bytes, many.bytes, CHANCE * CHANCE_BYTES),
+    ] {
+        assert!(
+            many <= few * (100 + MARGIN) / 100 + chance,
+            "two pages of some sessions take {few} {what}, of {TIMES} times as many {many}"
+        );
+    }
+}
+
+/// Opens and closes sessions, one after the other. The first ones fill what the process keeps for
+/// all of them.
+fn closed_sessions_take_little_memory() {
+    const MAX_BYTES_PER_SESSION: u64 = 8 << 10;
+    let mut client = Client::new(Project::new());
+    let cwd = client.project.cwd();
+    let mut id = 1;
+    let mut open_and_close = |client: &mut Client, count: usize| {
+        for _ in 0..count {
+            client.request(id, "session/new", &json!({ "cwd": cwd, "mcpServers": [] }));
+            let (answer, _) = client.answer(id);
+            let session = answer["result"]["sessionId"].clone();
+            client.request(id + 1, "session/close", &json!({ "sessionId": session }));
+            let (answer, _) = client.answer(id + 1);
+            assert!(answer.get("error").is_none(), "{answer}");
+            id += 2;
+        }
+        memory(client.editor.pid())
+    };
+    let before = open_and_close(&mut client, 2 * FEW);
+    let after = open_and_close(&mut client, FEW * TIMES);
+    client.leave();
+    let sessions = u64::try_from(FEW * TIMES).unwrap();
+    let each = after.saturating_sub(before) / sessions;
+    assert!(
+        each <= MAX_BYTES_PER_SESSION,
+        "{sessions} closed sessions take {each} bytes each"
     );
 }
 

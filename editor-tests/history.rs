@@ -43,6 +43,35 @@ pub fn long(data: &Path, cwd: &Path, id: &SessionId, messages: usize, bytes: usi
     });
 }
 
+/// Writes so many sessions of one message, the newest first.
+pub fn many(data: &Path, cwd: &Path, sessions: usize) {
+    let mut random = fastrand::Rng::with_seed(1);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let store = Store::start(data);
+        for number in 0..sessions {
+            let id = SessionId::new(format!("ses_{number:016x}aaaaaaaaaa"));
+            let time = Timestamp(u64::try_from(1_000_000 - number).unwrap());
+            let record = Record {
+                title: Some(format!("Number {number}")),
+                ..Record::new(id.clone(), cwd.into(), time)
+            };
+            store.create(&record).await.unwrap();
+            store.record(&record).await;
+            let message = message(0, 0, 10, &mut random);
+            store.message(&id, &message).await;
+            for part in &message.parts {
+                store.part(&id, &message.id, part).await;
+            }
+            store.flush(&id).await.unwrap();
+        }
+        store.stop().await;
+    });
+}
+
 fn message(number: usize, summary: usize, bytes: usize, random: &mut fastrand::Rng) -> Message {
     let model = ModelRef {
         provider: "p".into(),

@@ -89,7 +89,7 @@ struct EditedFile {
     old: Option<FileState>,
     /// Whether the project was compared before the edit.
     marked: bool,
-    /// Whether its state after the edit is recorded.
+    /// True once its state after the edit is recorded.
     is_finished: bool,
 }
 
