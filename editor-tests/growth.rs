@@ -256,7 +256,7 @@ fn sessions_load_reads_in_proportion_to_its_history() {
 
 /// The first list of a process and the next page, from an index that another process has filled.
 fn page_of_a_list_reads_no_more_with_more_sessions() {
-    let [few, many] = [2 * FEW, 2 * FEW * TIMES].map(|count| {
+    let [few, many] = [3 * FEW, 3 * FEW * TIMES].map(|count| {
         let project = Arc::new(Project::new());
         let data = project.path("~/.local/share/adjutant");
         history::many(&data, &project.cwd(), count);

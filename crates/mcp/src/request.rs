@@ -175,6 +175,7 @@ async fn once(
             Err(reported.map_or(Failure::Cancelled, |text| Failure::CutOff {
                 text,
                 coloured: None,
+                whole: None,
             }))
         }
         WaitResult::Late(why) => {

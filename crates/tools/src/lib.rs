@@ -399,10 +399,20 @@ pub enum Failure {
         text: String,
         /// The output of a command as a terminal got it, if that has colours.
         coloured: Option<String>,
+        /// The whole output, if `text` has only its beginning and its end.
+        whole: Option<WholeOutput>,
     },
     /// An internal error. The log gets the cause, the model a plain sentence.
     #[error("{0}")]
     Broken(String),
+}
+
+/// The whole output of a command, of which a part is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WholeOutput {
+    /// A sentence on its location, or on the reason why it is not stored.
+    pub location: String,
+    pub path: Option<PathBuf>,
 }
 
 impl Failure {

@@ -225,7 +225,7 @@ pub fn hint(path: &Path) -> String {
 }
 
 /// Names the file with the whole text, for everyone.
-fn located(path: &Path) -> String {
+pub(crate) fn located(path: &Path) -> String {
     format!("The full output is in {}.", path.display())
 }
 

@@ -36,7 +36,7 @@ use tools::files::loaded_instructions::{self, LoadedInstructions, ProjectInstruc
 use tools::todowrite::sets_plan;
 use tools::{
     AnyTool, CallContext, CallDescription, Failure, FurtherCall, PreparedCall, RunCall, Tool,
-    ToolContext, ToolOutput, argument_repair, truncate,
+    ToolContext, ToolOutput, WholeOutput, argument_repair, truncate,
 };
 use transcript::{
     Call, CallFacts, CallState, Change, Completed, Content, FailureCause, Finish, ImageSettings,
@@ -421,6 +421,7 @@ impl RunningCall<'_> {
     async fn failed(&self, failure: Failure) -> CallState {
         let mut cause = FailureCause::Error;
         let mut coloured_output = None;
+        let mut output_path = None;
         let error = match failure {
             Failure::ForModel(text) => {
                 let text = self.failure_text(text).await;
@@ -471,11 +472,26 @@ impl RunningCall<'_> {
                 cause = FailureCause::NotBegun;
                 NOT_BEGUN.into()
             }
-            Failure::CutOff { text, coloured } => {
+            Failure::CutOff {
+                text,
+                coloured,
+                whole: None,
+            } => {
                 cause = FailureCause::Cancelled;
                 coloured_output = coloured;
                 let text = self.failure_text(text).await;
                 format!("{}\n\n{CANCELLED}", text.trim_end_matches('\n'))
+            }
+            Failure::CutOff {
+                text,
+                coloured,
+                whole: Some(WholeOutput { location, path }),
+            } => {
+                cause = FailureCause::Cancelled;
+                coloured_output = coloured;
+                output_path = path;
+                let text = self.turn.mark.data(text);
+                format!("{}\n\n{CANCELLED} {location}", text.trim_end_matches('\n'))
             }
             Failure::NeedsPermission(_) => "The call did not finish.".into(),
             Failure::Broken(cause) => {
@@ -484,11 +500,16 @@ impl RunningCall<'_> {
             }
         };
         self.turn.resources.shared.seen.show(&error);
+        let facts = self.facts().all();
+        let facts = CallFacts {
+            output_path: output_path.or(facts.output_path),
+            ..facts
+        };
         CallState::Failed {
             error,
             cause,
             coloured: coloured_output,
-            facts: self.facts().all(),
+            facts,
         }
     }
 

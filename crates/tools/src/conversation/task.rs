@@ -275,6 +275,7 @@ fn result(
             return Err(Failure::CutOff {
                 text: format!("The subagent (task id {session}) had done this:\n{done}"),
                 coloured: None,
+                whole: None,
             });
         }
         SubagentEnd::Cancelled => {

@@ -3,10 +3,10 @@
 
 use std::io::Write;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::process::terminal_emulator::TerminalScreen;
-use crate::truncate::{KeepEnd, create, ensure_space, full, hint};
+use crate::truncate::{KeepEnd, create, ensure_space, full, hint, located};
 use base::environment::Environment;
 use base::text;
 use config::settings::OutputLimits;
@@ -143,8 +143,17 @@ impl CapturedOutput {
 
     /// Describes the location of the whole output, as far as it was stored, for the model.
     pub(crate) fn whole(&self) -> String {
+        self.describe_location(hint)
+    }
+
+    /// Describes the location of the whole output for everyone.
+    pub(crate) fn location(&self) -> String {
+        self.describe_location(located)
+    }
+
+    fn describe_location(&self, stored_at: fn(&Path) -> String) -> String {
         let mut whole = match (&self.file, &self.trouble) {
-            (Some((_, path)), None) => hint(path),
+            (Some((_, path)), None) => stored_at(path),
             (Some((_, path)), Some(trouble)) if self.granted > 0 => {
                 format!(
                     "The beginning of the output is in {}; the rest could not be saved: {trouble}.",
@@ -339,7 +348,7 @@ mod tests {
         let environment = fixture.context().project.environment.clone();
         let old = folder(&environment.dirs).join("old");
         base::environment::private_dir(old.parent().unwrap()).unwrap();
-        let sparse = |path: &std::path::Path, size: u64| {
+        let sparse = |path: &Path, size: u64| {
             std::fs::File::create(path).unwrap().set_len(size).unwrap()
         };
         sparse(&old, ALL_KEPT - (20 << 20));

@@ -13,7 +13,7 @@ use crate::live::{LiveOutput, due};
 use crate::process::background_jobs::drain_pipe;
 use crate::process::captured_output::{CapturedOutput, ShownOutput};
 use crate::process::exit_status::ending;
-use crate::{Failure, ToolContext};
+use crate::{Failure, ToolContext, WholeOutput};
 use events::ProgramExit;
 use sandbox::process::Child;
 
@@ -195,14 +195,18 @@ impl RunningCommand {
             }
         }
         self.printed.end();
-        let text = self.printed.shown_output().text;
-        if text.trim().is_empty() {
-            Failure::Cancelled
-        } else {
-            Failure::CutOff {
-                text,
-                coloured: self.live.tail().coloured(),
-            }
+        let shown = self.printed.shown_output();
+        if shown.text.trim().is_empty() {
+            return Failure::Cancelled;
+        }
+        let is_cut = shown.hint.is_some();
+        Failure::CutOff {
+            text: shown.text,
+            coloured: self.live.tail().coloured(),
+            whole: is_cut.then(|| WholeOutput {
+                location: self.printed.location(),
+                path: shown.path,
+            }),
         }
     }
 
