@@ -155,6 +155,8 @@ async fn granted(agent: &str, here: &ProjectContext, environment: &Environment) 
 struct Query {
     policy: Arc<Policy>,
     sandboxes: QueriedSandboxes,
+    /// Whether an option says that there is no sandbox.
+    assumes_none: bool,
     worktree: Worktree,
 }
 
@@ -173,9 +175,11 @@ impl Query {
         here: &ProjectContext,
         environment: &Environment,
     ) -> Self {
-        let environment = match sandbox {
-            Some(SandboxGuarantee::None) => without_mechanisms(environment),
-            _ => environment.clone(),
+        let assumes_none = sandbox == Some(SandboxGuarantee::None);
+        let environment = if assumes_none {
+            without_mechanisms(environment)
+        } else {
+            environment.clone()
         };
         let sandboxes = match sandbox {
             None | Some(SandboxGuarantee::None) => {
@@ -200,6 +204,7 @@ impl Query {
                 ..policy
             }),
             sandboxes,
+            assumes_none,
             worktree: here.worktree.clone(),
         }
     }
@@ -207,17 +212,30 @@ impl Query {
     /// Plans a command as a call of the agent does.
     ///
     /// # Errors
-    /// [`MissingSandbox`] if the call would be refused.
-    fn plan(&self, command: &str, policy: &Arc<Policy>) -> Result<CommandPlan, MissingSandbox> {
+    /// The reason for a refusal of the call, for the user.
+    fn plan(&self, command: &str, policy: &Arc<Policy>) -> Result<CommandPlan, String> {
         let line = CommandLine::analyze(command, &policy.context);
         let sandbox = match &self.sandboxes {
             QueriedSandboxes::Given(_) if line.sandbox() == PlannedSandbox::Harmless => {
                 complete(SandboxGuarantee::READ_ONLY)
             }
             QueriedSandboxes::Given(guarantee) => complete(*guarantee),
-            QueriedSandboxes::Found(tried) => tried.of_command(&line, &self.worktree)?,
+            QueriedSandboxes::Found(tried) => {
+                let found = tried.of_command(&line, &self.worktree);
+                found.map_err(|missing| self.describe(&missing))?
+            }
         };
         Ok(plan_command(line, policy, sandbox))
+    }
+
+    fn describe(&self, missing: &MissingSandbox) -> String {
+        if self.assumes_none {
+            "The settings require a sandbox for commands, and `--sandbox none` assumes that there \
+             is none."
+                .to_owned()
+        } else {
+            missing.to_string()
+        }
     }
 }
 
@@ -255,11 +273,7 @@ fn approvals(word: &str) -> Result<Approvals, String> {
 }
 
 fn check(query: &Query, secrets: &[String]) -> anyhow::Result<u8> {
-    let plan = |command: &str, policy: &Arc<Policy>| {
-        query
-            .plan(command, policy)
-            .map_err(|missing| missing.to_string())
-    };
+    let plan = |command: &str, policy: &Arc<Policy>| query.plan(command, policy);
     let mut out = super::terminal::JsonWriter::new();
     for line in std::io::stdin().lock().lines() {
         let line = line.context("standard input cannot be read")?;

@@ -106,7 +106,7 @@ pub(super) async fn explain(
                 let request = plan.request.clone();
                 (Some(plan), vec![request])
             }
-            Err(missing) => return print_refusal(&command, &missing.to_string(), json),
+            Err(reason) => return print_refusal(&command, &reason, json),
         },
     };
     let verdicts: Vec<Verdict> = requests

@@ -249,7 +249,7 @@ fn encode(event: &Event, tool_calls: &mut ToolCallViews) -> Vec<v2::SessionUpdat
                 v2::PlanUpdateContent::Items(plan),
             ))]
         }
-        // `UpdateSender::show_event` sends the config options and the logins.
+        // `UpdateSender::event` sends the config options and the logins.
         Event::Mode(_) | Event::Options | Event::Logins => vec![],
         Event::Commands(list) => {
             vec![U::AvailableCommandsUpdate(

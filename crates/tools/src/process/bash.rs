@@ -37,6 +37,7 @@ use crate::process::control_files::ControlFiles;
 use crate::process::exit_status::ending;
 use crate::process::program_slot::slot;
 use crate::process::sandboxing::{CommandSandbox, SandboxChoice};
+use crate::process::scratch;
 use crate::truncate::KeepEnd;
 use crate::{CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput};
 use base::child_environment::GIT_UNTRUSTED;
@@ -475,6 +476,12 @@ fn directory(input: &Input, context: &ToolContext) -> Result<ResolvedPath, Failu
 fn permission_context(resolved_path: &ResolvedPath, context: &ToolContext) -> PermissionContext {
     PermissionContext {
         cwd: resolved_path.real.path.clone(),
+        // The directory is determined anew: an earlier call may have removed the usual one, and the
+        // command gets another one then.
+        scratch: Some(scratch::directory(
+            &context.project.environment,
+            context.session.id.as_str(),
+        )),
         ..context.policy.context.clone()
     }
 }
@@ -615,7 +622,6 @@ mod tests {
     use super::*;
     use crate::erase;
     use crate::live::{MAX_UPDATE_BYTES, UPDATE_INTERVAL};
-    use crate::process::scratch;
     use crate::test::{TestProject, call};
     use base::channel::Receiver;
     use events::{Event, TurnMessage};

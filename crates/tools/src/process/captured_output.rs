@@ -348,9 +348,8 @@ mod tests {
         let environment = fixture.context().project.environment.clone();
         let old = folder(&environment.dirs).join("old");
         base::environment::private_dir(old.parent().unwrap()).unwrap();
-        let sparse = |path: &Path, size: u64| {
-            std::fs::File::create(path).unwrap().set_len(size).unwrap()
-        };
+        let sparse =
+            |path: &Path, size: u64| std::fs::File::create(path).unwrap().set_len(size).unwrap();
         sparse(&old, ALL_KEPT - (20 << 20));
         let limits = OutputLimits {
             lines: 10,

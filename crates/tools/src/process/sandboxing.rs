@@ -344,15 +344,18 @@ impl SandboxChoice {
         let lock = self
             .lock_unannounced(Some(line.analysis.clone()), context)
             .await?;
-        let mentions_hidden = || {
-            self.hidden(&lock, context)
-                .mentioned(&line.analysis.text, &context.project.environment)
-                .is_some()
-        };
-        let mut capabilities = self.capabilities_of(&lock.held, mentions_hidden);
         // A sandbox does not contain commands that run behind another program, for instance in a
         // container.
-        if !context.session.exec.is_empty() {
+        let is_contained = context.session.exec.is_empty();
+        let mentions_hidden = || {
+            is_contained
+                && self
+                    .hidden(&lock, context)
+                    .mentioned(&line.analysis.text, &context.project.environment)
+                    .is_some()
+        };
+        let mut capabilities = self.capabilities_of(&lock.held, mentions_hidden);
+        if !is_contained {
             capabilities.guarantee = SandboxGuarantee::None;
             capabilities.can_isolate = false;
         }
