@@ -38,8 +38,8 @@ pub const ALL: [(&str, fn()); 5] = [
 ];
 
 /// Returns the text that a client sees of a turn whose first host is lost, or stops, while a
-/// command runs.
-fn moved(url: Option<String>, leave: impl FnOnce(&mut Served, &Project)) -> String {
+/// command runs; and the lists of commands that it gets after the response.
+fn moved(url: Option<String>, leave: impl FnOnce(&mut Served, &Project)) -> (String, Vec<Value>) {
     let model = Model::answering_with(|request| {
         let messages = request["messages"].as_array().unwrap();
         let results: Vec<&Value> = messages
@@ -89,25 +89,34 @@ fn moved(url: Option<String>, leave: impl FnOnce(&mut Served, &Project)) -> Stri
         "session/set_mode",
         &json!({ "sessionId": session, "modeId": "plan" }),
     );
-    assert!(client.answer(3).0.get("result").is_some());
+    let (answer, after) = client.answer(3);
+    assert!(answer.get("result").is_some(), "{answer}");
+    let lists = after
+        .into_iter()
+        .filter(|update| update["sessionUpdate"] == "available_commands_update")
+        .collect();
+    assert_eq!(client.invariants.problems(), Vec::<String>::new());
     assert_eq!(model.problems(), Vec::<String>::new());
     let log = std::fs::read_to_string(project.path("log")).unwrap();
     assert_eq!(log.matches("begun").count(), 1, "{log}");
-    text
+    (text, lists)
 }
 
-/// The other host may be the same one, started again.
+/// The other host may be the same one, started again. It has another command.
 fn turn_of_a_lost_host_continues_on_another() {
     let database = Database::get().map(|database| database.fresh(1));
     for url in std::iter::once(None).chain(database.map(Some)) {
-        let words = moved(url, |first, _| {
+        let (words, lists) = moved(url, |first, project| {
             first.child.kill().unwrap();
             first.child.wait().unwrap();
+            project.write(".opencode/command/more.md", "Do more.");
         });
         assert_eq!(
             words,
             "First, \u{2026}(The turn was interrupted before it ended.)and last."
         );
+        assert_eq!(lists.len(), 1, "{lists:?}");
+        assert!(json!(lists).to_string().contains("\"more\""), "{lists:?}");
     }
 }
 
@@ -115,13 +124,14 @@ fn turn_of_a_stopping_host_continues_on_another() {
     let Some(database) = Database::get() else {
         return;
     };
-    let words = moved(Some(database.fresh(1)), |first, project| {
+    let (words, lists) = moved(Some(database.fresh(1)), |first, project| {
         first.signal(Signal::TERM);
         first.wait_for_stderr("end at their next step");
         project.write("go", "");
         first.child.wait().unwrap();
     });
     assert_eq!(words, "First, \u{2026}and last.");
+    assert_eq!(lists, Vec::<Value>::new());
 }
 
 /// Moves a session without messages: it is not stored, yet its options are preserved.
@@ -171,6 +181,7 @@ fn session_without_messages_continues_on_another_host() {
             .find(|option| option["id"] == "approvals")
             .unwrap();
         assert_eq!(approvals["currentValue"], "ask", "{options}");
+        assert_eq!(client.invariants.problems(), Vec::<String>::new());
         assert_eq!(model.problems(), Vec::<String>::new());
     }
 }
@@ -234,6 +245,7 @@ fn host_that_refuses_an_endpoint_continues_the_other_sessions() {
     assert!(json!(shown).to_string().contains("Two."), "{shown:?}");
     drop(sender);
     assert!(usual.received().is_empty(), "{:?}", usual.received());
+    assert_eq!(client.invariants.problems(), Vec::<String>::new());
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
@@ -264,5 +276,6 @@ fn session_starts_with_a_given_id() {
         assert_eq!(answer.get("result").is_some(), begins, "{answer}");
         assert!(begins || answer["error"]["code"] == -32_002, "{answer}");
         assert!(!project.path("made").exists(), "{id}");
+        assert_eq!(client.invariants.problems(), Vec::<String>::new(), "{id}");
     }
 }

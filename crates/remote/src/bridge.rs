@@ -353,17 +353,15 @@ impl Bridge {
                         continue;
                     }
                 };
-                for line in lines
-                    .into_iter()
-                    .filter_map(|line| self.conversation.on_server_line(line))
-                {
-                    outbox.send(line.into()).await;
+                for line in lines {
+                    self.show(line, outbox).await;
                 }
                 break;
             }
         }
         let (again, responses) = self.conversation.lines_to_resend();
-        for line in responses {
+        let lists = self.conversation.due_command_lists();
+        for line in responses.into_iter().chain(lists) {
             outbox.send(line.into()).await;
         }
         for line in again {
@@ -462,9 +460,17 @@ impl Bridge {
                 }
                 _ => {}
             }
-            if let Some(line) = self.conversation.on_server_line(text) {
-                outbox.send(line.into()).await;
-            }
+            self.show(text, outbox).await;
+        }
+    }
+
+    /// Shows a line of the server to the client, and the lists of commands that were held until then.
+    async fn show(&mut self, line: Bytes, outbox: &Outbox) {
+        if let Some(line) = self.conversation.on_server_line(line) {
+            outbox.send(line.into()).await;
+        }
+        for line in self.conversation.due_command_lists() {
+            outbox.send(line.into()).await;
         }
     }
 
@@ -705,16 +711,13 @@ impl Bridge {
             Message::Text(text) => {
                 let line = Bytes::from(text);
                 let bytes = line.len();
-                let line = if self.is_recorded() {
-                    self.conversation.on_server_line(line)
+                if self.is_recorded() {
+                    self.show(line, outbox).await;
                 } else {
                     let read = std::str::from_utf8(&line).ok().map(rpc::read);
                     if let Some(Ok(RpcMessage::Response { id, .. })) = read {
                         self.unanswered.retain(|asked| asked.as_str() != id);
                     }
-                    Some(line)
-                };
-                if let Some(line) = line {
                     outbox.send(line.into()).await;
                 }
                 let many = self.tally.record_received(bytes);

@@ -16,6 +16,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::command_lists::CommandLists;
 use super::repeated::{LastText, RepeatedAnswer, RepeatedPiece};
 use super::rewrite::{Members, with_id, with_key, with_own, with_update};
 use acp_server::meta::{HANDED_OVER, META_KEY, UNPROMPTED};
@@ -54,6 +55,7 @@ pub(super) struct CarriedConversation {
     /// The text shown last in each session, and its comparison with the repeated answer.
     last: HashMap<String, LastText>,
     repeated: HashMap<String, RepeatedAnswer>,
+    commands: CommandLists,
     /// The client's unanswered requests, in order.
     unanswered: Vec<ClientRequest>,
     /// The ids of the server's unanswered requests: the id that the client knows, and the server's
@@ -154,6 +156,7 @@ struct ShownUpdate {
     tool_call_id: Option<String>,
     status: Option<String>,
     content: Option<Value>,
+    available_commands: Option<Value>,
 }
 
 /// The options of a session, in a response or an update.
@@ -215,6 +218,7 @@ impl CarriedConversation {
             shown: HashMap::new(),
             last: HashMap::new(),
             repeated: HashMap::new(),
+            commands: CommandLists::default(),
             unanswered: Vec::new(),
             questions: HashMap::new(),
             servers: 0,
@@ -273,8 +277,14 @@ impl CarriedConversation {
                 RequestKind::Initialize
             }
             "session/new" | "session/load" | "session/resume" | "session/fork" => {
+                let params = members();
+                if matches!(method, "session/load" | "session/resume")
+                    && let Some(session) = session(&params)
+                {
+                    self.commands.forget(&session);
+                }
                 RequestKind::Opening {
-                    params: members(),
+                    params,
                     new: method == "session/new",
                 }
             }
@@ -400,7 +410,7 @@ impl CarriedConversation {
             }
             RpcMessage::Notification { method, params } if method == "session/update" => {
                 self.shown(params);
-                self.without_repetition(line.clone(), params)
+                self.as_shown(line.clone(), params)
             }
             RpcMessage::Notification { method, params } => {
                 if method == ACCOUNTS_UPDATE {
@@ -411,15 +421,30 @@ impl CarriedConversation {
         }
     }
 
-    /// Returns an update as the client is to see it: the repeated part of an interrupted answer is
-    /// not shown again.
-    fn without_repetition(&mut self, line: Bytes, params: &str) -> Option<Bytes> {
+    /// Returns an update as the client is to see it now, if at all.
+    fn as_shown(&mut self, line: Bytes, params: &str) -> Option<Bytes> {
         if !self.is_supported {
             return Some(line);
         }
         let Some((session, update)) = ShownUpdate::read(params) else {
             return Some(line);
         };
+        match update.available_commands {
+            Some(list) => {
+                let is_waiting = self.is_waiting(&session);
+                self.commands.receive(session, list, line, is_waiting)
+            }
+            None => self.without_repetition(line, session, &update),
+        }
+    }
+
+    /// Returns an update without the repeated part of an interrupted answer.
+    fn without_repetition(
+        &mut self,
+        line: Bytes,
+        session: String,
+        update: &ShownUpdate,
+    ) -> Option<Bytes> {
         let id = match &update.message_id {
             // The message with the reason of an interruption follows the answer.
             Some(id)
@@ -578,6 +603,7 @@ impl CarriedConversation {
         self.shown.remove(session);
         self.last.remove(session);
         self.repeated.remove(session);
+        self.commands.forget(session);
     }
 
     /// Returns whether the server has handed over all running prompts of this client.
@@ -700,14 +726,24 @@ impl CarriedConversation {
     /// Returns whether an update may be part of the history of a session that is being loaded, or
     /// of its subagents.
     pub(super) fn is_replay(&self, params: &str, loaded: &str) -> bool {
-        let session = serde_json::from_str::<Update<'_>>(params).map(|update| update.session_id);
-        session.is_ok_and(|session| session == loaded || !self.sessions.contains_key(&session))
+        let Some((session, update)) = ShownUpdate::read(params) else {
+            return false;
+        };
+        let is_history = update.available_commands.is_none();
+        is_history && (session == loaded || !self.sessions.contains_key(&session))
     }
 
     /// Returns whether a prompt of a session is unanswered.
     pub(super) fn is_waiting(&self, id: &str) -> bool {
-        let is_prompt = |request: &ClientRequest| matches!(&request.kind, RequestKind::Prompt { session, .. } if session == id);
-        self.unanswered.iter().any(is_prompt)
+        has_prompt(&self.unanswered, id)
+    }
+
+    /// Takes the lists of commands that were held until prompts are answered, and now are to be
+    /// sent to the client.
+    pub(super) fn due_command_lists(&mut self) -> Vec<Bytes> {
+        let unanswered = &self.unanswered;
+        self.commands
+            .take_due(|session| has_prompt(unanswered, session))
     }
 
     /// Returns the updates of a loaded session, and of its subagents, that the client has not seen.
@@ -837,6 +873,12 @@ impl CarriedConversation {
         }
         (sent, responses)
     }
+}
+
+/// Returns whether a prompt of a session is among the requests.
+fn has_prompt(requests: &[ClientRequest], id: &str) -> bool {
+    let is_prompt = |request: &ClientRequest| matches!(&request.kind, RequestKind::Prompt { session, .. } if session == id);
+    requests.iter().any(is_prompt)
 }
 
 /// Returns a message of the agent in a session.

@@ -9,6 +9,7 @@
 pub mod admission;
 pub mod bridge;
 pub mod budget;
+mod command_lists;
 mod failover;
 pub mod host;
 pub mod listen;
