@@ -34,6 +34,10 @@ pub(super) fn reconnected_client_resumes() {
         .iter()
         .filter(|message| message["params"]["update"]["sessionUpdate"] == "user_message_chunk");
     assert_eq!(mine.count(), 1, "{before:?}");
+    // A list of commands within the turn might be shown as its end.
+    let kind = |message: &Value| message["params"]["update"]["sessionUpdate"].clone();
+    let lists = "available_commands_update";
+    assert_eq!(before.first().map(kind), Some(lists.into()), "{before:?}");
     model.resume();
     let mut rest = Vec::new();
     while !words(&rest).contains("two.") {
@@ -42,7 +46,10 @@ pub(super) fn reconnected_client_resumes() {
     served.until("adjutant_turns", 0.0);
     assert_eq!(served.number("adjutant_turns_total{end=\"ended\"}"), 1.0);
     // It was shown once.
-    let all = words(&[before, rest].concat());
+    let shown = [before, rest].concat();
+    let sent = shown.iter().filter(|message| kind(message) == lists);
+    assert_eq!(sent.count(), 1, "{shown:?}");
+    let all = words(&shown);
     assert_eq!(all.matches("one").count(), 1, "{all}");
     assert_eq!(model.problems(), Vec::<String>::new());
     // A session without messages is stored nowhere else. It is opened anew, with another directory.

@@ -394,6 +394,12 @@ async fn reattach(
         // The response does not wait until the choice is saved.
         drop(session.choose_approvals(approvals)?);
     }
+    if is_busy {
+        // No list is sent within the turn that is shown next.
+        UpdateSender::new(server, &session)
+            .offer_first_commands()
+            .await;
+    }
     let shown = history == HistoryMode::Send;
     if !live_turns.show(server, shown).await {
         let mut updates = UpdateSender::new(server, &session);

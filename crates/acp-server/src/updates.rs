@@ -476,7 +476,8 @@ impl UpdateSender {
         }
     }
 
-    /// Sends the commands before the first prompt of a client, if they have not been sent yet.
+    /// Sends the commands before the first turn that a client is shown, if they have not been sent
+    /// yet.
     pub async fn offer_first_commands(&mut self) {
         if self.server.capabilities().misses_commands && !self.commands().is_sent() {
             self.offer_commands().await;
