@@ -1170,9 +1170,9 @@ fn trust() {
         code == Some(1) && output.contains("Not decided yet: these are off."),
         "{output}"
     );
-    // A no at the terminal is not stored.
+    // A no at the terminal is for these items only.
     for (typed, words, later) in [
-        ("N", "Not trusted for now: these are off.", 1),
+        ("N", "Not trusted for now: you are asked again", 0),
         ("Ok", "Trusted. You are asked again", 0),
     ] {
         piped(&["--revoke"]);
@@ -1188,7 +1188,11 @@ fn trust() {
         );
         assert_eq!(piped(&[]).0, Some(later), "{typed}");
     }
-    assert!(piped(&["--no"]).1.contains("Not trusted: these are off."));
+    assert!(
+        piped(&["--no"])
+            .1
+            .contains("Not trusted: these are off, and you are not asked again.")
+    );
     assert_eq!(piped(&[]).0, Some(0));
     assert!(piped(&["--yes"]).1.contains("Trusted. You are asked again"));
 }
@@ -1228,8 +1232,10 @@ fn viewed_files() {
     terminal.wait("  check.sh +1 -0\n  1 +exit 0\n");
     terminal.enter("n");
     assert_eq!(terminal.end().0, Some(0));
+    let revoked = adjutant(&project, &["trust", "--revoke"]).output().unwrap();
+    assert!(revoked.status.success(), "{}", text(&revoked.stdout));
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
-    terminal.wait("v  View the files");
+    terminal.wait("v  View the whole list and the files");
     terminal.enter("v");
     terminal.wait("  check.sh +1 -0\n  1 +exit 0\n");
     terminal.enter("n");

@@ -91,7 +91,7 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
     let is_about_packages = match review.decision {
         Decision::Nothing => args.yes || args.no,
         Decision::Trusted => args.yes && !review.can_install,
-        Decision::Unasked | Decision::Refused => false,
+        Decision::Unasked | Decision::Postponed | Decision::Refused => false,
     };
     match review.decision {
         Decision::Nothing | Decision::Trusted
@@ -111,53 +111,47 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
         Decision::Trusted if !args.no => {
             super::say(&format!("{} is trusted:\n{wants}", root.display()))
         }
-        Decision::Trusted | Decision::Unasked | Decision::Refused => {
-            if let Some(introduction) = review.introduction() {
-                super::say(&introduction);
+        Decision::Trusted | Decision::Unasked | Decision::Postponed | Decision::Refused => {
+            let can_ask = std::io::stdin().is_terminal() && super::terminal::is_watched();
+            let asks = can_ask && !args.yes && !args.no && !review.is_pure;
+            if !asks {
+                if let Some(introduction) = review.introduction() {
+                    super::say(&introduction);
+                }
+                let all = format!("{}\n{wants}", review.subject(root));
+                super::say(all.trim_end_matches('\n'));
             }
-            let all = format!("{}\n{wants}", review.subject(root));
-            super::say(all.trim_end_matches('\n'));
             if review.is_pure {
                 super::say(
                     "ADJUTANT_PURE or OPENCODE_PURE is set: there are no questions, and no answer is stored.",
                 );
                 return Ok(u8::from(review.decision == Decision::Unasked));
             }
-            let can_ask = std::io::stdin().is_terminal() && super::terminal::is_watched();
             let answer = match (args.yes, args.no) {
                 (true, _) => Some(true),
                 (_, true) => Some(false),
-                _ if can_ask => confirm_trust(root, review, environment)?,
+                _ if asks => confirm_trust(root, review, environment)?,
                 _ => None,
             };
             let Some(yes) = answer else {
-                let state = if review.decision == Decision::Refused {
-                    "Not trusted"
-                } else {
-                    "Not decided yet"
-                };
-                if review.items.is_empty() {
-                    super::say(
-                        "Not decided yet, so calls are asked about. `adjutant trust --yes` or `--no` ends that.",
-                    );
-                    return Ok(1);
-                }
-                super::say(&format!(
-                    "{state}: these are off. `adjutant trust --yes` turns them on; with `--no` you are not asked again."
-                ));
-                return Ok(u8::from(review.decision == Decision::Unasked));
+                return Ok(report_undecided(review));
             };
-            if !yes && !args.no {
-                super::say(
-                    "Not trusted for now: these are off. `adjutant trust --no` makes that permanent.",
-                );
-                return Ok(0);
-            }
-            store_answer(&here, yes, environment).await?;
-            super::say(if yes {
-                "Trusted. You are asked again when any of these changes; `adjutant trust --revoke` withdraws your trust."
+            let is_postponed = !yes && !args.no && review.decision != Decision::Refused;
+            if is_postponed {
+                postpone(&here, environment)?;
             } else {
-                "Not trusted: these are off."
+                store_answer(&here, yes, environment).await?;
+            }
+            super::say(match (yes, is_postponed) {
+                (true, _) => {
+                    "Trusted. You are asked again when any of these changes; `adjutant trust --revoke` withdraws your trust."
+                }
+                (false, true) => {
+                    "Not trusted for now: you are asked again when any of these changes. To decline for good: `adjutant trust --no`."
+                }
+                (false, false) => {
+                    "Not trusted: these are off, and you are not asked again. `adjutant trust --revoke` undoes that."
+                }
             });
             if yes && !review.not_installed.is_empty() && can_ask && confirm_lookup(review)? {
                 return super::extensions::install(&args.dir, false, environment).await;
@@ -167,29 +161,60 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
     Ok(0)
 }
 
+/// Prints that the list above has no effect without an answer. Returns the exit code.
+fn report_undecided(review: &Review) -> u8 {
+    let state = match review.decision {
+        Decision::Refused => "Not trusted",
+        Decision::Postponed => "Not trusted for now",
+        Decision::Nothing | Decision::Unasked | Decision::Trusted => "Not decided yet",
+    };
+    let line = if review.items.is_empty() {
+        format!("{state}, so calls are asked about. `adjutant trust --yes` or `--no` ends that.")
+    } else {
+        format!(
+            "{state}: these are off. `adjutant trust --yes` turns them on; with `--no` you are not asked again."
+        )
+    };
+    super::say(&line);
+    u8::from(review.decision == Decision::Unasked)
+}
+
 /// Stores the user's answer about a project, also for other machines.
 async fn store_answer(
     here: &ProjectContext,
     yes: bool,
     environment: &Environment,
 ) -> anyhow::Result<()> {
+    let review = &here.loaded.trust;
+    change_answer(environment, |store| {
+        store.decide(&here.worktree.root, review, yes, environment.now())
+    })?;
+    share_decision(&here.worktree, environment).await
+}
+
+/// Stores "not now", on this machine only.
+fn postpone(here: &ProjectContext, environment: &Environment) -> anyhow::Result<()> {
+    let review = &here.loaded.trust;
+    change_answer(environment, |store| {
+        store.postpone(&here.worktree.root, review, environment.now())
+    })
+}
+
+/// Changes the stored answers, and names the file that an unreadable one was moved to.
+fn change_answer(
+    environment: &Environment,
+    change: impl FnOnce(&mut TrustStore) -> std::io::Result<()>,
+) -> anyhow::Result<()> {
     let mut store = TrustStore::open(environment);
     let aside = store.moved_copy();
-    store
-        .decide(
-            &here.worktree.root,
-            &here.loaded.trust,
-            yes,
-            environment.now(),
-        )
-        .context("the answer cannot be saved")?;
+    change(&mut store).context("the answer cannot be saved")?;
     if let Some(aside) = aside {
         super::say(&format!(
             "The answers that could not be read are in {}.",
             aside.display()
         ));
     }
-    share_decision(&here.worktree, environment).await
+    Ok(())
 }
 
 /// Asks whether to look up the plugins that are not installed.
@@ -214,15 +239,20 @@ fn confirm_trust(
     review: &Review,
     environment: &Environment,
 ) -> anyhow::Result<Option<bool>> {
-    let can_view = review.changed_texts().next().is_some() || !review.files().is_empty();
+    let text = review.question(root);
+    let palette = super::terminal::palette(environment);
+    let shown = fitted_question(&text, palette, 0, 1);
+    super::terminal::show(&shown);
+    let is_cut = shown != palette.question(&text, 0);
+    let can_view = is_cut || !review.changes.is_empty() || !review.files().is_empty();
     let keys = if can_view { "y/n/v/?" } else { "y/n/?" };
     let question = format!("Trust {}? [{keys}] ", root.display());
     let mut explained =
-        "y  turns on everything listed until any of it changes; `adjutant trust --revoke` withdraws that\n\
-         n  leaves it off for now; `adjutant trust --no` leaves it off permanently"
+        "y  turns on all of it until any of it changes; `adjutant trust --revoke` withdraws that\n\
+         n  leaves it off, and asks again once any of it changes; `adjutant trust --no` never asks"
             .to_owned();
     if can_view {
-        explained.push_str("\nv  shows what has changed, and the files that would run");
+        explained.push_str("\nv  shows the whole list, all changes and the files that would run");
     }
     reply::yes_or_no(&question, &explained, None, |words| {
         let mut line = super::terminal::answer(words)?;
@@ -234,13 +264,74 @@ fn confirm_trust(
     })
 }
 
+/// Renders a question about trust. Of a list that does not fit the terminal together with `others`
+/// further lines, only the beginning is shown; `v` shows the rest.
+pub(super) fn fitted_question(
+    text: &str,
+    palette: Palette,
+    indent: usize,
+    others: usize,
+) -> Styled {
+    /// The fewest entries that are shown.
+    const MIN_ENTRIES: usize = 3;
+    let whole = palette.question(text, indent);
+    let Some(rows) = super::terminal::rows() else {
+        return whole;
+    };
+    let room = rows.saturating_sub(others);
+    let height = |question: &Styled| question.as_str().lines().count();
+    if height(&whole) <= room {
+        return whole;
+    }
+    let entries = text.lines().filter(|line| is_entry(line)).count();
+    let mut shown = whole;
+    // Each entry has at least one line.
+    for limit in (MIN_ENTRIES..entries.min(room)).rev() {
+        shown = palette.question(&shortened(text, limit), indent);
+        if height(&shown) <= room {
+            break;
+        }
+    }
+    shown
+}
+
+/// Returns the text with only the first `limit` entries of its list, and the number of the others.
+fn shortened(text: &str, limit: usize) -> String {
+    let mut short = String::new();
+    let mut entries = 0;
+    for line in text.lines() {
+        let is_hidden = is_entry(line) && entries >= limit;
+        entries += usize::from(is_entry(line));
+        if !is_hidden {
+            short.push_str(line);
+            short.push('\n');
+            continue;
+        }
+        if entries == limit + 1 {
+            let all = text.lines().filter(|line| is_entry(line)).count();
+            short.push_str(&format!("- and {} more; `v` shows all\n", all - limit));
+        }
+    }
+    short
+}
+
+fn is_entry(line: &str) -> bool {
+    line.starts_with("- ")
+}
+
 fn is_view(line: &str) -> bool {
     matches!(line.trim().to_lowercase().as_str(), "v" | "view")
 }
 
-/// Prints the differences between the old and the new texts, and the other files that would run.
+/// Prints all items and changes, the differences between the old and the new texts, and the other
+/// files that would run.
 fn show_texts(root: &Path, review: &Review, environment: &Environment) {
     let palette = super::terminal::palette(environment);
+    let all = format!("{}\n\n{}", review.subject(root), review.list());
+    let introduction = review.introduction();
+    for text in introduction.iter().chain([&all]) {
+        super::terminal::show(&palette.question(text, 0));
+    }
     let mut shown: Vec<&ChangedTexts> = Vec::new();
     for texts in review.changed_texts() {
         // Several items may run the same file.
@@ -298,10 +389,10 @@ fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
     let mut any = false;
     for (root, entry) in store.list() {
         any = true;
-        let decision = if entry.decision == Decision::Trusted {
-            "trusted"
-        } else {
-            "not trusted"
+        let decision = match entry.decision {
+            Decision::Trusted => "trusted",
+            Decision::Unasked => "not trusted for now",
+            _ => "not trusted",
         };
         super::say(&format!("{root}: {decision} ({})", entry.at.iso()));
         for item in &entry.items {

@@ -1,19 +1,17 @@
 //! The environment of the process: home, directories, variables, clock, randomness. It is read
 //! once, at the start, and passed on, so that a test can pass a different one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{File, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::de::{Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-
-use crate::lock::locked;
 
 /// A point in time, in milliseconds since 1970. It is for display only: records are ordered by
 /// sequence numbers.
@@ -101,8 +99,6 @@ pub struct Environment {
     pub path_left_out: Arc<[PathBuf]>,
     vars: Arc<BTreeMap<String, String>>,
     clock: Arc<Clock>,
-    /// Offers that the user declined during the life of this process.
-    declined: Arc<Mutex<BTreeSet<String>>>,
 }
 
 #[derive(Debug, Default)]
@@ -164,7 +160,6 @@ impl Environment {
             path_left_out,
             vars: Arc::new(vars),
             clock: Arc::default(),
-            declined: Arc::default(),
         }
     }
 
@@ -193,16 +188,6 @@ impl Environment {
             .get(name)
             .map(String::as_str)
             .filter(|v| !v.is_empty())
-    }
-
-    /// Records that the user declined an offer, for the life of this process.
-    pub fn decline(&self, what: &str) {
-        locked(&self.declined).insert(what.to_owned());
-    }
-
-    /// Returns whether the user declined this since the process started.
-    pub fn is_declined(&self, what: &str) -> bool {
-        locked(&self.declined).contains(what)
     }
 
     /// Returns the directories in which programs are looked up, all absolute. They are the same for

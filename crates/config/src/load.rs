@@ -213,7 +213,9 @@ impl<'a> Loading<'a> {
                     || trust::TrustStore::open(environment)
                         .allows_fetching(&worktree.root, &trust.not_installed)
             }
-            trust::Decision::Unasked | trust::Decision::Refused => false,
+            trust::Decision::Unasked | trust::Decision::Postponed | trust::Decision::Refused => {
+                false
+            }
         };
         Reviewed {
             trust,
@@ -499,9 +501,9 @@ fn answered(
         Vec::new()
     };
     let mut unread_answers = answers.problem(reader::shown(&path, disk.worktree, environment));
-    let mut decision = match (items.is_empty(), everywhere) {
+    let decision = match (items.is_empty(), everywhere) {
         (true, _) if can_ask && !(lost.is_empty() && unread_answers.is_none()) => {
-            trust::Decision::Unasked
+            answers.decision(root, &digest)
         }
         (true, _) => trust::Decision::Nothing,
         (false, true) => trust::Decision::Trusted,
@@ -515,10 +517,11 @@ fn answered(
         guards,
         ..trust::Review::default()
     };
-    if decision == trust::Decision::Unasked && environment.is_declined(&trust.declined_key(root)) {
-        decision = trust::Decision::Refused;
-    }
-    if decision != trust::Decision::Unasked {
+    let is_open = matches!(
+        decision,
+        trust::Decision::Unasked | trust::Decision::Postponed
+    );
+    if !is_open {
         lost.clear();
     }
     if let Some(problem) = &mut unread_answers {
@@ -531,14 +534,13 @@ fn answered(
             .map(|guard| guard.problem.key.clone());
         keys.collect()
     };
-    if decision == trust::Decision::Unasked && can_ask {
+    if is_open && can_ask {
         let entry = answers.entry(root);
         trust.changes =
             entry.map_or_else(Vec::new, |entry| trust::changes::since(entry, &trust.items));
     }
     trust.changed_guards = keys(true);
     trust.gone_guards = keys(false);
-    trust.decision = decision;
     trust.unread_answers = unread_answers;
     (trust, lost)
 }

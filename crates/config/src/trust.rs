@@ -85,22 +85,31 @@ impl TrustItem {
             && self.key == record.spec
             && self.covered.content == record.content()
     }
+
+    /// Returns the location of the item, and the programs that the user's answer does not cover.
+    fn source(&self) -> String {
+        let mut source = format!("({})", self.location.short());
+        if !self.covered.not_covered.is_empty() {
+            let _ = write!(
+                source,
+                "; not covered: {}",
+                self.covered.not_covered.join(", ")
+            );
+        }
+        source
+    }
 }
 
 impl std::fmt::Display for TrustItem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "{} {}: {} ({})",
+            "{} {}: {} {}",
             self.kind.as_str(),
             self.key,
             self.detail,
-            self.location.short()
-        )?;
-        if !self.covered.not_covered.is_empty() {
-            write!(f, "; not covered: {}", self.covered.not_covered.join(", "))?;
-        }
-        Ok(())
+            self.source()
+        )
     }
 }
 
@@ -117,11 +126,11 @@ pub struct Review {
     pub is_pure: bool,
     /// The items that can refuse calls.
     pub guards: Vec<TrustedGuard>,
-    /// The keys of guards that were active when the user last answered and are different now.
+    /// The keys of guards that were active when the user trusted the project and are different now.
     pub changed_guards: Vec<String>,
-    /// The keys of guards that were active when the user last answered and no longer exist.
+    /// The keys of guards that were active when the user trusted the project and no longer exist.
     pub gone_guards: Vec<String>,
-    /// The changes since the user's last answer; empty if they are not known.
+    /// The changes since the user trusted the project; empty if they are not known.
     pub changes: Vec<TrustChange>,
     /// The reason why the user's answers cannot be read.
     pub unread_answers: Option<Problem>,
@@ -141,15 +150,21 @@ pub enum Decision {
     Nothing,
     /// Not answered yet, or the items have changed since.
     Unasked,
+    /// "Not now" for exactly these items: they are left out, and not asked about again until they
+    /// change. Guards that the user trusted are not replaced by this answer.
+    Postponed,
     Trusted,
-    /// Declined: the session works without the items.
+    /// Declined for good: the session works without the items.
     Refused,
 }
 
 impl Review {
     /// Returns whether the items are left out.
     pub fn is_withheld(&self) -> bool {
-        matches!(self.decision, Decision::Unasked | Decision::Refused)
+        matches!(
+            self.decision,
+            Decision::Unasked | Decision::Postponed | Decision::Refused
+        )
     }
 
     /// Returns the items of one kind that are left out.
@@ -162,10 +177,9 @@ impl Review {
 
     /// Returns the state of withheld items, for a list.
     pub fn withheld_state(&self) -> EntryState {
-        if self.decision == Decision::Refused {
-            EntryState::NotTrusted
-        } else {
-            EntryState::WaitsForTrust
+        match self.decision {
+            Decision::Postponed | Decision::Refused => EntryState::NotTrusted,
+            Decision::Nothing | Decision::Unasked | Decision::Trusted => EntryState::WaitsForTrust,
         }
     }
 
@@ -186,11 +200,11 @@ impl Review {
         let why = match self.changes.as_slice() {
             [] => "This project is not trusted".to_owned(),
             [change] => format!(
-                "This project has changed since you answered about it ({})",
+                "This project has changed since you trusted it ({})",
                 change.subject
             ),
             [change, rest @ ..] => format!(
-                "This project has changed since you answered about it ({}, and {} more)",
+                "This project has changed since you trusted it ({}, and {} more)",
                 change.subject,
                 rest.len()
             ),
@@ -201,55 +215,88 @@ impl Review {
         ))
     }
 
-    /// Returns the key under which the process remembers that the user declined these items.
-    pub fn declined_key(&self, root: &Path) -> String {
-        format!("trust {} {}", root.display(), self.digest)
+    /// Returns the text of the question: the changes since the user trusted the project, or all
+    /// items if these changes are not known, and the consequences of an answer.
+    pub fn question(&self, root: &Path) -> String {
+        let subject = self.change_list().unwrap_or_else(|| {
+            let list = self.list();
+            let list = list.trim_end_matches('\n');
+            format!("{}\n\n{list}", self.subject(root))
+        });
+        let consequence = if self.items.is_empty() {
+            "Until you answer, the calls that they covered are asked about."
+        } else if self.changes.is_empty() {
+            "Until you trust the project, none of this takes effect; everything else works."
+        } else {
+            "Nothing else has changed since, but nothing that you trusted here takes effect until you trust it again."
+        };
+        let scope = (!self.items.is_empty())
+            .then_some("Trust covers the files that are run by name, not what these load in turn.");
+        let consequence = base::text::sentences([
+            consequence,
+            scope.unwrap_or_default(),
+            "\"Not now\" applies until any of this changes.",
+        ]);
+        let parts = [
+            self.unreadable_answers(),
+            Some(subject),
+            self.lost_guards(),
+            self.offer(),
+            Some(consequence),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        parts.join("\n\n")
     }
 
-    /// Returns the text of the question before the list: why answers cannot be read, the changes
-    /// since the last one, and the guards that were active until now.
+    /// Returns the text before the list of all items: why answers cannot be read, the changes since
+    /// the user trusted the project, and the guards that were active until now.
     pub fn introduction(&self) -> Option<String> {
-        let unread = self.unread_answers.as_ref().map(|problem| {
-            format!(
-                "{problem}. Your answer begins a new file; this one is renamed to *.unreadable."
-            )
-        });
-        let changes = self.change_list();
-        let changed = self.changed_guards.join(", ");
-        let changed = (!changed.is_empty()).then(|| {
-            format!("These guards held until now, and do not hold because something below has changed: {changed}.")
-        });
-        let gone = self.gone_guards.join(", ");
-        let gone = (!gone.is_empty())
-            .then(|| format!("These guards held until now, and are gone from the project or switched off: {gone}."));
-        let parts: Vec<String> = [unread, changes, changed, gone]
-            .into_iter()
-            .flatten()
-            .collect();
+        let parts = [
+            self.unreadable_answers(),
+            self.change_list(),
+            self.lost_guards(),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
         (!parts.is_empty()).then(|| parts.join("\n\n"))
     }
 
-    /// Returns the list of changes since the last answer, with a heading. `None` if there are none.
+    fn unreadable_answers(&self) -> Option<String> {
+        let problem = self.unread_answers.as_ref()?;
+        Some(format!(
+            "{problem}. Your answer begins a new file; this one is renamed to *.unreadable."
+        ))
+    }
+
+    /// Returns a sentence on the guards that were active until now. `None` if there are none.
+    fn lost_guards(&self) -> Option<String> {
+        let changed = self.changed_guards.join(", ");
+        let gone = self.gone_guards.join(", ");
+        let changed =
+            (!changed.is_empty()).then(|| format!("Guards disabled by these changes: {changed}."));
+        let gone = (!gone.is_empty()).then(|| format!("Guards removed or switched off: {gone}."));
+        let parts: Vec<String> = [changed, gone].into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| parts.join(" "))
+    }
+
+    /// Returns the list of changes since the user trusted the project, with a heading. `None` if
+    /// there are none.
     fn change_list(&self) -> Option<String> {
-        /// The most changes that are listed.
-        const MAX_LISTED: usize = 20;
         if self.changes.is_empty() {
             return None;
         }
-        let listed = self.changes.iter().take(MAX_LISTED);
-        let mut lines: Vec<String> = listed.map(|change| format!("- {}", change.line)).collect();
-        let hidden = self.changes.len().saturating_sub(MAX_LISTED);
-        if hidden > 0 {
-            lines.push(format!("- and {hidden} more"));
-        }
+        let lines: Vec<String> = self
+            .changes
+            .iter()
+            .map(|change| format!("- {}", change.line))
+            .collect();
         Some(format!(
-            "Changed since you answered about this project:\n{}",
+            "New or changed since you last trusted this project:\n\n{}",
             lines.join("\n")
         ))
     }
 
-    /// Returns the old and new texts of the changes since the last answer, as far as they are
-    /// known.
+    /// Returns the old and new texts of the changes since the user trusted the project, as far as
+    /// they are known.
     pub fn changed_texts(&self) -> impl Iterator<Item = &ChangedTexts> {
         self.changes
             .iter()

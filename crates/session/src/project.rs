@@ -326,7 +326,7 @@ fn waits_for_trust(problem: &Problem, trust: &Review) -> bool {
         && problem.code == ProblemCode::MissingFile
         && problem.location.origin.project
         && !trust.not_installed.is_empty()
-        && matches!(trust.decision, Decision::Unasked | Decision::Refused)
+        && trust.is_withheld()
 }
 
 /// Returns the facts that decide whether built-in commands are listed. Blocks on file access.
@@ -529,18 +529,15 @@ impl ConfigWatcher {
                     self.reload(turn, choice).await;
                 }
             }
-            TrustOutcome::Declined(text) => {
-                // Read again without the settings that applied only until the
-                // answer.
-                let read = ConfigSnapshot::new(&self.paths).await;
-                self.replace(read, turn, choice).await;
-                self.apply_to(turn);
-                if let Some(text) = text {
-                    turn.event_sender.event(notice(text)).await;
+            // The answer has named its consequence, so today's notice about it is not needed.
+            TrustOutcome::Postponed => {
+                self.reload(turn, choice).await;
+                if let Some(text) = self.read.trust.notice() {
+                    trust_notice_was_shown(&text, turn).await;
                 }
             }
             TrustOutcome::Withheld(Some(text)) => {
-                let repeats = review.decision == Decision::Refused;
+                let repeats = matches!(review.decision, Decision::Postponed | Decision::Refused);
                 if !(repeats && !self.quiet && trust_notice_was_shown(&text, turn).await) {
                     turn.event_sender.event(notice(text)).await;
                 }

@@ -189,8 +189,10 @@ async fn share(store: &Store, environment: &Environment, worktree: &Worktree) {
             )
         }
         None => {
+            // "Not now" alone is no decision for other machines.
             let entry = own
                 .entry(&worktree.root)
+                .filter(|entry| entry.decision != trust::Decision::Unasked)
                 .and_then(|entry| serde_json::to_string(entry).ok());
             let Some(entry) = entry else { return };
             if let Err(e) = store.decide(&project, entry).await {

@@ -13,17 +13,19 @@ use transcript::{Change, Location};
 
 const TITLE: &str = "Trust this project?";
 
+/// The consequence of "not now".
+const POSTPONED: &str = "You are asked again when any of this changes. `adjutant trust` asks now; `adjutant trust --no` declines for good.";
+
 pub(super) enum TrustOutcome {
     /// The things become effective.
     Trusted,
     /// They remain disabled; the text is for the user.
     Withheld(Option<String>),
-    /// They remain disabled until this process ends, because the user has declined.
-    Declined(Option<String>),
+    /// They remain disabled, and are not asked about again until they change.
+    Postponed,
 }
 
-/// Asks unless the user was asked before, and stores the trust. A refusal applies until the process
-/// ends.
+/// Asks unless the user was asked before, and stores the answer.
 pub(super) async fn trust(review: &Review, turn: &TurnContext) -> TrustOutcome {
     if review.decision != Decision::Unasked || review.is_pure {
         return TrustOutcome::Withheld(review.notice());
@@ -35,71 +37,55 @@ pub(super) async fn trust(review: &Review, turn: &TurnContext) -> TrustOutcome {
             &why,
         ])));
     }
-    match ask(review, turn).await {
-        Some(true) => {}
-        Some(false) => {
-            turn.environment
-                .decline(&review.declined_key(&turn.project.context.worktree.root));
-            return TrustOutcome::Declined(review.notice());
-        }
-        None => return TrustOutcome::Withheld(review.notice()),
+    let Some(yes) = ask(review, turn).await else {
+        return TrustOutcome::Withheld(review.notice());
+    };
+    match (store_answer(review, yes, turn).await, yes) {
+        (Ok(()), true) => TrustOutcome::Trusted,
+        (Ok(()), false) => TrustOutcome::Postponed,
+        (Err(e), true) => TrustOutcome::Withheld(Some(format!(
+            "Your decision could not be saved ({e}), so the project is not trusted and its settings stay off."
+        ))),
+        (Err(e), false) => TrustOutcome::Withheld(Some(format!(
+            "Your decision could not be saved ({e}), so the next session asks again."
+        ))),
     }
+}
+
+/// Stores the answer, and shares trust with other machines.
+async fn store_answer(review: &Review, yes: bool, turn: &TurnContext) -> Result<(), String> {
     let environment = turn.environment.clone();
     let root = turn.project.context.worktree.root.clone();
-    let trusted = review.clone();
+    let review = review.clone();
     let written = base::task::spawn_blocking(move || {
         let mut store = TrustStore::open(&environment);
+        let now = environment.now();
+        if !yes {
+            store
+                .postpone(&root, &review, now)
+                .map_err(|e| e.to_string())?;
+            return Ok(None);
+        }
         store
-            .decide(&root, &trusted, true, environment.now())
+            .decide(&root, &review, true, now)
             .map_err(|e| e.to_string())?;
         Ok(store
             .entry(&root)
             .map(|entry| serde_json::to_string(entry).unwrap_or_default()))
     });
-    let written = match written.await.unwrap_or_else(|e| Err(e.to_string())) {
-        Ok(entry) => {
-            let project = turn.project.context.worktree.shared_name();
-            let shared = turn
-                .record
-                .decide(&project, entry.unwrap_or_default())
-                .await;
-            shared
-                .map_err(|e| format!("your decision could not be shared with other machines: {e}"))
-        }
-        Err(e) => Err(e),
+    let Some(entry) = written.await.unwrap_or_else(|e| Err(e.to_string()))? else {
+        return Ok(());
     };
-    match written {
-        Ok(()) => TrustOutcome::Trusted,
-        Err(e) => TrustOutcome::Withheld(Some(format!(
-            "Your decision could not be saved ({e}), so the project is not trusted and its settings stay off."
-        ))),
-    }
+    let project = turn.project.context.worktree.shared_name();
+    let shared = turn.record.decide(&project, entry).await;
+    shared.map_err(|e| format!("your decision could not be shared with other machines: {e}"))
 }
 
 /// Shows the question as a call of its own, because some clients show questions only together with
 /// calls.
 async fn ask(review: &Review, turn: &TurnContext) -> Option<bool> {
     let call = turn.call_id();
-    let introduction = review
-        .introduction()
-        .map(|text| format!("{text}\n\n"))
-        .unwrap_or_default();
-    let offer = review
-        .offer()
-        .map(|offer| format!("\n{offer}\n"))
-        .unwrap_or_default();
-    let subject = review.subject(&turn.project.context.worktree.root);
-    let text = if review.items.is_empty() {
-        format!(
-            "{introduction}{subject} If you trust it, calls are no longer asked about for this reason. \
-             \"Not now\" applies until adjutant ends."
-        )
-    } else {
-        format!(
-            "{introduction}{subject}\n\n{}{offer}\nUntil you trust it, none of this takes effect; everything else works. Your trust covers exactly this list and the contents of the files it runs by name, but not what these load in turn; `adjutant trust --revoke` withdraws it. \"Not now\" applies until adjutant ends.",
-            review.list(),
-        )
-    };
+    let text = review.question(&turn.project.context.worktree.root);
     let update_call = |update: CallUpdate| turn.event_sender.event(Event::Call(Box::new(update)));
     let items: Vec<String> = review.items.iter().map(ToString::to_string).collect();
     let facts = json!({ "project": turn.project.context.worktree.root, "wants": items });
@@ -137,11 +123,13 @@ async fn ask(review: &Review, turn: &TurnContext) -> Option<bool> {
     };
     let (progress, title) = match answer {
         Some(true) => (Progress::Completed, "This project is trusted"),
-        _ => (Progress::Failed, "This project is not trusted"),
+        Some(false) => (Progress::Failed, "Not trusted for now"),
+        None => (Progress::Failed, "Not answered: trust this project?"),
     };
     update_call(CallUpdate {
         title: Some(title.into()),
         progress: Some(progress),
+        output: (answer == Some(false)).then(|| POSTPONED.to_owned()),
         ..CallUpdate::of(&call)
     })
     .await;

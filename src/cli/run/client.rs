@@ -22,7 +22,7 @@ use crate::cli::terminal::screen::Screen;
 use crate::cli::terminal::spoken;
 use crate::cli::terminal::style::{BAD, FAINT, GOOD, STRONG};
 use crate::cli::terminal::styled::{MAX_CHANGE_LINES, MAX_SPARED_LINES, Palette, Styled};
-use crate::cli::trust::whole_file;
+use crate::cli::trust::{fitted_question, whole_file};
 use acp_server::ask::YES;
 use acp_server::meta::{COMMENT, LINES_BEFORE, member, with_member};
 use acp_server::options::MODEL;
@@ -34,6 +34,10 @@ use base::text::diff::LineDiff;
 use providers::local;
 use providers::registry::Registry;
 use transcript::{CallFacts, ExitCode, ModelRef};
+
+/// The lines of a question about trust in addition to its text and changes: the title with the line
+/// before it, the answers, and the line that is typed.
+const TRUST_ANSWER_LINES: usize = 7;
 
 /// The number of lines shown of a failed command's output, from its end.
 const MAX_OUTPUT_LINES: usize = 10;
@@ -1057,11 +1061,18 @@ impl Client {
             always: has(AllowAlways),
         };
         let yes = if answers.once { AllowOnce } else { AllowAlways };
-        let mut words = self.question(request);
+        let mut words = if answers.once {
+            self.question(request)
+        } else {
+            self.trust_question(request)
+        };
         let (whole, whole_name) = if answers.once {
             (self.whole_change(request), "View the whole change\n")
         } else {
-            (self.files_that_run(request), "View the files\n")
+            (
+                self.trusted_parts(request),
+                "View the whole list and the files\n",
+            )
         };
         for option in &request.options {
             let key = match option.kind {
@@ -1071,6 +1082,9 @@ impl Client {
             };
             self.push_key(&mut words, key);
             words.push(&self.screen.aside.line(Style::new(), &option.name));
+            if key == "n" && !answers.once {
+                words.push(&Palette::plain(" (never: `adjutant trust --no`)"));
+            }
             words.push(&Palette::plain("\n"));
         }
         if whole.is_some() {
@@ -1190,6 +1204,41 @@ impl Client {
         words
     }
 
+    /// Returns the question about trust, as far as it fits the terminal.
+    fn trust_question(&self, request: &v1::RequestPermissionRequest) -> Styled {
+        let palette = self.screen.aside;
+        let mut words = Palette::plain("\n");
+        let title = request.tool_call.fields.title.as_deref();
+        words.push(&palette.line(STRONG, &format!("? {}", title.unwrap_or_default())));
+        words.push(&Palette::plain("\n"));
+        let text = self.fitted(&question_text(request));
+        words.push(&text);
+        let changes = self.file_changes(request);
+        let height = |part: &Styled| part.as_str().lines().count();
+        let room =
+            terminal::rows().map_or(usize::MAX, |rows| rows.saturating_sub(TRUST_ANSWER_LINES));
+        if height(&text) + height(&changes) <= room {
+            words.push(&changes);
+        }
+        words
+    }
+
+    /// Returns the changes of files in a question about trust.
+    fn file_changes(&self, request: &v1::RequestPermissionRequest) -> Styled {
+        let mut all = Styled::default();
+        for content in request.tool_call.fields.content.iter().flatten() {
+            if let v1::ToolCallContent::Diff(diff) = content {
+                all.push(&self.change(diff, 2, usize::MAX));
+            }
+        }
+        all
+    }
+
+    /// Renders the text of a question about trust, as far as it fits the terminal.
+    fn fitted(&self, text: &str) -> Styled {
+        fitted_question(text, self.screen.aside, 2, TRUST_ANSWER_LINES)
+    }
+
     /// Returns all lines of a change of which the question shows only the first ones. `None` if it
     /// shows all.
     fn whole_change(&self, request: &v1::RequestPermissionRequest) -> Option<Styled> {
@@ -1206,9 +1255,10 @@ impl Client {
         (shown != whole).then_some(whole)
     }
 
-    /// Returns the changes of a project and all files that it would run, for a question about it. `None`
-    /// if there are none.
-    fn files_that_run(&self, request: &v1::RequestPermissionRequest) -> Option<Styled> {
+    /// Returns everything that a question about trust is about: all entries, the changes, and the
+    /// files that would run. `None` if the question shows all of it.
+    fn trusted_parts(&self, request: &v1::RequestPermissionRequest) -> Option<Styled> {
+        let palette = self.screen.aside;
         let contents = request.tool_call.fields.content.iter().flatten();
         let changes: Vec<&v1::Diff> = contents
             .filter_map(|content| match content {
@@ -1216,20 +1266,28 @@ impl Client {
                 _ => None,
             })
             .collect();
+        let text = question_text(request);
+        let list = trust_entries(request);
+        let is_listed = list.lines().all(|entry| text.contains(entry))
+            && self.fitted(&text) == palette.question(&text, 2);
         let progress = self.progress();
         let call = progress.calls.get(&request.tool_call.tool_call_id);
         let mut files = call.map(|call| call.files.clone()).unwrap_or_default();
         drop(progress);
         files.retain(|file| changes.iter().all(|diff| diff.path != *file));
-        if changes.is_empty() && files.is_empty() {
+        if is_listed && changes.is_empty() && files.is_empty() {
             return None;
         }
         let mut whole = Styled::default();
-        for diff in changes {
-            whole.push(&self.change(diff, 2, usize::MAX));
+        if !is_listed {
+            for part in [&text, &list] {
+                whole.push(&palette.question(part, 2));
+                whole.push(&Palette::plain("\n"));
+            }
         }
+        whole.push(&self.file_changes(request));
         for file in files {
-            whole.push(&whole_file(&file, &self.directory, self.screen.aside, 2));
+            whole.push(&whole_file(&file, &self.directory, palette, 2));
         }
         Some(whole)
     }
@@ -1391,6 +1449,31 @@ fn change_limit<'a>(contents: impl Iterator<Item = &'a v1::ToolCallContent>) -> 
     };
     let room = rows.saturating_sub(others) / changes;
     room.clamp(MIN_LINES, MAX_CHANGE_LINES)
+}
+
+/// Returns the text of a question.
+fn question_text(request: &v1::RequestPermissionRequest) -> String {
+    let contents = request.tool_call.fields.content.iter().flatten();
+    let texts = contents.filter_map(|content| match content {
+        v1::ToolCallContent::Content(content) => match &content.content {
+            v1::ContentBlock::Text(text) => Some(text.text.as_str()),
+            _ => None,
+        },
+        _ => None,
+    });
+    texts.collect()
+}
+
+/// Returns everything that a project needs trust for, as a list.
+fn trust_entries(request: &v1::RequestPermissionRequest) -> String {
+    let input = request.tool_call.fields.raw_input.as_ref();
+    let entries = input.and_then(|input| input["wants"].as_array());
+    entries
+        .into_iter()
+        .flatten()
+        .filter_map(serde_json::Value::as_str)
+        .map(|entry| format!("- {}\n", text::escaped(entry)))
+        .collect()
 }
 
 /// Returns whether two changes of a file are shown with the same lines.

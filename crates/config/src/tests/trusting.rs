@@ -838,13 +838,13 @@ fn question_names_the_changes_since_the_last_answer() {
             r#"{"mcp": {"db": {"type": "local", "command": ["sh", "./db.sh", "-v"]},
                 "old": {"type": "local", "command": ["sh", "./db.sh"]}}}"#,
             "echo 1\n",
-            "- mcp.db: sh ./db.sh → sh ./db.sh -v",
+            "- mcp.db: sh ./db.sh → sh ./db.sh -v (opencode.json:1); not covered: sh, looked up on PATH",
         ),
         (
             r#"{"mcp": {"db": {"type": "local", "command": ["sh", "./db.sh"]},
                 "new": {"type": "remote", "url": "https://mcp.example"}}}"#,
             "echo 1\n",
-            "- mcp.new is new: https://mcp.example\n- mcp.old is gone: sh ./db.sh",
+            "- new: MCP server mcp.new: https://mcp.example (opencode.json:2)\n- mcp.old is gone: sh ./db.sh",
         ),
     ];
     for (settings, script, expected) in table {
@@ -862,11 +862,63 @@ fn question_names_the_changes_since_the_last_answer() {
         let introduction = review.introduction().unwrap_or_default();
         assert_eq!(
             introduction,
-            format!("Changed since you answered about this project:\n{expected}")
+            format!("New or changed since you last trusted this project:\n\n{expected}")
+        );
+        let question = review.question(&fixture.worktree().root);
+        assert!(
+            question.starts_with(&introduction) && !question.contains("would do this"),
+            "{question}"
         );
         let notice = review.notice().unwrap_or_default();
         assert!(notice.contains(&review.changes[0].subject), "{notice}");
     }
+}
+
+#[test]
+fn postponed_items_are_asked_about_once_they_change() {
+    const SETTINGS: &str =
+        r#"{"hook": {"guard": {"on": "tool.before", "command": ["sh", "./guard.sh"]}}}"#;
+    let fixture = ConfigFixture::new();
+    fixture
+        .write("work/repo/opencode.json", SETTINGS)
+        .write("work/repo/guard.sh", "echo 1\n");
+    let postpone = || {
+        let review = fixture.load().trust;
+        TrustStore::open(&fixture.environment())
+            .postpone(&fixture.worktree().root, &review, Timestamp(0))
+            .unwrap();
+    };
+    let decision = || fixture.load().trust.decision;
+    postpone();
+    assert_eq!(decision(), Decision::Postponed);
+    assert_eq!(fixture.load().settings.hooks.len(), 0);
+    fixture.write("work/repo/guard.sh", "echo 2\n");
+    assert_eq!(decision(), Decision::Unasked);
+    // A guard that was trusted is still missed, and the trusted state is still known.
+    fixture.trust();
+    fixture.write("work/repo/guard.sh", "echo 3\n");
+    postpone();
+    let loaded = fixture.load();
+    assert_eq!(loaded.trust.decision, Decision::Postponed);
+    assert_eq!(loaded.trust.changed_guards, ["hook.guard"]);
+    assert_eq!(loaded.trust.changes.len(), 1);
+    fixture.write("work/repo/guard.sh", "echo 2\n");
+    assert_eq!(decision(), Decision::Trusted);
+}
+
+#[test]
+fn refusal_covers_later_items() {
+    let fixture = ConfigFixture::new();
+    let settings = |command: &str| {
+        format!(r#"{{"mcp": {{"db": {{"type": "local", "command": ["{command}"]}}}}}}"#)
+    };
+    fixture.write("work/repo/opencode.json", settings("one"));
+    let review = fixture.load().trust;
+    TrustStore::open(&fixture.environment())
+        .decide(&fixture.worktree().root, &review, false, Timestamp(0))
+        .unwrap();
+    fixture.write("work/repo/opencode.json", settings("two"));
+    assert_eq!(fixture.load().trust.decision, Decision::Refused);
 }
 
 #[test]

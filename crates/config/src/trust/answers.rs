@@ -55,6 +55,10 @@ pub struct TrustEntry {
     /// The parts of the items that the answer covers; empty in older files, and if they are large.
     #[serde(default)]
     pub covered: Vec<CoveredItem>,
+    /// The digest of later items about which the user answered "not now". The answer above stays,
+    /// because changes and lost guards are determined by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub postponed: Option<String>,
 }
 
 /// A hook or plugin that could refuse calls when the user trusted it.
@@ -95,6 +99,7 @@ impl TrustStore {
             packages: Vec::new(),
             guards: Vec::new(),
             covered: Vec::new(),
+            postponed: None,
         }
     }
 
@@ -160,10 +165,16 @@ impl TrustStore {
             .find(|path| path.symlink_metadata().is_err())
     }
 
-    /// Returns the decision about exactly the items of this digest.
+    /// Returns the decision about the items of this digest. Trust covers exactly these; a refusal
+    /// covers later ones as well.
     pub fn decision(&self, root: &Path, digest: &str) -> Decision {
-        match self.entries.get(&key(root)) {
-            Some(entry) if entry.digest == digest => entry.decision,
+        let Some(entry) = self.entry(root) else {
+            return Decision::Unasked;
+        };
+        match entry.decision {
+            Decision::Refused => Decision::Refused,
+            Decision::Trusted if entry.digest == digest => Decision::Trusted,
+            _ if entry.postponed.as_deref() == Some(digest) => Decision::Postponed,
             _ => Decision::Unasked,
         }
     }
@@ -173,14 +184,20 @@ impl TrustStore {
         self.entries.get(&key(root))
     }
 
-    /// Stores an answer from another machine; removes the local one if it was revoked there.
+    /// Stores an answer from another machine; removes the local one if it was revoked there. "Not
+    /// now" is an answer of this machine.
     ///
     /// # Errors
     /// If the file cannot be written, or cannot be read: only the user replaces an unreadable file.
-    pub fn take(&mut self, root: &Path, entry: TrustEntry) -> io::Result<()> {
+    pub fn take(&mut self, root: &Path, mut entry: TrustEntry) -> io::Result<()> {
         self.check_readable()?;
+        let own = self.entry(root);
+        entry.postponed = own.and_then(|own| own.postponed.clone());
         if entry.decision == Decision::Unasked {
-            return self.revoke(root).map(drop);
+            return match own.map(|own| own.decision) {
+                None | Some(Decision::Unasked) => Ok(()),
+                Some(_) => self.revoke(root).map(drop),
+            };
         }
         if self.entry(root) == Some(&entry) {
             return Ok(());
@@ -213,13 +230,25 @@ impl TrustStore {
             packages: review.not_installed.clone(),
             guards: review.guards.clone(),
             covered: CoveredItem::of_all(&review.items),
+            postponed: None,
         };
-        if let Some(moved_copy) = self.moved_copy() {
-            std::fs::rename(&self.path, moved_copy)?;
-            self.unread = None;
-        }
-        self.check_readable()?;
+        self.replace_unreadable()?;
         self.entries.insert(key(root), entry);
+        self.write()
+    }
+
+    /// Stores that the user answered "not now" about these items. An earlier answer stays, as does
+    /// its effect on the items that it covers. Moves an unreadable file as [`Self::decide`] does.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn postpone(&mut self, root: &Path, review: &Review, now: Timestamp) -> io::Result<()> {
+        self.replace_unreadable()?;
+        let entry = self
+            .entries
+            .entry(key(root))
+            .or_insert_with(|| Self::revoked(now));
+        entry.postponed = Some(review.digest.clone());
         self.write()
     }
 
@@ -241,6 +270,15 @@ impl TrustStore {
         self.entries
             .iter()
             .map(|(root, entry)| (root.as_str(), entry))
+    }
+
+    /// Moves an unreadable file aside, so that the user's answer begins a new one.
+    fn replace_unreadable(&mut self) -> io::Result<()> {
+        if let Some(moved_copy) = self.moved_copy() {
+            std::fs::rename(&self.path, moved_copy)?;
+            self.unread = None;
+        }
+        self.check_readable()
     }
 
     fn check_readable(&self) -> io::Result<()> {

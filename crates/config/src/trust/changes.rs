@@ -1,10 +1,10 @@
-//! The changes of a project's items since the user's answer about them.
+//! The changes of a project's items since the user trusted them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::covered::{CoveredItem, digests};
-use super::{TrustEntry, TrustItem};
+use super::{Decision, TrustEntry, TrustItem};
 use crate::script_inputs::text_with_digest;
 use base::text;
 
@@ -30,10 +30,10 @@ pub struct ChangedTexts {
     pub new: String,
 }
 
-/// Returns each difference between a project's items and those that an answer is about.
-/// Empty if the items of the answer were not stored.
+/// Returns each difference between a project's items and those that the user trusted. Empty if
+/// the user did not trust the project, or the items of the answer were not stored.
 pub(crate) fn since(entry: &TrustEntry, items: &[TrustItem]) -> Vec<TrustChange> {
-    if entry.covered.is_empty() {
+    if entry.decision != Decision::Trusted || entry.covered.is_empty() {
         return Vec::new();
     }
     let now: Vec<CoveredItem> = items.iter().map(CoveredItem::of).collect();
@@ -50,10 +50,10 @@ pub(crate) fn since(entry: &TrustEntry, items: &[TrustItem]) -> Vec<TrustChange>
             None => differences.gone.push(&old.detail),
         }
     }
-    for new in &now {
+    for (new, item) in now.iter().zip(items) {
         if !entry.covered.iter().any(|old| is_same(old, new)) {
             let differences = keys.entry((&new.kind, &new.key)).or_default();
-            differences.added.push(&new.detail);
+            differences.added.push(item);
         }
     }
     keys.into_iter()
@@ -69,7 +69,7 @@ fn is_same(old: &CoveredItem, new: &CoveredItem) -> bool {
 #[derive(Default)]
 struct Differences<'a> {
     gone: Vec<&'a str>,
-    added: Vec<&'a str>,
+    added: Vec<&'a TrustItem>,
     files: Vec<FileChange>,
 }
 
@@ -90,12 +90,17 @@ impl Differences<'_> {
         let mut changes = match (self.gone.as_slice(), self.added.as_slice()) {
             ([old], [new]) => vec![TrustChange {
                 subject: format!("{key} has changed"),
-                line: format!("{key}: {} → {}", text::escaped(old), text::escaped(new)),
+                line: format!(
+                    "{key}: {} → {} {}",
+                    text::escaped(old),
+                    text::escaped(&new.detail),
+                    text::escaped(&new.source())
+                ),
                 texts: Some(ChangedTexts {
                     name: key.clone(),
                     file: None,
                     old: format!("{old}\n"),
-                    new: format!("{new}\n"),
+                    new: format!("{}\n", new.detail),
                 }),
             }],
             (gone, added) => {
@@ -105,8 +110,10 @@ impl Differences<'_> {
                         format!(": {}", text::escaped(old)),
                     )
                 });
-                let added = added.iter().map(|new| {
-                    change(format!("{key} is new"), format!(": {}", text::escaped(new)))
+                let added = added.iter().map(|new| TrustChange {
+                    subject: format!("{key} is new"),
+                    line: format!("new: {}", text::escaped(&new.to_string())),
+                    texts: None,
                 });
                 gone.chain(added).collect()
             }
@@ -202,6 +209,7 @@ mod tests {
         std::fs::write(&script, "exit 0\n").unwrap();
         let entry = TrustEntry {
             covered: CoveredItem::of_all(&[hook("runs sh check.sh")]),
+            decision: Decision::Trusted,
             ..TrustStore::revoked(Timestamp(0))
         };
         std::fs::write(&script, "exit 2\n").unwrap();
