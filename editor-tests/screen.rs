@@ -547,7 +547,7 @@ fn question() {
     assert_eq!(shown[from], "? touch 'a*b' && ls *", "{screen}");
     assert_eq!(
         shown[from + 1],
-        "  The agent wants to run this command. You are asked because your settings say so.",
+        "  The agent wants to run this command.",
         "{screen}"
     );
     assert_eq!(
@@ -563,7 +563,7 @@ fn question() {
     terminal.enter("?");
     terminal.wait("n  rejects it and stops the turn");
     terminal.enter("A");
-    terminal.wait("\"Always\" is not offered here.");
+    terminal.wait("\"Always\" is not offered: ");
     terminal.enter("");
     terminal.wait("Answer y or n; ? explains.");
     terminal.enter("yse");

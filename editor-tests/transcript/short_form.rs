@@ -14,6 +14,7 @@
 //!   …                                        any other members
 //! ask1 about call2: edit (edit) "Edit b.txt" a `session/request_permission`, with the same fields
 //!   option once                              one of its options
+//!   meta {"adjutant":{}}                     its `_meta`
 //! text part1 "Changed."                      an `agent_message_chunk`; `thought`, `user`: the other chunks
 //! update plan {"entries":[]}                 any other `session/update`
 //! answer 1 {"sessionId":"${SESSION}"}        a result
@@ -273,11 +274,15 @@ fn question(word: &str, head: &mut Head, fields: Lines, session: &str) -> Option
         return None;
     }
     let mut options = Vec::new();
+    let mut meta = None;
     let mut others = String::new();
     for field in fields {
-        match field.strip_prefix("option ") {
-            Some(option) => options.push(read_option(option)?),
-            None => writeln!(others, "{field}").unwrap(),
+        if let Some(option) = field.strip_prefix("option ") {
+            options.push(read_option(option)?);
+        } else if let Some(text) = field.strip_prefix("meta ") {
+            meta = Some(serde_json::from_str(text).ok()?);
+        } else {
+            writeln!(others, "{field}").unwrap();
         }
     }
     let mut call = call.as_object()?.clone();
@@ -285,7 +290,10 @@ fn question(word: &str, head: &mut Head, fields: Lines, session: &str) -> Option
     if !call.contains_key("…") && !call.contains_key("status") {
         call.insert("status".into(), "pending".into());
     }
-    let params = json!({ "sessionId": session, "toolCall": call, "options": options });
+    let mut params = json!({ "sessionId": session, "toolCall": call, "options": options });
+    if let Some(meta) = meta {
+        params["_meta"] = meta;
+    }
     Some(
         json!({ "id": placeholder(word), "method": "session/request_permission", "params": params }),
     )
@@ -637,6 +645,9 @@ fn short_question(value: &Value) -> Option<String> {
     for option in params["options"].as_array()? {
         writeln!(text, "  option {}", short_option(option)).unwrap();
     }
+    if let Some(meta) = params.get("_meta") {
+        writeln!(text, "  meta {meta}").unwrap();
+    }
     Some(text)
 }
 
@@ -703,8 +714,8 @@ pub(super) fn own_tests() {
             ),
         ),
         (
-            "ask1 about call3: edit (edit) \"Edit a\"\n  option once\n  option always \"Always\"\n  option {\"optionId\":\"reject\"}\n",
-            r#"{"id":"‹ask1›","method":"session/request_permission","params":{"sessionId":"${SESSION}","toolCall":{"toolCallId":"‹call3›","status":"pending","name":"edit","kind":"edit","title":"Edit a"},"options":[{"optionId":"once","name":"Allow once","kind":"allow_once"},{"optionId":"always","name":"Always","kind":"allow_always"},{"optionId":"reject"}]}}"#.to_owned(),
+            "ask1 about call3: edit (edit) \"Edit a\"\n  option once\n  option always \"Always\"\n  option {\"optionId\":\"reject\"}\n  meta {\"adjutant\":{}}\n",
+            r#"{"id":"‹ask1›","method":"session/request_permission","params":{"sessionId":"${SESSION}","toolCall":{"toolCallId":"‹call3›","status":"pending","name":"edit","kind":"edit","title":"Edit a"},"options":[{"optionId":"once","name":"Allow once","kind":"allow_once"},{"optionId":"always","name":"Always","kind":"allow_always"},{"optionId":"reject"}],"_meta":{"adjutant":{}}}}"#.to_owned(),
         ),
         (
             "@2 text part1 \"Hi\"\n",

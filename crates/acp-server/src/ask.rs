@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use super::markdown::{code, fenced, list, plainly};
-use super::meta::{UNATTENDED, with_member};
+use super::meta::{UNATTENDED, WHY_NOT_ALWAYS, with_members};
 use super::view::{AnswerKind, AnswerOption, ChoiceRequest, ClientReply, PickedAnswer};
 use base::text::{self, shown};
 use events::{CallUpdate, Confirmation, PermissionReply, PermissionRequest, Progress, ToolKind};
@@ -75,12 +75,12 @@ pub fn question(ask: &PermissionRequest) -> ChoiceRequest {
     if !details.is_empty() {
         text.push(list(&details));
     }
-    let meta = ask.unattended.as_ref().map(|allowing| {
-        with_member(
-            UNATTENDED,
-            json!({ "reason": ask.wording.short_reason(), "permission": allowing }),
-        )
-    });
+    let unattended = ask
+        .unattended
+        .as_ref()
+        .map(|allowing| json!({ "reason": ask.wording.short_reason(), "permission": allowing }));
+    let why_not_always = ask.why_not_always.as_deref().map(Value::from);
+    let meta = with_members([(UNATTENDED, unattended), (WHY_NOT_ALWAYS, why_not_always)]);
     ChoiceRequest {
         call: ask.show.clone(),
         text: text.join("\n\n"),
@@ -96,7 +96,6 @@ fn sentences(ask: &PermissionRequest) -> Vec<String> {
         action: verb,
         object,
         object_clauses: which,
-        reasons,
         quote,
         complete_question: whole,
         ..
@@ -127,7 +126,7 @@ fn sentences(ask: &PermissionRequest) -> Vec<String> {
         Some(part) => format!("{}: {}", code(part), plainly(&shown(because))),
         None => plainly(&shown(because)),
     };
-    let mut all = match reasons.as_slice() {
+    let mut all = match ask.wording.stated_reasons() {
         [] => vec![sentence],
         [one @ Reason { part: None, .. }] => {
             vec![format!("{sentence} You are asked because {}.", reason(one))]

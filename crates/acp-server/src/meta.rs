@@ -61,6 +61,9 @@ pub const LINES_BEFORE: &str = "linesBefore";
 /// would have allowed the call.
 pub const UNATTENDED: &str = "unattended";
 
+/// In a question without an "always": the reason why it is not offered.
+pub const WHY_NOT_ALWAYS: &str = "whyNotAlways";
+
 /// A `_meta` object of any version.
 pub type Meta = Map<String, Value>;
 

@@ -25,6 +25,8 @@ pub struct PermissionRequest {
     pub unattended: Option<Option<Value>>,
     /// The rules that "always" would store, shown verbatim; `None` if it is not offered.
     pub always: Option<String>,
+    /// The reason why "always" is not offered, for a user who asks for it.
+    pub why_not_always: Option<String>,
     /// The agent that asks, if it is a subagent.
     pub agent: Option<String>,
     /// The session in which the editor shows the call, if it is not the user's own.

@@ -277,7 +277,7 @@ impl Extensions {
         let asks = matches!(hook.on, HookPoint::ToolBefore | HookPoint::Permission);
         let ask = asks.then(|| {
             format!(
-                "the hook {} failed, which might have refused it",
+                "the hook {}, which could have refused it, failed",
                 text::title(&hook.name)
             )
         });

@@ -77,7 +77,7 @@ async fn before(
     advice.ask = run
         .unknown
         .as_ref()
-        .map(|why| format!("plugins that might have refused it could not be asked: {why}"));
+        .map(|why| format!("plugins that could have refused it did not run: {why}"));
     let changed = run
         .output
         .get("args")
@@ -143,7 +143,7 @@ async fn permission(
     };
     if let Some(why) = &run.unknown {
         advice.ask = Some(format!(
-            "plugins that might have refused it could not be asked: {why}"
+            "plugins that could have refused it did not run: {why}"
         ));
     }
     match run.output.get("status").and_then(Value::as_str) {

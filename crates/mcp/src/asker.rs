@@ -84,9 +84,10 @@ impl Asker {
                 quote: Some(quote),
                 ..QuestionWording::default()
             },
-            details: vec!["\"Always\" is not offered: it costs money each time.".to_owned()],
+            details: Vec::new(),
             unattended: None,
             always: None,
+            why_not_always: Some("it costs money each time".to_owned()),
             agent: None,
             session: None,
             reply,

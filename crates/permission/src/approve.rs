@@ -75,7 +75,7 @@ impl Policy {
         Verdict {
             action: Action::Ask,
             rule: None,
-            reason: Some("the client of this session asks about it".to_owned()),
+            reason: Some("the client of this session requires a question".to_owned()),
             ..verdict
         }
     }

@@ -74,17 +74,17 @@ fn pattern(unit: &CommandUnit, next: Option<&CommandUnit>) -> Result<String, Str
         .as_deref()
         .map(|program| program.rsplit('/').next().unwrap_or(program));
     let reason = match name {
-        None => "no program is named in it",
+        None => "it names no program",
         Some(_) if let Some(destination) = unit.only_destination() => {
             return Ok(destination.to_owned());
         }
         Some(_) if unit.network && !arity::may_go_online(&words) => "it uses the network",
         Some(_) if arity::runs_in_container(&words) => {
-            "what it runs in a container is asked about each time"
+            "commands in a container need permission each time"
         }
-        Some(_) if !unit.texts.is_empty() => "what its text does is not known",
+        Some(_) if !unit.texts.is_empty() => "the effect of its text is unknown",
         Some(_) if unit.normal.contains(['*', '?', '\\']) => {
-            "in a rule, its * or ? would stand for other words too"
+            "in a rule, its * or ? would match other commands as well"
         }
         Some(name) => {
             let wide = runner_prefix(unit, next).or_else(|| prefix(unit, name, &words));
@@ -112,7 +112,7 @@ fn can_be_granted(unit: &CommandUnit) -> Result<(), String> {
     };
     match unit.touches.iter().find(is_asked_about) {
         Some(path_use) => Err(format!(
-            "{} is asked about by itself",
+            "{} needs permission of its own",
             path_use.patterns.join(", ")
         )),
         None => Ok(()),

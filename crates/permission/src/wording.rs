@@ -10,6 +10,9 @@ use super::shell::CommandAnalysis;
 use super::{AccessRequest, Action, Rule, UnitVerdict, Verdict};
 use base::text;
 
+/// The reason to ask that a rule of the user's settings gives.
+const BY_RULE: &str = "your rules ask about it";
+
 /// A question in parts: "The agent wants to ACTION `OBJECT`, which CLAUSES. You are asked because
 /// REASONS."
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -102,6 +105,14 @@ impl QuestionWording {
         }
     }
 
+    /// Returns the reasons that a question states; none if the rules that it lists are the only one.
+    pub fn stated_reasons(&self) -> &[Reason] {
+        match self.reasons.as_slice() {
+            [Reason { part: None, clause }] if clause == BY_RULE && !self.rules.is_empty() => &[],
+            reasons => reasons,
+        }
+    }
+
     /// Returns the reason to ask in a few words, without a verb if possible: "outside the project".
     pub fn short_reason(&self) -> String {
         if self.complete_question.is_some() {
@@ -151,8 +162,9 @@ fn action_and_object(request: &AccessRequest) -> (String, Option<String>) {
     let verb = match request.permission.as_str() {
         "webfetch" => "fetch",
         "websearch" => "search the web for",
-        "task" => "give work to the subagent",
+        "task" => "start the subagent",
         "skill" => "load the skill",
+        "glob" | "grep" if object.is_none() => "search the project",
         "glob" | "grep" => "search the project for",
         "list" => "list",
         "read" => "read",
@@ -210,10 +222,10 @@ fn because(reason: &Option<String>, rule: Option<&Rule>) -> String {
 fn because_of_rule(rule: Option<&Rule>) -> String {
     match rule {
         Some(rule) if rule.source == BUILT_IN || rule.source.is_empty() => {
-            "it is asked about by default".to_owned()
+            "this needs permission by default".to_owned()
         }
-        Some(_) => "your settings say so".to_owned(),
-        None => "none of your rules allows it".to_owned(),
+        Some(_) => BY_RULE.to_owned(),
+        None => "no rule allows it".to_owned(),
     }
 }
 
@@ -275,7 +287,7 @@ fn describe_pattern(request: &AccessRequest, pattern: &str) -> String {
     match (request.permission.as_str(), below) {
         ("bash", _) => describe_command_pattern(request, pattern),
         ("external_directory", Some(directory)) => {
-            format!("all of {directory}")
+            format!("access to {directory}")
         }
         ("webfetch", Some(site)) => format!("fetching from {site}"),
         ("edit", _) => format!("changes to {pattern}"),
@@ -381,7 +393,7 @@ mod tests {
             ),
             ("edit", &["src/a.rs"], "changes to src/a.rs"),
             ("read", &["mcp:notes:*"], "reading what notes offers"),
-            ("external_directory", &["/etc/*"], "all of /etc"),
+            ("external_directory", &["/etc/*"], "access to /etc"),
             (
                 "webfetch",
                 &["https://x.test/*"],

@@ -178,21 +178,21 @@ impl ProvenSandbox {
         };
         let mut text = format!("{}, {}", mechanism.key(), self.level.as_str());
         text.push_str(match (network, self.blocks_network) {
-            (true, _) if self.level == Level::ReadOnly => ", network open",
-            (true, _) => ", network and local services open",
+            (true, _) if self.level == Level::ReadOnly => ", network allowed",
+            (true, _) => ", network and local services allowed",
             (false, true) => ", no network",
-            (false, false) => ", network open although it should not be",
+            (false, false) => ", network not blocked",
         });
         if self.level == Level::WorkspaceWrite && !self.protects_control_files {
             text.push_str(", control files not protected");
         }
         if !self.protects_modes {
-            text.push_str(", permission bits open");
+            text.push_str(", permission bits not protected");
         }
         if !self.blocks_signals {
-            text.push_str(", signals to other processes open");
+            text.push_str(", other processes can be signalled");
         }
-        text.push_str(", reads open");
+        text.push_str(", all files readable");
         text
     }
 
@@ -674,7 +674,7 @@ mod tests {
             (
                 proven(Some(Mechanism::Landlock)),
                 true,
-                "landlock, workspace-write, network and local services open, control files not protected, permission bits open, reads open",
+                "landlock, workspace-write, network and local services allowed, control files not protected, permission bits not protected, all files readable",
             ),
             (
                 ProvenSandbox {
@@ -683,7 +683,7 @@ mod tests {
                     ..proven(Some(Mechanism::Bubblewrap))
                 },
                 false,
-                "bwrap, read-only, no network, reads open",
+                "bwrap, read-only, no network, all files readable",
             ),
             (
                 ProvenSandbox {
@@ -693,7 +693,7 @@ mod tests {
                     ..proven(Some(Mechanism::Seatbelt))
                 },
                 false,
-                "seatbelt, workspace-write, network open although it should not be, reads open",
+                "seatbelt, workspace-write, network not blocked, all files readable",
             ),
         ];
         for (proven, network, text) in table {

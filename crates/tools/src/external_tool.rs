@@ -33,7 +33,7 @@ pub fn title(tool: &str, input: &Value) -> String {
 pub fn access_request(permission: &str, whose: &str, context: &ToolContext) -> AccessRequest {
     let mut request = AccessRequest::new(permission, "*").always("*");
     if context.sandbox_choice.reads_only() {
-        let why = format!("what {whose} does is not known, and this agent only reads");
+        let why = format!("the effect of {whose} is unknown, and this agent may only read");
         request.minimum = Some((Action::Ask, why));
     }
     request

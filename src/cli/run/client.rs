@@ -24,7 +24,7 @@ use crate::cli::terminal::style::{BAD, FAINT, GOOD, STRONG};
 use crate::cli::terminal::styled::{MAX_CHANGE_LINES, MAX_SPARED_LINES, Palette, Styled};
 use crate::cli::trust::{fitted_question, whole_file};
 use acp_server::ask::YES;
-use acp_server::meta::{COMMENT, LINES_BEFORE, member, with_member};
+use acp_server::meta::{COMMENT, LINES_BEFORE, WHY_NOT_ALWAYS, member, with_member};
 use acp_server::options::MODEL;
 use acp_server::view::parse_retry_notice;
 use base::environment::Environment;
@@ -1103,6 +1103,9 @@ impl Client {
             .iter()
             .map(|option| option.name.clone())
             .collect();
+        let why_not_always = member(request.meta.as_ref(), WHY_NOT_ALWAYS)
+            .and_then(serde_json::Value::as_str)
+            .map(text::escaped);
         // Any other text is sent with a refusal, after an empty line confirms it.
         let mut instead: Option<String> = None;
         let (last, taken) = oneshot::channel();
@@ -1133,7 +1136,8 @@ impl Client {
                 }
                 other => {
                     instead = None;
-                    let again = answers.again(other, &names, whole.is_some());
+                    let again =
+                        answers.again(other, &names, why_not_always.as_deref(), whole.is_some());
                     return Some(Palette::plain(&again));
                 }
             };
@@ -1329,8 +1333,15 @@ impl PermissionAnswers {
         format!("Answer {} or n; ? explains.", self.keys(is_cut).join(", "))
     }
 
-    /// Returns the text after a line that is not an answer. `names` are those of the options.
-    fn again(self, reply: TypedReply<'_>, names: &[String], is_cut: bool) -> String {
+    /// Returns the text after a line that is not an answer. `names` are those of the options,
+    /// `why_not_always` the reason why one is missing.
+    fn again(
+        self,
+        reply: TypedReply<'_>,
+        names: &[String],
+        why_not_always: Option<&str>,
+        is_cut: bool,
+    ) -> String {
         let mut lines = Vec::new();
         match reply {
             TypedReply::Explain if self.once => {
@@ -1356,7 +1367,10 @@ impl PermissionAnswers {
                     lines.push("v  shows the files that would run, and asks again".to_owned());
                 }
             }
-            TypedReply::Always => lines.push("\"Always\" is not offered here.".to_owned()),
+            TypedReply::Always => lines.push(match why_not_always {
+                Some(why) => format!("\"Always\" is not offered: {why}."),
+                None => "\"Always\" is not offered here.".to_owned(),
+            }),
             _ => lines.push(self.short(is_cut)),
         }
         format!("  {}\n{}", lines.join("\n  "), self.prompt(is_cut))

@@ -149,6 +149,7 @@ struct QuestionText {
     /// The setting that would allow it, if no user is present to answer.
     unattended: Option<Option<Value>>,
     always: Option<String>,
+    why_not_always: Option<String>,
 }
 
 impl QuestionText {
@@ -176,7 +177,9 @@ impl QuestionText {
                 && policy.judge(request).action == Action::Allow
         };
         let unattended = (!attended).then(|| wording::settings_that_allow(&requests, allows));
-        let details = details(&pairs, &wording, lasting);
+        let details = details(&pairs);
+        let explains = !lasting && wording.complete_question.is_none();
+        let why_not_always = explains.then(|| why_not_always(&pairs));
         let always = lasting.then(|| {
             requests
                 .into_iter()
@@ -189,6 +192,7 @@ impl QuestionText {
             details,
             unattended,
             always,
+            why_not_always,
         }
     }
 }
@@ -242,6 +246,7 @@ async fn ask(
         details,
         unattended,
         always,
+        why_not_always,
     } = poll_by_size(is_large, text).await;
     let (reply, mut answer) = oneshot::channel();
     let request = PermissionRequest {
@@ -251,6 +256,7 @@ async fn ask(
         wording: wording.clone(),
         unattended,
         always,
+        why_not_always,
         agent: None,
         session: None,
         reply,
@@ -396,20 +402,16 @@ async fn question(call: &Call, asked: &[(&AccessRequest, &Verdict)]) -> CallUpda
     }
 }
 
-/// Returns the details of a question: the page that links to an address, the sandbox of a command,
-/// and why "always" is not offered.
-fn details(
-    asked: &[(&AccessRequest, &Verdict)],
-    wording: &QuestionWording,
-    lasting: bool,
-) -> Vec<String> {
+/// Returns the details of a question: the page that links to an address, and the sandbox of a
+/// command.
+fn details(asked: &[(&AccessRequest, &Verdict)]) -> Vec<String> {
     let mut lines = Vec::new();
     for (request, _) in asked {
         lines.extend(
             request
                 .origin
                 .as_ref()
-                .map(|from| format!("{from} leads there.")),
+                .map(|from| format!("Redirected from {from}.")),
         );
         lines.extend(
             request
@@ -417,12 +419,6 @@ fn details(
                 .as_ref()
                 .map(|sandbox| format!("Sandbox: {sandbox}.")),
         );
-    }
-    if !lasting && wording.complete_question.is_none() {
-        lines.push(format!(
-            "\"Always\" is not offered: {}.",
-            why_not_always(asked)
-        ));
     }
     lines
 }
@@ -443,8 +439,8 @@ fn why_not_always(asked: &[(&AccessRequest, &Verdict)]) -> String {
     };
     match asked.iter().find(floored) {
         Some((request, _)) if request.file.is_some() => {
-            "such files are asked about each time".to_owned()
+            "such files need permission each time".to_owned()
         }
-        _ => "it would not prevent this question".to_owned(),
+        _ => "you would be asked again anyway".to_owned(),
     }
 }

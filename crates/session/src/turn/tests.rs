@@ -356,7 +356,7 @@ async fn question_without_user_is_refused_to_model() {
         (TurnOutcome::Ended, 0),
         "the turn goes on"
     );
-    let failure = "failed: Not allowed: this needs the user's permission (it is asked about by default), and no user is present.";
+    let failure = "failed: Not allowed: this needs the user's permission (this needs permission by default), and no user is present.";
     assert!(
         played.events.iter().any(|event| event.starts_with(failure)),
         "{:?}",

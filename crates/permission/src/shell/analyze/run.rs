@@ -20,7 +20,7 @@ impl Analyzer<'_> {
         unit.normal = args.iter().map(Arg::normal).collect::<Vec<_>>().join(" ");
         if let Some(arg) = args.iter().find(|arg| !arg.literal) {
             unit.catch_all_only
-                .get_or_insert_with(|| format!("{} is computed when it runs", arg.raw));
+                .get_or_insert_with(|| format!("{} is computed at run time", arg.raw));
         }
         let Some(name) = args[0].text().map(str::to_owned) else {
             unit.set_opaque("the name of the program is computed");

@@ -200,7 +200,7 @@ impl Analyzer<'_> {
             }
         }
         unit.catch_all_only
-            .get_or_insert_with(|| "it is redirected to or from a file".into());
+            .get_or_insert_with(|| "its input or output is redirected to a file".into());
         if access == Access::Edit && !target.literal {
             if target.texts().is_some() {
                 self.disk.touch(access, &target, unit, state);
