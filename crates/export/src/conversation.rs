@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::markdown::with_hard_breaks;
 use crate::undone_note;
 use base::environment::Timestamp;
 use base::id::SessionId;
@@ -105,7 +106,12 @@ impl CallList<'_> {
             let was_list = std::mem::take(self.is_list);
             match &part.content {
                 Content::Text(words) if !words.synthetic && !words.text.trim().is_empty() => {
-                    *text += &format!("\n{}\n", words.for_display().trim());
+                    let words = words.for_display();
+                    if message.user().is_some() {
+                        *text += &format!("\n{}\n", with_hard_breaks(words.trim()));
+                    } else {
+                        *text += &format!("\n{}\n", words.trim());
+                    }
                 }
                 Content::Tool(call) => {
                     if !was_list {
@@ -138,7 +144,8 @@ impl CallList<'_> {
             Some(command) if !is_long => code(command.trim_end()),
             _ => title(call),
         };
-        *text += &format!("- {title}{separator}{state}\n");
+        let mark = if has_failed(call) { "✗ " } else { "" };
+        *text += &format!("- {mark}{title}{separator}{state}\n");
         if self.detail == CallDetail::Titles {
             return;
         }
@@ -182,6 +189,15 @@ impl CallList<'_> {
             lines.push(format!("… {}", text::count(all.len() - shown, "more line")));
         }
         push_block("diff", &lines.join("\n"), text);
+    }
+}
+
+/// Returns whether a call has ended without success.
+pub(crate) fn has_failed(call: &Call) -> bool {
+    match &call.state {
+        CallState::Completed(done) => !exit(done).is_empty(),
+        CallState::Failed { .. } => true,
+        CallState::Running { .. } | CallState::Pending => false,
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use similar::ChangeTag;
 
 use super::chart::{self, UsageStep};
-use super::conversation::{ending, exit};
+use super::conversation::{ending, exit, has_failed};
 use super::{markdown, undone_note, visible};
 use base::environment::Timestamp;
 use base::text;
@@ -263,7 +263,7 @@ fn user(main: &mut String, index: &mut String, message: &Message, numbers: &mut 
                 put!(
                     main,
                     "<div class=\"words\">{}</div>",
-                    markdown::html(&text.for_display())
+                    markdown::html_of_prompt(&text.for_display())
                 );
             }
             Content::File(file) => attached(main, file),
@@ -314,9 +314,10 @@ fn answer(
                 call(main, one, numbers);
                 put!(
                     index,
-                    "<li class=\"step {}\"><i class=\"dot\"></i><a href=\"#call-{}\">{}</a></li>\n",
+                    "<li class=\"step {}\"><i class=\"dot\"></i><a href=\"#call-{}\">{}{}</a></li>\n",
                     class(one),
                     numbers.calls,
+                    if has_failed(one) { "✗ " } else { "" },
                     Esc(&title(one))
                 );
             }
@@ -452,10 +453,9 @@ fn class(call: &Call) -> String {
         ToolKind::SwitchMode | ToolKind::Other => "other",
     };
     let state = match &call.state {
-        CallState::Completed(done) if exit(done).is_empty() => "",
-        CallState::Completed(_) => " failed",
-        CallState::Failed { .. } => " failed",
+        _ if has_failed(call) => " failed",
         CallState::Running { .. } | CallState::Pending => " open",
+        CallState::Completed(_) | CallState::Failed { .. } => "",
     };
     format!("{kind}{state}")
 }

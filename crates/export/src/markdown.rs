@@ -1,23 +1,43 @@
 //! Renders Markdown as harmless HTML: no HTML of the author, no scripts, only web and mail
-//! addresses, no remote pictures.
+//! addresses, no remote pictures. Lines of a prompt stay lines, as they were typed.
 
 use pulldown_cmark::{
-    CodeBlockKind, CowStr, Event, HeadingLevel, LinkType, Options, Parser, Tag, TagEnd,
-    TextMergeStream,
+    CodeBlockKind, Event, HeadingLevel, LinkType, Options, Parser, Tag, TagEnd, TextMergeStream,
 };
 
 use base::text;
 
+const OPTIONS: Options = Options::ENABLE_TABLES
+    .union(Options::ENABLE_STRIKETHROUGH)
+    .union(Options::ENABLE_TASKLISTS)
+    .union(Options::ENABLE_FOOTNOTES);
+
+/// Renders the Markdown of a prompt, with its line breaks.
+pub fn html_of_prompt(text: &str) -> String {
+    html(&with_hard_breaks(text))
+}
+
+/// Marks the line breaks of paragraphs, so that each is rendered.
+pub fn with_hard_breaks(text: &str) -> String {
+    let mut marked = String::with_capacity(text.len());
+    let mut rest = 0;
+    for (event, range) in Parser::new_ext(text, OPTIONS).into_offset_iter() {
+        if event == Event::SoftBreak {
+            marked.push_str(&text[rest..range.start]);
+            marked.push_str("  ");
+            rest = range.start;
+        }
+    }
+    marked.push_str(&text[rest..]);
+    marked
+}
+
 /// Renders Markdown.
 pub fn html(text: &str) -> String {
-    let options = Options::ENABLE_TABLES
-        | Options::ENABLE_STRIKETHROUGH
-        | Options::ENABLE_TASKLISTS
-        | Options::ENABLE_FOOTNOTES;
     let mut events = Vec::new();
     let mut scope = TextPlace::default();
     // The parser splits a text at each possible mark, such as the tilde of an address.
-    for event in TextMergeStream::new(Parser::new_ext(text, options)) {
+    for event in TextMergeStream::new(Parser::new_ext(text, OPTIONS)) {
         scope.push(event, &mut events);
     }
     let mut out = String::with_capacity(text.len() * 3 / 2);
@@ -29,20 +49,52 @@ pub fn html(text: &str) -> String {
 /// The surroundings of a text, by which it is rendered.
 #[derive(Default)]
 struct TextPlace {
-    /// The number of links and pictures around it. A link contains no address that is one too.
-    links: usize,
+    /// The links and pictures around it. A link contains no address that is one too.
+    links: Vec<OpenLink>,
     is_code: bool,
     /// True in a block of code with the changes of files.
     is_diff: bool,
+}
+
+/// A link or picture whose end is not reached.
+enum OpenLink {
+    /// A link in the page.
+    Shown,
+    /// A link without a target in the page, such as a file of the project: its text, then the path.
+    Path { path: String, begun: usize },
 }
 
 impl TextPlace {
     /// Appends an event, made harmless.
     fn push<'a>(&mut self, event: Event<'a>, out: &mut Vec<Event<'a>>) {
         match &event {
-            Event::Start(Tag::Link { .. } | Tag::Image { .. }) => self.links += 1,
+            Event::Start(
+                Tag::Link {
+                    link_type,
+                    dest_url,
+                    ..
+                }
+                | Tag::Image {
+                    link_type,
+                    dest_url,
+                    ..
+                },
+            ) => {
+                if !has_target(*link_type, dest_url) {
+                    let path = dest_url.to_string();
+                    let begun = out.len();
+                    self.links.push(OpenLink::Path { path, begun });
+                    return;
+                }
+                self.links.push(OpenLink::Shown);
+            }
             Event::End(TagEnd::Link | TagEnd::Image) => {
-                self.links = self.links.saturating_sub(1);
+                if let Some(OpenLink::Path { path, begun }) = self.links.pop() {
+                    if !path.is_empty() && words(&out[begun..]) != path {
+                        out.push(Event::Text(format!(" ({path})").into()));
+                    }
+                    return;
+                }
             }
             Event::Start(Tag::CodeBlock(kind)) => {
                 self.is_code = true;
@@ -57,7 +109,9 @@ impl TextPlace {
                 out.extend(words.split_inclusive('\n').flat_map(changed_line));
                 return;
             }
-            Event::Text(words) if self.links == 0 && !self.is_code && words.contains("://") => {
+            Event::Text(words)
+                if self.links.is_empty() && !self.is_code && words.contains("://") =>
+            {
                 push_linked(words, out);
                 return;
             }
@@ -160,15 +214,16 @@ fn harmless(event: Event<'_>) -> Event<'_> {
                 dest_url,
                 ..
             },
-        ) => {
-            let dest_url = address(link_type, dest_url);
-            Event::Start(Tag::Link {
-                link_type: LinkType::Inline,
-                dest_url,
-                title: "".into(),
-                id: "".into(),
-            })
-        }
+        ) => Event::Start(Tag::Link {
+            link_type: if link_type == LinkType::Email {
+                LinkType::Email
+            } else {
+                LinkType::Inline
+            },
+            dest_url,
+            title: "".into(),
+            id: "".into(),
+        }),
         Event::End(TagEnd::Image) => Event::End(TagEnd::Link),
         Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(info))) => {
             let language: String = info
@@ -191,21 +246,27 @@ fn lower(level: HeadingLevel) -> HeadingLevel {
     }
 }
 
-fn address(kind: LinkType, address: CowStr<'_>) -> CowStr<'_> {
+/// Returns whether an address may be the target of a link in a page.
+fn has_target(kind: LinkType, address: &str) -> bool {
     let lower = address.to_ascii_lowercase();
-    let fine = ["http://", "https://", "mailto:"]
-        .iter()
-        .any(|scheme| lower.starts_with(scheme));
-    if kind == LinkType::Email || fine {
-        address
-    } else {
-        "".into()
-    }
+    kind == LinkType::Email
+        || ["http://", "https://", "mailto:"]
+            .iter()
+            .any(|scheme| lower.starts_with(scheme))
+}
+
+/// Returns the text in these events.
+fn words(events: &[Event<'_>]) -> String {
+    let texts = events.iter().filter_map(|event| match event {
+        Event::Text(text) | Event::Code(text) => Some(&**text),
+        _ => None,
+    });
+    texts.collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::html;
+    use super::{html, html_of_prompt, with_hard_breaks};
 
     #[test]
     fn hostile_markdown_becomes_harmless_html() {
@@ -257,6 +318,18 @@ mod tests {
     }
 
     #[test]
+    fn prompt_has_its_line_breaks() {
+        for (prompt, marked) in [
+            ("a\nb\n\nc", "a  \nb\n\nc"),
+            ("- a\n  b\n- c", "- a  \n  b\n- c"),
+            ("```\na\nb\n```\nc\r\nd", "```\na\nb\n```\nc  \r\nd"),
+        ] {
+            assert_eq!(with_hard_breaks(prompt), marked);
+        }
+        assert_eq!(html_of_prompt("a\nb"), "<p>a<br />\nb</p>\n");
+    }
+
+    #[test]
     fn addresses_and_changes_are_marked() {
         let link = "<a href=\"https://a.example/b\">https://a.example/b</a>";
         for (source, expected) in [
@@ -269,6 +342,10 @@ mod tests {
                 "<p><a href=\"https://a.example/b*c\">https://a.example/b*c</a></p>\n".to_owned(),
             ),
             ("x://y", "<p>x://y</p>\n".to_owned()),
+            ("[main](src/main.rs)!", "<p>main (src/main.rs)!</p>\n".to_owned()),
+            ("[`a.rs`](a.rs)", "<p><code>a.rs</code></p>\n".to_owned()),
+            ("![](plan.png) [a](#b)", "<p> (plan.png) a (#b)</p>\n".to_owned()),
+            ("<x@a.example>", "<p><a href=\"mailto:x@a.example\">x@a.example</a></p>\n".to_owned()),
             ("a<br>b <!-- c --><kbd>d</kbd>", "<p>a\nb d</p>\n".to_owned()),
             (
                 "```diff\n-a\n+b\n```",
