@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -155,6 +156,14 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
         is_cut |= listing.add(facts, of(facts), &mut text);
     }
     text.push_str(LEGEND);
+    if let (Some(_), Some(name)) = (&part, &args.name)
+        && let Some(why) = registry.obstacle(name)
+    {
+        let _ = writeln!(
+            text,
+            "\n{why} `adjutant models --all {name}` lists its models."
+        );
+    }
     if is_cut {
         text.push_str(SHORTENED);
     }
@@ -185,15 +194,10 @@ async fn listed_registry<'a>(
     };
     let has =
         |registry: &Registry, name: &str| registry.providers().iter().any(|facts| facts.id == name);
-    let is_provider = |name: &str| {
-        name == Registry::OFFLINE
-            || local::is_known(name)
-            || has(&registry, name)
-            || registry.unsupported(name).is_some()
-            || has(&sources.with_all_models(settings), name)
-    };
-    let (provider, part) = match args.name.as_deref() {
-        Some(name) if is_provider(name) => (Some(name), None),
+    let is_usable =
+        |name: &str| name == Registry::OFFLINE || local::is_known(name) || has(&registry, name);
+    let (mut provider, mut part) = match args.name.as_deref() {
+        Some(name) if is_usable(name) => (Some(name), None),
         name => (None, name.map(str::to_lowercase)),
     };
     // A local server that the command line or the settings name is asked in addition to a key, and so
@@ -207,6 +211,17 @@ async fn listed_registry<'a>(
             .await
     {
         registry = found;
+    }
+    // A model that can be used precedes a provider without a key of the same name.
+    if let (Some(words), Some(name)) = (&part, args.name.as_deref()) {
+        let is_model = |model: &Arc<Model>| model.id.to_string().to_lowercase().contains(words);
+        let is_provider = || {
+            registry.unsupported(name).is_some() || has(&sources.with_all_models(settings), name)
+        };
+        if !registry.models().iter().any(is_model) && is_provider() {
+            provider = Some(name);
+            part = None;
+        }
     }
     // A provider named on the command line is shown with or without a key.
     if let Some(name) = provider.filter(|name| !has(&registry, name) && *name != Registry::OFFLINE)

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Map, Value};
-use strsim::levenshtein;
+use strsim::{levenshtein, osa_distance};
 
 use super::auth::Auth;
 use super::catalog::Catalog;
@@ -402,9 +402,7 @@ impl Registry {
                     wanted: wanted.to_string(),
                     nearest: self.nearest(&wanted.to_string()),
                     absent: self.absent_server(&wanted.provider),
-                    keyless: self
-                        .unsupported(&wanted.provider)
-                        .or_else(|| self.keyless.get(&wanted.provider).cloned()),
+                    keyless: self.obstacle(&wanted.provider),
                     fetch: if self.is_found(&wanted.provider) {
                         local::fetch_command(&wanted.provider, "", &wanted.model)
                     } else {
@@ -551,6 +549,12 @@ impl Registry {
         platform::why_unsupported(&self.make.catalog.find(provider)?)
     }
 
+    /// Returns the reason why a known provider that is not listed cannot be used, and the remedy.
+    pub fn obstacle(&self, provider: &str) -> Option<String> {
+        self.unsupported(provider)
+            .or_else(|| self.keyless.get(provider).cloned())
+    }
+
     /// Returns the models of a provider, the best first: see [`Registry::default_model`].
     pub fn ranked(&self, provider: &str) -> Vec<Arc<Model>> {
         let of_provider = self
@@ -647,8 +651,9 @@ impl Registry {
     }
 
     /// Returns the models whose names are like a text, the most similar first: those of this name, then
-    /// those whose name contains it, the newest first, then those with a similar spelling. The name of a
-    /// provider means its best model.
+    /// those whose name contains it, the newest first, then those that have its words with another
+    /// spelling, the newest first, then those with a similar spelling. The name of a provider means its
+    /// best model.
     pub fn nearest(&self, wanted: &str) -> Vec<String> {
         const MAX_NAMES: usize = 3;
         if let Some(best) = self.ranked(wanted).first() {
@@ -665,15 +670,16 @@ impl Registry {
                 let name = entry.model.id.to_string();
                 let key = entry.model.id.model.to_lowercase();
                 let is_part = key.contains(short) || short.contains(key.as_str());
+                let has_words = has_similar_words(&key, short);
                 let distance =
                     levenshtein(&lower, &name.to_lowercase()).min(levenshtein(short, &key) + 1);
-                if !is_part && distance > (short.len() / 2).max(2) {
+                if !is_part && !has_words && distance > (short.len() / 2).max(2) {
                     return None;
                 }
-                let (distance, released, length) = if is_part {
-                    (distance.min(2), entry.released.as_str(), key.len())
-                } else {
-                    (distance, "", 0)
+                let (distance, released, length) = match (is_part, has_words) {
+                    (true, _) => (distance.min(2), entry.released.as_str(), key.len()),
+                    (false, true) => (distance.min(3), entry.released.as_str(), key.len()),
+                    (false, false) => (distance, "", 0),
                 };
                 Some((distance, Reverse(released), length, name))
             })
@@ -682,6 +688,25 @@ impl Registry {
         scored.truncate(MAX_NAMES);
         scored.into_iter().map(|(.., name)| name).collect()
     }
+}
+
+/// Returns whether a name has each word of a text, up to a misspelt letter in four.
+fn has_similar_words(name: &str, text: &str) -> bool {
+    let words = |text: &str| -> Vec<String> {
+        text.split(|c: char| !c.is_alphanumeric())
+            .filter(|word| !word.is_empty())
+            .map(str::to_owned)
+            .collect()
+    };
+    let known = words(name);
+    let wanted = words(text);
+    let is_known = |word: &String| {
+        let allowed = word.chars().count() / 4;
+        known
+            .iter()
+            .any(|other| osa_distance(word, other) <= allowed)
+    };
+    !wanted.is_empty() && wanted.iter().all(is_known)
 }
 
 /// The providers whose APIs gateways speak: an editor can set their endpoints without a key of the

@@ -127,6 +127,8 @@ fn missing_model_is_reported_with_similar_names() {
         ("gpt-5", "acme/gpt-5"),
         ("qwen3", "own/qwen3-coder:30b"),
         ("nano", "acme/gpt-5-nano"),
+        ("nanno", "acme/gpt-5-nano"),
+        ("qwne3-codr", "own/qwen3-coder:30b"),
         ("acme", "acme/gpt-5"),
     ] {
         assert_eq!(registry.nearest(name)[0], expected, "{name}");
