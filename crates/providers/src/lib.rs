@@ -128,6 +128,9 @@ pub struct Model {
     pub efforts: Vec<String>,
     /// The address of its requests, if the editor has set it.
     pub editor_address: Option<Arc<str>>,
+    /// The clause about the variable that the settings name for the key, if it is not set and
+    /// requests are sent without a key.
+    pub unset_key: Option<Arc<str>>,
 }
 
 /// The image support of a model: known from the start, or looked up for the first image.
@@ -203,6 +206,7 @@ impl Model {
             temperature: true,
             efforts: Vec::new(),
             editor_address: None,
+            unset_key: None,
         }
     }
 

@@ -924,6 +924,7 @@ impl EntryFactory {
         let mut options = platform::body_options(&settings.options);
         options.extend(model.options.clone());
         facts.editor_address = custom.map(|endpoint| endpoint.base_url.as_str().into());
+        facts.unset_key = unset_key(&access, &target);
         let client = match custom {
             Some(endpoint) if endpoint.public_only => Arc::clone(&self.public_client),
             _ => Arc::clone(&self.client),
@@ -983,6 +984,17 @@ fn described(
         }
         KeySource::Unset(unset) => format!("no key, because {unset}"),
         KeySource::Free | KeySource::Missing(_) => "no key".to_owned(),
+    }
+}
+
+/// Returns the clause about the variable of a provider's key that is not set, if its requests are
+/// sent without a key.
+fn unset_key(access: &KeySource, target: &RequestTarget) -> Option<Arc<str>> {
+    match access {
+        KeySource::Unset(unset) if !platform::has_key(&target.headers) => {
+            Some(unset.as_str().into())
+        }
+        _ => None,
     }
 }
 

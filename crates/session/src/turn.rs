@@ -45,6 +45,7 @@ pub mod subtask;
 pub mod tool_context;
 pub(crate) mod trace;
 mod unseen_results;
+mod unset_key;
 pub mod view;
 mod waiting_line;
 mod wrapped_calls;

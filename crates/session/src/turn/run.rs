@@ -7,7 +7,7 @@ use super::note::{add, note, put};
 use super::step_context::{self, StepContext};
 use super::{
     History, TurnContext, TurnOutcome, compact, evict, hooks, jobs, pictures, prune, remind, size,
-    step, subtask,
+    step, subtask, unset_key,
 };
 use crate::models::without_tools;
 use base::text;
@@ -178,6 +178,7 @@ async fn steps(
         }
         if made == 0 {
             report_limits(history, turn, &frame).await;
+            unset_key::report(turn, &frame.model).await;
         }
         if !last {
             turn.resources.left_out_tools.report(turn, &frame).await;
