@@ -65,7 +65,7 @@ impl ShownTerminals {
     /// Records the end of a call, unless its command continues in the background: the terminal
     /// changes again when that command ends.
     pub fn end(&self, call: &CallId, update: &CallUpdate) {
-        if !has_fact(update, CallFacts::BACKGROUND) {
+        if !continues_in_background(update) {
             locked(&self.0).remove(call);
         }
     }
@@ -74,6 +74,11 @@ impl ShownTerminals {
     pub fn has(&self, call: &CallId) -> bool {
         locked(&self.0).contains(call)
     }
+}
+
+/// Returns whether the command of a call that is over continues in the background.
+fn continues_in_background(update: &CallUpdate) -> bool {
+    has_fact(update, CallFacts::BACKGROUND) && !has_fact(update, CallFacts::ENDED)
 }
 
 fn has_fact(update: &CallUpdate, fact: &str) -> bool {
@@ -244,7 +249,7 @@ impl ShownCall {
     /// Returns the exit status for the terminal of a call that is over: an empty one if no command
     /// ran, because a terminal must not stay open; none if the command continues in the background.
     pub fn terminal_exit(&mut self, update: &CallUpdate) -> Option<ProgramExit> {
-        if has_fact(update, CallFacts::BACKGROUND) && !has_fact(update, CallFacts::ENDED) {
+        if continues_in_background(update) {
             return None;
         }
         Some(self.exit.take().unwrap_or_default())
@@ -553,6 +558,28 @@ mod tests {
         let beginning = &whole[..MAX_CHUNK_BYTES - 2];
         assert!(shown.starts_with(&format!("a{beginning}…\n\n[2 more bytes")));
         assert!(shown.len() < MAX_CHUNK_BYTES + 200);
+    }
+
+    #[test]
+    fn terminal_can_change_until_its_background_command_ends() {
+        for (facts, remains) in [
+            (json!({}), false),
+            (json!({ "background": "bash_1" }), true),
+            (
+                json!({ "background": "bash_1", "ended": "exit code 0" }),
+                false,
+            ),
+        ] {
+            let call = CallId::new("c");
+            let update = CallUpdate {
+                metadata: facts.as_object().cloned(),
+                ..CallUpdate::default()
+            };
+            let terminals = ShownTerminals::default();
+            terminals.add(&call);
+            terminals.end(&call, &update);
+            assert_eq!(terminals.has(&call), remains, "{facts}");
+        }
     }
 
     #[test]
