@@ -388,9 +388,9 @@ text: With."#,
     trust(&mut client, "yes");
     ended(&mut client, 2);
     let mut project = client.leave();
-    stdout_of(&project, &["trust", "--revoke"]);
     close_gate(&project);
     for answer in ["no", "yes"] {
+        stdout_of(&project, &["trust", "--revoke"]);
         let mut client = begin(project);
         let session = client.open();
         client.prompt(2, &session, "Go on.");
