@@ -366,7 +366,7 @@ async fn consent(
 ) -> anyhow::Result<bool> {
     let after = ProjectContext::read(&before.cwd, environment)?;
     let review = &after.loaded.trust;
-    if review.decision != Decision::Unasked {
+    if !matches!(review.decision, Decision::Unasked | Decision::Postponed) {
         return Ok(!review.is_withheld());
     }
     if before.loaded.trust.is_withheld() {

@@ -228,7 +228,7 @@ impl Review {
         } else if self.changes.is_empty() {
             "Until you trust the project, none of this takes effect; everything else works."
         } else {
-            "Nothing else has changed since, but nothing that you trusted here takes effect until you trust it again."
+            "Nothing that you trusted here takes effect until you trust it again."
         };
         let scope = (!self.items.is_empty())
             .then_some("Trust covers the files that are run by name, not what these load in turn.");

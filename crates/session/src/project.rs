@@ -532,6 +532,11 @@ impl ConfigWatcher {
             // The answer has named its consequence, so today's notice about it is not needed.
             TrustOutcome::Postponed => {
                 self.reload(turn, choice).await;
+                if !self.read.trust.is_withheld() {
+                    let text = "You have trusted this project elsewhere in the meantime, so its \
+                        settings are active; `adjutant trust --revoke` withdraws that.";
+                    turn.event_sender.event(notice(text.to_owned())).await;
+                }
                 if let Some(text) = self.read.trust.notice() {
                     trust_notice_was_shown(&text, turn).await;
                 }

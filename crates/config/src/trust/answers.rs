@@ -190,13 +190,14 @@ impl TrustStore {
     /// # Errors
     /// If the file cannot be written, or cannot be read: only the user replaces an unreadable file.
     pub fn take(&mut self, root: &Path, mut entry: TrustEntry) -> io::Result<()> {
+        let _lock = self.lock()?;
         self.check_readable()?;
         let own = self.entry(root);
         entry.postponed = own.and_then(|own| own.postponed.clone());
         if entry.decision == Decision::Unasked {
             return match own.map(|own| own.decision) {
                 None | Some(Decision::Unasked) => Ok(()),
-                Some(_) => self.revoke(root).map(drop),
+                Some(_) => self.remove(root).map(drop),
             };
         }
         if self.entry(root) == Some(&entry) {
@@ -232,18 +233,20 @@ impl TrustStore {
             covered: CoveredItem::of_all(&review.items),
             postponed: None,
         };
+        let _lock = self.lock()?;
         self.replace_unreadable()?;
         self.entries.insert(key(root), entry);
         self.write()
     }
 
     /// Stores that the user answered "not now" about these items. An earlier answer stays, as does
-    /// its effect on the items that it covers. Moves an unreadable file as [`Self::decide`] does.
+    /// its effect on the items that it covers.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// If the file cannot be written, or cannot be read: the answers in it are still in effect.
     pub fn postpone(&mut self, root: &Path, review: &Review, now: Timestamp) -> io::Result<()> {
-        self.replace_unreadable()?;
+        let _lock = self.lock()?;
+        self.check_readable()?;
         let entry = self
             .entries
             .entry(key(root))
@@ -257,7 +260,12 @@ impl TrustStore {
     /// # Errors
     /// If the file cannot be written or read.
     pub fn revoke(&mut self, root: &Path) -> io::Result<bool> {
+        let _lock = self.lock()?;
         self.check_readable()?;
+        self.remove(root)
+    }
+
+    fn remove(&mut self, root: &Path) -> io::Result<bool> {
         let existed = self.entries.remove(&key(root)).is_some();
         if existed {
             self.write()?;
@@ -270,6 +278,20 @@ impl TrustStore {
         self.entries
             .iter()
             .map(|(root, entry)| (root.as_str(), entry))
+    }
+
+    /// Locks the answers against other processes, and reads them again: another process may have
+    /// written an answer since.
+    fn lock(&mut self) -> io::Result<std::fs::File> {
+        let dir = self.path.parent().unwrap_or(Path::new("/"));
+        private_dir(dir)?;
+        let lock = std::fs::File::open(dir)?;
+        lock.lock()?;
+        (self.entries, self.unread) = match read(&self.path) {
+            Ok(entries) => (entries, None),
+            Err(unread) => (BTreeMap::new(), Some(unread)),
+        };
+        Ok(lock)
     }
 
     /// Moves an unreadable file aside, so that the user's answer begins a new one.

@@ -47,13 +47,20 @@ pub(crate) fn since(entry: &TrustEntry, items: &[TrustItem]) -> Vec<TrustChange>
                 let files = &item.covered.files;
                 differences.files.extend(file_changes(old, new, files));
             }
-            None => differences.gone.push(&old.detail),
+            None => differences.gone.push(old),
         }
     }
     for (new, item) in now.iter().zip(items) {
         if !entry.covered.iter().any(|old| is_same(old, new)) {
             let differences = keys.entry((&new.kind, &new.key)).or_default();
-            differences.added.push(item);
+            differences.added.push((new, item));
+        }
+    }
+    for differences in keys.values_mut() {
+        // The setting has changed; the files that it runs may have changed as well.
+        if let ([old], [(new, item)]) = (&differences.gone[..], &differences.added[..]) {
+            let files = file_changes(old, new, &item.covered.files);
+            differences.files.extend(files);
         }
     }
     keys.into_iter()
@@ -68,8 +75,8 @@ fn is_same(old: &CoveredItem, new: &CoveredItem) -> bool {
 /// The differences of the items with one key.
 #[derive(Default)]
 struct Differences<'a> {
-    gone: Vec<&'a str>,
-    added: Vec<&'a TrustItem>,
+    gone: Vec<&'a CoveredItem>,
+    added: Vec<(&'a CoveredItem, &'a TrustItem)>,
     files: Vec<FileChange>,
 }
 
@@ -88,7 +95,7 @@ impl Differences<'_> {
             texts: None,
         };
         let mut changes = match (self.gone.as_slice(), self.added.as_slice()) {
-            ([old], [new]) => vec![TrustChange {
+            ([CoveredItem { detail: old, .. }], [(_, new)]) => vec![TrustChange {
                 subject: format!("{key} has changed"),
                 line: format!(
                     "{key}: {} → {} {}",
@@ -107,10 +114,10 @@ impl Differences<'_> {
                 let gone = gone.iter().map(|old| {
                     change(
                         format!("{key} is gone"),
-                        format!(": {}", text::escaped(old)),
+                        format!(": {}", text::escaped(&old.detail)),
                     )
                 });
-                let added = added.iter().map(|new| TrustChange {
+                let added = added.iter().map(|(_, new)| TrustChange {
                     subject: format!("{key} is new"),
                     line: format!("new: {}", text::escaped(&new.to_string())),
                     texts: None,
@@ -169,6 +176,13 @@ fn file_changes(old: &CoveredItem, new: &CoveredItem, files: &[PathBuf]) -> Vec<
         description: format!("{} is new", text::escaped(file)),
         texts: None,
     }));
+    // A package has one digest for all of its files.
+    if changes.is_empty() && old.content != new.content {
+        changes.push(FileChange {
+            description: "its files have changed".into(),
+            texts: None,
+        });
+    }
     changes
 }
 
@@ -213,23 +227,28 @@ mod tests {
             ..TrustStore::revoked(Timestamp(0))
         };
         std::fs::write(&script, "exit 2\n").unwrap();
-        let texts = |items: &[TrustItem]| {
-            let changes = since(&entry, items);
-            assert_eq!(changes.len(), 1, "{changes:?}");
-            let texts = changes[0].texts.clone().unwrap();
-            (texts.name, texts.old, texts.new)
+        let texts = |items: &[TrustItem]| -> Vec<(String, String, String)> {
+            let texts = since(&entry, items).into_iter();
+            texts
+                .map(|change| change.texts.unwrap())
+                .map(|texts| (texts.name, texts.old, texts.new))
+                .collect()
         };
-        assert_eq!(
-            texts(&[hook("runs sh check.sh")]),
-            ("check.sh".into(), "exit 0\n".into(), "exit 2\n".into())
+        let of_script = (
+            "check.sh".to_owned(),
+            "exit 0\n".to_owned(),
+            "exit 2\n".to_owned(),
         );
+        let of_setting = (
+            "hook.check".to_owned(),
+            "runs sh check.sh\n".to_owned(),
+            "runs sh check.sh -v\n".to_owned(),
+        );
+        assert_eq!(texts(&[hook("runs sh check.sh")]), vec![of_script.clone()]);
+        // A changed setting does not hide the change of the script.
         assert_eq!(
             texts(&[hook("runs sh check.sh -v")]),
-            (
-                "hook.check".into(),
-                "runs sh check.sh\n".into(),
-                "runs sh check.sh -v\n".into()
-            )
+            vec![of_setting, of_script]
         );
     }
 }
