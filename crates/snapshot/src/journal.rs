@@ -39,6 +39,10 @@ const MAX_CLONES: usize = 64;
 /// The time since the last report of a file after which its open call has surely returned.
 const OPEN_TIMEOUT: Duration = Duration::from_millis(50);
 
+/// The time since the last report of a file after which the reported call has surely been made. A
+/// file that is unchanged then is forgotten.
+const FORGET_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// The age from which on the modification time of a file differs from that of the next write, on
 /// any file system.
 const MIN_STAMP_AGE: Duration = Duration::from_secs(3);
@@ -53,6 +57,8 @@ pub struct WriteJournal {
     tracker: Arc<Tracker>,
     /// The number of programs that report to it.
     running: AtomicUsize,
+    /// The number of directories whose files are being recorded before a rename.
+    renaming: AtomicUsize,
     /// Whether there are reports that were not taken yet.
     has_reports: AtomicBool,
     // A std mutex around the recorded states, held while files are read, on threads that may block.
@@ -89,8 +95,10 @@ impl LastWriters {
         last.upgrade()
     }
 
-    fn set(&self, path: &Path, journal: &Weak<WriteJournal>) {
-        locked(&self.0).insert(path.to_owned(), journal.clone());
+    /// Sets the journal of the last writer of a file. Returns the previous one if it is another.
+    fn set(&self, path: &Path, journal: &Weak<WriteJournal>) -> Option<Arc<WriteJournal>> {
+        let last = locked(&self.0).insert(path.to_owned(), journal.clone());
+        last.filter(|last| !last.ptr_eq(journal))?.upgrade()
     }
 
     /// Removes the files of dropped journals.
@@ -104,7 +112,7 @@ struct TouchedFile {
     before: EarlierState,
     /// The metadata before it was touched, if every write is certain to change them.
     stamp_before: Option<FileStamp>,
-    /// The process that touched it first.
+    /// The process that touched it last.
     pid: u32,
     /// The unfinished calls whose programs have touched it.
     calls: Vec<CallId>,
@@ -139,7 +147,10 @@ impl TouchedFile {
     }
 
     /// Records another report of the file.
-    fn note_report(&mut self, path: &Path, call: &CallId) {
+    fn note_report(&mut self, path: &Path, pid: u32, call: &CallId) {
+        if pid != 0 {
+            self.pid = pid;
+        }
         if !self.calls.contains(call) {
             self.calls.push(call.clone());
         }
@@ -259,6 +270,7 @@ impl WriteJournal {
             this: this.clone(),
             tracker,
             running: AtomicUsize::new(0),
+            renaming: AtomicUsize::new(0),
             has_reports: AtomicBool::new(false),
             state,
             unrecorded,
@@ -336,6 +348,7 @@ impl WriteJournal {
             touched.before = new.map_or(EarlierState::Missing, EarlierState::Stored);
             touched.stamp_before = None;
             touched.writing = WritingState::Open;
+            touched.reported = Instant::now();
         }
         state.keep_touched(path, touched);
         state.record_modes(&self.tracker);
@@ -386,8 +399,12 @@ impl WriteJournal {
         let mut state = free.unwrap_or_else(|| locked(&self.state));
         let is_first = state.touch(path, pid, is_new, call, &self.tracker);
         drop(state);
-        if is_first || was_others {
-            self.tracker.last_writers.set(path, &self.this);
+        if (is_first || was_others)
+            && let Some(other) = self.tracker.last_writers.set(path, &self.this)
+        {
+            // It has touched the file at the same time. The reported call waits, so this one has
+            // not written yet.
+            other.end_record(path, true);
         }
     }
 
@@ -395,7 +412,7 @@ impl WriteJournal {
     /// are not part of the edit.
     pub fn take_over(&self, path: &Path) {
         self.end_record_of_others(path);
-        self.end_record(path);
+        self.end_record(path, false);
     }
 
     /// Ends the record of a file by the journal that has touched it last, if that is another one.
@@ -403,17 +420,23 @@ impl WriteJournal {
     fn end_record_of_others(&self, path: &Path) -> bool {
         let other = self.tracker.last_writers.other(path, &self.this);
         if let Some(other) = &other {
-            other.end_record(path);
+            other.end_record(path, true);
         }
         other.is_some()
     }
 
-    /// Records the present state of a file as the result of the calls that have touched it.
-    fn end_record(&self, path: &Path) {
+    /// Records the present state of a file as the result of the calls that have touched it. If a
+    /// program still has it open, a new record begins; `is_for_others` is whether others write the
+    /// file from now on.
+    fn end_record(&self, path: &Path, is_for_others: bool) {
         let mut state = locked(&self.state);
-        if let Some(touched) = state.touched.remove(path) {
-            self.finish_file(&mut state, path.to_owned(), touched);
-            state.record_modes(&self.tracker);
+        let Some(touched) = state.touched.remove(path) else {
+            return;
+        };
+        self.finish_file(&mut state, path.to_owned(), touched);
+        state.record_modes(&self.tracker);
+        if let Some(touched) = state.touched.get_mut(path) {
+            touched.is_shared |= is_for_others;
         }
     }
 
@@ -423,13 +446,18 @@ impl WriteJournal {
     ///
     /// Returns whether there are files that are still open, or were reported just now.
     pub fn settle(&self, has_writer: impl Fn(&Path) -> Option<bool>) -> bool {
+        if self.renaming.load(Ordering::SeqCst) > 0 {
+            return true;
+        }
         let mut is_pending = false;
         let mut due = Vec::new();
         for (path, touched) in &locked(&self.state).touched {
-            if touched.writing != WritingState::Open {
-                continue;
-            }
-            if touched.reported.elapsed() < OPEN_TIMEOUT {
+            let timeout = match touched.writing {
+                WritingState::Open => OPEN_TIMEOUT,
+                WritingState::Closed(closed) if touched.is_unchanged(closed) => FORGET_TIMEOUT,
+                WritingState::Closed(_) => continue,
+            };
+            if touched.reported.elapsed() < timeout {
                 is_pending = true;
             } else {
                 due.push((path.clone(), touched.reported, touched.pid));
@@ -440,19 +468,7 @@ impl WriteJournal {
                 is_pending = true;
                 continue;
             }
-            let mut state = locked(&self.state);
-            let touched = state.touched.get_mut(&path);
-            if let Some(touched) = touched.filter(|touched| touched.reported == reported) {
-                let now = FileStamp::at(&path);
-                tracing::debug!("{} was closed by its writers", path.display());
-                if touched.is_unchanged(now) {
-                    if let Some(touched) = state.touched.remove(&path) {
-                        state.note_released(&touched.before);
-                    }
-                } else {
-                    touched.writing = WritingState::Closed(now);
-                }
-            }
+            is_pending |= locked(&self.state).settle(&path, reported);
         }
         is_pending
     }
@@ -467,9 +483,19 @@ impl WriteJournal {
             files.extend(state.files_below(to, from, &self.tracker));
         }
         drop(state);
-        for file in files {
-            self.touch(&file, 0, false, call);
+        // Reading the files may take a while, and the directory is renamed only after that.
+        self.renaming.fetch_add(1, Ordering::SeqCst);
+        for file in &files {
+            self.touch(file, 0, false, call);
         }
+        let mut state = locked(&self.state);
+        for file in &files {
+            if let Some(touched) = state.touched.get_mut(file) {
+                touched.reported = Instant::now();
+            }
+        }
+        drop(state);
+        self.renaming.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Returns the changes since the last call, with their contents stored.
@@ -663,6 +689,28 @@ impl JournalState {
             .get_or_insert_with(|| IgnoreRules::new(&tracker.root, tracker.data()))
     }
 
+    /// Notes the metadata of a file that no program has open, or forgets it if it is certain to be
+    /// unchanged. Does nothing if the file was reported again. Returns whether it is still to be
+    /// forgotten.
+    fn settle(&mut self, path: &Path, reported: Instant) -> bool {
+        let touched = self.touched.get_mut(path);
+        let Some(touched) = touched.filter(|touched| touched.reported == reported) else {
+            return false;
+        };
+        let now = FileStamp::at(path);
+        let is_unchanged = touched.is_unchanged(now);
+        if touched.writing == WritingState::Open {
+            tracing::debug!("{} was closed by its writers", path.display());
+            touched.writing = WritingState::Closed(now);
+            return is_unchanged;
+        }
+        // The reported call may have come late, or others have written the file since.
+        if is_unchanged && let Some(touched) = self.touched.remove(path) {
+            self.note_released(&touched.before);
+        }
+        false
+    }
+
     /// Returns whether the file is recorded from now on.
     fn touch(
         &mut self,
@@ -673,7 +721,7 @@ impl JournalState {
         tracker: &Tracker,
     ) -> bool {
         if let Some(touched) = self.touched.get_mut(path) {
-            touched.note_report(path, call);
+            touched.note_report(path, pid, call);
             return false;
         }
         if let Some(ignored) = self.rules(tracker).ignored(path) {

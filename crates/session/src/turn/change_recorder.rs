@@ -510,7 +510,7 @@ impl ChangeRecorder {
     /// Records the writes of a finished call, before the user saves other files if possible. A
     /// failed call may have restored the files that it had edited.
     pub async fn after(&self, turn: &TurnContext, call: &CallId, has_failed: bool) {
-        let Some(journal) = self.journal.clone() else {
+        let (Some(journal), Some(tracker)) = (self.journal.clone(), self.tracker.clone()) else {
             return;
         };
         journal.add(turn.child_changes.take());
@@ -527,7 +527,18 @@ impl ChangeRecorder {
         let id = call.clone();
         let waits = !edited.is_empty();
         let looking = spawn_blocking(move || {
-            for EditedFile { path, old, .. } in edited {
+            for EditedFile {
+                path,
+                old,
+                is_finished,
+                ..
+            } in edited
+            {
+                let is_restored = || tracker.has_state(&path, old.as_ref()).unwrap_or_default();
+                if is_finished && !is_restored() {
+                    // Others may have written it since.
+                    continue;
+                }
                 if let Err(e) = journal.finish_edit(&id, &path, old) {
                     tracing::warn!("the new content of {} is not saved: {e}", path.display());
                     journal
