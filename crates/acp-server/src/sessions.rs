@@ -438,19 +438,17 @@ pub async fn send_out_of_turn_updates(server: Arc<Server>, opened: OpenedForClie
     let (here, commands) = live
         .map(|live| (live.here, live.commands))
         .unwrap_or_default();
+    // Before the commands are offered, so that no later change is missed.
+    let mut turns = commands.turns();
+    let mut servers = session.server_changes();
     let mut updates = UpdateSender::new(&server, &session);
     for event in left {
         updates.event(event).await;
     }
     let mut waits = misses_commands && is_new;
-    if !misses_commands {
-        // The response to the request had them.
-        commands.update(&session.commands());
-    } else if !waits {
+    if !waits {
         updates.offer_commands().await;
     }
-    let mut turns = commands.turns();
-    let mut servers = session.server_changes();
     let mut models = session.project().models.clone();
     let mut out_of_turn_events = session.out_of_turn_events();
     let registered = tokio::time::sleep(REGISTRATION_GRACE); // the grace that a slow client needs

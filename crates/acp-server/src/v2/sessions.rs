@@ -46,7 +46,7 @@ pub(super) fn new(
         let session = session?.await?;
         let response = v2::NewSessionResponse::new(session.id.share())
             .config_options(choices(&server, &session))
-            .available_commands(commands(&session));
+            .available_commands(commands(&server, &session));
         cx.after(send_out_of_turn_updates(
             server,
             OpenedForClient::with_all_events_shown(session),
@@ -55,8 +55,13 @@ pub(super) fn new(
     })
 }
 
-fn commands(session: &SessionHandle) -> Vec<v2::AvailableCommand> {
-    encode_event::encode_commands(&session.commands())
+/// Returns the commands for the response that opens a session, and records that they are sent.
+fn commands(server: &Server, session: &SessionHandle) -> Vec<v2::AvailableCommand> {
+    let list = session.commands();
+    if let Ok(live) = server.live(session.id.as_str()) {
+        live.commands.update(&list);
+    }
+    encode_event::encode_commands(&list)
 }
 
 /// Opens a session, and sends its history if the client requests that (`session/resume`).
@@ -83,7 +88,7 @@ pub(super) fn resume(
         let opened = opened?.await?;
         let response = v2::ResumeSessionResponse::new()
             .config_options(choices(&server, &opened.session))
-            .available_commands(commands(&opened.session));
+            .available_commands(commands(&server, &opened.session));
         cx.after(send_out_of_turn_updates(server, opened));
         Ok(response)
     })
@@ -106,7 +111,7 @@ pub(super) fn fork(
         let session = session?.await?;
         let response = v2::ForkSessionResponse::new(session.id.share())
             .config_options(choices(&server, &session))
-            .available_commands(commands(&session));
+            .available_commands(commands(&server, &session));
         cx.after(send_out_of_turn_updates(
             server,
             OpenedForClient::with_all_events_shown(session),
