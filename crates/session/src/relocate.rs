@@ -223,24 +223,28 @@ fn use_local_paths(messages: &mut [Message], folder: &Path) {
         let Content::Tool(call) = &mut part.content else {
             continue;
         };
-        let CallState::Completed(done) = &mut call.state else {
-            continue;
+        let facts = match &mut call.state {
+            CallState::Completed(done) => &mut done.facts,
+            CallState::Failed { facts, .. } => facts,
+            CallState::Pending | CallState::Running { .. } => continue,
         };
-        let Some(path) = &done.facts.output_path else {
+        let Some(path) = facts.output_path.clone() else {
             continue;
         };
         let Some(here) = path
             .file_name()
             .map(|name| folder.join(name))
-            .filter(|here| here != path)
+            .filter(|here| *here != path)
         else {
             continue;
         };
-        done.output = done
-            .output
-            .replace(&*path.to_string_lossy(), &here.to_string_lossy())
-            .into();
-        done.facts.output_path = Some(here);
+        facts.output_path = Some(here.clone());
+        let replaced = |text: &str| text.replace(&*path.to_string_lossy(), &here.to_string_lossy());
+        match &mut call.state {
+            CallState::Completed(done) => done.output = replaced(&done.output).into(),
+            CallState::Failed { error, .. } => *error = replaced(error),
+            CallState::Pending | CallState::Running { .. } => {}
+        }
     }
 }
 

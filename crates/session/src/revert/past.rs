@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::judge::RevertCare;
 use super::{
     LeftChange, RestoreContext, RevertError, RevertReport, is_prompt, plan, put_all,
-    remove_leftovers, reversed, store_record, unchanged,
+    remove_leftovers, reversed, store_record,
 };
 use crate::changes;
 use crate::turn::record::Recorder;
@@ -93,7 +93,8 @@ pub(super) async fn redo(
     let already = planned.already.clone();
     let (done, left) = put_all(planned, &mut report, cx).await;
     record.past_undos[last].redone = true;
-    changes::log(record, messages, unchanged(already).chain(done));
+    // An earlier redo that could not be saved has restored the others.
+    changes::log(record, messages, already.into_iter().chain(done));
     report.record_left(left, cx);
     // If this cannot be saved, the next redo finds the files in their final state already.
     if let Err(e) = store_record(record, recorder, cx).await {
