@@ -586,6 +586,33 @@ mod tests {
     use super::super::problem::ProblemSeverity;
     use super::*;
 
+    /// A new permission must be denied to agents for another program whose list of tools leaves it
+    /// out, unless it neither changes nor reveals anything.
+    #[test]
+    fn permissions_are_acting_reading_or_harmless() {
+        let harmless = [
+            "*",
+            "lsp",
+            "skill",
+            "question",
+            "plan_enter",
+            "plan_exit",
+            "todowrite",
+            "todoread",
+            "codesearch",
+            "external_directory",
+            "doom_loop",
+        ];
+        let mut listed = [&ACTING[..], &READING[..], &harmless[..]].concat();
+        let mut all: Vec<&str> = permission::keys::PERMISSIONS
+            .iter()
+            .map(|(key, _)| *key)
+            .collect();
+        listed.sort_unstable();
+        all.sort_unstable();
+        assert_eq!(listed, all);
+    }
+
     #[test]
     fn second_format_is_read_as_first() {
         let table = [

@@ -1,8 +1,8 @@
 //! The plan of a command: the sandbox that it runs in, and the access request that is judged.
 //!
 //! Both are decided once, by [`plan_command`], from the line, the policy and the capabilities of the
-//! sandbox. Preparing, asking and running a command share its plan; `permissions explain` and
-//! `permissions check` make the same one.
+//! sandbox. Preparing and asking share the plan, running gets its sandbox; `permissions explain` and
+//! `permissions check` make the same plan.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
