@@ -598,8 +598,7 @@ fn network_is_open_if_the_settings_allow_it() {
         project.write("talk.sh", &script);
         let report = sandbox_report(&project, level);
         assert!(
-            report["mechanism"].is_null()
-                || report["told"].as_str().unwrap().contains(", network"),
+            report["mechanism"].is_null() || report["told"].as_str().unwrap().contains(", network"),
             "{report}"
         );
         let mut client = Client::new(project);
