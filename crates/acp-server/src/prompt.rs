@@ -359,7 +359,10 @@ fn has_content(content: &Content) -> bool {
 /// message for the model.
 fn input(session: &SessionHandle, mut content: Vec<Content>) -> PromptInput {
     let mut builtin = match content.first() {
-        Some(Content::Text(typed)) => session.project().commands.order(&typed.text),
+        Some(Content::Text(typed)) => {
+            let commands = &session.project().commands;
+            commands.order(&typed.text, || session.commands())
+        }
         _ => None,
     };
     if let Some(command) = &mut builtin {

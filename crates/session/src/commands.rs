@@ -186,8 +186,13 @@ impl Commands {
             .filter(|skill| self.skill_commands.contains(&skill.name))
     }
 
-    /// Returns the built-in command of a text; `None` for any other text.
-    pub fn order(&self, text: &str) -> Option<BuiltinCommand> {
+    /// Returns the built-in command of a text; `None` for any other text. `offered` returns the
+    /// commands that the client has, for `/help`.
+    pub fn order(
+        &self,
+        text: &str,
+        offered: impl FnOnce() -> Vec<events::CommandInfo>,
+    ) -> Option<BuiltinCommand> {
         let (name, rest) = command::typed(text.trim())?;
         if self.is_replaced(name) {
             return None;
@@ -209,24 +214,8 @@ impl Commands {
         }
         Some(BuiltinCommand {
             word: BuiltinName::Elsewhere,
-            rest: self.answer_elsewhere(name)?,
+            rest: answer_elsewhere(name, offered)?,
         })
-    }
-
-    /// Returns the answer to a command that other programs have.
-    fn answer_elsewhere(&self, name: &str) -> Option<String> {
-        if HELP.contains(&name) {
-            let command = |info: events::CommandInfo| {
-                let line = format!("- `/{}` {}", info.name, info.description);
-                line.trim_end().to_owned()
-            };
-            let commands: Vec<String> = self.list().into_iter().map(command).collect();
-            return Some(format!(
-                "Everything else is a prompt. The commands are:\n\n{}",
-                commands.join("\n")
-            ));
-        }
-        Some(foreign(name)?.answer.to_owned())
     }
 
     /// Describes a misspelt command at the beginning of a prompt, with the command that is probably
@@ -252,7 +241,8 @@ impl Commands {
                 .map(|(_, name, ..)| (*name).to_owned()),
         );
         let is_known = known.iter().any(|known| known == name);
-        if is_known || self.answer_elsewhere(name).is_some() || Path::new("/").join(name).exists() {
+        let is_elsewhere = HELP.contains(&name) || foreign(name).is_some();
+        if is_known || is_elsewhere || Path::new("/").join(name).exists() {
             return None;
         }
         let near = text::nearest(name, known.iter().map(String::as_str))?;
@@ -606,6 +596,25 @@ async fn filled(
     (texts, attachments)
 }
 
+/// Returns the answer to a command that other programs have.
+fn answer_elsewhere(
+    name: &str,
+    offered: impl FnOnce() -> Vec<events::CommandInfo>,
+) -> Option<String> {
+    if HELP.contains(&name) {
+        let command = |info: events::CommandInfo| {
+            let line = format!("- `/{}` {}", info.name, info.description);
+            line.trim_end().to_owned()
+        };
+        let commands: Vec<String> = offered().into_iter().map(command).collect();
+        return Some(format!(
+            "Everything else is a prompt. The commands are:\n\n{}",
+            commands.join("\n")
+        ));
+    }
+    Some(foreign(name)?.answer.to_owned())
+}
+
 /// Returns the command of other programs with this name.
 fn foreign(name: &str) -> Option<&'static ForeignCommand> {
     ELSEWHERE
@@ -653,7 +662,10 @@ mod tests {
         ] {
             assert_eq!(listed(none, word), without, "{word}");
             assert_eq!(listed(all, word), with, "{word}");
-            assert!(plain().order(&format!("/{word}")).is_some(), "{word}");
+            assert!(
+                plain().order(&format!("/{word}"), Vec::new).is_some(),
+                "{word}"
+            );
         }
     }
 
@@ -718,7 +730,7 @@ mod tests {
     fn commands_of_other_programs_are_answered_unless_they_begin_a_prompt() {
         let commands = plain();
         let answer = |text: &str| {
-            let order = commands.order(text)?;
+            let order = commands.order(text, || commands.list())?;
             assert_eq!(order.word, BuiltinName::Elsewhere, "{text}");
             Some(order.rest)
         };
@@ -759,14 +771,14 @@ mod tests {
     fn own_command_hides_built_in_one() {
         let commands = plain();
         assert_eq!(
-            commands.order(" /diff all\n"),
+            commands.order(" /diff all\n", Vec::new),
             Some(BuiltinCommand {
                 word: BuiltinName::Diff,
                 rest: "all".into()
             })
         );
         for text in ["/different", "say /diff", "diff", "/review"] {
-            assert_eq!(commands.order(text), None, "{text}");
+            assert_eq!(commands.order(text, Vec::new), None, "{text}");
         }
         let own = settings::CommandEntry {
             name: "diff".into(),
@@ -782,7 +794,7 @@ mod tests {
             &Rules::default(),
             CommandUses::default(),
         );
-        assert_eq!(commands.order("/diff"), None);
+        assert_eq!(commands.order("/diff", Vec::new), None);
         assert_eq!(
             commands
                 .list()
