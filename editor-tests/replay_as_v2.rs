@@ -48,6 +48,9 @@ const NAMED: &[&str] = &[
     "turns/half-a-gigabyte",
     // It waits for the output of a terminal, which is base64.
     "turns/cancel-command",
+    // They wait for an update that version 2 has in another one, or in the response.
+    "config/agent-gone",
+    "config/models-of-another-program",
     // They wait for the progress of a call, in the order of version 1.
     "permissions/swapped",
     "permissions/swapped-patch",
@@ -62,7 +65,7 @@ const NAMED: &[&str] = &[
 ];
 
 /// Folders whose pages speak the protocol in both versions.
-const FOLDERS: [&str; 8] = [
+const FOLDERS: [&str; 9] = [
     "turns",
     "tasks",
     "permissions",
@@ -71,6 +74,7 @@ const FOLDERS: [&str; 8] = [
     "failures",
     "long",
     "servers",
+    "config",
 ];
 
 /// Returns whether a page is run in version 2 as well.
