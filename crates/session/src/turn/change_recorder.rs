@@ -164,11 +164,17 @@ async fn settle_writes(
         let mut delay = SETTLE_DELAY;
         let mut is_pending = false;
         loop {
-            if !is_pending {
-                delay = SETTLE_DELAY;
+            // A file that stays open must not delay the others.
+            let has_report = if is_pending {
+                timeout(delay, reported.notified()).await.is_ok()
+            } else {
                 reported.notified().await;
+                true
+            };
+            if has_report {
+                delay = SETTLE_DELAY;
+                sleep(delay).await;
             }
-            sleep(delay).await;
             delay = MAX_SETTLE_DELAY.min(delay * 2);
             let journal = journal.clone();
             let settled = spawn_blocking(move || journal.settle(sandbox::has_writer)).await;
