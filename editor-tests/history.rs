@@ -44,6 +44,8 @@ pub fn long(data: &Path, cwd: &Path, id: &SessionId, messages: usize, bytes: usi
 }
 
 /// Writes so many sessions of one message, the newest first.
+// Only the tests that count what is read use it.
+#[cfg(target_os = "linux")]
 pub fn many(data: &Path, cwd: &Path, sessions: usize) {
     let mut random = fastrand::Rng::with_seed(1);
     let runtime = tokio::runtime::Builder::new_current_thread()

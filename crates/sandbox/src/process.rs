@@ -35,7 +35,7 @@ use self::process_tree::{ProcessStat, family, processes};
 pub use self::program_slots::{ProgramOwner, ProgramSlot, slot};
 use base::environment::Environment;
 use base::lock::locked;
-use base::open_files::{self, SessionFiles};
+use base::open_files::SessionFiles;
 use base::process::await_ends;
 
 /// The time that killed processes have to end.
@@ -61,7 +61,7 @@ enum ProgramFiles {
 fn lower_files(pid: Pid) {
     use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 
-    if let Some(before) = open_files::of_programs() {
+    if let Some(before) = base::open_files::of_programs() {
         let limit = Rlimit {
             current: Some(before),
             maximum: getrlimit(Resource::Nofile).maximum,
