@@ -134,28 +134,19 @@ impl Sessions {
             return Err(OpenError::Store(store::Error::NotFound(id.clone())).into());
         }
         let dismissed = live.is_some().then(dismiss).flatten();
-        let closed = dismissed.is_some();
-        let jobs = match dismissed {
+        let handover = match dismissed {
             Some(live) => live.close_to_reopen().await,
             None => None,
         };
+        let living = handover.as_ref().and_then(|parts| parts.jobs.as_ref());
         if shown.is_some()
-            && let Some(living) = &jobs
+            && let Some(SessionJobs { jobs, .. }) = living
         {
-            living.jobs.mark_settled_as_shown();
+            jobs.mark_settled_as_shown();
         }
         let asked = (id.clone(), request_kind);
         let again = locked(&self.live.refused).remove(&asked);
-        let opened = self.load(id, options, again, shown, jobs.clone()).await;
-        if opened.is_err() {
-            if let Some(SessionJobs { jobs, .. }) = jobs {
-                jobs.end().await;
-            }
-            if closed && !self.has_session(id) {
-                self.store.close(id).await;
-            }
-        }
-        match opened {
+        match self.load(id, options, again, shown, handover).await {
             Err(OpenError::Store(store::Error::Locked { id, holder })) if again => {
                 Err(ReopenError::Kept { id, holder })
             }
@@ -238,5 +229,96 @@ impl Sessions {
             }
         }
         records
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::environment::{Environment, Timestamp};
+    use base::id::MessageId;
+    use store::Store;
+    use tokio_util::sync::CancellationToken;
+    use transcript::{Message, ModelRef, Role, User};
+
+    fn options(cwd: &Path) -> OpenOptions {
+        OpenOptions {
+            cwd: cwd.to_owned(),
+            additional_directories: Vec::new(),
+            files: tools::FileCapabilities::default(),
+            shows_subagents: false,
+            attended: true,
+            quiet: true,
+            remembers_models: false,
+            shows_urls: false,
+            servers: Vec::new(),
+            system: None,
+            denied: Vec::new(),
+            asked: Vec::new(),
+            endpoints: providers::editor::EditorEndpoints::default(),
+            approvals: None,
+            notices: Vec::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn no_other_process_gets_session_that_is_opened_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = std::fs::canonicalize(dir.path()).unwrap();
+        let home_text = home.display().to_string();
+        let environment = Environment::from_vars([("HOME".to_owned(), home_text)].into());
+        let cwd = home.join("work");
+        std::fs::create_dir_all(&cwd).unwrap();
+        let sessions = Sessions::new(environment.clone(), CancellationToken::new());
+        let id = SessionId::new(environment.fresh(SessionId::PREFIX));
+        let record = Record::new(id.clone(), cwd.clone(), Timestamp(1));
+        let model = ModelRef {
+            provider: "offline".into(),
+            model: "offline".into(),
+            effort: None,
+        };
+        let message = Message {
+            id: MessageId::new("msg_1"),
+            created: Timestamp(1),
+            role: Role::User(User {
+                agent: "build".into(),
+                model,
+            }),
+            parts: Vec::new(),
+        };
+        sessions.store.create(&record).await.unwrap();
+        sessions.store.message(&id, &message).await;
+        sessions.store.close(&id).await;
+        let other = Store::start(&environment.dirs.data);
+        let is_locked = async || {
+            let loaded = other.load(&id).await;
+            other.close(&id).await;
+            matches!(loaded, Err(store::Error::Locked { .. }))
+        };
+        let open = async |cwd: &Path, handover| {
+            let opened = sessions.load(&id, options(cwd), false, None, handover);
+            opened.await.map(|OpenedSession { handle, .. }| handle)
+        };
+
+        let handle = open(&cwd, None).await.unwrap();
+        let handover = handle.close_to_reopen().await;
+        assert!(is_locked().await);
+        let handle = open(&cwd, handover).await.unwrap();
+        assert!(is_locked().await);
+        // A request that arrives while it is opened again is not lost.
+        let handover = handle.close_to_reopen().await;
+        handle.taken.cancel();
+        let handle = open(&cwd, handover).await.unwrap();
+        handle.closed().await;
+        assert!(!is_locked().await);
+        // A failure releases it.
+        let handle = open(&cwd, None).await.unwrap();
+        let handover = handle.close_to_reopen().await;
+        let refused = open(&home, handover).await;
+        assert!(matches!(refused, Err(OpenError::OtherDirectory { .. })));
+        assert!(!is_locked().await);
+        assert!(!sessions.has_session(&id));
+        other.stop().await;
+        sessions.finish().await;
     }
 }

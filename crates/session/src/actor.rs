@@ -15,7 +15,8 @@ use tokio_util::sync::CancellationToken;
 use super::builtin::{BuiltinCommand, BuiltinName, PLANNER};
 use super::choices::{Choices, SentChange};
 use super::handle::{
-    CancelScope, ClosePurpose, MailboxMessage, PromptInput, QueuedPrompt, TurnResult,
+    CancelScope, ClosePurpose, MailboxMessage, PromptInput, QueuedPrompt, SessionHandover,
+    TurnResult,
 };
 use super::inbox::{self, Inbox};
 use super::live::HistoryGuard;
@@ -96,7 +97,7 @@ async fn await_search(local: &mut Option<JoinHandle<()>>, cancelled: &Cancellati
 /// A request to end the session.
 pub(super) struct Closing {
     /// Notified when the session has ended, if the request wants an answer.
-    done: Option<oneshot::Sender<Option<SessionJobs>>>,
+    done: Option<oneshot::Sender<Option<SessionHandover>>>,
     purpose: ClosePurpose,
 }
 
@@ -447,7 +448,8 @@ impl Actor {
             .as_ref()
             .map_or(ClosePurpose::Close, |closing| closing.purpose);
         let stays_here = !session.taken.is_cancelled() && !session.sessions.ended.is_cancelled();
-        let jobs = (purpose == ClosePurpose::Reopen && stays_here)
+        let is_handed_over = purpose == ClosePurpose::Reopen && stays_here;
+        let jobs = is_handed_over
             .then(|| SessionJobs::of(&self.turn.resources))
             .filter(|living| !living.jobs.is_empty());
         if jobs.is_none() {
@@ -470,6 +472,17 @@ impl Actor {
                 .await
                 .ok();
         }
+        let done = closing.and_then(|closing| closing.done);
+        let claim = self.claim;
+        if is_handed_over {
+            session.inbox.close();
+            let handover = Some(SessionHandover { claim, jobs });
+            let unreceived = done.and_then(|done| done.send(handover).err().flatten());
+            if let Some(unreceived) = unreceived {
+                session.sessions.abandon(unreceived).await;
+            }
+            return;
+        }
         let store = &session.sessions.store;
         let id = &session.record.id;
         if session.taken.is_cancelled() {
@@ -483,11 +496,11 @@ impl Actor {
         }
         // The history is released before the waiting prompts learn that this process no
         // longer has it.
-        drop(self.claim);
+        drop(claim);
         session.inbox.close();
-        if let Some(done) = closing.and_then(|closing| closing.done) {
-            // The receiver may have been dropped; then the jobs end.
-            done.send(jobs).ok();
+        if let Some(done) = done {
+            // The receiver may have been dropped.
+            done.send(None).ok();
         }
     }
 }
@@ -537,7 +550,11 @@ impl SessionState {
         self.inbox.update_spoken(self.choices.steers());
     }
 
-    fn close(&mut self, done: Option<oneshot::Sender<Option<SessionJobs>>>, purpose: ClosePurpose) {
+    fn close(
+        &mut self,
+        done: Option<oneshot::Sender<Option<SessionHandover>>>,
+        purpose: ClosePurpose,
+    ) {
         if let Some(turn) = &self.running {
             turn.cancelled.cancel();
         }

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::builtin::BuiltinCommand;
 use super::choices::{ChoiceChange, PendingChoices, SentChange};
+use super::live::HistoryGuard;
 use super::project::ProjectConfig;
 use crate::turn::jobs::SessionJobs;
 use crate::turn::{SessionChoices, TurnOutcome};
@@ -67,12 +68,20 @@ pub enum MailboxMessage {
     Title(String, oneshot::Sender<()>),
     /// Unarchive the session.
     TakeBack(oneshot::Sender<()>),
-    /// Cancel the turn, release the session in the store, and end. Answered with the background jobs
-    /// that live on.
+    /// Cancel the turn, release the session in the store, and end. Answered with the parts that live
+    /// on.
     Close {
-        done: oneshot::Sender<Option<SessionJobs>>,
+        done: oneshot::Sender<Option<SessionHandover>>,
         purpose: ClosePurpose,
     },
+}
+
+/// The parts of a closed session that live on until this process opens it again. In the meantime
+/// the store keeps it, so that no other process can take it.
+pub struct SessionHandover {
+    pub(super) claim: HistoryGuard,
+    /// Its background jobs, if it has any.
+    pub(super) jobs: Option<SessionJobs>,
 }
 
 /// The use of a session after its task has ended.
@@ -81,7 +90,8 @@ pub enum ClosePurpose {
     Close,
     /// The store is about to change it, and keeps it even if it is empty.
     Archive,
-    /// This process opens it again immediately: an empty one is not deleted, and its background jobs live on.
+    /// This process opens it again immediately: the store keeps it, even if it is empty, and its
+    /// background jobs live on.
     Reopen,
 }
 
@@ -347,12 +357,13 @@ impl SessionHandle {
         self.end(ClosePurpose::Archive).await;
     }
 
-    /// Closes a session that is opened again immediately. Returns its background jobs, which live on.
-    pub(super) async fn close_to_reopen(&self) -> Option<SessionJobs> {
+    /// Closes a session that is opened again immediately. Returns the parts that live on; `None` if
+    /// another process has asked for it, or this one is exiting.
+    pub(super) async fn close_to_reopen(&self) -> Option<SessionHandover> {
         self.end(ClosePurpose::Reopen).await
     }
 
-    async fn end(&self, purpose: ClosePurpose) -> Option<SessionJobs> {
+    async fn end(&self, purpose: ClosePurpose) -> Option<SessionHandover> {
         let (done, closed) = oneshot::channel();
         let message = MailboxMessage::Close { done, purpose };
         self.mailbox.send(message).await.ok()?;

@@ -50,6 +50,12 @@ pub(super) struct HistoryGuard {
     id: SessionId,
 }
 
+impl HistoryGuard {
+    pub(super) fn session(&self) -> &SessionId {
+        &self.id
+    }
+}
+
 impl Drop for HistoryGuard {
     fn drop(&mut self) {
         // Removed first, because the next owner of the session adds its own.
@@ -99,8 +105,11 @@ impl LiveSessions {
         ended: &CancellationToken,
     ) -> CancellationToken {
         let wanted = CancellationToken::new();
-        // A token of an earlier opening of the session has no waiter any more.
-        drop(locked(&self.wanted).insert(id.clone(), wanted.clone()));
+        let earlier = locked(&self.wanted).insert(id.clone(), wanted.clone());
+        if earlier.is_some_and(|earlier| earlier.is_cancelled()) {
+            // The request came while this process opened the session again.
+            wanted.cancel();
+        }
         if !self.listening.swap(true, Ordering::Relaxed) {
             let live = self.clone();
             let store = store.clone();
@@ -156,7 +165,7 @@ impl LiveSessions {
                 }
                 None => return,
             };
-            let token = locked(&self.wanted).remove(&wanted);
+            let token = locked(&self.wanted).get(&wanted).cloned();
             if let Some(token) = token {
                 tracing::info!("another process wants session {wanted}");
                 token.cancel();
@@ -195,9 +204,13 @@ mod tests {
         assert!(locked(&live.cancels).is_empty());
         assert!(!live.has_session(&id));
         // A second opening is registered as well.
-        let (_guard, _wanted) = open();
+        let (_guard, wanted) = open();
         assert_eq!(locked(&live.wanted).len(), 1);
         assert_eq!(locked(&live.cancels).len(), 1);
+        // A request during a handover is passed on.
+        wanted.cancel();
+        let next = live.offer(&id, &store, &tasks, &ended);
+        assert!(next.is_cancelled());
         ended.cancel();
     }
 }

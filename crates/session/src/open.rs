@@ -1,5 +1,6 @@
 //! Opens sessions: combines settings, agents, rules, models, tools and stored data.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +12,7 @@ use tokio::time::Instant;
 use super::actor::{Actor, SessionState};
 use super::beginning::BeginningSender;
 use super::choices::Choices;
-use super::handle::{self, CancelScope, SessionHandle};
+use super::handle::{self, CancelScope, SessionHandle, SessionHandover};
 use super::inbox::Inbox;
 use super::live::HistoryGuard;
 use super::project::{ConfigSnapshot, ConfigWatcher, ProjectConfig, ProjectPaths};
@@ -34,7 +35,7 @@ use crate::turn::{
 };
 use base::approvals::Approvals;
 use base::environment::Environment;
-use base::id::SessionId;
+use base::id::{PartId, SessionId};
 use base::lock::locked;
 use base::task::JoinHandle;
 use config::Settings;
@@ -194,6 +195,16 @@ struct PreparedSession {
     local: Option<JoinHandle<()>>,
 }
 
+/// A stored session that was read to be opened.
+struct ReadSession {
+    stored: StoredSession,
+    /// The number of messages at the beginning that lack the results of their calls.
+    messages_without_results: usize,
+    /// The parts whose events were sent already.
+    sent: HashSet<PartId>,
+    settings: ConfigReading,
+}
+
 impl Sessions {
     /// Opens a new session.
     ///
@@ -285,8 +296,8 @@ impl Sessions {
 
     /// Opens a stored session. If another process has it, that process is asked for it,
     /// provided that `take` is set; one that is exiting is awaited. The first events go to `shown`
-    /// while the rest is read, and are then not part of the replay. `jobs` live on from the session as it was open
-    /// here before.
+    /// while the rest is read, and are then not part of the replay. `handover` has the parts that
+    /// live on from the session as it was open here before.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -296,12 +307,74 @@ impl Sessions {
         mut options: OpenOptions,
         take: bool,
         shown: Option<BeginningSender>,
-        jobs: Option<SessionJobs>,
+        handover: Option<SessionHandover>,
     ) -> Result<OpenedSession, OpenError> {
         if !id.is_well_formed() {
             return Err(store::Error::NotFound(id.clone()).into());
         }
-        let claim = self.claim(id).ok_or_else(|| OpenError::Held(id.clone()))?;
+        let was_open = handover.is_some();
+        let handover = match handover {
+            Some(handover) => handover,
+            None => SessionHandover {
+                claim: self.claim(id).ok_or_else(|| OpenError::Held(id.clone()))?,
+                jobs: None,
+            },
+        };
+        let read = match self.read(id, &mut options, take, shown).await {
+            Ok(read) => read,
+            Err(e) => {
+                if was_open {
+                    self.abandon(handover).await;
+                }
+                return Err(e);
+            }
+        };
+        let SessionHandover { claim, jobs } = handover;
+        let ReadSession {
+            stored,
+            messages_without_results,
+            sent,
+            settings,
+        } = read;
+        let damage = damage(id, &stored.damage);
+        let mut history = History {
+            messages: stored.messages,
+            undone_cost: stored.record.undone_cost,
+            messages_without_results,
+        };
+        let jobs = jobs.unwrap_or_else(|| SessionJobs::after(&history));
+        self.recover(id, &mut history, &jobs).await;
+        let mut record = stored.record;
+        let end = store::visible(&history.messages, &record.undone);
+        if end == history.messages.len() {
+            // A process that was killed had already dropped the messages.
+            revert::remember(&mut record, &[]);
+        }
+        // The record is written between turns, so after a crash or a copy in the middle
+        // of a turn the history has a newer plan.
+        if let Some(plan) = revert::todos(history.messages.get(..end).unwrap_or_default()) {
+            record.todos = plan;
+        }
+        options.notices.extend(undone(&record));
+        self.restrict(&mut record, &options).await;
+        record.extra.clone_from(&options.additional_directories);
+        let mut opened = self
+            .open(options, record, (history, jobs), claim, settings)
+            .await;
+        opened.replay.last.extend(damage);
+        opened.replay.sent = sent;
+        Ok(opened)
+    }
+
+    /// Reads a stored session that is claimed, and begins to read its settings in the directory of
+    /// `options`, which it may replace. See [`Self::load`].
+    async fn read(
+        &self,
+        id: &SessionId,
+        options: &mut OpenOptions,
+        take: bool,
+        shown: Option<BeginningSender>,
+    ) -> Result<ReadSession, OpenError> {
         // If the host creates directories, only the id shows which files a session may
         // access.
         let made = !self.served().workspace.is_empty();
@@ -336,7 +409,7 @@ impl Sessions {
                 });
             }
         }
-        let reading = ConfigReading::begin(&self.environment, &options);
+        let settings = ConfigReading::begin(&self.environment, options);
         let called = self.shared_directory_name(Some(&options.cwd)).await;
         let is_elsewhere = !same_directory(&stored.record.cwd, &options.cwd);
         if is_elsewhere && (made || called.is_some() && called == stored.record.shared_name) {
@@ -355,39 +428,17 @@ impl Sessions {
             return Err(OpenError::other_directory(
                 id,
                 stored.record.cwd,
-                options.cwd,
+                options.cwd.clone(),
             ));
         }
         stored.record.shared_name = called;
         self.fetch_outputs(id, &mut stored.messages).await;
-        let damage = damage(id, &stored.damage);
-        let mut history = History {
-            messages: stored.messages,
-            undone_cost: stored.record.undone_cost,
+        Ok(ReadSession {
+            stored,
             messages_without_results,
-        };
-        let jobs = jobs.unwrap_or_else(|| SessionJobs::after(&history));
-        self.recover(id, &mut history, &jobs).await;
-        let mut record = stored.record;
-        let end = store::visible(&history.messages, &record.undone);
-        if end == history.messages.len() {
-            // A process that was killed had already dropped the messages.
-            revert::remember(&mut record, &[]);
-        }
-        // The record is written between turns, so after a crash or a copy in the middle
-        // of a turn the history has a newer plan.
-        if let Some(plan) = revert::todos(history.messages.get(..end).unwrap_or_default()) {
-            record.todos = plan;
-        }
-        options.notices.extend(undone(&record));
-        self.restrict(&mut record, &options).await;
-        record.extra.clone_from(&options.additional_directories);
-        let mut opened = self
-            .open(options, record, (history, jobs), claim, reading)
-            .await;
-        opened.replay.last.extend(damage);
-        opened.replay.sent = sent;
-        Ok(opened)
+            sent,
+            settings,
+        })
     }
 
     /// Repairs a loaded history, of which these background jobs are alive, and stores the changes.

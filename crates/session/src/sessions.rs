@@ -10,12 +10,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::configuration::own_settings;
+use super::handle::SessionHandover;
 use super::live::{HistoryGuard, LiveSessions};
 use super::maintenance::Maintenance;
 use super::models::ModelSources;
 use super::published::SessionEvents;
 use super::user_store::{self, StoreSettings};
 use crate::grants::Grants;
+use crate::turn::jobs::SessionJobs;
 use crate::turn::models::{Models, SessionRegistry};
 use base::environment::Environment;
 use base::id::SessionId;
@@ -168,6 +170,17 @@ impl Sessions {
     /// Claims a session's history; returns `None` while it is in use.
     pub(super) fn claim(&self, id: &SessionId) -> Option<HistoryGuard> {
         self.live.claim(id)
+    }
+
+    /// Ends the background jobs of a session that was closed to be opened again but is not, and
+    /// releases it.
+    pub(super) async fn abandon(&self, SessionHandover { claim, jobs }: SessionHandover) {
+        if let Some(SessionJobs { jobs, .. }) = jobs {
+            jobs.end().await;
+        }
+        self.store.close(claim.session()).await;
+        // Until now no other task of this process could open it: its file would have been closed.
+        drop(claim);
     }
 
     /// Returns whether a session's history is in use in this process.
