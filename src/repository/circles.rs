@@ -24,7 +24,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
             "language",
             "process",
             "registry",
-            "truncate",
             "unlisted",
         ],
     ),

@@ -28,7 +28,7 @@ use lsp::SessionServers;
 use permission::Policy;
 use sandbox::Sandbox;
 use tools::process::sandboxing::SandboxChoice;
-use tools::process::scratch;
+use tools::scratch;
 use tools::{
     CallContext, ClientContext, FileCapabilities, ProjectContext, SessionContext, ToolContext,
 };

@@ -21,7 +21,7 @@ use config::Settings;
 use config::script::{ScriptEntry, ScriptKind};
 use events::Severity;
 use tools::BoxFuture;
-use tools::process::scratch;
+use tools::scratch;
 
 /// The time limit for listing the methods.
 const METHODS_TIMEOUT: Duration = Duration::from_secs(10);

@@ -35,7 +35,7 @@ use base::task::JoinHandle;
 use events::{Event, EventSender, Severity};
 use extensions::usage_stats;
 use store::{Record, RecordChange, TitleSource};
-use tools::process::scratch;
+use tools::scratch;
 use transcript::{Content, FileChange, Message};
 
 /// The number of prompts after which the title agent is no longer asked.

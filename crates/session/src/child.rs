@@ -38,7 +38,7 @@ use project::agent::Agent;
 use store::{InheritedRestrictions, Record};
 use tools::SessionContext;
 use tools::process::background_jobs::Jobs;
-use tools::process::scratch;
+use tools::scratch;
 use tools::todos::Todos;
 use transcript::{
     CallState, ChildSession, Content, FailureCause, File, Message, ModelRef, Role, Text, User,

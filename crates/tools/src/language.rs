@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::files::disk;
 use crate::files::encoding::decode;
-use crate::process::scratch;
+use crate::scratch;
 use crate::{Failure, ToolContext};
 use base::child_environment::GIT_UNTRUSTED;
 use base::task::spawn_blocking;

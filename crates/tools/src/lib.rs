@@ -42,6 +42,7 @@ pub mod format;
 pub mod language;
 pub mod registry;
 pub mod schema;
+pub mod scratch;
 pub mod todos;
 pub mod truncate;
 pub mod unlisted;

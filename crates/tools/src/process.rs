@@ -9,7 +9,6 @@ pub mod control_files;
 pub(crate) mod exit_status;
 pub(crate) mod program_slot;
 pub mod sandboxing;
-pub mod scratch;
 pub mod terminal_emulator;
 pub(crate) mod writable_paths;
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-use crate::process::scratch;
+use crate::scratch;
 use crate::{
     AnyTool, CallContext, ClientContext, Failure, FileCapabilities, ProjectContext, SessionContext,
     ToolContext, ToolOutput,

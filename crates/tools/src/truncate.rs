@@ -367,7 +367,7 @@ fn remove(environment: &Environment) {
     for path in entries.map(|entry| entry.path()).filter(|path| old(path)) {
         std::fs::remove_file(path).ok();
     }
-    crate::process::scratch::clean(environment, old);
+    crate::scratch::clean(environment, old);
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use super::TurnContext;
 use permission::{AccessRequest, Action, PermissionContext, Rules, evaluate};
 use project::agent::Agent;
 use tools::process::sandboxing::SandboxChoice;
-use tools::process::scratch;
+use tools::scratch;
 
 /// The part of the context of an agent's tools that stays the same for a step. Grants and approvals
 /// are no part of it: the user may change them while a call runs.

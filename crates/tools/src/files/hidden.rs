@@ -122,8 +122,7 @@ impl Hidden {
     fn settle(mut self, environment: &Environment) -> Self {
         let all: BTreeSet<PathBuf> = self.rows.iter().map(|entry| entry.path.clone()).collect();
         // The directories of other sessions; the command's own is mounted over this.
-        let scratch =
-            std::fs::canonicalize(crate::process::scratch::parent_directory(environment)).ok();
+        let scratch = std::fs::canonicalize(crate::scratch::parent_directory(environment)).ok();
         let above = |path: &Path| path.ancestors().skip(1).any(|above| all.contains(above));
         self.shown.retain(|path| above(path) && !all.contains(path));
         self.places = all

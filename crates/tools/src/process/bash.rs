@@ -37,7 +37,7 @@ use crate::process::control_files::ControlFiles;
 use crate::process::exit_status::ending;
 use crate::process::program_slot::slot;
 use crate::process::sandboxing::{CommandSandbox, SandboxChoice};
-use crate::process::scratch;
+use crate::scratch;
 use crate::truncate::KeepEnd;
 use crate::{CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput};
 use base::child_environment::GIT_UNTRUSTED;

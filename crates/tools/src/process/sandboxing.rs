@@ -13,8 +13,8 @@ use std::sync::{Arc, OnceLock};
 
 use crate::files::hidden::Hidden;
 use crate::process::control_files;
-use crate::process::scratch;
 use crate::process::writable_paths::{opened, without_named};
+use crate::scratch;
 use crate::{Failure, ToolContext};
 use base::environment::Environment;
 use base::reported;

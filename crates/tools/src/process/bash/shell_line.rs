@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::process::scratch;
+use crate::scratch;
 use base::text;
 
 /// The size limit of a single argument on Linux, in bytes; arguments must be shorter.
