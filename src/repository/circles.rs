@@ -18,11 +18,8 @@ const CIRCLES: &[(&str, &[&str])] = &[
         "crates/tools/src",
         &[
             "argument_repair",
-            "edits",
             "files",
-            "format",
             "language",
-            "process",
             "registry",
             "unlisted",
         ],

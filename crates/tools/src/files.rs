@@ -1,5 +1,6 @@
 //! Tools that read and search files, with paths, encodings and access to the file system.
 
+pub(crate) mod buffer;
 pub mod disk;
 pub mod encoding;
 pub mod glob;

@@ -17,7 +17,8 @@ use tokio::time::Instant;
 
 use crate::aliases::{Aliases, PATH};
 use crate::edits::apply_patch;
-use crate::edits::document::{choose, is_misread, target};
+use crate::edits::document::target;
+use crate::files::buffer::{choose, is_misread};
 use crate::files::disk;
 use crate::files::encoding::{DecodedText, decode};
 use crate::files::loaded_instructions::TouchedPath;

@@ -15,6 +15,7 @@ use std::sync::Arc;
 pub use name::itself;
 use serde_json::{Map, Value};
 
+use crate::files::buffer::{choose, is_misread};
 use crate::files::disk;
 use crate::files::encoding::{self, DecodedText, EncodedSource, NotText};
 use crate::files::path::{Access, PathKind, ResolvedPath};
@@ -862,37 +863,6 @@ async fn target_for(
     }
 }
 
-/// Returns the text that the user sees when the editor and the disk differ. The editor's text has
-/// unsaved changes, unless the disk has changed since the model saw the file and the editor's text
-/// has not: then the editor has not noticed the change yet.
-pub(crate) fn choose(buffer: String, saved: String, known: Option<&KnownFile>) -> String {
-    let in_buffer = TextFingerprint::of(&buffer);
-    let on_disk = TextFingerprint::of(&saved);
-    let stale = known.is_some_and(|known| {
-        known.disk.is_some_and(|disk| disk != on_disk) && known.text == in_buffer
-    });
-    let empty = buffer.is_empty() && !saved.is_empty();
-    if in_buffer == on_disk || stale || empty {
-        saved
-    } else {
-        buffer
-    }
-}
-
-/// Returns whether an editor's text is the file's own, but in another encoding, and so is no
-/// unsaved change. `disk` is the file's text.
-pub(crate) fn is_misread(
-    buffer: &str,
-    source: Option<&EncodedSource>,
-    disk: Option<TextFingerprint>,
-) -> bool {
-    source.is_some_and(|source| {
-        !source.is_utf8()
-            && disk != Some(TextFingerprint::of(buffer))
-            && source.is_misread_as(buffer)
-    })
-}
-
 /// Returns whether a file may be read without asking the user.
 fn readable(resolved_path: &ResolvedPath, context: &ToolContext) -> bool {
     resolved_path
@@ -1139,30 +1109,6 @@ mod tests {
             assert_eq!(
                 target(&context, "new").await.unwrap().text,
                 typed.unwrap_or_default()
-            );
-        }
-    }
-
-    #[test]
-    fn stale_buffer_is_not_taken_for_unsaved_changes() {
-        let known = |text: &str, disk: &str| {
-            let disk = TextFingerprint::of(disk);
-            Some(KnownFile::of(text, TextFingerprint::of(text), Some(disk)))
-        };
-        let table = [
-            ("a", "a", None, "a"),
-            ("b", "a", None, "b"),
-            ("", "a", None, "a"),
-            ("a", "b", known("a", "a"), "b"),
-            ("b", "a", known("a", "a"), "b"),
-            ("b", "c", known("a", "a"), "b"),
-            ("a\n", "a\r\n", None, "a\r\n"),
-        ];
-        for (buffer, saved, known, expected) in table {
-            assert_eq!(
-                choose(buffer.into(), saved.into(), known.as_ref()),
-                expected,
-                "{buffer} {saved}"
             );
         }
     }

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::aliases::{Aliases, PATH};
-use crate::edits::document::is_misread;
+use crate::files::buffer::{choose, is_misread};
 use crate::files::disk;
 use crate::files::encoding::{self, DecodedText, NotText};
 use crate::files::loaded_instructions::TouchedPath;
@@ -235,9 +235,7 @@ impl Tool for ReadTool {
         let buffer = buffer.filter(|text| !is_misread(text, source.as_deref(), disk));
         let disk_alone = if buffer.is_none() { disk } else { None };
         let text = match (buffer, saved) {
-            (Some(buffer), Some(saved)) => {
-                crate::edits::document::choose(buffer, saved, known.as_ref())
-            }
+            (Some(buffer), Some(saved)) => choose(buffer, saved, known.as_ref()),
             (Some(text), None) | (None, Some(text)) => text,
             (None, None) => String::new(),
         };
