@@ -14,16 +14,7 @@ use super::sources::{File, TESTS, files, without_tests};
 /// always welcome, a longer one never.
 const CIRCLES: &[(&str, &[&str])] = &[
     ("crates/session/src", &["child", "session_turn"]),
-    (
-        "crates/tools/src",
-        &[
-            "argument_repair",
-            "files",
-            "language",
-            "registry",
-            "unlisted",
-        ],
-    ),
+    ("crates/tools/src", &["files", "language"]),
 ];
 
 /// The beginning of unit tests that need Unix.

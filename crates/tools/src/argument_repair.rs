@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::aliases::{Aliases, PATH};
 use crate::files::read::DIRECTORY;
 use crate::registry::ToolProperties;
-use crate::{AnyTool, PROPERTIES, Tool};
+use crate::{AcceptedArguments, AnyTool, PROPERTIES, Tool};
 use base::text;
 use base::text::surrogates;
 use events::ToolKind;
@@ -38,16 +38,6 @@ const COMMENT_FIELDS: &[&str] = &[
     "toolsummary",
     "toolcallid",
 ];
-
-/// Arguments in the form that their tool takes.
-#[derive(Debug, Clone, PartialEq)]
-pub struct AcceptedArguments {
-    pub input: Value,
-    /// Notes for the model on the repair.
-    pub notes: Vec<String>,
-    /// True if every field was used.
-    pub is_exact: bool,
-}
 
 /// Returns a name in lower case without separators.
 pub(super) fn folded(name: &str) -> String {

@@ -70,7 +70,6 @@ use tokio_util::sync::CancellationToken;
 
 use ::lsp::SessionServers;
 use aliases::Aliases;
-use argument_repair::AcceptedArguments;
 use base::environment::Environment;
 use base::id::{CallId, MessageId, SessionId};
 use base::text;
@@ -554,6 +553,16 @@ pub trait AnyTool: Send + Sync {
         input: Value,
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<PreparedCall, Failure>>;
+}
+
+/// Arguments in the form that their tool takes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AcceptedArguments {
+    pub input: Value,
+    /// Notes for the model on the repair.
+    pub notes: Vec<String>,
+    /// True if every field was used.
+    pub is_exact: bool,
 }
 
 /// A call that is ready to run after its access requests are allowed.

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::argument_repair::AcceptedArguments;
-use crate::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext};
+use crate::{
+    AcceptedArguments, AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext,
+};
 use events::ToolKind;
 
 /// A tool that is not listed in the request. A model may still call it, from habit or because it
