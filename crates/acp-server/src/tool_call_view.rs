@@ -15,7 +15,7 @@ use base::id::{CallId, SessionId};
 use base::lock::locked;
 use base::text;
 use events::{CallUpdate, ProgramExit, Progress, ToolKind};
-use tools::language::DIAGNOSTICS;
+use tools::diagnostics::DIAGNOSTICS;
 use tools::process::terminal_emulator::rendered;
 use transcript::{CallFacts, Change, ExitCode, File};
 

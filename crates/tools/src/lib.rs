@@ -37,6 +37,7 @@ pub mod aliases;
 pub mod argument_repair;
 pub mod call_timeout;
 pub mod denial_message;
+pub mod diagnostics;
 pub mod external_tool;
 pub mod format;
 pub mod language;

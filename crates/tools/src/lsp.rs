@@ -26,7 +26,8 @@ use crate::files::path::{Access, ResolvedPath};
 use crate::files::read_tracker::TextFingerprint;
 use crate::files::search::resolve_or_suggest;
 use crate::{
-    Availability, CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput, language,
+    Availability, CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput,
+    diagnostics, language,
 };
 use base::text;
 use events::{Location, ToolKind};
@@ -277,7 +278,7 @@ async fn ready(
     for server in language::servers(&resolved_path.real.path, context).await {
         match language::peer(&server, until, context).await {
             Ok(peer) => {
-                language::refresh(&peer, context).await;
+                diagnostics::refresh(&peer, context).await;
                 if peer.show(&resolved_path.real.path, &text) {
                     peer.wait_until_analysed(
                         &resolved_path.real.path,
@@ -452,7 +453,7 @@ async fn shown(mut places: Vec<FileRange>, lines: u32, context: &ToolContext) ->
     let total = places.len();
     places.truncate(MAX_POSITIONS);
     let files: BTreeSet<PathBuf> = places.iter().map(|range| range.path.clone()).collect();
-    let texts = language::texts(files.into_iter().collect(), context).await;
+    let texts = diagnostics::texts(files.into_iter().collect(), context).await;
     let mut out = String::new();
     for range in &places {
         let name = text::escaped(&context.relative(&range.path));
@@ -637,7 +638,7 @@ async fn everywhere(until: Instant, context: &ToolContext) -> Result<String, Fai
         let Ok(peer) = language::peer(&server, until, context).await else {
             continue;
         };
-        language::refresh(&peer, context).await;
+        diagnostics::refresh(&peer, context).await;
         let open: Vec<PathBuf> = peer.open().into_iter().map(|(path, _)| path).collect();
         reported.extend(peer.diagnose(&open, &[], until).await);
         looked.extend(open);
@@ -697,7 +698,7 @@ fn diagnoses(reported: Vec<ReportedDiagnostics>, context: &ToolContext) -> Optio
         };
         out.extend(
             all.iter()
-                .map(|one| format!("{} {}", severity(one), language::line(one))),
+                .map(|one| format!("{} {}", severity(one), diagnostics::line(one))),
         );
         if total > all.len() {
             out.push(format!("... and {} more", total - all.len()));

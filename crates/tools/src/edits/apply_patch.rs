@@ -10,9 +10,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::aliases::Aliases;
+use crate::diagnostics::{Check, Planned};
 use crate::edits::document::{Document, WrittenText, facts, itself, target, target_to_write};
 use crate::files::disk::SetAside;
-use crate::language::{Check, Planned};
 use crate::{Availability, CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use base::text;
 use base::text::shared::SharedText;

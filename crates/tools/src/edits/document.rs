@@ -15,6 +15,7 @@ use std::sync::Arc;
 pub use name::itself;
 use serde_json::{Map, Value};
 
+use crate::diagnostics::Planned;
 use crate::files::buffer::{choose, is_misread};
 use crate::files::disk;
 use crate::files::encoding::{self, DecodedText, EncodedSource, NotText};
@@ -22,8 +23,7 @@ use crate::files::path::{Access, PathKind, ResolvedPath};
 use crate::files::read_tracker::{KnownFile, TextFingerprint};
 use crate::files::search::suggest_similar_paths;
 use crate::format;
-use crate::language::{self, Planned};
-use crate::{Failure, ToolContext};
+use crate::{Failure, ToolContext, language};
 use base::text;
 use base::text::diff::common_prefix;
 use base::text::shared::SharedText;

@@ -13,8 +13,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::aliases::{ALL, Aliases, NEW, OLD, PATH};
+use crate::diagnostics::Check;
 use crate::edits::document::{Document, facts, target, target_to_write, written_facts};
-use crate::language::Check;
 use crate::{
     Availability, CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput, schema,
 };

@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::aliases::{Aliases, PATH};
+use crate::diagnostics::Check;
 use crate::edits::document::{Document, facts, target_to_write, written_facts};
 use crate::edits::edit::describe;
-use crate::language::Check;
 use crate::{Availability, CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use events::ToolKind;
 use permission::AccessRequest;
