@@ -23,6 +23,7 @@ use crate::turn::left_out_tools::LeftOutNotice;
 use crate::turn::record::Recorder;
 use crate::turn::{
     History, Permissions, SessionChoices, SessionResources, TurnContext, TurnOutcome,
+    inherited_rules,
 };
 use crate::turn::{budget, recover};
 use crate::turn::{jobs, late_changes, next, step_context, trace};
@@ -32,7 +33,7 @@ use events::{
     CallUpdate, Event, EventSender, LiveFacts, Progress, SpawnSubagent, SubagentEnd, SubagentInfo,
     SubagentReport, ToolKind,
 };
-use permission::rule::{Rule, derive};
+use permission::rule::derive;
 use permission::{Action, Rules};
 use project::agent::Agent;
 use store::{InheritedRestrictions, Record};
@@ -337,8 +338,8 @@ impl ChildTask<'_> {
                 ..self.parent.resources.clone()
             },
             permissions: Permissions {
-                inherited: rules(record.all_denied(), Action::Deny),
-                asks: rules(record.all_asked(), Action::Ask),
+                inherited: inherited_rules(record.all_denied(), Action::Deny),
+                asks: inherited_rules(record.all_asked(), Action::Ask),
                 min_approvals: record.approvals.map_or(permissions.min_approvals, |own| {
                     own.max(permissions.min_approvals)
                 }),
@@ -541,21 +542,6 @@ pub(super) fn subagent_info(description: &str, name: &str, agent: Option<&Agent>
 fn missing(id: &SessionId) -> String {
     let id = text::title(id.as_str());
     format!("There is no task \"{id}\" of this session. Leave task_id out to begin a new one.")
-}
-
-/// Returns the rules that a session has from its parent or its client, given permissions and
-/// patterns.
-pub(super) fn rules<'a>(
-    of: impl IntoIterator<Item = &'a (String, String)>,
-    action: Action,
-) -> Rules {
-    let rule = |(permission, pattern): &(String, String)| Rule {
-        permission: permission.clone(),
-        pattern: pattern.clone(),
-        action,
-        source: "the session that delegated, or the client of this one".into(),
-    };
-    of.into_iter().map(rule).collect()
 }
 
 /// Returns the child's last text in this turn, without adjutant's own texts to the user.

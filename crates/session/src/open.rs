@@ -24,7 +24,7 @@ use super::revert::{RevertError, RevertPoint};
 use super::session_control::PluginSessionControl;
 use super::sessions::Sessions;
 use super::title::TitleTask;
-use super::{beginning, child, interrupted, revert};
+use super::{beginning, interrupted, revert};
 use crate::grants::Grants;
 use crate::turn::jobs::SessionJobs;
 use crate::turn::left_out_tools::LeftOutNotice;
@@ -32,6 +32,7 @@ use crate::turn::record::Recorder;
 use crate::turn::refused_tools::RefusedTools;
 use crate::turn::{
     self, History, Permissions, SessionChoices, SessionResources, TurnContext, Workspace,
+    inherited_rules,
 };
 use base::approvals::Approvals;
 use base::environment::Environment;
@@ -865,8 +866,8 @@ impl Sessions {
     ) -> Permissions {
         Permissions {
             grants: self.grants(project).await,
-            inherited: child::rules(record.all_denied(), Action::Deny),
-            asks: child::rules(record.all_asked(), Action::Ask),
+            inherited: inherited_rules(record.all_denied(), Action::Deny),
+            asks: inherited_rules(record.all_asked(), Action::Ask),
             sandbox_choice: tools::process::sandboxing::SandboxChoice::new(&self.sandbox),
             attended,
             account: self.account(),

@@ -70,8 +70,9 @@ use base::trace::TraceContext;
 use events::{Event, EventSender, SessionRequestSender, Severity, Status};
 use extensions::Extensions;
 use mcp::McpServers;
-use permission::Rules;
 use permission::account::AccountAccess;
+use permission::rule::Rule;
+use permission::{Action, Rules};
 use project::agent::registry::Agents;
 use project::instruction;
 use project::skill::Skills;
@@ -256,6 +257,21 @@ impl Permissions {
     pub fn approvals(&self) -> Approvals {
         self.chosen.borrow().approvals().max(self.min_approvals)
     }
+}
+
+/// Returns the rules that a session has from its parent or its client, given permissions and
+/// patterns.
+pub(super) fn inherited_rules<'a>(
+    restrictions: impl IntoIterator<Item = &'a (String, String)>,
+    action: Action,
+) -> Rules {
+    let rule = |(permission, pattern): &(String, String)| Rule {
+        permission: permission.clone(),
+        pattern: pattern.clone(),
+        action,
+        source: "the session that delegated, or the client of this one".into(),
+    };
+    restrictions.into_iter().map(rule).collect()
 }
 
 /// The state that lives as long as a session is open.
