@@ -6,7 +6,7 @@
 //! - [`actor`] is the loop of one session: it takes a message from its mailbox, and polls the
 //!   running turn in the meantime.
 //! - [`turn`] is the loop of one prompt: decide the next action, ask the model, run its calls,
-//!   record the results. `child.rs` runs the turns of subagents.
+//!   record the results. `session_turn.rs` runs it, and the turns of the subagents that it starts.
 //! - [`configuration`], [`project`] and [`models`] read the settings of the session's directory,
 //!   and read them again before a turn.
 //! - [`replay`] turns a stored history into the events that a client is shown; [`beginning`] shows
@@ -19,7 +19,6 @@ pub mod actor;
 pub mod beginning;
 pub mod builtin;
 pub mod changes;
-mod child;
 mod choices;
 pub mod commands;
 pub mod configuration;

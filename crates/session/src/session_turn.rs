@@ -1,14 +1,16 @@
 //! A turn in its session: [`run`] polls the turn, and serves what it requests of the session
 //! in the meantime: subagents, a switch to another agent, samples of the model.
 
+pub(super) mod child;
+
 use std::pin::Pin;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, watch};
 
+use super::sample;
 use super::sessions::Sessions;
-use super::{child, sample};
 use crate::turn::{self, History, SessionChoices, TurnContext, TurnOutcome, jobs, trace};
 use events::{Event, SessionRequest, SwitchAgent};
 

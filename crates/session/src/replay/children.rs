@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::super::child::subagent_info;
 use super::{event, fault, finished, summarised};
+use crate::session_turn::child::subagent_info;
 use crate::turn::{History, recover};
 use base::id::SessionId;
 use events::{CallUpdate, Event, Progress, Subagent, SubagentInfo, SubagentState, SubagentStop};

@@ -16,9 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use self::forked::ForkedTask;
 use self::progress::ChildProgress;
-use super::live::HistoryGuard;
-use super::sessions::Sessions;
-use super::{interrupted, revert, session_turn};
+use crate::live::HistoryGuard;
+use crate::sessions::Sessions;
 use crate::turn::left_out_tools::LeftOutNotice;
 use crate::turn::record::Recorder;
 use crate::turn::{
@@ -27,6 +26,7 @@ use crate::turn::{
 };
 use crate::turn::{budget, recover};
 use crate::turn::{jobs, late_changes, next, step_context, trace};
+use crate::{interrupted, revert};
 use base::id::{CallId, SessionId};
 use base::text;
 use events::{
@@ -194,10 +194,7 @@ impl ChildTask<'_> {
         history.messages.push(message);
 
         let (mut history, outcome) = progress
-            .follow(
-                session_turn::run(self.shared, [None; 2], history, turn),
-                events,
-            )
+            .follow(super::run(self.shared, [None; 2], history, turn), events)
             .await;
         progress.end(&outcome).await;
         // The output of its background jobs would not be read any more.
@@ -522,7 +519,7 @@ impl ChildTask<'_> {
 }
 
 /// Returns the description of a subagent's session for clients that show it.
-pub(super) fn subagent_info(description: &str, name: &str, agent: Option<&Agent>) -> SubagentInfo {
+pub(crate) fn subagent_info(description: &str, name: &str, agent: Option<&Agent>) -> SubagentInfo {
     let title = if description.is_empty() {
         "Task"
     } else {

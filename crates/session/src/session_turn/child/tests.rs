@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::session_turn::TurnFuture;
+use crate::session_turn::{self, TurnFuture};
 use crate::turn::tests::{Fixture, Played, full, paired};
 use events::PermissionReply;
 use providers::Error;
