@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::builtin::{BuiltinCommand, BuiltinName, PLANNER};
@@ -26,10 +26,10 @@ use super::published::SessionEvents;
 use super::sessions::Sessions;
 use super::title::{self, TitleTask};
 use super::{changes, diff};
-use crate::turn::budget::TurnBudget;
 use crate::turn::jobs::SessionJobs;
 use crate::turn::{
-    History, TurnContext, TurnOutcome, change_recorder, evict, hooks, jobs, late_changes, next,
+    History, SessionContext, TurnContext, TurnOutcome, Workspace, change_recorder, evict, hooks,
+    jobs, late_changes, next,
 };
 use base::task::JoinHandle;
 use events::{Event, EventSender, Severity};
@@ -42,8 +42,10 @@ use transcript::{Content, FileChange, Message};
 const MAX_TITLED_PROMPTS: usize = 2;
 
 pub(super) struct Actor {
-    /// The context for turns; its token and event sender are replaced for each turn.
-    pub(super) turn: TurnContext,
+    /// The context that its turns share.
+    pub(super) context: Arc<SessionContext>,
+    /// The project, as the last turn has found it.
+    pub(super) project: Workspace,
     /// The project's configuration. Lent to the turn.
     pub(super) watcher: ConfigWatcher,
     /// Moved into the turn while it runs.
@@ -152,9 +154,9 @@ impl Actor {
         let ended = self.session.sessions.ended.clone();
         tokio::select! {
             event = self.session.next_event() => self.session.handle(event).await,
-            () = self.turn.resources.shared.jobs.await_end() => {
-                jobs::settle(&mut self.history, &self.turn).await;
-                for notice in jobs::notices(&self.turn) {
+            () = self.context.shared.jobs.await_end() => {
+                jobs::settle(&mut self.history, &self.context).await;
+                for notice in jobs::notices(&self.context) {
                     // If there is no receiver, the next turn shows it.
                     self.session.out_of_turn_events.send(notice).ok();
                 }
@@ -188,18 +190,18 @@ impl Actor {
             self.plan(&mut input, &event_sender).await;
         }
         let is_message = input.builtin.is_none();
-        change_recorder::prepare(&self.turn, self.session.sessions.ended.clone());
+        change_recorder::prepare(
+            &self.context,
+            &self.project.context.settings,
+            self.session.sessions.ended.clone(),
+        );
         let cancelled = self.session.sessions.ended.child_token();
-        let budget = Arc::<TurnBudget>::default();
+        let turn = self.turn_context(cancelled.clone(), event_sender.clone());
+        let budget = turn.budget.clone();
         let mut run = PromptRun {
             sessions: self.session.sessions.clone(),
             choice: self.session.choices.current.clone(),
-            turn: TurnContext {
-                cancelled: cancelled.clone(),
-                event_sender: event_sender.clone(),
-                budget: budget.clone(),
-                ..self.turn.clone()
-            },
+            turn,
             history: std::mem::take(&mut self.history),
             record: self.session.record.clone(),
             steered: is_message && steered,
@@ -260,10 +262,25 @@ impl Actor {
         steers
     }
 
+    /// Returns the context of a turn with the present choices and project. Without a turn, its
+    /// requests to the session have no receiver.
+    fn turn_context(&self, cancelled: CancellationToken, event_sender: EventSender) -> TurnContext {
+        TurnContext {
+            session: self.context.clone(),
+            project: self.project.clone(),
+            choice: self.session.choices.current.subscribe(),
+            cancelled,
+            event_sender,
+            session_requests: mpsc::channel(1).0,
+            budget: Arc::default(),
+            trace: None,
+        }
+    }
+
     /// Switches to the agent that plans, if there is one, and turns the command into the message
     /// for it. The command stays if there is no message.
     async fn plan(&mut self, input: &mut PromptInput, event_sender: &EventSender) {
-        let modes = self.turn.project.agents.modes();
+        let modes = self.project.agents.modes();
         if !modes.iter().any(|mode| mode.name == PLANNER) {
             return;
         }
@@ -290,8 +307,8 @@ impl Actor {
         is_message: bool,
         event_sender: EventSender,
     ) {
-        jobs::settle(&mut self.history, &self.turn).await;
-        self.watcher.apply_to(&mut self.turn);
+        jobs::settle(&mut self.history, &self.context).await;
+        self.watcher.apply_to(&mut self.project);
         carry_choices(&self.session.record, &mut record);
         let changed = record != self.session.record;
         self.session.record = record;
@@ -344,10 +361,10 @@ impl Actor {
         let session = &mut self.session;
         session.choices.remember().await;
         session.choices.record_change().apply(&mut session.record);
-        session.record.updated = self.turn.now();
-        session.record.todos = self.turn.resources.shared.todos.get();
-        session.record.refused_declarations = self.turn.resources.refused_tools.declarations();
-        session.record.left_out_tools = self.turn.resources.left_out_tools.known();
+        session.record.updated = self.context.environment.now();
+        session.record.todos = self.context.shared.todos.get();
+        session.record.refused_declarations = self.context.refused_tools.declarations();
+        session.record.left_out_tools = self.context.left_out_tools.known();
         session.record.cost = self.history.cost();
         let mut answers = self.history.messages.iter().rev();
         let model = answers.find_map(|message| Some(message.assistant()?.model.clone()));
@@ -380,7 +397,9 @@ impl Actor {
             && prompts.count() <= MAX_TITLED_PROMPTS
             && stays
         {
-            session.titling.ask(&self.turn, &self.history);
+            let ended = session.sessions.ended.child_token();
+            let turn = self.turn_context(ended, EventSender::new().0);
+            self.session.titling.ask(&turn, &self.history);
         }
     }
 
@@ -396,12 +415,12 @@ impl Actor {
         if runs == self.counted || runs.len() > MAX_FILES {
             return;
         }
-        let Some(tracker) = self.turn.resources.snapshots.clone() else {
+        let Some(tracker) = self.context.snapshots.clone() else {
             return;
         };
         self.counted.clone_from(&runs);
-        self.turn.record.fetch(&tracker, &runs).await;
-        let worktree = self.turn.project.context.worktree.clone();
+        self.context.recorder.fetch(&tracker, &runs).await;
+        let worktree = self.project.context.worktree.clone();
         let counted = base::task::spawn_blocking(move || diff::diffs(&runs, &tracker, &worktree));
         // A process that exits waits a moment for the number of a few files. Comparing many takes
         // seconds.
@@ -424,6 +443,8 @@ impl Actor {
 
     /// Ends the session and releases its resources, in the order in which others may use them.
     async fn end(mut self) {
+        // For the hooks only, after the last turn.
+        let turn = self.turn_context(CancellationToken::new(), EventSender::new().0);
         let mut session = self.session;
         session.titling.stop();
         // Waiting prompts are answered in order, after the running turn.
@@ -431,11 +452,11 @@ impl Actor {
         if session.sessions.ended.is_cancelled() {
             session.sessions.live.await_request_listener().await;
         }
-        hooks::session_end(&self.turn).await;
-        let scripts = self.turn.resources.extensions.scripts.clone();
+        hooks::session_end(&turn).await;
+        let scripts = self.context.extensions.scripts.clone();
         scripts.end().await;
-        let environment = self.turn.environment.clone();
-        let root = self.turn.project.context.worktree.root.clone();
+        let environment = self.context.environment.clone();
+        let root = self.project.context.worktree.root.clone();
         let done = scripts.take_tallies();
         if !done.is_empty() {
             // Only a statistic for the user, so a failure is ignored.
@@ -450,23 +471,23 @@ impl Actor {
         let stays_here = !session.taken.is_cancelled() && !session.sessions.ended.is_cancelled();
         let is_handed_over = purpose == ClosePurpose::Reopen && stays_here;
         let jobs = is_handed_over
-            .then(|| SessionJobs::of(&self.turn.resources))
+            .then(|| SessionJobs::of(&self.context))
             .filter(|living| !living.jobs.is_empty());
         if jobs.is_none() {
-            self.turn.resources.shared.jobs.end().await;
+            self.context.shared.jobs.end().await;
         }
-        self.turn.resources.servers.end().await;
-        self.turn.resources.shared.language.end();
+        self.context.servers.end().await;
+        self.context.shared.language.end();
         // Jobs that live on have their temporary files there.
         if jobs.is_none() {
-            let scratch = scratch::directory(&self.turn.environment, self.turn.session.as_str());
+            let scratch = scratch::directory(&self.context.environment, self.context.id.as_str());
             base::task::spawn_blocking(move || scratch::remove(&scratch))
                 .await
                 .ok();
         }
-        jobs::settle(&mut self.history, &self.turn).await;
-        late_changes::collect(&mut self.history, &self.turn).await;
-        if let Some(tracker) = self.turn.resources.snapshots.take() {
+        jobs::settle(&mut self.history, &self.context).await;
+        late_changes::collect(&mut self.history, &self.context).await;
+        if let Some(tracker) = self.context.snapshots.clone() {
             // Only a cache: after a failure the next process computes it again.
             base::task::spawn_blocking(move || tracker.save())
                 .await

@@ -244,7 +244,7 @@ pub(super) async fn carry_out(command: &BuiltinCommand, mut cx: BuiltinContext<'
         return TurnOutcome::Cancelled;
     }
     turn.event_sender.event(Event::Status(Status::Busy)).await;
-    late_changes::collect(cx.history, turn).await;
+    late_changes::collect(cx.history, &turn.session).await;
     let outcome = match command.word {
         BuiltinName::Compact => compact(&mut cx, &command.rest).await,
         BuiltinName::Undo => {
@@ -361,10 +361,11 @@ async fn rename(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
 /// # Errors
 /// The reason why nothing was deleted, although it was asked for.
 async fn log_out(turn: &TurnContext, rest: &str) -> Result<String, String> {
-    turn.permissions
+    turn.session
+        .permissions
         .account
         .check(AccountProperty::ProviderKeys)?;
-    let environment = turn.environment.clone();
+    let environment = turn.session.environment.clone();
     let chosen = rest.to_owned();
     let result = spawn_blocking(move || delete_keys(&environment, &chosen));
     let result = result.await.map_err(std::io::Error::other).flatten();
@@ -417,7 +418,7 @@ fn delete_keys(environment: &Environment, chosen: &str) -> std::io::Result<Resul
 async fn compact(cx: &mut BuiltinContext<'_>, rest: &str) -> TurnOutcome {
     let turn = cx.turn;
     // As with a prompt, undone turns are deleted.
-    revert::settle(cx.history, cx.record, &turn.record).await;
+    revert::settle(cx.history, cx.record, &turn.session.recorder).await;
     if compact::has_messages_since_summary(cx.history) {
         let focus = if rest.is_empty() {
             None
@@ -447,7 +448,7 @@ async fn undo(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
         return NOT_KEPT.into();
     };
     let messages = &cx.history.messages;
-    let recorder = &cx.turn.record;
+    let recorder = &cx.turn.session.recorder;
     match revert::undo(
         messages,
         cx.record,
@@ -504,7 +505,14 @@ async fn redo(cx: &mut BuiltinContext<'_>) -> String {
     let Some(restore) = restore_context(cx.turn) else {
         return NOT_KEPT.into();
     };
-    match revert::redo(&cx.history.messages, cx.record, &cx.turn.record, &restore).await {
+    match revert::redo(
+        &cx.history.messages,
+        cx.record,
+        &cx.turn.session.recorder,
+        &restore,
+    )
+    .await
+    {
         Ok(report) => {
             plan(cx).await;
             usage(cx).await;
@@ -517,7 +525,7 @@ async fn redo(cx: &mut BuiltinContext<'_>) -> String {
 /// Lists the background jobs, or ends some of them.
 async fn background(turn: &TurnContext, rest: &str) -> String {
     const USER: &str = "stopped by the user";
-    let all = turn.resources.shared.jobs.all();
+    let all = turn.session.shared.jobs.all();
     match rest.split_whitespace().collect::<Vec<_>>()[..] {
         [] if all.is_empty() => "There are no background commands.".into(),
         [] => {
@@ -530,18 +538,18 @@ async fn background(turn: &TurnContext, rest: &str) -> String {
             all.iter().map(line).collect::<Vec<_>>().join("\n")
         }
         ["stop", "all"] => {
-            let running = turn.resources.shared.jobs.running();
+            let running = turn.session.shared.jobs.running();
             if running.is_empty() {
                 return "No background command is running.".into();
             }
             let ended = futures_util::future::join_all(
                 running
                     .iter()
-                    .map(|(id, _)| turn.resources.shared.jobs.stop(id, USER)),
+                    .map(|(id, _)| turn.session.shared.jobs.stop(id, USER)),
             );
             format!("{} ended.", text::count(ended.await.len(), "command"))
         }
-        ["stop", id] => match turn.resources.shared.jobs.stop(id, USER).await {
+        ["stop", id] => match turn.session.shared.jobs.stop(id, USER).await {
             Ok(how) => format!("{id} has ended: {how}."),
             Err(why) => why,
         },
@@ -602,7 +610,7 @@ fn restore_context(turn: &TurnContext) -> Option<RestoreContext> {
     let agent = step_context::agent(turn).ok()?;
     let editor = crate::turn::tool_context::context(turn, &agent, &turn.call_id());
     Some(RestoreContext {
-        tracker: turn.resources.snapshots.clone()?,
+        tracker: turn.session.snapshots.clone()?,
         worktree: turn.project.context.worktree.clone(),
         editor: Some(editor),
     })
@@ -610,7 +618,7 @@ fn restore_context(turn: &TurnContext) -> Option<RestoreContext> {
 
 async fn differences(cx: &BuiltinContext<'_>) -> String {
     let turn = cx.turn;
-    let Some(tracker) = turn.resources.snapshots.clone() else {
+    let Some(tracker) = turn.session.snapshots.clone() else {
         return NOT_KEPT.into();
     };
     let runs = changes::of_session(&cx.history.messages, cx.record);
@@ -618,7 +626,7 @@ async fn differences(cx: &BuiltinContext<'_>) -> String {
     if runs.is_empty() && !turn.project.context.settings.general.snapshot {
         return NOT_KEPT.into();
     }
-    turn.record.fetch(&tracker, &runs).await;
+    turn.session.recorder.fetch(&tracker, &runs).await;
     let read = spawn_blocking(move || diff::shown(&diff::diffs(&runs, &tracker, &worktree)));
     tokio::select! {
         shown = read => shown.unwrap_or_else(|e| format!("The changes could not be compared: {e}.")),
@@ -628,7 +636,7 @@ async fn differences(cx: &BuiltinContext<'_>) -> String {
 
 /// Sends a text to the user that no model will see.
 pub(super) async fn say(turn: &TurnContext, text: String) {
-    let part = PartId::new(turn.environment.fresh(PartId::PREFIX));
+    let part = PartId::new(turn.session.environment.fresh(PartId::PREFIX));
     turn.event_sender
         .event(Event::Text { part, delta: text })
         .await;

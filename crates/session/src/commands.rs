@@ -333,7 +333,8 @@ impl Commands {
             }
             (own, _) => (command, own),
         };
-        let delegate = sub && turn.depth < turn.project.context.settings.general.subagent_depth;
+        let delegate =
+            sub && turn.session.depth < turn.project.context.settings.general.subagent_depth;
         if !delegate
             && let Some(choice) =
                 chosen_by(command, &turn.project.agents, &turn.project.models, &chosen)
@@ -426,7 +427,7 @@ async fn prompted(
         return content;
     };
     let prompt = tokio::select! {
-        prompt = turn.resources.servers.prompt(word, rest) => prompt,
+        prompt = turn.session.servers.prompt(word, rest) => prompt,
         () = turn.cancelled.cancelled() => None,
     };
     let agent = turn.project.agents.get(&turn.choice.borrow().agent);
@@ -556,7 +557,7 @@ fn may_more(own: &Agent, than: &Agent, turn: &TurnContext) -> bool {
         .all()
         .filter(|agent| agent.is_subagent());
     let subagents = subagents.map(|agent| (agent.name.as_str(), &agent.rules));
-    let reach = reach(&than.rules, subagents, &turn.environment);
+    let reach = reach(&than.rules, subagents, &turn.session.environment);
     find_more_permissive(&own.rules, &reach.iter().collect::<Vec<_>>(), Action::Allow).is_some()
 }
 

@@ -25,6 +25,7 @@ const MAX_SHOWN_BYTES: usize = 64 << 10;
 /// The reason why nothing was exported.
 pub(super) async fn export(turn: &TurnContext, rest: &str) -> Result<String, String> {
     let permission = turn
+        .session
         .permissions
         .account
         .check(AccountProperty::ExportedFiles);
@@ -35,7 +36,7 @@ pub(super) async fn export(turn: &TurnContext, rest: &str) -> Result<String, Str
             "{why} `/export` without a file shows the conversation here."
         ));
     }
-    let stored = match turn.record.stored().await {
+    let stored = match turn.session.recorder.stored().await {
         Ok(stored) => stored,
         Err(e) => return Err(format!("The conversation could not be read: {e}.")),
     };
@@ -50,7 +51,7 @@ pub(super) async fn export(turn: &TurnContext, rest: &str) -> Result<String, Str
             .await
             .map_err(|e| format!("The conversation could not be shown: {e}."));
     }
-    let environment = turn.environment.clone();
+    let environment = turn.session.environment.clone();
     let path = target(rest, &turn.project.context.cwd, environment.home.as_deref());
     let name = text::escaped(&path.display().to_string());
     let format =
@@ -90,7 +91,7 @@ fn denied(turn: &TurnContext, path: &Path) -> Option<String> {
         Err(fault) => return Some(fault.message.trim_end_matches('.').to_owned()),
     };
     let context = PermissionContext::new(
-        &turn.environment,
+        &turn.session.environment,
         &turn.project.context.worktree,
         &turn.project.context.cwd,
     );

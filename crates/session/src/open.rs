@@ -31,8 +31,7 @@ use crate::turn::left_out_tools::LeftOutNotice;
 use crate::turn::record::Recorder;
 use crate::turn::refused_tools::RefusedTools;
 use crate::turn::{
-    self, History, Permissions, SessionChoices, SessionResources, TurnContext, Workspace,
-    inherited_rules,
+    self, History, Permissions, SessionChoices, SessionContext, Spent, Workspace, inherited_rules,
 };
 use base::approvals::Approvals;
 use base::environment::Environment;
@@ -41,7 +40,7 @@ use base::lock::locked;
 use base::task::JoinHandle;
 use config::Settings;
 use config::settings::McpEntry;
-use events::{Event, EventSender, Severity};
+use events::{Event, Severity};
 use extensions::Extensions;
 use lsp::SessionServers;
 use mcp::{McpServers, McpSessionOptions};
@@ -50,9 +49,10 @@ use permission::account::AccountProperty;
 use providers::editor::EditorEndpoints;
 use providers::local;
 use sandbox::Level;
-use snapshot::Tracker;
 use store::{self, LoadOptions, LockHolder, Record, StoredSession, StreamedSession};
 use tools::ProjectContext;
+use tools::process::background_jobs::Jobs;
+use tools::todos::Todos;
 use transcript::ModelRef;
 
 /// The time that a process that is exiting has to release a session that is opened here. Its exit
@@ -185,7 +185,8 @@ impl ConfigReading {
 
 /// A session whose task has not started.
 struct PreparedSession {
-    turn: TurnContext,
+    context: SessionContext,
+    project: Workspace,
     watcher: ConfigWatcher,
     record: Record,
     history: History,
@@ -570,7 +571,7 @@ impl Sessions {
         self: &Arc<Self>,
         options: OpenOptions,
         mut record: Record,
-        (history, jobs): (History, SessionJobs),
+        (history, SessionJobs { jobs, late_changes }): (History, SessionJobs),
         claim: HistoryGuard,
         ConfigReading { paths, read }: ConfigReading,
     ) -> OpenedSession {
@@ -648,39 +649,38 @@ impl Sessions {
             record.id.clone(),
             (&options.cwd, &paths.worktree.root),
         );
-        let mut resources = self.resources(&options, &project, &record, jobs, snapshots);
-        resources.extensions = Arc::new(Extensions::of(events.publisher.clone()));
-        let turn = TurnContext {
-            resources,
+        let context = SessionContext {
+            id: record.id.clone(),
+            mark: record.mark.clone(),
+            environment: self.environment.clone(),
             permissions: self
                 .permissions(&project_name, &record, chosen.clone(), options.attended)
                 .await,
-            project: self.workspace(paths, project, &options),
-            session: record.id.clone(),
-            mark: record.mark.clone(),
-            environment: self.environment.clone(),
-            choice: chosen.clone(),
+            servers: Arc::new(self.servers(&options, &project)),
+            extensions: Arc::new(Extensions::of(events.publisher.clone())),
+            shared: Arc::new(self.tool_state(&record, jobs)),
+            file_capabilities: options.files,
+            snapshots: Some(snapshots),
+            late_changes,
+            left_out_tools: LeftOutNotice::new(record.left_out_tools.clone()),
+            refused_tools: Arc::new(RefusedTools::new(&record.refused_declarations)),
             shows_subagents: options.shows_subagents,
             system_prompt_addition: options.system.clone(),
-            record: Recorder::new(self.store.clone(), record.id.clone())
-                .choosing(chosen.clone())
+            depth: record.depth,
+            recorder: Recorder::new(self.store.clone(), record.id.clone())
+                .choosing(chosen)
                 .publishing(events),
-            cancelled: self.ended.child_token(),
             exit_requested: self.exit_requested.clone(),
             has_steering_message: heard,
-            // Replaced for each turn.
-            event_sender: EventSender::new().0,
-            session_requests: mpsc::channel(1).0,
-            depth: record.depth,
-            spent: Arc::default(),
+            spent: Spent::default(),
             child_changes: Arc::default(),
             parent_changes: None,
-            budget: Arc::default(),
-            trace: None,
         };
+        let project = self.workspace(paths, project, &options);
         let choices = Choices::new(choice, options.remembers_models.then_some(recent));
         self.start(PreparedSession {
-            turn,
+            context,
+            project,
             watcher,
             record,
             history,
@@ -694,7 +694,8 @@ impl Sessions {
 
     fn start(self: &Arc<Self>, prepared: PreparedSession) -> OpenedSession {
         let PreparedSession {
-            turn,
+            context,
+            project,
             watcher,
             record,
             history,
@@ -724,20 +725,20 @@ impl Sessions {
             out_of_turn_events: out_of_turn_events.clone(),
             taken: taken.clone(),
             id: record.id.clone(),
-            cwd: turn.project.context.cwd.clone(),
+            cwd: project.context.cwd.clone(),
             project: watcher.subscribe(),
-            servers: turn.resources.servers.clone(),
+            servers: context.servers.clone(),
             notices: notices.into(),
             has_started: Arc::new(AtomicBool::new(false)),
             prompts,
             cancels,
             mailbox,
             choice: choices.current.subscribe(),
-            sandbox_choice: turn.permissions.sandbox_choice.clone(),
-            account: turn.permissions.account.clone(),
+            sandbox_choice: context.permissions.sandbox_choice.clone(),
+            account: context.permissions.account.clone(),
             pending: Arc::default(),
         };
-        turn.resources
+        context
             .extensions
             .scripts
             .opens(Box::new(PluginSessionControl::new(
@@ -745,10 +746,10 @@ impl Sessions {
                 self.live.clone(),
             )));
         let end = store::visible(&history.messages, &record.undone);
-        let (replay, coming) = self.replay(&turn, history, end, &record);
+        let (replay, coming) = self.replay((&context, &project), history, end, &record);
         let session = SessionState {
             sessions: self.clone(),
-            events: turn.record.events.clone(),
+            events: context.recorder.events.clone(),
             record,
             inbox: Inbox::new(mail, cancel, has_steering_message),
             choices,
@@ -759,7 +760,8 @@ impl Sessions {
             closing: None,
         };
         let actor = Actor {
-            turn,
+            context: Arc::new(context),
+            project,
             watcher,
             history: History::default(),
             local,
@@ -876,14 +878,22 @@ impl Sessions {
         }
     }
 
-    fn resources(
-        &self,
-        options: &OpenOptions,
-        project: &ProjectConfig,
-        record: &Record,
-        SessionJobs { jobs, late_changes }: SessionJobs,
-        snapshots: Arc<Tracker>,
-    ) -> SessionResources {
+    /// Returns the state that the calls of a session share, as it was stored.
+    fn tool_state(&self, record: &Record, jobs: Arc<Jobs>) -> tools::SessionContext {
+        tools::SessionContext {
+            id: record.id.clone(),
+            mark: record.mark.clone(),
+            seen: Arc::default(),
+            todos: Arc::new(Todos::new(record.todos.clone())),
+            jobs,
+            formatters: Arc::default(),
+            instruction_problems: Arc::default(),
+            language: Arc::new(SessionServers::new(&self.language)),
+            exec: self.served().exec,
+        }
+    }
+
+    fn servers(&self, options: &OpenOptions, project: &ProjectConfig) -> McpServers {
         // The login at an address is stored for the account.
         let shows_urls =
             options.shows_urls && self.account().check(AccountProperty::McpLogins).is_ok();
@@ -895,33 +905,13 @@ impl Sessions {
         };
         let dirs = (&*options.cwd, &*options.additional_directories);
         let client = self.models.client();
-        let servers = McpServers::new(dirs, &self.environment, &project.settings, client, session);
-        SessionResources {
-            servers: Arc::new(servers),
-            extensions: Arc::default(),
-            shared: Arc::new(tools::SessionContext {
-                id: record.id.clone(),
-                mark: record.mark.clone(),
-                seen: Arc::default(),
-                todos: Arc::new(tools::todos::Todos::new(record.todos.clone())),
-                jobs,
-                formatters: Arc::default(),
-                instruction_problems: Arc::default(),
-                language: Arc::new(SessionServers::new(&self.language)),
-                exec: self.served().exec,
-            }),
-            files: options.files,
-            snapshots: Some(snapshots),
-            late_changes,
-            left_out_tools: Arc::new(LeftOutNotice::new(record.left_out_tools.clone())),
-            refused_tools: Arc::new(RefusedTools::new(&record.refused_declarations)),
-        }
+        McpServers::new(dirs, &self.environment, &project.settings, client, session)
     }
 
     /// Returns the replay of a history, and the receiver of the history after it.
     fn replay(
         &self,
-        turn: &TurnContext,
+        (context, project): (&SessionContext, &Workspace),
         history: History,
         end: usize,
         record: &Record,
@@ -932,9 +922,9 @@ impl Sessions {
             .rev()
             .find_map(|m| Some(m.assistant()?.model.clone()));
         let window = last
-            .and_then(|last| turn.project.models.find(&last).ok())
+            .and_then(|last| project.models.find(&last).ok())
             .and_then(|(model, _)| model.context);
-        let agents = turn.shows_subagents.then(|| turn.project.agents.clone());
+        let agents = context.shows_subagents.then(|| project.agents.clone());
         Replay::new(history, (self.store.clone(), record), end, (window, agents))
     }
 }

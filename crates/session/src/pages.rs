@@ -33,11 +33,11 @@ pub(super) async fn status(history: &mut History, record: &Record, turn: &TurnCo
     }
     rows.push(("Approvals", choice.approvals().as_str().to_owned()));
     rows.push(("Sandbox", sandbox(turn).await));
-    let servers = turn.resources.servers.statuses();
+    let servers = turn.session.servers.statuses();
     if !servers.is_empty() {
         rows.push(("MCP servers", servers_row(&servers)));
     }
-    let running = turn.resources.shared.jobs.running().len();
+    let running = turn.session.shared.jobs.running().len();
     if running > 0 {
         rows.push(("Background", text::count(running, "command")));
     }
@@ -119,6 +119,7 @@ async fn sandbox(turn: &TurnContext) -> String {
         Ok(agent) => {
             let settings = &turn.project.context.settings;
             let sandbox_choice = turn
+                .session
                 .permissions
                 .sandbox_choice
                 .for_agent(&agent.rules, settings);
@@ -130,7 +131,7 @@ async fn sandbox(turn: &TurnContext) -> String {
 
 /// Lists the MCP servers of the session with their states.
 pub(super) fn servers(turn: &TurnContext) -> String {
-    server_list(&turn.resources.servers.statuses())
+    server_list(&turn.session.servers.statuses())
 }
 
 fn server_list(servers: &[ServerStatus]) -> String {
@@ -181,7 +182,7 @@ pub(super) fn permissions(turn: &TurnContext) -> String {
     format!(
         "Approvals: {}.\n\n{}",
         approvals.as_str(),
-        grant_list(&turn.permissions.grants.all())
+        grant_list(&turn.session.permissions.grants.all())
     )
 }
 

@@ -16,7 +16,7 @@ use super::models::ModelSources;
 use super::trust::{self, TrustOutcome};
 use crate::turn::live_denies::{self, DenyWatcher};
 use crate::turn::models::{Models, SessionRegistry};
-use crate::turn::{Background, SessionChoices, TurnContext};
+use crate::turn::{Background, SessionChoices, TurnContext, Workspace};
 use base::environment::Environment;
 use base::reported;
 use base::task::JoinHandle;
@@ -372,7 +372,7 @@ fn background(
 /// Returns whether a session of the project has begun with this notice about trust today. It
 /// repeats with each session if the user has declined.
 async fn trust_notice_was_shown(text: &str, turn: &TurnContext) -> bool {
-    let environment = turn.environment.clone();
+    let environment = turn.session.environment.clone();
     let root = turn.project.context.worktree.root.clone();
     let texts = [text.to_owned()];
     let shown = base::task::spawn_blocking(move || {
@@ -456,14 +456,14 @@ impl ConfigWatcher {
         self.current.borrow().commands.clone()
     }
 
-    /// Copies the current configuration into a turn's context.
-    pub(super) fn apply_to(&self, turn: &mut TurnContext) {
+    /// Copies the current configuration into the project of a session or a turn.
+    pub(super) fn apply_to(&self, workspace: &mut Workspace) {
         let project = self.current.borrow();
-        Arc::make_mut(&mut turn.project.context).settings = project.settings.clone();
-        turn.project.agents = project.agents.clone();
-        turn.project.read = project.read.clone();
-        turn.project.models = project.models.clone();
-        turn.project.background = project.background.clone();
+        Arc::make_mut(&mut workspace.context).settings = project.settings.clone();
+        workspace.agents = project.agents.clone();
+        workspace.read = project.read.clone();
+        workspace.models = project.models.clone();
+        workspace.background = project.background.clone();
     }
 
     /// Remembers the problems of the greeting as shown. A session that is opened shows it with its
@@ -595,7 +595,7 @@ impl ConfigWatcher {
         while let Some((source, task)) = self.fetching.get_mut(at) {
             let missing = match source {
                 Some(source) => self.read.missing.contains(source),
-                None => config::remote::lacks_defaults(&turn.environment),
+                None => config::remote::lacks_defaults(&turn.session.environment),
             };
             if !missing && !task.is_finished() {
                 at += 1;
@@ -630,7 +630,7 @@ impl ConfigWatcher {
             Ok(None) => {}
             Ok(Some(read)) => {
                 self.replace(read, turn, choice).await;
-                self.apply_to(turn);
+                self.apply_to(&mut turn.project);
             }
             Err(e) => tracing::error!("looking for changed files failed: {e}"),
         }

@@ -118,7 +118,7 @@ impl PromptRun {
         if !is_unanswered {
             let note = remind::note(prompts::reminder::HOST_LOST);
             message.parts.push(self.turn.part(note));
-            self.turn.record.store_message(&message).await;
+            self.turn.session.recorder.store_message(&message).await;
             self.history.messages.push(message);
         }
         self.turn(once.as_ref()).await
@@ -134,7 +134,12 @@ impl PromptRun {
             return TurnOutcome::Ended;
         };
         // The next prompt deletes undone turns.
-        revert::settle(&mut self.history, &mut self.record, &self.turn.record).await;
+        revert::settle(
+            &mut self.history,
+            &mut self.record,
+            &self.turn.session.recorder,
+        )
+        .await;
         let (message, once) = self.written(content, watcher).await;
         self.record.updated = message.created;
         // Set immediately, because the session is in the list while the turn runs.
@@ -146,10 +151,14 @@ impl PromptRun {
         if title.is_some() {
             self.record.title.clone_from(&title);
         }
-        self.turn.record.session(&self.record).await;
-        self.turn.record.store_message(&message).await;
+        self.turn.session.recorder.session(&self.record).await;
+        self.turn.session.recorder.store_message(&message).await;
         if let Some(command) = command_of(&message) {
-            self.turn.record.events.command(command, &message.id);
+            self.turn
+                .session
+                .recorder
+                .events
+                .command(command, &message.id);
         }
         self.prompted(message.id.clone()).await;
         if title.is_some() {
@@ -173,11 +182,12 @@ impl PromptRun {
         let content = watcher.commands().typed(content, &mut draft, turn).await;
         let content = mention::read(content, &mut draft, turn).await;
         let content = mention::fit_attachments(content, turn).await;
-        let mut content = if turn.depth < turn.project.context.settings.general.subagent_depth {
-            mention::named(content, draft.user_text.as_deref(), &turn.project.agents)
-        } else {
-            content
-        };
+        let mut content =
+            if turn.session.depth < turn.project.context.settings.general.subagent_depth {
+                mention::named(content, draft.user_text.as_deref(), &turn.project.agents)
+            } else {
+                content
+            };
         if self.steered {
             remind::add_steering_note(&mut content);
         }
@@ -210,7 +220,7 @@ async fn refresh_project(
     watcher.refresh(turn, choice).await;
     let added = hooks::contributions(turn).await;
     watcher.contribute(added, turn, choice).await;
-    let servers = &turn.resources.servers;
+    let servers = &turn.session.servers;
     let notices = servers
         .prepare_turn(&turn.project.context.settings.mcp, &turn.cancelled)
         .await;

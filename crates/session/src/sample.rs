@@ -102,7 +102,7 @@ impl SamplingRequest {
                 least_effort: true,
                 ..ModelParams::default()
             },
-            session: format!("{}-sample", turn.session),
+            session: format!("{}-sample", turn.session.id),
             body_cache: BodyCache::default(),
             model: model.clone(),
         };

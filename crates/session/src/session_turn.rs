@@ -44,7 +44,7 @@ pub(super) fn run<'a>(
         let done = loop {
             tokio::select! {
                 biased;
-                () = parent.resources.shared.jobs.await_end() => jobs::show(&parent).await,
+                () = parent.session.shared.jobs.await_end() => jobs::show(&parent).await,
                 done = &mut work => break done,
                 Some(request) = requests.recv() => match request {
                     SessionRequest::Spawn(spawn) => children.push(child::child(shared, &parent, *spawn)),
@@ -92,7 +92,7 @@ async fn switch_agent(
         && let Some(choice) = choices[0]
     {
         let change = choice.borrow().record_change();
-        shared.store.amend(&turn.session, change).await;
+        shared.store.amend(&turn.session.id, change).await;
     }
     if let Some(agent_name) = &agent_name {
         turn.event_sender

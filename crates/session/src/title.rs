@@ -80,6 +80,7 @@ impl TitleTask {
 fn ask(turn: &TurnContext, history: &History) -> Option<JoinHandle<Option<String>>> {
     let agent = turn.project.agents.get("title")?;
     if turn
+        .session
         .environment
         .setting("DISABLE_TITLES")
         .is_some_and(|v| !matches!(v, "0" | "false"))
@@ -123,7 +124,7 @@ fn ask(turn: &TurnContext, history: &History) -> Option<JoinHandle<Option<String
         tools: Vec::new(),
         must_call: false,
         params: params(&agent, &model),
-        session: format!("{}-title", turn.session),
+        session: format!("{}-title", turn.session.id),
         body_cache: BodyCache::default(),
         model,
     };

@@ -30,7 +30,12 @@ pub(super) async fn trust(review: &Review, turn: &TurnContext) -> TrustOutcome {
     if review.decision != Decision::Unasked || review.is_pure {
         return TrustOutcome::Withheld(review.notice());
     }
-    if let Err(why) = turn.permissions.account.check(AccountProperty::Trust) {
+    if let Err(why) = turn
+        .session
+        .permissions
+        .account
+        .check(AccountProperty::Trust)
+    {
         let notice = review.notice();
         return TrustOutcome::Withheld(Some(text::sentences([
             notice.as_deref().unwrap_or_default(),
@@ -54,7 +59,7 @@ pub(super) async fn trust(review: &Review, turn: &TurnContext) -> TrustOutcome {
 
 /// Stores the answer, and shares trust with other machines.
 async fn store_answer(review: &Review, yes: bool, turn: &TurnContext) -> Result<(), String> {
-    let environment = turn.environment.clone();
+    let environment = turn.session.environment.clone();
     let root = turn.project.context.worktree.root.clone();
     let review = review.clone();
     let written = base::task::spawn_blocking(move || {
@@ -77,7 +82,7 @@ async fn store_answer(review: &Review, yes: bool, turn: &TurnContext) -> Result<
         return Ok(());
     };
     let project = turn.project.context.worktree.shared_name();
-    let shared = turn.record.decide(&project, entry).await;
+    let shared = turn.session.recorder.decide(&project, entry).await;
     shared.map_err(|e| format!("your decision could not be shared with other machines: {e}"))
 }
 

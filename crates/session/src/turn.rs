@@ -178,43 +178,62 @@ pub struct Background {
     pub skills: Arc<Skills>,
 }
 
-/// The context of a turn: everything of a session that it may use.
+/// The context of a turn: its session, and what applies to this turn only.
 #[derive(Clone)]
 pub struct TurnContext {
-    pub session: SessionId,
-    /// The mark of notes to this session's model.
-    pub mark: ReminderMark,
-    pub environment: Environment,
+    pub session: Arc<SessionContext>,
     pub project: Workspace,
-    pub permissions: Permissions,
-    /// The state that lives as long as the session is open.
-    pub resources: SessionResources,
+    /// The session's choices, or those of a command for its turn.
     pub choice: watch::Receiver<SessionChoices>,
-    /// Whether the client shows the sessions of subagents as sessions.
-    pub shows_subagents: bool,
-    /// The client's addition to the system prompt, as long as the session is open.
-    pub system_prompt_addition: Option<Arc<str>>,
-    /// The number of parent sessions: 0 for the user's own.
-    pub depth: u32,
-    pub record: record::Recorder,
     pub cancelled: CancellationToken,
-    /// Cancelled when the turn must end at its next step, because the process is about to exit.
-    pub exit_requested: CancellationToken,
-    /// Whether the user has sent a message that the model should receive before its next step.
-    pub has_steering_message: watch::Receiver<bool>,
     pub event_sender: EventSender,
     /// The sender of requests from the turn to its session.
     pub session_requests: SessionRequestSender,
-    /// The cost of subagents that no message includes yet.
-    pub spent: Arc<Spent>,
-    /// The file changes of subagents that no step lists yet.
-    pub child_changes: Arc<late_changes::ChildChanges>,
-    /// The same of the parent session, if this session belongs to a subagent.
-    pub parent_changes: Option<Arc<late_changes::ChildChanges>>,
     /// The budget of the turn, shared with its subagents.
     pub budget: Arc<budget::TurnBudget>,
     /// The place of the turn in a trace; before the turn begins, that of its parent.
     pub trace: Option<TraceContext>,
+}
+
+/// The context that the turns of an open session share. It lives as long as the session is open.
+pub struct SessionContext {
+    pub id: SessionId,
+    /// The mark of notes to this session's model.
+    pub mark: ReminderMark,
+    pub environment: Environment,
+    pub permissions: Permissions,
+    pub servers: Arc<McpServers>,
+    /// The hooks, plugins and custom tools of the user and the project.
+    pub extensions: Arc<Extensions>,
+    /// The state that the calls of the session share.
+    pub shared: Arc<tools::SessionContext>,
+    /// The file operations that the client supports.
+    pub file_capabilities: tools::FileCapabilities,
+    /// Records file contents, if the settings enable snapshots.
+    pub snapshots: Option<Arc<Tracker>>,
+    /// Background jobs of earlier steps that may still change files.
+    pub late_changes: Arc<late_changes::LateChanges>,
+    /// The tools that are left out of the model's window, as the user knows them.
+    pub left_out_tools: left_out_tools::LeftOutNotice,
+    /// The tools that providers have refused.
+    pub refused_tools: Arc<refused_tools::RefusedTools>,
+    /// Whether the client shows the sessions of subagents as sessions.
+    pub shows_subagents: bool,
+    /// The client's addition to the system prompt.
+    pub system_prompt_addition: Option<Arc<str>>,
+    /// The number of parent sessions: 0 for the user's own.
+    pub depth: u32,
+    pub recorder: record::Recorder,
+    /// Cancelled when a turn must end at its next step, because the process is about to exit.
+    pub exit_requested: CancellationToken,
+    /// Whether the user has sent a message that the model should receive before its next step.
+    pub has_steering_message: watch::Receiver<bool>,
+    /// The cost of subagents that no message includes yet.
+    pub spent: Spent,
+    /// The file changes of subagents that no step lists yet.
+    pub child_changes: Arc<late_changes::ChildChanges>,
+    /// The same of the parent session, if this session belongs to a subagent.
+    pub parent_changes: Option<Arc<late_changes::ChildChanges>>,
 }
 
 /// The project of a session. It changes between two turns, when one of its settings files changes.
@@ -272,26 +291,6 @@ pub(super) fn inherited_rules<'a>(
         source: "the session that delegated, or the client of this one".into(),
     };
     restrictions.into_iter().map(rule).collect()
-}
-
-/// The state that lives as long as a session is open.
-#[derive(Clone)]
-pub struct SessionResources {
-    pub servers: Arc<McpServers>,
-    /// The hooks, plugins and custom tools of the user and the project.
-    pub extensions: Arc<Extensions>,
-    /// The state that the calls of the session share.
-    pub shared: Arc<tools::SessionContext>,
-    /// The file operations that the client supports.
-    pub files: tools::FileCapabilities,
-    /// Records file contents, if the settings enable snapshots.
-    pub snapshots: Option<Arc<Tracker>>,
-    /// Background jobs of earlier steps that may still change files.
-    pub late_changes: Arc<late_changes::LateChanges>,
-    /// The tools that are left out of the model's window, as the user knows them.
-    pub left_out_tools: Arc<left_out_tools::LeftOutNotice>,
-    /// The tools that providers have refused.
-    pub refused_tools: Arc<refused_tools::RefusedTools>,
 }
 
 /// US dollars that are not yet part of a message. A std mutex is enough: it only guards a number.
@@ -380,7 +379,7 @@ impl TurnContext {
     /// Returns whether a turn continues after a call was rejected without a comment: if a user is
     /// present and the settings say so.
     pub fn goes_on_after_rejection(&self) -> bool {
-        self.permissions.attended
+        self.session.permissions.attended
             && self
                 .project
                 .context
@@ -391,21 +390,21 @@ impl TurnContext {
 
     pub fn part(&self, content: Content) -> Part {
         Part {
-            id: PartId::new(self.environment.fresh(PartId::PREFIX)),
+            id: PartId::new(self.session.environment.fresh(PartId::PREFIX)),
             content,
         }
     }
 
     pub fn message_id(&self) -> MessageId {
-        MessageId::new(self.environment.fresh(MessageId::PREFIX))
+        MessageId::new(self.session.environment.fresh(MessageId::PREFIX))
     }
 
     pub fn call_id(&self) -> CallId {
-        CallId::new(self.environment.fresh(CallId::PREFIX))
+        CallId::new(self.session.environment.fresh(CallId::PREFIX))
     }
 
     pub fn now(&self) -> Timestamp {
-        self.environment.now()
+        self.session.environment.now()
     }
 
     /// Reports the present activity to the client and to observers.
@@ -416,16 +415,16 @@ impl TurnContext {
 
     /// Reports the present activity to observers only.
     pub fn publish(&self, status: &Status) {
-        self.record.events.status(status);
-        if self.depth == 0 {
+        self.session.recorder.events.status(status);
+        if self.session.depth == 0 {
             let shown = published::shown(status);
-            self.resources.extensions.scripts.set_status(shown);
+            self.session.extensions.scripts.set_status(shown);
         }
     }
 
     /// Notifies the user that the conversation is not stored.
     pub async fn unsaved(&self, error: &store::Error) {
-        if !self.record.must_notify() {
+        if !self.session.recorder.must_notify() {
             return;
         }
         let notice = Event::Notice {

@@ -21,7 +21,7 @@ use crate::sessions::Sessions;
 use crate::turn::left_out_tools::LeftOutNotice;
 use crate::turn::record::Recorder;
 use crate::turn::{
-    History, Permissions, SessionChoices, SessionResources, TurnContext, TurnOutcome,
+    History, Permissions, SessionChoices, SessionContext, Spent, TurnContext, TurnOutcome,
     inherited_rules,
 };
 use crate::turn::{budget, recover};
@@ -37,7 +37,6 @@ use permission::rule::derive;
 use permission::{Action, Rules};
 use project::agent::Agent;
 use store::{InheritedRestrictions, Record};
-use tools::SessionContext;
 use tools::process::background_jobs::Jobs;
 use tools::scratch;
 use tools::todos::Todos;
@@ -171,12 +170,12 @@ impl ChildTask<'_> {
         let (_choice, choice) =
             watch::channel(SessionChoices::of(&self.agent.name, Some(model.clone())));
         let turn = self.turn(&record, &history, choice, (cancelled, event_sender));
-        let todos = turn.resources.shared.todos.clone();
-        let context = turn.clone();
+        let todos = turn.session.shared.todos.clone();
+        let context = turn.session.clone();
         let before = history.cost().unwrap_or_default();
         let message = self.message(&turn, &model);
-        turn.record.session(&record).await;
-        turn.record.store_message(&message).await;
+        turn.session.recorder.session(&record).await;
+        turn.session.recorder.store_message(&message).await;
         let mut progress = ChildProgress::new(
             self.parent,
             &self.call,
@@ -198,8 +197,8 @@ impl ChildTask<'_> {
             .await;
         progress.end(&outcome).await;
         // The output of its background jobs would not be read any more.
-        context.resources.shared.jobs.end().await;
-        let scratch = scratch::directory(&context.environment, context.session.as_str());
+        context.shared.jobs.end().await;
+        let scratch = scratch::directory(&context.environment, context.id.as_str());
         base::task::spawn_blocking(move || scratch::remove(&scratch))
             .await
             .ok();
@@ -211,12 +210,12 @@ impl ChildTask<'_> {
         record.model = Some(model.clone());
         record.answered_by = Some(model.clone());
         record.todos = todos.get();
-        record.left_out_tools = context.resources.left_out_tools.known();
+        record.left_out_tools = context.left_out_tools.known();
         record.cost = history.cost();
-        context.record.session(&record).await;
+        context.recorder.session(&record).await;
         self.shared.store.close(&id).await;
         if let Some(cost) = record.cost {
-            self.parent.spent.add(cost - before);
+            self.parent.session.spent.add(cost - before);
         }
         let end = match budget {
             Some(most)
@@ -245,7 +244,7 @@ impl ChildTask<'_> {
             let record = self.fresh().await;
             return Ok((self.claim(&record.id)?, record, History::default()));
         };
-        if !id.is_well_formed() || id == self.parent.session {
+        if !id.is_well_formed() || id == self.parent.session.id {
             return Err(missing(&id));
         }
         let id = self.own(id).await?;
@@ -258,7 +257,7 @@ impl ChildTask<'_> {
     /// it.
     async fn own(&self, id: SessionId) -> Result<SessionId, String> {
         let store = &self.shared.store;
-        let parent = &self.parent.session;
+        let parent = &self.parent.session.id;
         let children = store.children(parent).await.unwrap_or_default();
         if children.contains(&id) {
             return Ok(id);
@@ -285,7 +284,7 @@ impl ChildTask<'_> {
         let now = self.parent.now();
         stored.record = Record {
             parent: Some(parent.clone()),
-            depth: self.parent.depth + 1,
+            depth: self.parent.session.depth + 1,
             todos: revert::todos(&stored.messages).unwrap_or_default(),
             cost: crate::turn::cost(&stored.messages),
             created: now,
@@ -298,7 +297,7 @@ impl ChildTask<'_> {
             file_log: Vec::new(),
             ..stored.record
         };
-        let copy = store::renamed(stored, &self.parent.environment);
+        let copy = store::renamed(stored, &self.parent.session.environment);
         let id = copy.record.id.clone();
         store
             .import_copy(copy, &of)
@@ -307,8 +306,8 @@ impl ChildTask<'_> {
         Ok(id)
     }
 
-    /// Returns the context of the child's turn: the parent's, except for the state that each
-    /// session has of its own.
+    /// Returns the context of the child's turn: the parent's, except for its own session, choices
+    /// and events.
     fn turn(
         &self,
         record: &Record,
@@ -316,24 +315,25 @@ impl ChildTask<'_> {
         choice: watch::Receiver<SessionChoices>,
         (cancelled, event_sender): (CancellationToken, EventSender),
     ) -> TurnContext {
-        let permissions = &self.parent.permissions;
         TurnContext {
-            session: record.id.clone(),
-            mark: record.mark.clone(),
+            session: Arc::new(self.context(record, history)),
             choice,
-            resources: SessionResources {
-                shared: Arc::new(SessionContext {
-                    id: record.id.clone(),
-                    mark: record.mark.clone(),
-                    seen: Arc::default(),
-                    todos: Arc::new(Todos::new(record.todos.clone())),
-                    jobs: Arc::new(Jobs::after(jobs::last(history))),
-                    ..SessionContext::clone(&self.parent.resources.shared)
-                }),
-                late_changes: Arc::default(),
-                left_out_tools: Arc::new(LeftOutNotice::new(record.left_out_tools.clone())),
-                ..self.parent.resources.clone()
-            },
+            cancelled,
+            event_sender,
+            trace: trace::of_call(self.parent, &self.call),
+            ..self.parent.clone()
+        }
+    }
+
+    /// Returns the context of the child's session: the parent's, except for the state that each
+    /// session has of its own.
+    fn context(&self, record: &Record, history: &History) -> SessionContext {
+        let parent = &*self.parent.session;
+        let permissions = &parent.permissions;
+        SessionContext {
+            id: record.id.clone(),
+            mark: record.mark.clone(),
+            environment: parent.environment.clone(),
             permissions: Permissions {
                 inherited: inherited_rules(record.all_denied(), Action::Deny),
                 asks: inherited_rules(record.all_asked(), Action::Ask),
@@ -342,18 +342,32 @@ impl ChildTask<'_> {
                 }),
                 ..permissions.clone()
             },
-            record: Recorder::new(self.shared.store.clone(), record.id.clone())
-                .publishing(self.parent.record.events.of_subagent(record.id.clone())),
-            cancelled,
+            servers: parent.servers.clone(),
+            extensions: parent.extensions.clone(),
+            shared: Arc::new(tools::SessionContext {
+                id: record.id.clone(),
+                mark: record.mark.clone(),
+                seen: Arc::default(),
+                todos: Arc::new(Todos::new(record.todos.clone())),
+                jobs: Arc::new(Jobs::after(jobs::last(history))),
+                ..tools::SessionContext::clone(&parent.shared)
+            }),
+            file_capabilities: parent.file_capabilities,
+            snapshots: parent.snapshots.clone(),
+            late_changes: Arc::default(),
+            left_out_tools: LeftOutNotice::new(record.left_out_tools.clone()),
+            refused_tools: parent.refused_tools.clone(),
+            shows_subagents: parent.shows_subagents,
+            system_prompt_addition: parent.system_prompt_addition.clone(),
+            depth: parent.depth + 1,
+            recorder: Recorder::new(self.shared.store.clone(), record.id.clone())
+                .publishing(parent.recorder.events.of_subagent(record.id.clone())),
+            exit_requested: parent.exit_requested.clone(),
             // The user's messages go to the session that the user has opened.
             has_steering_message: watch::channel(false).1,
-            event_sender,
-            depth: self.parent.depth + 1,
-            spent: Arc::default(),
+            spent: Spent::default(),
             child_changes: Arc::default(),
-            parent_changes: Some(self.parent.child_changes.clone()),
-            trace: trace::of_call(self.parent, &self.call),
-            ..self.parent.clone()
+            parent_changes: Some(parent.child_changes.clone()),
         }
     }
 
@@ -390,13 +404,13 @@ impl ChildTask<'_> {
         } else {
             &self.description
         };
-        let fresh = || SessionId::new(self.parent.environment.fresh(SessionId::PREFIX));
+        let fresh = || SessionId::new(self.parent.session.environment.fresh(SessionId::PREFIX));
         let id = self.session.clone().unwrap_or_else(fresh);
         let record = Record {
             extra: self.parent.project.roots.to_vec(),
             title: Some(format!("{description} (@{} subagent)", self.agent.name)),
-            parent: Some(self.parent.session.clone()),
-            depth: self.parent.depth + 1,
+            parent: Some(self.parent.session.id.clone()),
+            depth: self.parent.session.depth + 1,
             agent: Some(self.agent.name.clone()),
             ..Record::new(
                 id,
@@ -409,7 +423,8 @@ impl ChildTask<'_> {
             tracing::error!("a subagent's session is not saved: {e}");
         }
         self.parent
-            .record
+            .session
+            .recorder
             .events
             .of_subagent(record.id.clone())
             .created(&record);
@@ -431,7 +446,7 @@ impl ChildTask<'_> {
                 stored.damage.join(" ")
             ));
         }
-        if stored.record.parent.as_ref() != Some(&self.parent.session) {
+        if stored.record.parent.as_ref() != Some(&self.parent.session.id) {
             self.shared.store.close(id).await;
             return Err(missing(id));
         }
@@ -445,7 +460,7 @@ impl ChildTask<'_> {
         for message in recover::recover(&mut history) {
             recorder.store_message(&message).await;
         }
-        if let Some(tracker) = self.parent.resources.snapshots.clone() {
+        if let Some(tracker) = self.parent.session.snapshots.clone() {
             let (settled, parts) = interrupted::settle(history, &record, tracker).await;
             history = settled;
             for (message, part) in parts {
@@ -462,7 +477,7 @@ impl ChildTask<'_> {
 
     /// Returns the present restrictions of the parent.
     fn inherited(&self) -> InheritedRestrictions {
-        let permissions = &self.parent.permissions;
+        let permissions = &self.parent.session.permissions;
         let asked = permissions.asks.iter();
         InheritedRestrictions {
             denied: self.denied(),
@@ -496,7 +511,7 @@ impl ChildTask<'_> {
 
     /// Reports the child's session early, so that a client can link to it.
     async fn announce(&self, id: &SessionId, model: &ModelRef) {
-        let parent = Some(self.parent.session.clone());
+        let parent = Some(self.parent.session.id.clone());
         let child = ChildSession {
             parent,
             session: id.clone(),

@@ -25,6 +25,7 @@ impl AgentContext {
         Self {
             permission_context: permission_context(turn),
             sandbox_choice: turn
+                .session
                 .permissions
                 .sandbox_choice
                 .for_agent(&agent.rules, settings),
@@ -37,9 +38,12 @@ impl AgentContext {
 pub(super) fn permission_context(turn: &TurnContext) -> PermissionContext {
     let project = &turn.project.context;
     PermissionContext {
-        scratch: Some(scratch::directory(&turn.environment, turn.session.as_str())),
+        scratch: Some(scratch::directory(
+            &turn.session.environment,
+            turn.session.id.as_str(),
+        )),
         trusted: project.settings.trusted,
-        ..PermissionContext::new(&turn.environment, &project.worktree, &project.cwd)
+        ..PermissionContext::new(&turn.session.environment, &project.worktree, &project.cwd)
     }
 }
 
@@ -47,7 +51,7 @@ pub(super) fn permission_context(turn: &TurnContext) -> PermissionContext {
 fn can_explore(turn: &TurnContext, agent: &Agent) -> bool {
     const EXPLORE: &str = "explore";
     let request = AccessRequest::new("task", EXPLORE);
-    turn.depth < turn.project.context.settings.general.subagent_depth
+    turn.session.depth < turn.project.context.settings.general.subagent_depth
         && turn
             .project
             .agents

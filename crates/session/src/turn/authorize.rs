@@ -77,7 +77,7 @@ pub(super) async fn permit(
         return Ok(());
     }
     // Stored before the question, because the process may end before the answer arrives.
-    if let Err(e) = turn.record.flush().await {
+    if let Err(e) = turn.session.recorder.flush().await {
         tracing::warn!("asking although the call could not be recorded: {e}");
     }
     for group in &asked {
@@ -223,7 +223,7 @@ async fn ask(
 ) -> Result<(), Failure> {
     let call = placed.call;
     // Subscribed before the evaluation, so that a grant given in between is not missed.
-    let mut changes = turn.permissions.grants.changes();
+    let mut changes = turn.session.permissions.grants.changes();
     if granted(turn, agent, asked).await {
         return Ok(());
     }
@@ -231,7 +231,7 @@ async fn ask(
         .iter()
         .map(|asked_request| (&*asked_request.request, &asked_request.verdict))
         .collect();
-    let attended = turn.permissions.attended;
+    let attended = turn.session.permissions.attended;
     let policy = tool_context::rules(turn, agent);
     let reason = reason.map(str::to_owned);
     let owned: Vec<AskedRequest<'static>> = asked.iter().map(AskedRequest::owned).collect();
@@ -263,7 +263,7 @@ async fn ask(
     };
     let requests: Vec<&AccessRequest> = pairs.iter().map(|(request, _)| *request).collect();
     let id = hooks::asked(turn, placed, &requests);
-    let events = &turn.record.events;
+    let events = &turn.session.recorder.events;
     if !turn
         .event_sender
         .send(TurnMessage::AskPermission(Box::new(request)))
@@ -288,7 +288,7 @@ async fn ask(
                         still_allowed(turn, agent, asked).await?;
                         for asked_request in asked {
                             let AccessRequest { permission, always, .. } = &*asked_request.request;
-                            turn.permissions.grants.give(&agent.name, permission, always).await;
+                            turn.session.permissions.grants.give(&agent.name, permission, always).await;
                         }
                         Ok(())
                     }
@@ -339,18 +339,19 @@ async fn in_sandbox<'n>(
     agent: &Agent,
     request: &'n AccessRequest,
 ) -> Cow<'n, AccessRequest> {
-    let approvals = turn.permissions.approvals();
+    let approvals = turn.session.permissions.approvals();
     let changes =
         approvals == Approvals::Sandboxed && request.effect == RequestEffect::ChangesProject;
     if request.command.is_some() || !(changes || request.temporary) {
         return Cow::Borrowed(request);
     }
     let sandbox_choice = turn
+        .session
         .permissions
         .sandbox_choice
         .for_agent(&agent.rules, &turn.project.context.settings);
     let mut request = request.clone();
-    if request.temporary && turn.resources.shared.exec.is_empty() {
+    if request.temporary && turn.session.shared.exec.is_empty() {
         request.guarantee = sandbox_choice.guarantee().await;
     }
     if changes && sandbox_choice.is_protective().await {

@@ -243,7 +243,10 @@ async fn fail(turn: &TurnContext, message: &mut Message, index: usize, why: &str
         output,
         ..CallUpdate::of(&call.call)
     };
-    turn.record.part(&message.id, &message.parts[index]).await;
+    turn.session
+        .recorder
+        .part(&message.id, &message.parts[index])
+        .await;
     turn.event_sender.event(Event::Call(Box::new(update))).await;
 }
 
@@ -368,7 +371,7 @@ impl RunningCall<'_> {
             .event(Event::Call(Box::new(update)))
             .await;
         if let Some(facts) = self.call.state.facts() {
-            let jobs = &self.turn.resources.shared.jobs;
+            let jobs = &self.turn.session.shared.jobs;
             jobs.announced(&self.call.call, facts);
         }
         self.call
@@ -425,7 +428,7 @@ impl RunningCall<'_> {
         let error = match failure {
             Failure::ForModel(text) => {
                 let text = self.failure_text(text).await;
-                let mark = &self.turn.mark;
+                let mark = &self.turn.session.mark;
                 if self.unseen.is_empty() {
                     text
                 } else {
@@ -490,7 +493,7 @@ impl RunningCall<'_> {
                 cause = FailureCause::Cancelled;
                 coloured_output = coloured;
                 output_path = path;
-                let text = self.turn.mark.data(text);
+                let text = self.turn.session.mark.data(text);
                 format!("{}\n\n{CANCELLED} {location}", text.trim_end_matches('\n'))
             }
             Failure::NeedsPermission(_) => "The call did not finish.".into(),
@@ -499,7 +502,7 @@ impl RunningCall<'_> {
                 format!("The tool failed: {cause}")
             }
         };
-        self.turn.resources.shared.seen.show(&error);
+        self.turn.session.shared.seen.show(&error);
         let facts = self.facts().all();
         let facts = CallFacts {
             output_path: output_path.or(facts.output_path),
@@ -518,7 +521,7 @@ impl RunningCall<'_> {
             id: self.part.clone(),
             content: Content::Tool(self.call.clone()),
         };
-        self.turn.record.part(self.message, &part).await;
+        self.turn.session.recorder.part(self.message, &part).await;
     }
 
     /// Returns the tool of the call, if there is one and the arguments are a JSON object.
@@ -555,7 +558,7 @@ impl RunningCall<'_> {
         };
         let mut context = self.context();
         if self.call.kind == ToolKind::Execute {
-            context.call.variables = self.turn.resources.extensions.variables(&context).await?;
+            context.call.variables = self.turn.session.extensions.variables(&context).await?;
         }
         let description = self.description.take();
         self.describe(description);
@@ -596,7 +599,7 @@ impl RunningCall<'_> {
         self.call.state = self.facts().running();
         self.save().await;
         if self.call.kind.acts()
-            && let Err(e) = self.turn.record.flush().await
+            && let Err(e) = self.turn.session.recorder.flush().await
         {
             tracing::warn!("acting although the call could not be recorded: {e}");
         }
@@ -746,8 +749,8 @@ impl RunningCall<'_> {
         if let Ok(result) = &done {
             hooks::edited(self.turn, result.output());
             if sets_plan(&self.call) {
-                let plan = self.turn.resources.shared.todos.get();
-                self.turn.record.events.plan(&plan);
+                let plan = self.turn.session.shared.todos.get();
+                self.turn.session.recorder.events.plan(&plan);
             }
         }
         let done = match done {

@@ -23,11 +23,11 @@ use tokio::task::JoinError;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::TurnContext;
+use super::{SessionContext, TurnContext};
 use base::id::{CallId, MessageId, PartId};
 use base::lock::locked;
 use base::task::{JoinHandle, spawn_blocking};
-use config::settings::HookPoint;
+use config::settings::{HookPoint, Settings};
 use events::{Event, Severity};
 use extensions::any;
 use permission::AccessRequest;
@@ -261,11 +261,10 @@ impl EditObserver for JournalEditObserver {
 
 /// Reads the project's files in the background, once, if the writes of commands will not be
 /// reported.
-pub fn prepare(turn: &TurnContext, ended: CancellationToken) {
-    let settings = &turn.project.context.settings;
-    let reported = turn.permissions.sandbox_choice.may_report(settings)
-        && turn.resources.shared.exec.is_empty();
-    let Some(tracker) = turn.resources.snapshots.clone() else {
+pub fn prepare(session: &SessionContext, settings: &Settings, ended: CancellationToken) {
+    let reported =
+        session.permissions.sandbox_choice.may_report(settings) && session.shared.exec.is_empty();
+    let Some(tracker) = session.snapshots.clone() else {
         return;
     };
     if reported || !settings.general.snapshot || !tracker.needs_preparation() {
@@ -305,7 +304,7 @@ impl ChangeRecorder {
     /// Creates a recorder. No file is read yet.
     pub fn new(turn: &TurnContext, message: &MessageId) -> Self {
         let tracker = if turn.project.context.settings.general.snapshot {
-            turn.resources.snapshots.clone()
+            turn.session.snapshots.clone()
         } else {
             None
         };
@@ -318,7 +317,7 @@ impl ChangeRecorder {
             mark: OnceCell::new(),
             named: Arc::default(),
             looking: Mutex::default(),
-            part: PartId::new(turn.environment.fresh(PartId::PREFIX)),
+            part: PartId::new(turn.session.environment.fresh(PartId::PREFIX)),
             message: message.clone(),
             begun: Mutex::default(),
         }
@@ -338,10 +337,11 @@ impl ChangeRecorder {
         let reported = tool == TaskTool::NAME
             || reports(tool)
                 && turn
+                    .session
                     .permissions
                     .sandbox_choice
                     .may_report(&turn.project.context.settings)
-                && turn.resources.shared.exec.is_empty();
+                && turn.session.shared.exec.is_empty();
         if may_change_unnamed_files(kind, tool)
             && (replaced || !reported)
             && !self.mark.initialized()
@@ -499,7 +499,7 @@ impl ChangeRecorder {
         // Stored before the edit, so that the change can be undone if the process is killed
         // in the meantime.
         if let Some(tracker) = &self.tracker {
-            turn.record.contents(tracker, &files).await;
+            turn.session.recorder.contents(tracker, &files).await;
         }
         let part = Part {
             id: self.part.clone(),
@@ -509,8 +509,8 @@ impl ChangeRecorder {
                 unrecorded: Vec::new(),
             },
         };
-        turn.record.part(&self.message, &part).await;
-        turn.record.await_saved().await;
+        turn.session.recorder.part(&self.message, &part).await;
+        turn.session.recorder.await_saved().await;
     }
 
     /// Records the writes of a finished call, before the user saves other files if possible. A
@@ -519,7 +519,7 @@ impl ChangeRecorder {
         let (Some(journal), Some(tracker)) = (self.journal.clone(), self.tracker.clone()) else {
             return;
         };
-        journal.add(turn.child_changes.take());
+        journal.add(turn.session.child_changes.take());
         let edited: Vec<EditedFile> = locked(&self.named)
             .extract_if(.., |file| file.call == *call && !file.marked)
             .collect();
@@ -624,10 +624,10 @@ impl ChangeRecorder {
         let journal = self.journal.clone()?;
         let mark = self.mark.take().flatten();
         let named = std::mem::take(&mut *locked(&self.named));
-        let mut done = turn.child_changes.take();
+        let mut done = turn.session.child_changes.take();
         if journal.is_open() {
             // A background job may write until it ends.
-            turn.resources
+            turn.session
                 .late_changes
                 .expect(&self.message, &self.part, &journal);
         }
@@ -703,9 +703,9 @@ impl StepChanges {
             return None;
         }
         if let Some(tracker) = &recorder.tracker {
-            turn.record.contents(tracker, &files).await;
+            turn.session.recorder.contents(tracker, &files).await;
         }
-        if let Some(parent) = &turn.parent_changes {
+        if let Some(parent) = &turn.session.parent_changes {
             parent.add(&files, &unrecorded);
         }
         let part = Part {
@@ -716,7 +716,7 @@ impl StepChanges {
                 unrecorded,
             },
         };
-        turn.record.part(&recorder.message, &part).await;
+        turn.session.recorder.part(&recorder.message, &part).await;
         (!nothing).then(|| (recorder.message.clone(), part))
     }
 }

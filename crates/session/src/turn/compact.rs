@@ -125,7 +125,7 @@ pub async fn compact(
         recent,
         mut unseen,
     } = plan(history, turn, frame, why, focus.clone()).map_err(TurnOutcome::Failed)?;
-    let id = PartId::new(turn.environment.fresh(PartId::PREFIX));
+    let id = PartId::new(turn.session.environment.fresh(PartId::PREFIX));
     let report = async |state| {
         turn.event_sender
             .event(Event::Compaction {
@@ -199,7 +199,7 @@ pub async fn compact(
     );
     // Scaled as the provider would count it: the error of the estimate is the same before and
     // after.
-    let left = size::request(&request::request(history, frame, turn.session.as_str()));
+    let left = size::request(&request::request(history, frame, turn.session.id.as_str()));
     let after = before.saturating_mul(left) / estimated.max(1);
     let after = if trusted || after < before {
         after
@@ -219,7 +219,7 @@ pub async fn compact(
     set_after(&mut history.messages[at], after);
     cut.record(history, turn).await;
     for message in &history.messages[at..] {
-        turn.record.store_message(message).await;
+        turn.session.recorder.store_message(message).await;
     }
     tracing::info!("summarised: about {before} tokens before, {after} after");
     report(CompactionState::Completed {
@@ -228,7 +228,7 @@ pub async fn compact(
         summary: text,
     })
     .await;
-    turn.record.events.compacted();
+    turn.session.recorder.events.compacted();
     step::usage(history, turn, &frame.model).await;
     Ok(())
 }
@@ -273,7 +273,7 @@ fn withdraw(history: &mut History, messages: usize, turn: &TurnContext) {
         .iter()
         .filter_map(|m| m.assistant()?.cost)
         .sum();
-    turn.spent.add(paid);
+    turn.session.spent.add(paid);
     history.messages.truncate(messages);
 }
 
@@ -312,7 +312,7 @@ fn plan(
 ) -> Result<CompactionPlan, Fault> {
     let settings = &turn.project.context.settings.compaction;
     let auto = why != CompactionTrigger::Asked;
-    let next = request::request(history, frame, turn.session.as_str());
+    let next = request::request(history, frame, turn.session.id.as_str());
     let estimated = size::request(&next);
     let fixed = size::fixed_tokens(&next);
     let usable = frame.model.usable(settings.reserved);
@@ -497,7 +497,7 @@ fn writer(turn: &TurnContext, frame: &StepContext) -> Summarizer {
             .as_ref()
             .map(|agent| agent.options.clone())
             .unwrap_or_default(),
-        omitted: turn.resources.refused_tools.fields(&model),
+        omitted: turn.session.refused_tools.fields(&model),
         least_effort,
         ..ModelParams::default()
     };
@@ -576,7 +576,7 @@ fn question(
         must_call: false,
         params: writer.params.clone(),
         // A session of its own, so that it does not disturb the provider's cache.
-        session: format!("{}-summary", turn.session),
+        session: format!("{}-summary", turn.session.id),
         body_cache: BodyCache::default(),
     }
 }

@@ -84,13 +84,13 @@ pub(super) async fn carried(
         .min(MAX_CARRIED_BYTES);
     let own = [
         remind::mode(&agent.name).map(str::to_owned),
-        todo_note(&turn.resources.shared.todos.get(), available / 2),
+        todo_note(&turn.session.shared.todos.get(), available / 2),
         jobs::running(turn),
     ];
     let notes: Vec<String> = own.into_iter().flatten().collect();
     available = available.saturating_sub(notes.iter().map(String::len).sum());
     let filter = SearchFilter::new(&tool_context::policy(turn, agent));
-    let environment = turn.environment.clone();
+    let environment = turn.session.environment.clone();
     let worktree = turn.project.context.worktree.clone();
     let read = move || {
         texts(
@@ -107,7 +107,7 @@ pub(super) async fn carried(
     let mut carried = base::task::spawn_blocking(read).await.unwrap_or_default();
     carried.notes = notes;
     for text in &mut carried.texts {
-        *text = turn.mark.quoted(text);
+        *text = turn.session.mark.quoted(text);
     }
     carried
 }

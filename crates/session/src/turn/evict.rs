@@ -22,7 +22,7 @@ const MIN_EVICTED_BYTES: usize = 256;
 /// Stores the history, and evicts data that is not needed. If it cannot be stored, no data is
 /// evicted.
 pub async fn evict(history: &mut History, turn: &TurnContext) {
-    match turn.record.flush().await {
+    match turn.session.recorder.flush().await {
         Ok(()) => evict_stored(history),
         Err(e) => {
             tracing::error!("the turn is not saved: {e}");

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 use super::step_context::StepContext;
 use super::{
@@ -15,7 +14,7 @@ use base::text;
 use base::text::shared::SharedText;
 use config::contribution::Contribution;
 use config::settings::HookPoint;
-use events::{Event, EventSender, Severity, Status};
+use events::{Event, Severity, Status};
 use extensions::hook_event::Moment;
 use extensions::hook_outcome::Advice;
 use extensions::subagents::PluginTurnAccess;
@@ -93,7 +92,7 @@ pub(super) async fn before(
     context: &ToolContext,
 ) -> Result<Advice, Failure> {
     let moment = call_event(HookPoint::ToolBefore, &agent.name, call, requests, context);
-    let advice = turn.resources.extensions.ask(moment, context).await?;
+    let advice = turn.session.extensions.ask(moment, context).await?;
     match advice.deny {
         Some(why) => Err(Failure::ForModel(why)),
         None => Ok(advice),
@@ -135,7 +134,7 @@ pub(super) async fn after(
     };
     let moment = call_event(HookPoint::ToolAfter, &agent.name, call, &[request], context);
     let moment = moment.with("ok", ok).with("output", text);
-    let advice = match turn.resources.extensions.ask(moment, context).await {
+    let advice = match turn.session.extensions.ask(moment, context).await {
         Ok(advice) => advice,
         // The call has ended, so its result stays.
         Err(Failure::Cancelled) => return done,
@@ -211,7 +210,7 @@ pub(super) async fn judged(
     .with("permission", request.permission.as_str())
     .with("patterns", request.patterns.clone())
     .with("verdict", word);
-    let advice = turn.resources.extensions.ask(moment, &context).await?;
+    let advice = turn.session.extensions.ask(moment, &context).await?;
     if let Some(why) = advice.deny {
         return Err(Failure::ForModel(why));
     }
@@ -240,7 +239,7 @@ fn asked_by_rules(request: &AccessRequest, verdict: &Verdict) -> bool {
 
 /// Prepares plugins for a prompt, and returns their contributions to the settings.
 pub async fn contributions(turn: &TurnContext) -> Vec<Contribution> {
-    let scripts = &turn.resources.extensions.scripts;
+    let scripts = &turn.session.extensions.scripts;
     if turn.project.context.settings.scripts.is_empty() {
         return Vec::new();
     }
@@ -262,8 +261,8 @@ pub async fn prompt(
     mut content: Vec<Content>,
 ) -> Option<Vec<Content>> {
     let settings = &turn.project.context.settings;
-    let scripts = &turn.resources.extensions.scripts;
-    let first = turn.resources.extensions.begin() && any(settings, HookPoint::SessionStart);
+    let scripts = &turn.session.extensions.scripts;
+    let first = turn.session.extensions.begin() && any(settings, HookPoint::SessionStart);
     if !first && !any(settings, HookPoint::Prompt) {
         // Plugins that were removed from the settings are stopped.
         scripts.end().await;
@@ -284,10 +283,13 @@ pub async fn prompt(
             "session.created"
         };
         // Other observers learnt of it when it was opened.
-        scripts.event(kind, &turn.record.events.session_properties(record));
+        scripts.event(
+            kind,
+            &turn.session.recorder.events.session_properties(record),
+        );
         let start = Moment::new(HookPoint::SessionStart, &agent.name).with("resumed", resumed);
         let advice = turn
-            .resources
+            .session
             .extensions
             .ask(start, &context)
             .await
@@ -302,7 +304,7 @@ pub async fn prompt(
     let mut moment = Moment::new(HookPoint::Prompt, &agent.name).with("text", typed.as_str());
     moment.subjects.push(typed);
     let advice = turn
-        .resources
+        .session
         .extensions
         .ask(moment, &context)
         .await
@@ -324,7 +326,7 @@ pub async fn prompt(
     notes.extend(plugin_prompts(turn).await);
     content = rewritten(content, async |texts| {
         let model = step_context::model(turn, &agent);
-        turn.resources
+        turn.session
             .extensions
             .prompt(&model, texts, &context)
             .await
@@ -338,9 +340,9 @@ pub async fn prompt(
 
 /// Stores the conversation for requests of plugins.
 pub(super) fn remember(history: &History, turn: &TurnContext, busy: bool) {
-    if turn.depth == 0 {
-        turn.resources.extensions.scripts.remember(
-            &turn.record.events.message_context(),
+    if turn.session.depth == 0 {
+        turn.session.extensions.scripts.remember(
+            &turn.session.recorder.events.message_context(),
             &history.messages,
             busy,
         );
@@ -350,10 +352,10 @@ pub(super) fn remember(history: &History, turn: &TurnContext, busy: bool) {
 /// Gives plugins access to this step: to the subagents that the current agent may start without a
 /// question.
 pub(super) fn share_with_plugins(turn: &TurnContext, frame: &StepContext) {
-    if turn.depth > 0 {
+    if turn.session.depth > 0 {
         return;
     }
-    turn.resources.extensions.scripts.set_turn_access(|| {
+    turn.session.extensions.scripts.set_turn_access(|| {
         let rules = &frame.agent.rules;
         let settings = &turn.project.context.settings;
         let speaker = frame.agent.name.as_str();
@@ -362,7 +364,7 @@ pub(super) fn share_with_plugins(turn: &TurnContext, frame: &StepContext) {
             policy.judge(&AccessRequest::new("task", name)).action == Action::Allow
                 && !guards(settings, speaker, "task", name)
         };
-        let deeper = turn.depth < settings.general.subagent_depth && !rules.hides("task");
+        let deeper = turn.session.depth < settings.general.subagent_depth && !rules.hides("task");
         let agents = if deeper {
             turn.project.agents.subagents_for(rules)
         } else {
@@ -384,7 +386,7 @@ pub(super) fn share_with_plugins(turn: &TurnContext, frame: &StepContext) {
 /// Returns the prompts of plugins for the model, and shows their first lines to the user.
 async fn plugin_prompts(turn: &TurnContext) -> Vec<String> {
     let mut prompts = Vec::new();
-    for prompt in turn.resources.extensions.scripts.take_prompts() {
+    for prompt in turn.session.extensions.scripts.take_prompts() {
         let first_line = prompt
             .text
             .lines()
@@ -415,8 +417,8 @@ pub(super) async fn ended(
     outcome: &TurnOutcome,
     sent_on: u32,
 ) -> Option<String> {
-    let scripts = &turn.resources.extensions.scripts;
-    if turn.depth == 0 {
+    let scripts = &turn.session.extensions.scripts;
+    if turn.session.depth == 0 {
         scripts.set_turn_access(|| None);
     }
     remember(history, turn, false);
@@ -428,7 +430,7 @@ pub(super) async fn ended(
         TurnOutcome::Failed(_) => "failed",
         TurnOutcome::Cancelled | TurnOutcome::Steered => return None,
     };
-    if turn.depth > 0 || !any(&turn.project.context.settings, HookPoint::TurnEnd) {
+    if turn.session.depth > 0 || !any(&turn.project.context.settings, HookPoint::TurnEnd) {
         return None;
     }
     let agent = step_context::agent(turn).ok()?;
@@ -441,7 +443,7 @@ pub(super) async fn ended(
         .with("outcome", word)
         .with("continued", sent_on > 0)
         .with("text", last.map(Message::visible_text).unwrap_or_default());
-    let advice = turn.resources.extensions.ask(moment, &context).await.ok()?;
+    let advice = turn.session.extensions.ask(moment, &context).await.ok()?;
     if *outcome != TurnOutcome::Ended {
         return None;
     }
@@ -467,7 +469,7 @@ pub(super) async fn ended(
         .into_iter()
         .chain(plugin_prompts(turn).await)
         .collect();
-    turn.record.events.status(&Status::Busy);
+    turn.session.recorder.events.status(&Status::Busy);
     Some(prompts.join("\n\n"))
 }
 
@@ -485,7 +487,7 @@ pub(super) async fn compaction(
     let moment = Moment::new(HookPoint::Compaction, &agent.name)
         .with("auto", auto)
         .with("text", focus.unwrap_or_default());
-    turn.resources
+    turn.session
         .extensions
         .ask(moment, &context)
         .await
@@ -499,7 +501,7 @@ pub(super) async fn continues_after_compaction(
     frame: &StepContext,
     overflow: bool,
 ) -> bool {
-    let extensions = &turn.resources.extensions;
+    let extensions = &turn.session.extensions;
     if !extensions
         .scripts
         .handles_hook("experimental.compaction.autocontinue")
@@ -515,7 +517,7 @@ pub(super) async fn continues_after_compaction(
 
 /// Returns the model that plugins choose for small tasks, given the current model.
 pub async fn small_model(turn: &TurnContext, current: &ModelRef) -> Option<ModelRef> {
-    let extensions = &turn.resources.extensions;
+    let extensions = &turn.session.extensions;
     if !extensions
         .scripts
         .handles_hook("experimental.provider.small_model")
@@ -527,24 +529,20 @@ pub async fn small_model(turn: &TurnContext, current: &ModelRef) -> Option<Model
     extensions.small_model(current, &context).await.ok()?
 }
 
-/// Runs the hooks of a closing session. Events have no receiver any more, and the time is limited.
+/// Runs the hooks of a closing session, for a limited time. `turn` is a context without a turn:
+/// its events have no receiver.
 pub async fn session_end(turn: &TurnContext) {
-    if !turn.resources.extensions.has_begun()
+    if !turn.session.extensions.has_begun()
         || !any(&turn.project.context.settings, HookPoint::SessionEnd)
     {
         return;
     }
-    let turn = TurnContext {
-        cancelled: CancellationToken::new(),
-        event_sender: EventSender::new().0,
-        ..turn.clone()
-    };
-    let Ok(agent) = step_context::agent(&turn) else {
+    let Ok(agent) = step_context::agent(turn) else {
         return;
     };
-    let context = tool_context::context(&turn, &agent, &turn.call_id());
+    let context = tool_context::context(turn, &agent, &turn.call_id());
     let moment = Moment::new(HookPoint::SessionEnd, &agent.name);
-    let asked = turn.resources.extensions.ask(moment, &context);
+    let asked = turn.session.extensions.ask(moment, &context);
     if tokio::time::timeout(SESSION_END_TIMEOUT, asked)
         .await
         .is_err()
@@ -557,7 +555,7 @@ pub async fn session_end(turn: &TurnContext) {
 
 /// Publishes the end of a turn.
 fn report_end(turn: &TurnContext, outcome: &TurnOutcome) {
-    let events = &turn.record.events;
+    let events = &turn.session.recorder.events;
     match outcome {
         TurnOutcome::Failed(fault) => events.failed(fault),
         TurnOutcome::Cancelled => events.failed(&cancelled_fault()),
@@ -579,16 +577,16 @@ pub(super) fn asked(
     PlacedCall { call, message }: PlacedCall<'_>,
     requests: &[&AccessRequest],
 ) -> String {
-    let id = turn.environment.fresh("per");
+    let id = turn.session.environment.fresh("per");
     let all = |of: fn(&AccessRequest) -> &Vec<String>| -> Vec<&String> {
         requests.iter().flat_map(|request| of(request)).collect()
     };
     let first = requests.first();
-    turn.record.events.asked(|| {
+    turn.session.recorder.events.asked(|| {
         let permission = first.map(|request| &request.permission);
         let patterns = all(|request| &request.patterns);
         json!({
-            "id": id, "sessionID": turn.session.as_str(), "type": permission, "permission": permission,
+            "id": id, "sessionID": turn.session.id.as_str(), "type": permission, "permission": permission,
             "pattern": patterns, "patterns": patterns, "always": all(|request| &request.always), "title": call.title,
             "callID": call.call.as_str(), "messageID": message.as_str(),
             "tool": { "messageID": message.as_str(), "callID": call.call.as_str() }, "metadata": first.map(|request| &request.metadata),
@@ -603,7 +601,7 @@ pub(super) fn edited(turn: &TurnContext, output: &ToolOutput) {
     // A change of several parts is one edit of its file.
     let files = output.changes.chunk_by(|a, b| a.path == b.path);
     for change in files.filter_map(<[Change]>::first) {
-        turn.record.events.edited(&change.path);
+        turn.session.recorder.events.edited(&change.path);
     }
 }
 
@@ -648,7 +646,7 @@ pub async fn command(
     (name, arguments): (&str, &str),
     content: Vec<Content>,
 ) -> Vec<Content> {
-    let extensions = &turn.resources.extensions;
+    let extensions = &turn.session.extensions;
     let Ok(agent) = step_context::agent(turn) else {
         return content;
     };
@@ -673,7 +671,7 @@ pub(super) async fn request(turn: &TurnContext, frame: &StepContext, request: &m
     }
     let context = tool_context::of_step(turn, frame, &turn.call_id());
     // The next wait of the turn notices a cancel.
-    turn.resources
+    turn.session
         .extensions
         .request(request, &context)
         .await
@@ -682,7 +680,7 @@ pub(super) async fn request(turn: &TurnContext, frame: &StepContext, request: &m
 
 /// Lets plugins rewrite the texts of a complete answer.
 pub(super) async fn complete(turn: &TurnContext, frame: &StepContext, message: &mut Message) {
-    let extensions = &turn.resources.extensions;
+    let extensions = &turn.session.extensions;
     if !extensions
         .scripts
         .handles_hook("experimental.text.complete")
@@ -701,7 +699,7 @@ pub(super) async fn complete(turn: &TurnContext, frame: &StepContext, message: &
         let at = (id.as_str(), part.id.as_str());
         if let Ok(Some(replacement)) = extensions.complete(at, &text.text, &context).await {
             text.text = replacement.into();
-            turn.record.part(&id, part).await;
+            turn.session.recorder.part(&id, part).await;
         }
     }
 }

@@ -81,8 +81,8 @@ impl PromptDraft {
     /// Stores the present state of a call.
     async fn store(&mut self, turn: &TurnContext, part: &Part) {
         if !std::mem::replace(&mut self.is_stored, true) {
-            turn.record.session(&self.record).await;
-            turn.record.store_message(&self.message).await;
+            turn.session.recorder.session(&self.record).await;
+            turn.session.recorder.store_message(&self.message).await;
         }
         match self
             .message
@@ -93,7 +93,7 @@ impl PromptDraft {
             Some(known) => known.clone_from(part),
             None => self.message.parts.push(part.clone()),
         }
-        turn.record.part(&self.message.id, part).await;
+        turn.session.recorder.part(&self.message.id, part).await;
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::late_changes::LateChanges;
-use super::{History, SessionResources, TurnContext};
+use super::{History, SessionContext, TurnContext};
 use base::id::CallId;
 use events::{CallUpdate, Event, Severity, ToolKind};
 use tools::process::background_jobs::{EndedJob, Jobs};
@@ -31,10 +31,10 @@ impl SessionJobs {
         }
     }
 
-    pub fn of(resources: &SessionResources) -> Self {
+    pub fn of(session: &SessionContext) -> Self {
         Self {
-            jobs: resources.shared.jobs.clone(),
-            late_changes: resources.late_changes.clone(),
+            jobs: session.shared.jobs.clone(),
+            late_changes: session.late_changes.clone(),
         }
     }
 }
@@ -94,8 +94,8 @@ fn shown(printed: &str, how: &str) -> String {
 }
 
 /// Records in the history how jobs have ended.
-pub async fn settle(history: &mut History, turn: &TurnContext) {
-    for ended in turn.resources.shared.jobs.unsettled() {
+pub async fn settle(history: &mut History, session: &SessionContext) {
+    for ended in session.shared.jobs.unsettled() {
         // The call is missing if it was undone in the meantime.
         let Some((message, part_index)) = place(history, &ended.call) else {
             continue;
@@ -111,7 +111,7 @@ pub async fn settle(history: &mut History, turn: &TurnContext) {
                 JobState::Ended
             };
             conclude(done, &ended, state);
-            turn.record.part(id, part).await;
+            session.recorder.part(id, part).await;
         }
     }
 }
@@ -157,8 +157,8 @@ fn known(ended: &EndedJob, state: fn(String) -> JobState) -> CallFacts {
 
 /// Returns the note for the model about ended jobs, and marks them as reported.
 pub(super) async fn news(history: &mut History, turn: &TurnContext) -> Option<String> {
-    settle(history, turn).await;
-    if !turn.resources.shared.jobs.take_unknown_end() {
+    settle(history, &turn.session).await;
+    if !turn.session.shared.jobs.take_unknown_end() {
         return None;
     }
     let mut lines = Vec::new();
@@ -188,7 +188,7 @@ pub(super) async fn news(history: &mut History, turn: &TurnContext) -> Option<St
                 .unwrap_or_default();
             lines.push(format!("- {id} (`{command}`): {how}.{path}"));
             *state = JobState::Reported(std::mem::take(how));
-            turn.record.part(&message.id, part).await;
+            turn.session.recorder.part(&message.id, part).await;
         }
     }
     (!lines.is_empty()).then(|| format!("{}\n{}", prompts::reminder::BACKGROUND, lines.join("\n")))
@@ -201,7 +201,7 @@ pub fn running_jobs(messages: &[Message], turn: &TurnContext) -> Vec<(String, St
         .flat_map(Message::calls)
         .filter_map(|call| id(&call.state))
         .collect();
-    turn.resources
+    turn.session
         .shared
         .jobs
         .running()
@@ -212,7 +212,7 @@ pub fn running_jobs(messages: &[Message], turn: &TurnContext) -> Vec<(String, St
 
 /// Returns the list of running jobs, for a model that no longer sees the calls that started them.
 pub(super) fn running(turn: &TurnContext) -> Option<String> {
-    let running = turn.resources.shared.jobs.running();
+    let running = turn.session.shared.jobs.running();
     let lines: Vec<String> = running
         .iter()
         .map(|(id, command)| format!("- {id}: {}", base::text::title(command)))
@@ -223,7 +223,7 @@ pub(super) fn running(turn: &TurnContext) -> Option<String> {
 /// Shows the end of jobs in the calls that started them, as a replay does. Nothing may be shown in
 /// a call between two turns, so this runs when the next turn begins.
 pub async fn show(turn: &TurnContext) {
-    for ended in turn.resources.shared.jobs.unshown() {
+    for ended in turn.session.shared.jobs.unshown() {
         let mut done = Completed {
             facts: ended.facts.clone(),
             ..Completed::default()
@@ -239,7 +239,7 @@ pub async fn show(turn: &TurnContext) {
 }
 
 /// Returns the notices between two turns about ended jobs.
-pub fn notices(turn: &TurnContext) -> Vec<Event> {
+pub fn notices(session: &SessionContext) -> Vec<Event> {
     let notice = |ended: EndedJob| Event::Notice {
         severity: Severity::Info,
         title: format!(
@@ -248,7 +248,7 @@ pub fn notices(turn: &TurnContext) -> Vec<Event> {
         ),
         details: Some(base::text::title(&ended.command)),
     };
-    turn.resources
+    session
         .shared
         .jobs
         .unnoticed()

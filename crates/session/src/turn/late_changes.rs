@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::{History, TurnContext};
+use super::{History, SessionContext};
 use base::id::{MessageId, PartId};
 use base::lock::locked;
 use base::task::spawn_blocking;
@@ -61,12 +61,12 @@ impl LateChanges {
 }
 
 /// Adds the writes of background jobs so far to the steps that started them.
-pub async fn collect(history: &mut History, turn: &TurnContext) {
+pub async fn collect(history: &mut History, session: &SessionContext) {
     for LateJournal {
         message,
         part,
         journal,
-    } in turn.resources.late_changes.all()
+    } in session.late_changes.all()
     {
         let taken = spawn_blocking(move || journal.take()).await;
         let JournalEntries { files, unrecorded } = taken.unwrap_or_else(|e| {
@@ -84,10 +84,10 @@ pub async fn collect(history: &mut History, turn: &TurnContext) {
         if files.is_empty() && unrecorded.is_empty() {
             continue;
         }
-        if let Some(tracker) = &turn.resources.snapshots {
-            turn.record.contents(tracker, &files).await;
+        if let Some(tracker) = &session.snapshots {
+            session.recorder.contents(tracker, &files).await;
         }
-        if let Some(parent) = &turn.parent_changes {
+        if let Some(parent) = &session.parent_changes {
             parent.add(&files, &unrecorded);
         }
         let known = message.parts.iter_mut().find(|known| known.id == part);
@@ -117,6 +117,6 @@ pub async fn collect(history: &mut History, turn: &TurnContext) {
                 part
             }
         };
-        turn.record.part(&message.id, &part).await;
+        session.recorder.part(&message.id, &part).await;
     }
 }

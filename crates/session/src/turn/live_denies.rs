@@ -133,7 +133,7 @@ pub(super) async fn forbidden(
     let read = turn.project.read.clone();
     let forbidding = if at_once || read.is_due() {
         let source = SettingsSource {
-            environment: turn.environment.clone(),
+            environment: turn.session.environment.clone(),
             worktree: turn.project.context.worktree.clone(),
             cwd: turn.project.context.cwd.clone(),
         };

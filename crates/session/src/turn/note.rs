@@ -24,7 +24,7 @@ pub(super) async fn put(
     match history.messages.last_mut().filter(|m| m.user().is_some()) {
         Some(prompt) => {
             let part = turn.part(content);
-            turn.record.part(&prompt.id, &part).await;
+            turn.session.recorder.part(&prompt.id, &part).await;
             prompt.parts.push(part);
         }
         None => add(history, turn, frame, content).await,
@@ -47,6 +47,6 @@ pub(super) async fn add(
         }),
         parts: vec![turn.part(note)],
     };
-    turn.record.store_message(&message).await;
+    turn.session.recorder.store_message(&message).await;
     history.messages.push(message);
 }

@@ -72,7 +72,7 @@ pub(super) async fn leave_out(
                 names.push(name(file));
             }
             if names.len() > before {
-                turn.record.part(&message.id, part).await;
+                turn.session.recorder.part(&message.id, part).await;
             }
         }
     }

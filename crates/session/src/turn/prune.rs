@@ -72,7 +72,7 @@ pub async fn prune(history: &mut History, turn: &TurnContext) -> bool {
             && let CallState::Completed(done) = &mut call.state
         {
             done.cleared = Some(now);
-            turn.record.part(id, part).await;
+            turn.session.recorder.part(id, part).await;
         }
     }
     if !old.is_empty() {

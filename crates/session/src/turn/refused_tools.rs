@@ -233,7 +233,7 @@ impl Refusals {
     pub(super) async fn settle(&mut self, turn: &TurnContext, frame: &StepContext) {
         let provider = &frame.model.id.provider;
         for RefusedField { name, reason } in self.fields.drain(..) {
-            locked(&turn.resources.refused_tools.fields).insert((key(&frame.model, name), name));
+            locked(&turn.session.refused_tools.fields).insert((key(&frame.model, name), name));
             let title = format!(
                 "The option {name} is not sent to {} in this session: {provider} does not accept it.",
                 frame.model.id
@@ -262,7 +262,7 @@ impl Refusals {
                 tool: tool.name().to_owned(),
                 digest: digest(tool.as_ref()),
             });
-            locked(&turn.resources.refused_tools.declarations).extend(refused);
+            locked(&turn.session.refused_tools.declarations).extend(refused);
             let details = Some(text::title(&reason));
             turn.event_sender
                 .event(Event::Notice {

@@ -50,7 +50,7 @@ pub async fn summarise(
     };
     evict::evict(history, turn).await;
     turn.publish(&Status::Idle);
-    turn.record.events.idle();
+    turn.session.recorder.events.idle();
     made.map_or_else(|outcome| outcome, |()| TurnOutcome::Ended)
 }
 
@@ -85,7 +85,7 @@ async fn interrupted(history: &mut History, turn: &TurnContext) {
         && let Some(prompt) = history.messages.last_mut()
     {
         let part = turn.part(remind::note(&note));
-        turn.record.part(&prompt.id, &part).await;
+        turn.session.recorder.part(&prompt.id, &part).await;
         prompt.parts.push(part);
     }
 }
@@ -114,10 +114,10 @@ async fn steps(
     // Before a compaction or a subtask, because the note is about the work before the prompt.
     interrupted(history, turn).await;
     loop {
-        if turn.cancelled.is_cancelled() || turn.exit_requested.is_cancelled() {
+        if turn.cancelled.is_cancelled() || turn.session.exit_requested.is_cancelled() {
             return TurnOutcome::Cancelled;
         }
-        if turn.record.is_exhausted().await {
+        if turn.session.recorder.is_exhausted().await {
             return TurnOutcome::Failed(exhausted());
         }
         let agent = match step_context::agent(turn) {
@@ -140,7 +140,7 @@ async fn steps(
                 Err(fault) => return TurnOutcome::Failed(fault),
             },
             // A message sent in the meantime comes with its own turn.
-            NextAction::Step { made: 1.., .. } if *turn.has_steering_message.borrow() => {
+            NextAction::Step { made: 1.., .. } if *turn.session.has_steering_message.borrow() => {
                 return TurnOutcome::Steered;
             }
             NextAction::Step { made, last } => (made, last),
@@ -156,7 +156,7 @@ async fn steps(
                 }
             }
         };
-        turn.resources
+        turn.session
             .servers
             .refresh(&turn.event_sender, &turn.cancelled)
             .await;
@@ -181,7 +181,7 @@ async fn steps(
             unset_key::report(turn, &frame.model).await;
         }
         if !last {
-            turn.resources.left_out_tools.report(turn, &frame).await;
+            turn.session.left_out_tools.report(turn, &frame).await;
         }
         remind_of(history, turn, &frame, made, last).await;
         if let Some(news) = jobs::news(history, turn).await {
@@ -248,7 +248,7 @@ async fn compact_to_continue(
     }
     let frame = step_context::capture(turn, false, history).map_err(TurnOutcome::Failed)?;
     // As before a turn's first step: the prompt is stored before it has any effect.
-    if let Err(e) = turn.record.flush().await {
+    if let Err(e) = turn.session.recorder.flush().await {
         tracing::error!("the conversation is not saved: {e}");
         turn.unsaved(&e).await;
     }
@@ -389,9 +389,13 @@ async fn remind_of(
 /// Notifies the model of MCP resources that have changed since they were read. Their contents are
 /// data, and are added as a part of their own after the note.
 async fn resources(history: &mut History, turn: &TurnContext, frame: &StepContext) {
-    let servers = &turn.resources.servers;
+    let servers = &turn.session.servers;
     // Nothing that the session asks about is read unasked.
-    let rules = frame.agent.rules.clone().then(&turn.permissions.asks);
+    let rules = frame
+        .agent
+        .rules
+        .clone()
+        .then(&turn.session.permissions.asks);
     for changed in servers.changed_resources(&rules, &turn.cancelled).await {
         let ChangedResource { server, uri, now } = changed;
         let text = prompts::reminder::RESOURCE_CHANGED;

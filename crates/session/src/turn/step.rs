@@ -68,8 +68,8 @@ pub async fn step(
     changed: &mut Option<StepChanges>,
     first: bool,
 ) {
-    let mut request = request::request(history, frame, turn.session.as_str());
-    request.params.omitted = turn.resources.refused_tools.fields(&frame.model);
+    let mut request = request::request(history, frame, turn.session.id.as_str());
+    request.params.omitted = turn.session.refused_tools.fields(&frame.model);
     request.body_cache = asked.take().map(BodyCache::after).unwrap_or_default();
     hooks::remember(history, turn, true);
     hooks::share_with_plugins(turn, frame);
@@ -93,7 +93,7 @@ pub async fn step(
         role: Role::Assistant(assistant),
         parts: Vec::new(),
     };
-    turn.record.message(&message).await;
+    turn.session.recorder.message(&message).await;
 
     let changes = ChangeRecorder::new(turn, &message.id);
     let answered = ask(turn, frame, &mut request, &mut message, &changes, first);
@@ -125,9 +125,9 @@ pub async fn step(
             Err(fault) => assistant.fault = Some(fault),
         }
         // The cost of its subagents belongs to this step.
-        assistant.cost = super::sum(assistant.cost, turn.spent.take());
+        assistant.cost = super::sum(assistant.cost, turn.session.spent.take());
     }
-    turn.record.message(&message).await;
+    turn.session.recorder.message(&message).await;
     history.messages.push(message);
     usage(history, turn, &frame.model).await;
 }
@@ -145,7 +145,7 @@ pub async fn enter(history: &mut History, turn: &TurnContext, changed: Option<St
     {
         message.parts.push(part);
     }
-    late_changes::collect(history, turn).await;
+    late_changes::collect(history, &turn.session).await;
 }
 
 /// Requests an answer until one is complete or another attempt would not help. Returns the reason
@@ -158,7 +158,7 @@ async fn ask(
     changes: &ChangeRecorder,
     first: bool,
 ) -> Result<(Finish, Usage), Fault> {
-    let mut refusals = Refusals::after(&turn.resources.refused_tools, &frame.model);
+    let mut refusals = Refusals::after(&turn.session.refused_tools, &frame.model);
     let mut waits = retry::Backoff::new(!first);
     let mut attempt = 0;
     // The last failure's.
@@ -172,7 +172,7 @@ async fn ask(
         if first && attempt == 0 && empty == 0 {
             // The store and the model work in parallel.
             let has_begun = async { Pin::new(&mut answer).peek().await.is_some() };
-            let both = async { tokio::join!(turn.record.flush(), has_begun) };
+            let both = async { tokio::join!(turn.session.recorder.flush(), has_begun) };
             tokio::select! {
                 biased;
                 () = turn.cancelled.cancelled() => {}
@@ -219,7 +219,7 @@ async fn ask(
             attempt,
             reason: error.to_string(),
         });
-        turn.record.part(&message.id, &part).await;
+        turn.session.recorder.part(&message.id, &part).await;
         call::abandon(turn, message, BROKEN_OFF).await;
         message.parts.push(part);
         let next =
@@ -250,7 +250,7 @@ pub async fn announce_rejected_calls(history: &mut History, turn: &TurnContext) 
     let Some(message) = history.messages.last_mut() else {
         return;
     };
-    let text = next::rejection(message, turn.permissions.attended);
+    let text = next::rejection(message, turn.session.permissions.attended);
     if message.user().is_some() {
         let notice = Event::Notice {
             severity: Severity::Info,
@@ -293,7 +293,7 @@ async fn add_text(turn: &TurnContext, message: &mut Message, text: Text) {
             delta,
         })
         .await;
-    turn.record.part(&message.id, &part).await;
+    turn.session.recorder.part(&message.id, &part).await;
     message.parts.push(part);
 }
 
@@ -540,7 +540,11 @@ impl AnswerBuilder<'_> {
         }
         let part_index = self.message.parts.len();
         let part = self.turn.part(content());
-        self.turn.record.part(&self.message.id, &part).await;
+        self.turn
+            .session
+            .recorder
+            .part(&self.message.id, &part)
+            .await;
         self.message.parts.push(part);
         self.places.insert(index, part_index);
         part_index
@@ -580,7 +584,7 @@ impl AnswerBuilder<'_> {
                 continue;
             }
             self.sent += delta.len();
-            let events = &self.turn.record.events;
+            let events = &self.turn.session.recorder.events;
             events.delta(&self.message.id, &part.id, &delta);
             let event = match part.content {
                 Content::Reasoning(_) => Event::Thought {
@@ -630,7 +634,7 @@ impl AnswerBuilder<'_> {
         self.length = length;
         for part_index in std::mem::take(&mut self.unsaved) {
             let part = &self.message.parts[part_index];
-            let record = &self.turn.record;
+            let record = &self.turn.session.recorder;
             if reason == SaveReason::End {
                 record.part(&self.message.id, part).await;
                 continue;
@@ -658,7 +662,8 @@ impl AnswerBuilder<'_> {
                 _ => {}
             }
             self.turn
-                .record
+                .session
+                .recorder
                 .part(&self.message.id, &self.message.parts[part_index])
                 .await;
         }
@@ -687,7 +692,8 @@ impl AnswerBuilder<'_> {
                 call.input = Arc::new(input);
             }
             self.turn
-                .record
+                .session
+                .recorder
                 .part(&self.message.id, &self.message.parts[part_index])
                 .await;
         }
@@ -717,7 +723,7 @@ pub fn count_unused_answer(turn: &TurnContext, model: &Model, usage: &Usage) {
     let dollars = request_cost(model, usage).filter(|dollars| *dollars > 0.0);
     turn.budget.add_usage(usage, dollars);
     if let Some(dollars) = dollars {
-        turn.spent.add(dollars);
+        turn.session.spent.add(dollars);
     }
 }
 

@@ -118,7 +118,7 @@ pub fn agent(turn: &TurnContext) -> Result<Arc<Agent>, Fault> {
         message: format!("There is no agent named \"{chosen}\"."),
         advice: Some("Choose another mode.".into()),
     })?;
-    if turn.permissions.inherited.is_empty() {
+    if turn.session.permissions.inherited.is_empty() {
         return Ok(agent);
     }
     Ok(Arc::new(restricted(&agent, turn)))
@@ -128,7 +128,10 @@ pub fn agent(turn: &TurnContext) -> Result<Arc<Agent>, Fault> {
 /// the client.
 pub fn restricted(agent: &Agent, turn: &TurnContext) -> Agent {
     Agent {
-        rules: agent.rules.clone().then(&turn.permissions.inherited),
+        rules: agent
+            .rules
+            .clone()
+            .then(&turn.session.permissions.inherited),
         ..agent.clone()
     }
 }
@@ -140,7 +143,7 @@ fn delegates(
     model: &ModelRef,
     named: &[String],
 ) -> Option<TaskTool> {
-    if turn.depth >= turn.project.context.settings.general.subagent_depth {
+    if turn.session.depth >= turn.project.context.settings.general.subagent_depth {
         return None;
     }
     let may = if agent.rules.hides("task") {
@@ -207,9 +210,9 @@ fn without(agent: &Arc<Agent>, options: &PromptOptions, turn: &TurnContext) -> A
         .map(|tool| (tool.name, tool.permission))
         .chain(PARTIAL_KEYS.map(|(key, _)| (key, key)))
         .map(|(name, key)| (name.to_owned(), key.to_owned()));
-    let custom = turn.resources.extensions.scripts.tools(&agent.rules);
+    let custom = turn.session.extensions.scripts.tools(&agent.rules);
     let servers = turn
-        .resources
+        .session
         .servers
         .tools(&agent.rules)
         .into_iter()
@@ -298,13 +301,13 @@ fn with_tools(
     let tools = if model.tools {
         let task = delegates(turn, &agent, &model.id, &next::named(history)).map(erase);
         let skill = SkillTool::new(&turn.project.background.skills, &agent.rules).map(erase);
-        let servers = turn.resources.servers.tools(&agent.rules);
+        let servers = turn.session.servers.tools(&agent.rules);
         let lsp = (offered(&turn.project.context.settings) && !agent.rules.hides(LspTool::NAME))
             .then(|| erase(LspTool));
-        let searches = websearch::offered(&turn.environment, || provider.searches(&model))
+        let searches = websearch::offered(&turn.session.environment, || provider.searches(&model))
             && !agent.rules.hides(WebsearchTool::NAME);
         let search = searches.then(|| erase(WebsearchTool));
-        let custom = turn.resources.extensions.scripts.tools(&agent.rules);
+        let custom = turn.session.extensions.scripts.tools(&agent.rules);
         let made = task
             .into_iter()
             .chain(skill)
@@ -321,14 +324,14 @@ fn with_tools(
             tools.insert(at, tool);
         }
         // The parent agent answers a subagent's questions.
-        let asks = turn.permissions.attended && turn.depth == 0;
+        let asks = turn.session.permissions.attended && turn.session.depth == 0;
         tools.retain(|tool| asks || tool.name() != QuestionTool::NAME);
         tools.retain(|tool| {
             options.is_none_or(|options| is_enabled(options, tool.name(), tool.permission()))
         });
         tools.retain(|tool| {
             !turn
-                .resources
+                .session
                 .refused_tools
                 .has(&model.id.provider, tool.as_ref())
         });
@@ -352,6 +355,7 @@ fn with_tools(
     let agent_context = AgentContext::new(turn, &agent);
     let own = options.and_then(|options| options.system.as_deref());
     let extra: Vec<&str> = turn
+        .session
         .system_prompt_addition
         .as_deref()
         .into_iter()
@@ -364,10 +368,10 @@ fn with_tools(
         tools: &names,
         surroundings: &turn.project.background.surroundings,
         commands: &agent_context.sandbox_choice.reach(),
-        mark: &turn.mark,
+        mark: &turn.session.mark,
         references: &turn.project.background.references,
         instructions: &turn.project.background.instructions,
-        servers: &turn.resources.servers.server_texts(&names),
+        servers: &turn.session.servers.server_texts(&names),
         skills: &skills,
         extra: (!extra.is_empty()).then_some(&*extra),
     });
@@ -378,7 +382,7 @@ fn with_tools(
         provider,
         tools,
         system,
-        mark: turn.mark.clone(),
+        mark: turn.session.mark.clone(),
         left_out: Vec::new(),
     })
 }

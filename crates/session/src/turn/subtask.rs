@@ -50,7 +50,7 @@ pub async fn subtasks(history: &mut History, turn: &TurnContext) -> Result<(), F
             _ => {}
         }
     }
-    if let Err(e) = turn.record.flush().await {
+    if let Err(e) = turn.session.recorder.flush().await {
         tracing::error!("the prompt is not saved: {e}");
         turn.unsaved(&e).await;
     }
@@ -107,16 +107,16 @@ pub async fn subtasks(history: &mut History, turn: &TurnContext) -> Result<(), F
             role: Role::Assistant(assistant),
             parts,
         };
-        turn.record.store_message(&message).await;
+        turn.session.recorder.store_message(&message).await;
         turn.event_sender.event(Event::Call(Box::new(update))).await;
         let changes = ChangeRecorder::new(turn, &message.id);
         call::make(history, turn, &frame, &mut message, &changes).await;
         let changed = changes.finish(turn);
         if let Role::Assistant(assistant) = &mut message.role {
             assistant.completed = Some(turn.now());
-            assistant.cost = turn.spent.take();
+            assistant.cost = turn.session.spent.take();
         }
-        turn.record.message(&message).await;
+        turn.session.recorder.message(&message).await;
         let stopped = message.calls().any(|call| next::rejected(&call.state));
         history.messages.push(message);
         step::enter(history, turn, changed).await;

@@ -604,7 +604,7 @@ async fn shown_text_is_stored_when_model_stalls() {
     let played = fixture.play_with("go", |environment, history, turn| {
         Box::pin(async move {
             let store = Store::start(&environment.dirs.data);
-            let session = turn.session.clone();
+            let session = turn.session.id.clone();
             let stored = async {
                 let has_text = |stored: &StoredSession| {
                     stored.messages.last().is_some_and(|m| m.visible_text() == "half an answer")

@@ -16,9 +16,9 @@ use tools::{CallContext, ClientContext, ToolContext};
 pub fn rules(turn: &TurnContext, agent: &Agent) -> Policy {
     Policy {
         rules: agent.rules.clone(),
-        grants: turn.permissions.grants.of(&agent.name),
-        asks: turn.permissions.asks.clone(),
-        approvals: turn.permissions.approvals(),
+        grants: turn.session.permissions.grants.of(&agent.name),
+        asks: turn.session.permissions.asks.clone(),
+        approvals: turn.session.permissions.approvals(),
         doubt: turn.project.context.settings.doubt(),
         ..Policy::default()
     }
@@ -86,12 +86,12 @@ fn context_of(
             analysis: SharedAnalysis::default(),
             trace: trace::of_call(turn, call),
         },
-        session: turn.resources.shared.clone(),
+        session: turn.session.shared.clone(),
         project: turn.project.context.clone(),
         client: ClientContext {
             event_sender: turn.event_sender.clone(),
             session_requests: turn.session_requests.clone(),
-            files: turn.resources.files,
+            files: turn.session.file_capabilities,
         },
         policy: Arc::new(policy_in(turn, agent, permission_context)),
         sandbox_choice,
@@ -117,7 +117,7 @@ mod tests {
                 refresh_policy(&mut context, &turn, &frame.agent);
                 assert!(Arc::ptr_eq(&context.policy, &resolved));
                 let patterns = ["make *".to_owned()];
-                let grants = &turn.permissions.grants;
+                let grants = &turn.session.permissions.grants;
                 grants.give(&frame.agent.name, "bash", &patterns).await;
                 refresh_policy(&mut context, &turn, &frame.agent);
                 assert!(!context.policy.judges_as(&resolved));

@@ -28,25 +28,25 @@ pub(crate) fn begin(history: &History, turn: TurnContext) -> TurnContext {
         .and_then(Message::options)
         .and_then(|options| options.trace.clone());
     let parent = given.or_else(|| turn.trace.clone());
-    if !turn.record.events.publisher.bus().is_traced() {
+    if !turn.session.recorder.events.publisher.bus().is_traced() {
         return TurnContext {
             trace: parent,
             ..turn
         };
     }
-    let subject = prompt.map_or(turn.session.as_str(), |prompt| prompt.id.as_str());
+    let subject = prompt.map_or(turn.session.id.as_str(), |prompt| prompt.id.as_str());
     let own = parent.as_ref().map_or_else(
         || TraceContext::root(subject),
         |parent| parent.child(subject),
     );
-    let own = Sampler::of(&turn.environment).sampled(own, parent.as_ref());
-    turn.record.events.publisher.trace(TURN_STARTED, || {
+    let own = Sampler::of(&turn.session.environment).sampled(own, parent.as_ref());
+    turn.session.recorder.events.publisher.trace(TURN_STARTED, || {
         let agent = step_context::agent(&turn).ok();
         let model = agent
             .as_ref()
             .map(|agent| step_context::model(&turn, agent));
         json!({
-            "sessionID": turn.session.as_str(), "messageID": subject, "depth": turn.depth,
+            "sessionID": turn.session.id.as_str(), "messageID": subject, "depth": turn.session.depth,
             "agent": agent.map(|agent| agent.name.clone()),
             "providerID": model.as_ref().map(|model| &model.provider),
             "modelID": model.as_ref().map(|model| &model.model),
@@ -62,16 +62,20 @@ pub(crate) fn begin(history: &History, turn: TurnContext) -> TurnContext {
 
 /// Publishes the end of a turn.
 pub(crate) fn end(turn: &TurnContext, outcome: &TurnOutcome) {
-    turn.record.events.publisher.trace(TURN_ENDED, || {
-        let fault = match outcome {
-            TurnOutcome::Failed(fault) => Some(fault),
-            _ => None,
-        };
-        json!({
-            "sessionID": turn.session.as_str(), "outcome": word(outcome),
-            "error": fault.map(|fault| fault_name(fault.kind)),
-        })
-    });
+    turn.session
+        .recorder
+        .events
+        .publisher
+        .trace(TURN_ENDED, || {
+            let fault = match outcome {
+                TurnOutcome::Failed(fault) => Some(fault),
+                _ => None,
+            };
+            json!({
+                "sessionID": turn.session.id.as_str(), "outcome": word(outcome),
+                "error": fault.map(|fault| fault_name(fault.kind)),
+            })
+        });
 }
 
 fn word(outcome: &TurnOutcome) -> &'static str {
@@ -103,7 +107,7 @@ fn fault_name(kind: FaultKind) -> &'static str {
 /// Returns the place of a call in the trace of its turn.
 pub(crate) fn of_call(turn: &TurnContext, call: &CallId) -> Option<TraceContext> {
     let trace = turn.trace.as_ref()?;
-    if turn.record.events.publisher.bus().is_traced() {
+    if turn.session.recorder.events.publisher.bus().is_traced() {
         Some(trace.child(call.as_str()))
     } else {
         // There is no span of the call.
@@ -147,18 +151,18 @@ pub(crate) fn observed(
     purpose: RequestPurpose<'_>,
     answer: AnswerStream,
 ) -> AnswerStream {
-    let publisher = &turn.record.events.publisher;
+    let publisher = &turn.session.recorder.events.publisher;
     if !publisher.bus().is_traced() {
         return answer;
     }
-    let request = turn.environment.fresh("req");
+    let request = turn.session.environment.fresh("req");
     publisher.trace(REQUEST_STARTED, || {
         let parent = match (&turn.trace, purpose) {
             (Some(trace), RequestPurpose::Step(message)) => Some(trace.child(message.as_str())),
             (trace, _) => trace.clone(),
         };
         json!({
-            "sessionID": turn.session.as_str(), "requestID": request, "purpose": purpose.name(),
+            "sessionID": turn.session.id.as_str(), "requestID": request, "purpose": purpose.name(),
             "providerID": model.id.provider, "modelID": model.id.model,
             "trace": parent.as_ref().map(members),
         })

@@ -181,7 +181,10 @@ impl CutResults {
             return;
         };
         for (at, _) in &self.before {
-            turn.record.part(&message.id, &message.parts[*at]).await;
+            turn.session
+                .recorder
+                .part(&message.id, &message.parts[*at])
+                .await;
         }
     }
 }

@@ -13,7 +13,7 @@ pub(super) async fn report(turn: &TurnContext, model: &Model) {
         return;
     };
     let title = format!("{} is used without a key: {unset}.", model.provider_name);
-    let environment = turn.environment.clone();
+    let environment = turn.session.environment.clone();
     let root = turn.project.context.worktree.root.clone();
     let subject = format!("key of {}", model.id.provider);
     let texts = [title.clone()];

@@ -39,7 +39,10 @@ pub(super) async fn unwrap(
             call.input = Arc::new(input);
             let update = announcement(call);
             changes.announced(turn, call.kind, &call.tool);
-            turn.record.part(&message.id, &message.parts[index]).await;
+            turn.session
+                .recorder
+                .part(&message.id, &message.parts[index])
+                .await;
             turn.event_sender.event(Event::Call(Box::new(update))).await;
         }
         for argument_repair::WrappedCall { tool, input } in others {
@@ -57,7 +60,7 @@ pub(super) async fn unwrap(
             let update = announcement(&call);
             changes.announced(turn, call.kind, &call.tool);
             let part = turn.part(Content::Tool(call));
-            turn.record.part(&message.id, &part).await;
+            turn.session.recorder.part(&message.id, &part).await;
             message.parts.push(part);
             turn.event_sender.event(Event::Call(Box::new(update))).await;
         }

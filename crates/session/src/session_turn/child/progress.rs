@@ -102,12 +102,12 @@ impl<'a> ChildProgress<'a> {
     /// Reports the start of the subagent and its prompt, if the client shows the sessions of
     /// subagents.
     pub(super) async fn begin(&mut self, about: SubagentInfo, prompt: &Message) {
-        if !self.parent.shows_subagents {
+        if !self.parent.session.shows_subagents {
             return;
         }
         self.report_state(Some(about), SubagentState::Working).await;
         let message = prompt.id.clone();
-        let sender = self.parent.session.clone();
+        let sender = self.parent.session.id.clone();
         self.send_in_child_session(Event::SessionMessage {
             message,
             sender,
@@ -118,7 +118,7 @@ impl<'a> ChildProgress<'a> {
 
     /// Reports the end of the subagent, if the client shows the sessions of subagents.
     pub(super) async fn end(&mut self, outcome: &TurnOutcome) {
-        if !self.parent.shows_subagents {
+        if !self.parent.session.shows_subagents {
             return;
         }
         let stop = match outcome {
@@ -207,7 +207,7 @@ impl<'a> ChildProgress<'a> {
     }
 
     async fn handle_message(&mut self, message: TurnMessage) {
-        if self.parent.shows_subagents {
+        if self.parent.session.shows_subagents {
             return self.forward_in_child_session(message).await;
         }
         match message {
@@ -485,7 +485,8 @@ impl<'a> ChildProgress<'a> {
             // The event is sent in the parent's session, but the call is stored in the child's:
             // wait until it is saved.
             self.parent
-                .record
+                .session
+                .recorder
                 .await_saved_session(self.child_session)
                 .await;
         }

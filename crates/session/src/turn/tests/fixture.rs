@@ -9,12 +9,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::grants::Grants;
+use crate::turn::left_out_tools::LeftOutNotice;
 use crate::turn::live_denies::DenyWatcher;
 use crate::turn::models::Models;
 use crate::turn::record::Recorder;
 use crate::turn::{
-    Background, History, Permissions, SessionChoices, SessionResources, TurnContext, TurnOutcome,
-    Workspace, recover, run,
+    Background, History, Permissions, SessionChoices, SessionContext, Spent, TurnContext,
+    TurnOutcome, Workspace, recover, run,
 };
 use base::approvals::Approvals;
 use base::environment::Environment;
@@ -224,8 +225,8 @@ impl Fixture {
             offline: self.model.clone(),
         });
         let (agents, _) = Agents::build(&settings, &environment, &worktree);
-        TurnContext {
-            session: session.clone(),
+        let context = SessionContext {
+            id: session.clone(),
             mark: self.mark.clone(),
             permissions: Permissions {
                 grants: Grants::open("project", &environment, store).await,
@@ -237,37 +238,48 @@ impl Fixture {
                 chosen: watch::channel(SessionChoices::of("build", None)).1,
                 min_approvals: Approvals::Sandboxed,
             },
-            resources: SessionResources {
-                extensions: Arc::default(),
-                servers: {
-                    let client = Arc::new(HttpClient::new(&environment));
-                    Arc::new(mcp::McpServers::new(
-                        (cwd, &[]),
-                        &environment,
-                        &settings,
-                        client,
-                        mcp::McpSessionOptions::default(),
-                    ))
-                },
-                shared: Arc::new(tools::SessionContext {
-                    id: session.clone(),
-                    mark: self.mark.clone(),
-                    seen: Arc::default(),
-                    todos: Arc::new(tools::todos::Todos::new(vec![])),
-                    jobs: Arc::default(),
-                    formatters: Arc::default(),
-                    instruction_problems: Arc::default(),
-                    language: Arc::new(lsp::SessionServers::new(&Arc::default())),
-                    exec: Arc::default(),
-                }),
-                files: tools::FileCapabilities::default(),
-                late_changes: Arc::default(),
-                left_out_tools: Arc::default(),
-                refused_tools: Arc::default(),
-                snapshots: self
-                    .tracked
-                    .then(|| Arc::new(Tracker::new(&environment.dirs.data, cwd, None))),
+            servers: {
+                let client = Arc::new(HttpClient::new(&environment));
+                Arc::new(mcp::McpServers::new(
+                    (cwd, &[]),
+                    &environment,
+                    &settings,
+                    client,
+                    mcp::McpSessionOptions::default(),
+                ))
             },
+            extensions: Arc::default(),
+            shared: Arc::new(tools::SessionContext {
+                id: session.clone(),
+                mark: self.mark.clone(),
+                seen: Arc::default(),
+                todos: Arc::new(tools::todos::Todos::new(vec![])),
+                jobs: Arc::default(),
+                formatters: Arc::default(),
+                instruction_problems: Arc::default(),
+                language: Arc::new(lsp::SessionServers::new(&Arc::default())),
+                exec: Arc::default(),
+            }),
+            file_capabilities: tools::FileCapabilities::default(),
+            snapshots: self
+                .tracked
+                .then(|| Arc::new(Tracker::new(&environment.dirs.data, cwd, None))),
+            late_changes: Arc::default(),
+            left_out_tools: LeftOutNotice::default(),
+            refused_tools: Arc::default(),
+            shows_subagents: false,
+            system_prompt_addition: None,
+            depth: 0,
+            recorder: Recorder::new(store.clone(), session),
+            exit_requested: CancellationToken::new(),
+            has_steering_message: self.has_steering_message.clone(),
+            spent: Spent::default(),
+            child_changes: Arc::default(),
+            parent_changes: None,
+            environment: environment.clone(),
+        };
+        TurnContext {
+            session: Arc::new(context),
             project: Workspace {
                 context: Arc::new(ProjectContext {
                     cwd: cwd.to_owned(),
@@ -292,21 +304,11 @@ impl Fixture {
                 ..SessionChoices::of("build", None)
             })
             .1,
-            shows_subagents: false,
-            system_prompt_addition: None,
-            record: Recorder::new(store.clone(), session.clone()),
             cancelled: self.cancelled.clone(),
-            exit_requested: CancellationToken::new(),
-            has_steering_message: self.has_steering_message.clone(),
             event_sender,
             session_requests: mpsc::channel(1).0,
-            depth: 0,
-            spent: Arc::default(),
-            child_changes: Arc::default(),
-            parent_changes: None,
             budget: Arc::default(),
             trace: None,
-            environment,
         }
     }
 
@@ -328,7 +330,7 @@ impl Fixture {
         let store = Store::start(&environment.dirs.data);
         let (event_sender, events) = EventSender::narrow();
         let turn = self.context(environment, &cwd, &store, event_sender).await;
-        let session = turn.session.clone();
+        let session = turn.session.id.clone();
         store
             .create(&Record::new(session.clone(), cwd.clone(), turn.now()))
             .await
@@ -352,12 +354,13 @@ impl Fixture {
             }),
             parts: vec![turn.part(content)],
         });
-        turn.record
+        turn.session
+            .recorder
             .store_message(&history.messages[history.messages.len() - 1])
             .await;
         let cancel = (self.cancel_at, self.cancelled.clone(), self.model.clone());
         let watching = watch(events, cancel, std::mem::take(&mut self.answers));
-        let environment = turn.environment.clone();
+        let environment = turn.session.environment.clone();
         let ((history, outcome), watched) = tokio::join!(run(environment, history, turn), watching);
         self.history = history.clone();
         let Watched {
