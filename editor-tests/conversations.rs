@@ -12,6 +12,7 @@ use crate::client::Client;
 use crate::editor::ReadPace;
 use crate::model::{self, Model};
 use crate::project::Project;
+use crate::runtime::block_on;
 use crate::wire::memory;
 
 /// Names, which begin with the row's id, and functions of the tests.
@@ -102,10 +103,7 @@ fn s22_a_session_of_ten_thousand_messages() {
     let project = client.leave();
 
     let data = project.path("~/.local/share/adjutant");
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    block_on(async {
         let store = Store::start(&data);
         let id = SessionId::new(session.as_str());
         store.load(&id).await.unwrap();

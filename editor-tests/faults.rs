@@ -57,6 +57,7 @@ use crate::editor::RESPONSE_TIMEOUT;
 use crate::model::{self, Model};
 use crate::parallel::run_in_parallel;
 use crate::project::Project;
+use crate::runtime::block_on;
 
 /// Names, which begin with the row's id, and functions of the tests.
 pub const ALL: [(&str, fn()); 31] = [
@@ -190,10 +191,6 @@ pub fn write_if_asked() {
     };
     let (what, rest) = task.split_once(' ').unwrap();
     let (id, dir) = rest.split_once(' ').unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
     match what {
         "overwrite" => edits::overwrite(Path::new(dir)),
         "write-without" => {
@@ -202,7 +199,7 @@ pub fn write_if_asked() {
         }
         _ => {}
     }
-    runtime.block_on(async {
+    block_on(async {
         let store = leases::store(dir);
         let id = SessionId::new(id);
         match what {
@@ -397,14 +394,6 @@ fn memory_directory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
         .unwrap()
-}
-
-fn block_on<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(work)
 }
 
 /// Returns the number of stored messages that have their parts; each must equal the expected one,

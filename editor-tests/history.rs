@@ -11,15 +11,13 @@ use transcript::{
     Role, Text, ToolKind, Usage, User,
 };
 
+use crate::runtime::block_on;
+
 /// Writes a session of so many messages: a prompt, and an answer with a call that has so many bytes
 /// of output. As with every conversation of that size, nearly all of it was summarised.
 pub fn long(data: &Path, cwd: &Path, id: &SessionId, messages: usize, bytes: usize) {
     let mut random = fastrand::Rng::with_seed(1);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    block_on(async {
         let store = Store::start(data);
         let record = Record {
             title: Some("A long one".into()),
@@ -31,10 +29,7 @@ pub fn long(data: &Path, cwd: &Path, id: &SessionId, messages: usize, bytes: usi
         let summary = messages.saturating_sub(100) / 2 * 2;
         for number in 0..messages {
             let message = message(number, summary, bytes, &mut random);
-            store.message(id, &message).await;
-            for part in &message.parts {
-                store.part(id, &message.id, part).await;
-            }
+            add(&store, id, &message).await;
             if number % 500 == 0 {
                 store.flush(id).await.unwrap();
             }
@@ -48,11 +43,7 @@ pub fn long(data: &Path, cwd: &Path, id: &SessionId, messages: usize, bytes: usi
 #[cfg(target_os = "linux")]
 pub fn many(data: &Path, cwd: &Path, sessions: usize) {
     let mut random = fastrand::Rng::with_seed(1);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    block_on(async {
         let store = Store::start(data);
         for number in 0..sessions {
             let id = SessionId::new(format!("ses_{number:016x}aaaaaaaaaa"));
@@ -64,14 +55,18 @@ pub fn many(data: &Path, cwd: &Path, sessions: usize) {
             store.create(&record).await.unwrap();
             store.record(&record).await;
             let message = message(0, 0, 10, &mut random);
-            store.message(&id, &message).await;
-            for part in &message.parts {
-                store.part(&id, &message.id, part).await;
-            }
+            add(&store, &id, &message).await;
             store.flush(&id).await.unwrap();
         }
         store.stop().await;
     });
+}
+
+async fn add(store: &Store, id: &SessionId, message: &Message) {
+    store.message(id, message).await;
+    for part in &message.parts {
+        store.part(id, &message.id, part).await;
+    }
 }
 
 fn message(number: usize, summary: usize, bytes: usize, random: &mut fastrand::Rng) -> Message {

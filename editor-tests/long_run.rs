@@ -14,6 +14,7 @@ use transcript::{Call, CallState};
 use crate::editor::Editor;
 use crate::model::{self, Model, Request};
 use crate::project::Project;
+use crate::runtime::block_on;
 
 /// The size of a run.
 #[derive(Debug, Clone, Copy)]
@@ -189,10 +190,7 @@ pub fn run(shape: Shape, watched: bool, every: usize) -> Report {
 /// Loads a session and its subagents' sessions; returns the counts and the damage.
 fn load_counts(project: &Project, session: &str) -> (StoredCounts, Vec<String>) {
     let data = project.path("~/.local/share/adjutant");
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    block_on(async {
         let store = Store::start(&data);
         let stored = store.load(&SessionId::new(session)).await.unwrap();
         let mut kept = StoredCounts {

@@ -69,6 +69,7 @@ mod pty;
 mod remote;
 mod replay;
 mod replay_as_v2;
+mod runtime;
 mod sandbox;
 mod sandbox_notice;
 mod sandbox_probes;

@@ -291,11 +291,7 @@ impl Project {
             // Wait until the first of them ends. If it has ended already, look again.
             #[cfg(target_os = "linux")]
             if let Some(first) = left.iter().find_map(|(pid, _)| ending(*pid)) {
-                let runtime = tokio::runtime::Builder::new_current_thread()
-                    .enable_all()
-                    .build()
-                    .unwrap();
-                runtime.block_on(async {
+                crate::runtime::block_on(async {
                     // Not a pipe, but it is awaited in the same way.
                     let first = Receiver::from_owned_fd_unchecked(first).unwrap();
                     tokio::time::timeout(time, first.readable()).await.is_ok()

@@ -15,6 +15,7 @@ use crate::fleet::until;
 use crate::model::{self, Model};
 use crate::program;
 use crate::project::Project;
+use crate::runtime::block_on;
 
 /// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 10] = [
@@ -264,10 +265,7 @@ fn answers(client: &mut Client, count: usize) -> Vec<Value> {
 fn title_set_during_a_load_remains() {
     let (model, project) = project("text: Hello.\n");
     let id = SessionId::new("ses_00000001");
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    block_on(async {
         let store = Store::start(&project.path("~/.local/share/adjutant"));
         store
             .create(&Record::new(id.clone(), project.cwd(), Timestamp(1)))
@@ -473,10 +471,7 @@ fn old_sessions_are_deleted_when_the_first_one_is_opened() {
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap();
     let now = u64::try_from(now.as_millis()).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    block_on(async {
         let store = Store::start(&data);
         for (id, days, parent) in [
             ("ses_00000001", 31, None),

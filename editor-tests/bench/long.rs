@@ -29,6 +29,8 @@ mod long_run;
 mod model;
 #[path = "../project.rs"]
 mod project;
+#[path = "../runtime.rs"]
+mod runtime;
 mod servers;
 
 use std::time::{Duration, Instant};

@@ -28,6 +28,8 @@ mod model;
 mod permissions;
 #[path = "../project.rs"]
 mod project;
+#[path = "../runtime.rs"]
+mod runtime;
 mod sandbox;
 mod snapshot;
 mod store;

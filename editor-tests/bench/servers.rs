@@ -18,6 +18,7 @@ use crate::long_run::{Client, proc};
 use crate::median;
 use crate::model::{self, Model};
 use crate::project::Project;
+use crate::runtime::block_on;
 
 /// Returns a server on the loopback with this many tools; it lives as long as the process.
 fn server(tools: usize) -> SocketAddr {
@@ -151,11 +152,7 @@ fn calls(address: SocketAddr) -> (Duration, Duration) {
         };
         median(std::iter::repeat_with(once).take(CALLS).collect())
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    let ours = runtime.block_on(async {
+    let ours = block_on(async {
         let environment = Environment::read();
         let transport = Transport::Remote {
             url: format!("http://{address}/mcp"),

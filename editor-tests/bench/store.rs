@@ -23,14 +23,7 @@ use crate::database::Database;
 use crate::editor::Editor;
 use crate::fake::{self, Model};
 use crate::project::Project;
-
-fn block_on<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(work)
-}
+use crate::runtime::block_on;
 
 fn id(n: usize) -> SessionId {
     SessionId::new(format!("ses_{n:08}"))

@@ -11,13 +11,14 @@ use base::id::SessionId;
 use serde_json::{Value, json};
 use store::Store;
 
-use super::{Writer, acknowledged, append, block_on, keep, memory_directory, stored_count, tell};
+use super::{Writer, acknowledged, append, keep, memory_directory, stored_count, tell};
 use crate::client::Client;
 use crate::editor::Editor;
 use crate::long_run::proc;
 use crate::model::{self, Model};
 use crate::parallel::run_in_parallel;
 use crate::project::Project;
+use crate::runtime::block_on;
 
 /// Appends messages, and from the n-th flush on every flush fails.
 pub(super) async fn append_without_flushes(store: &Store, id: &SessionId, after: usize) {

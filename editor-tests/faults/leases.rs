@@ -13,12 +13,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use store::{Error, Store, StoredSession};
 
-use super::{Writer, acknowledged, block_on, keep, stored_message};
+use super::{Writer, acknowledged, keep, stored_message};
 use crate::client::Client;
 use crate::database::Database;
 use crate::model::{self, Model};
 use crate::parallel::run_in_parallel;
 use crate::project::Project;
+use crate::runtime::block_on;
 
 /// Opens the store at an address, or in a directory.
 pub fn store(location: &str) -> Store {
