@@ -15,8 +15,12 @@ use crate::program::{adjutant, stdout_of};
 use crate::project::Project;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 12] = [
+pub const ALL: [(&str, fn()); 13] = [
     ("slow Ollama is found", slow_ollama_is_found),
+    (
+        "model of a local server is completed",
+        model_of_local_server_is_completed,
+    ),
     (
         "prompt is cancelled while servers are searched",
         prompt_is_cancelled_while_servers_are_searched,
@@ -168,6 +172,14 @@ fn slow_ollama_is_found() {
             "{delay}: {text}"
         );
         assert!(!text.contains("nomic"), "{delay}: {text}");
+        for words in [&["models", "--all"][..], &["models", "--all", "ollama"]] {
+            let text = stdout_of(&project, words);
+            assert!(
+                text.lines()
+                    .any(|line| line.starts_with("*  ollama/qwen3-coder:30b")),
+                "{delay}, {words:?}: {text}"
+            );
+        }
         let (response, updates) = prompted(project);
         assert_eq!(
             response["result"]["stopReason"], "end_turn",
@@ -192,6 +204,18 @@ fn slow_ollama_is_found() {
             "{delay}: {stderr}"
         );
     }
+}
+
+fn model_of_local_server_is_completed() {
+    let server = ollama(Duration::ZERO, 65_536);
+    let mut project = project_with("ollama", &server);
+    project.set("ADJUTANT_COMPLETE", Some("fish"));
+    // On a busy machine the answer may be late for a key press.
+    let is_completed = (0..20).any(|_| {
+        let text = stdout_of(&project, &["--", "adjutant", "run", "--model", "ollama/q"]);
+        text.starts_with("ollama/qwen3-coder:30b")
+    });
+    assert!(is_completed);
 }
 
 /// The search continues, and the next prompt waits for it.

@@ -1,11 +1,12 @@
 //! Completions of names that exist: models, modes, agents, sessions, servers. A completion script
 //! starts adjutant with a variable set, which then prints candidates and does nothing else. They
-//! are found without a network and without starting anything.
+//! are found without starting anything; only the model servers of this machine are asked.
 
 use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Command;
 use clap_complete::CompletionCandidate;
@@ -14,13 +15,19 @@ use clap_complete::env::Shells;
 use super::project_context::ProjectContext;
 use super::{help, terminal};
 use base::environment::Environment;
+use config::settings::Settings;
 use providers::catalog::Catalog;
+use providers::editor::EditorEndpoints;
+use providers::registry::Registry;
 use session::commands::{CommandUses, Commands};
 use session::models::ModelSources;
 use transcript::ModelRef;
 
 /// The variable that names the shell for which candidates are printed. Set by completion scripts.
 pub(super) const VARIABLE: &str = "ADJUTANT_COMPLETE";
+
+/// The time that model servers of this machine have to answer.
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The script for bash. That of `clap_complete` loses the part of a word before a colon or an
 /// equals sign, at which bash splits words: the models of Ollama have a colon in their names.
@@ -129,10 +136,29 @@ pub(super) fn manual_pages() -> Vec<CompletionCandidate> {
     candidates(help::page_names().map(|name| (name.to_owned(), String::new())))
 }
 
-/// Completes the models with a key.
+/// Returns the models that can be used. A model server of this machine that does not answer in time
+/// has none: a key press waits for it.
+fn usable_models(settings: &Settings, environment: &Environment) -> Registry {
+    let sources = ModelSources::new(environment);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let found = runtime.ok().and_then(|runtime| {
+        let endpoints = EditorEndpoints::default();
+        let search = async {
+            tokio::time::timeout(SEARCH_TIMEOUT, sources.with_local(settings, &endpoints)).await
+        };
+        let found = runtime.block_on(search).ok().flatten();
+        runtime.shutdown_background();
+        found
+    });
+    found.unwrap_or_else(|| sources.configured(settings))
+}
+
+/// Completes the models that can be used.
 pub(super) fn models() -> Vec<CompletionCandidate> {
     from_project(|here, environment| {
-        let registry = ModelSources::new(environment).configured(&here.loaded.settings);
+        let registry = usable_models(&here.loaded.settings, environment);
         let models = registry.models();
         let models = models
             .iter()
@@ -153,7 +179,7 @@ pub(super) fn variants() -> Vec<CompletionCandidate> {
     });
     from_project(|here, environment| {
         let settings = &here.loaded.settings;
-        let registry = ModelSources::new(environment).configured(settings);
+        let registry = usable_models(settings, environment);
         let wanted = named.as_deref().and_then(ModelRef::parse);
         let wanted = wanted.or_else(|| settings.model.clone());
         let wanted = wanted.unwrap_or_else(|| registry.default_model().id.clone());

@@ -78,11 +78,15 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
     let here = ProjectContext::read(Path::new("."), environment)?;
     let settings = here.loaded.settings.clone();
     let disabled = settings.general.disabled_providers.clone();
-    let (registry, provider, part) = listed_registry(args, &sources, &settings).await;
+    let listed = listed_models(args, &sources, &settings).await;
+    let registry = listed.all.as_ref().unwrap_or(&listed.usable);
+    let usable = &listed.usable;
+    let provider = listed.provider;
+    let part = listed.part;
     let recent = recent_models(&here, environment).await;
-    let mut default = default_model(&settings, &recent, &registry);
+    let mut default = default_model(&settings, &recent, usable);
     // Another name of a model becomes its name in the list.
-    if let Ok((model, _)) = registry.find(&default) {
+    if let Ok((model, _)) = usable.find(&default) {
         default.model.clone_from(&model.id.model);
     }
     let used: Vec<ModelRef> = std::iter::once(default.clone()).chain(recent).collect();
@@ -119,7 +123,7 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
         .collect();
     if let (true, Some(name)) = (providers.is_empty(), &args.name) {
         let absent = local::absent(name, environment);
-        return Err(no_provider(&registry, name, absent, args.all));
+        return Err(no_provider(registry, name, absent, args.all));
     }
     if args.json {
         let list: Vec<Value> = providers
@@ -141,7 +145,7 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
     let is_shortened =
         super::terminal::is_watched() && args.name.is_none() && !args.all && !args.tools;
     let listing = ModelListing {
-        registry: &registry,
+        registry,
         used: &used,
         default: &default,
         limit: if is_shortened {
@@ -180,58 +184,84 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
     Ok(0)
 }
 
-/// Returns the models to list, and the meaning of the name on the command line: a provider, or a part
-/// of the names of models, in lower case.
-async fn listed_registry<'a>(
+/// The models to list, and the meaning of the name on the command line.
+struct ListedModels<'a> {
+    /// The models that can be used, of which one is the default.
+    usable: Registry,
+    /// All known models, if they are to be listed instead.
+    all: Option<Registry>,
+    /// The provider that is named.
+    provider: Option<&'a str>,
+    /// The part of the names of models that is given instead, in lower case.
+    part: Option<String>,
+}
+
+/// Finds the models to list.
+async fn listed_models<'a>(
     args: &'a Args,
     sources: &ModelSources,
     settings: &Settings,
-) -> (Registry, Option<&'a str>, Option<String>) {
-    let mut registry = if args.all {
-        sources.with_all_models(settings)
-    } else {
-        sources.configured(settings)
+) -> ListedModels<'a> {
+    let mut usable = sources.configured(settings);
+    let known = args.all.then(|| sources.with_all_models(settings));
+    let is_provider = |name: &str| {
+        name == Registry::OFFLINE
+            || local::is_known(name)
+            || has_provider(known.as_ref().unwrap_or(&usable), name)
     };
-    let has =
-        |registry: &Registry, name: &str| registry.providers().iter().any(|facts| facts.id == name);
-    let is_usable =
-        |name: &str| name == Registry::OFFLINE || local::is_known(name) || has(&registry, name);
     let (mut provider, mut part) = match args.name.as_deref() {
-        Some(name) if is_usable(name) => (Some(name), None),
+        Some(name) if is_provider(name) => (Some(name), None),
         name => (None, name.map(str::to_lowercase)),
     };
     // A local server that the command line or the settings name is asked in addition to a key, and so
     // is each of them for the name of a model.
     let named = settings.model.as_ref().map(|model| model.provider.as_str());
     let is_named = |id: Option<&str>| id.is_some_and(local::is_known);
-    if (registry.is_offline_only() || part.is_some() || is_named(provider) || is_named(named))
-        && !args.all
+    if (usable.is_offline_only()
+        || part.is_some()
+        || args.all
+        || is_named(provider)
+        || is_named(named))
         && let Some(found) = sources
             .with_local(settings, &EditorEndpoints::default())
             .await
     {
-        registry = found;
+        usable = found;
     }
-    // A model that can be used precedes a provider without a key of the same name.
+    // After the local servers have answered: they are among the known ones then.
+    let mut all = args.all.then(|| sources.with_all_models(settings));
+    // A model that is listed precedes a provider without a key of the same name.
     if let (Some(words), Some(name)) = (&part, args.name.as_deref()) {
+        let listed = all.as_ref().unwrap_or(&usable);
         let is_model = |model: &Arc<Model>| model.id.to_string().to_lowercase().contains(words);
         let is_provider = || {
-            registry.unsupported(name).is_some() || has(&sources.with_all_models(settings), name)
+            listed.unsupported(name).is_some()
+                || has_provider(&sources.with_all_models(settings), name)
         };
-        if !registry.models().iter().any(is_model) && is_provider() {
+        if !listed.models().iter().any(is_model) && is_provider() {
             provider = Some(name);
             part = None;
         }
     }
     // A provider named on the command line is shown with or without a key.
-    if let Some(name) = provider.filter(|name| !has(&registry, name) && *name != Registry::OFFLINE)
+    if all.is_none()
+        && let Some(name) = provider
+        && name != Registry::OFFLINE
+        && !has_provider(&usable, name)
     {
-        let all = sources.with_all_models(settings);
-        if has(&all, name) {
-            registry = all;
-        }
+        let known = sources.with_all_models(settings);
+        all = has_provider(&known, name).then_some(known);
     }
-    (registry, provider, part)
+    ListedModels {
+        usable,
+        all,
+        provider,
+        part,
+    }
+}
+
+fn has_provider(registry: &Registry, name: &str) -> bool {
+    registry.providers().iter().any(|facts| facts.id == name)
 }
 
 fn switched_off(provider: &str) -> ListEntry {
@@ -448,8 +478,7 @@ fn tokens(count: u64) -> String {
                 format!("{:.1}", per(count, 1e6)).trim_end_matches(".0")
             )
         }
-        1_000.. => format!("{:.0}k", per(count, 1e3)),
-        _ => count.to_string(),
+        _ => base::text::thousands(count),
     }
 }
 

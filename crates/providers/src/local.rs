@@ -289,7 +289,7 @@ pub fn check_window(model: &Model) -> WindowCheck {
             };
             let text = format!(
                 "The context window of {model} has {} tokens: {verdict}. {remedy}",
-                thousands(context)
+                base::text::thousands(context)
             );
             if is_too_small {
                 WindowCheck::TooSmall(text)
@@ -307,15 +307,9 @@ pub fn reduced_tools(model: &Model, tools: &[&str]) -> String {
     format!(
         "The context window of {} has {} tokens, so only these tools are offered: {}. {remedy}",
         model.id,
-        thousands(model.window()),
+        base::text::thousands(model.window()),
         tools.join(", ")
     )
-}
-
-/// Formats a number of tokens: `4.1k`.
-fn thousands(tokens: u64) -> String {
-    let tenths = tokens.saturating_add(50) / 100;
-    format!("{}.{}k", tenths / 10, tenths % 10)
 }
 
 /// Returns the way to give a model of a local server a larger context window.

@@ -65,8 +65,8 @@ impl ModelSources {
     /// Returns the same, and all other models of the catalogue, for listings.
     pub fn with_all_models(&self, settings: &Settings) -> Registry {
         let endpoints = EditorEndpoints::default();
-        self.inputs()
-            .registry(settings, &endpoints, Vec::new(), true)
+        let found = locked(&self.found).clone();
+        self.inputs().registry(settings, &endpoints, found, true)
     }
 
     /// Returns the same as `configured`, together with the model servers that answer on this
