@@ -35,7 +35,7 @@ impl AgentContext {
 }
 
 /// Returns the surroundings in which an agent's commands and paths are judged.
-pub(super) fn permission_context(turn: &TurnContext) -> PermissionContext {
+fn permission_context(turn: &TurnContext) -> PermissionContext {
     let project = &turn.project.context;
     PermissionContext {
         scratch: Some(scratch::directory(

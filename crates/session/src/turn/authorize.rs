@@ -17,7 +17,7 @@ use permission::explain::explain;
 use permission::wording::{self, QuestionWording};
 use permission::{AccessRequest, Action, Denial, Policy, RequestEffect, Rule, Rules, Verdict};
 use project::agent::Agent;
-use tools::{Failure, denial_message};
+use tools::{Failure, ToolContext, denial_message};
 use transcript::{Call, Change};
 
 /// An access request that the user is asked about.
@@ -97,7 +97,7 @@ async fn judged<'n>(
     call: PlacedCall<'_>,
     request: &'n AccessRequest,
 ) -> Result<Option<AskedRequest<'n>>, Failure> {
-    let request = in_sandbox(turn, agent, request).await;
+    let request = in_sandbox(turn, call.context, request).await;
     live_denies::forbidden(turn, agent, &request, false).await?;
     let policy = tool_context::rules(turn, agent);
     let verdict = judge(&policy, &request).await;
@@ -336,7 +336,7 @@ async fn still_allowed(
 /// contain their guarantees already.
 async fn in_sandbox<'n>(
     turn: &TurnContext,
-    agent: &Agent,
+    context: &ToolContext,
     request: &'n AccessRequest,
 ) -> Cow<'n, AccessRequest> {
     let approvals = turn.session.permissions.approvals();
@@ -345,13 +345,9 @@ async fn in_sandbox<'n>(
     if request.command.is_some() || !(changes || request.temporary) {
         return Cow::Borrowed(request);
     }
-    let sandbox_choice = turn
-        .session
-        .permissions
-        .sandbox_choice
-        .for_agent(&agent.rules, &turn.project.context.settings);
+    let sandbox_choice = &context.sandbox_choice;
     let mut request = request.clone();
-    if request.temporary && turn.session.shared.exec.is_empty() {
+    if request.temporary && context.session.exec.is_empty() {
         request.guarantee = sandbox_choice.guarantee().await;
     }
     if changes && sandbox_choice.is_protective().await {

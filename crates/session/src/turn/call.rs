@@ -586,9 +586,11 @@ impl RunningCall<'_> {
         if self.repeats.is_loop() {
             let request = AccessRequest::new("doom_loop", &self.call.tool).always(&self.call.tool);
             let reason = self.repeats.reason(&self.call.tool);
-            self.permit(&[request], Some(&reason), false).await?;
+            self.permit(&context, &[request], Some(&reason), false)
+                .await?;
         }
-        self.permit(&prepared.requests, None, false).await?;
+        self.permit(&context, &prepared.requests, None, false)
+            .await?;
         self.line.pass();
         self.changes
             .before(self.turn, &self.call, &prepared.requests, &context)
@@ -789,7 +791,8 @@ impl RunningCall<'_> {
             match self.followed(done, context).await {
                 Err(Failure::NeedsPermission(further)) => {
                     let FurtherCall { call, is_allowed } = *further;
-                    self.permit(&call.requests, None, is_allowed).await?;
+                    self.permit(context, &call.requests, None, is_allowed)
+                        .await?;
                     run = call.run;
                 }
                 done => return done,
@@ -870,6 +873,7 @@ impl RunningCall<'_> {
     /// agreed to before.
     async fn permit(
         &self,
+        context: &ToolContext,
         requests: &[AccessRequest],
         reason: Option<&str>,
         is_allowed: bool,
@@ -880,6 +884,7 @@ impl RunningCall<'_> {
             PlacedCall {
                 call: &self.call,
                 message: self.message,
+                context,
             },
             requests,
             reason,

@@ -137,7 +137,7 @@ pub async fn compact(
     };
     turn.report(Status::Compacting).await;
     report(CompactionState::InProgress).await;
-    let hook_texts = hooks::compaction(turn, &frame.agent, auto, focus.as_deref()).await;
+    let hook_texts = hooks::compaction(turn, frame, auto, focus.as_deref()).await;
     let prompt = SummarySource {
         hook_texts,
         ..prompt
@@ -178,14 +178,13 @@ pub async fn compact(
     let messages = history.messages.len();
     let available = available.saturating_sub(size::tokens(text.len()));
     let share = carried_share(available, recent, unseen.as_mut());
-    let mut carried =
-        compaction_carryover::carried(&prompt.history, turn, &frame.agent, share).await;
+    let mut carried = compaction_carryover::carried(&prompt.history, turn, frame, share).await;
     let compaction = carried.in_compaction(compaction);
     let summary = Summary {
         notes: carried.notes(),
         ..summary
     };
-    let cut = unseen_results::cut_to_fit(history, unseen, turn, &frame.agent).await;
+    let cut = unseen_results::cut_to_fit(history, unseen, turn, frame).await;
     // Only a request that contains the summary shows whether it frees enough. Until then nothing
     // is stored, and a summary that frees too little is removed again.
     let at = put(

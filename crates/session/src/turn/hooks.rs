@@ -33,11 +33,12 @@ const MAX_CONTINUATIONS: u32 = 5;
 /// The time limit of all hooks at a session's end together.
 const SESSION_END_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(3);
 
-/// A call, and the message that it is a part of.
-#[derive(Debug, Clone, Copy)]
+/// A call, the message that it is a part of, and its context.
+#[derive(Clone, Copy)]
 pub(super) struct PlacedCall<'a> {
     pub(super) call: &'a Call,
     pub(super) message: &'a MessageId,
+    pub(super) context: &'a ToolContext,
 }
 
 /// Returns the hook event of a call.
@@ -185,7 +186,7 @@ fn call_subjects(call: &Call) -> Vec<String> {
 pub(super) async fn judged(
     turn: &TurnContext,
     agent: &Agent,
-    PlacedCall { call, message }: PlacedCall<'_>,
+    PlacedCall { call, context, .. }: PlacedCall<'_>,
     request: &AccessRequest,
     mut verdict: Verdict,
 ) -> Result<Verdict, Failure> {
@@ -193,8 +194,6 @@ pub(super) async fn judged(
     {
         return Ok(verdict);
     }
-    let mut context = tool_context::context(turn, agent, &call.call);
-    context.call.message = Some(message.clone());
     let word = if verdict.action == Action::Ask {
         "ask"
     } else {
@@ -205,12 +204,12 @@ pub(super) async fn judged(
         &agent.name,
         call,
         std::slice::from_ref(request),
-        &context,
+        context,
     )
     .with("permission", request.permission.as_str())
     .with("patterns", request.patterns.clone())
     .with("verdict", word);
-    let advice = turn.session.extensions.ask(moment, &context).await?;
+    let advice = turn.session.extensions.ask(moment, context).await?;
     if let Some(why) = advice.deny {
         return Err(Failure::ForModel(why));
     }
@@ -476,15 +475,15 @@ pub(super) async fn ended(
 /// Runs the hooks before a compaction. Returns the texts that they want in the summary.
 pub(super) async fn compaction(
     turn: &TurnContext,
-    agent: &Agent,
+    frame: &StepContext,
     auto: bool,
     focus: Option<&str>,
 ) -> Vec<String> {
     if !any(&turn.project.context.settings, HookPoint::Compaction) {
         return Vec::new();
     }
-    let context = tool_context::context(turn, agent, &turn.call_id());
-    let moment = Moment::new(HookPoint::Compaction, &agent.name)
+    let context = tool_context::of_step(turn, frame, &turn.call_id());
+    let moment = Moment::new(HookPoint::Compaction, &frame.agent.name)
         .with("auto", auto)
         .with("text", focus.unwrap_or_default());
     turn.session
@@ -574,7 +573,7 @@ fn report_end(turn: &TurnContext, outcome: &TurnOutcome) {
 /// Publishes a permission question. Returns its id.
 pub(super) fn asked(
     turn: &TurnContext,
-    PlacedCall { call, message }: PlacedCall<'_>,
+    PlacedCall { call, message, .. }: PlacedCall<'_>,
     requests: &[&AccessRequest],
 ) -> String {
     let id = turn.session.environment.fresh("per");

@@ -17,7 +17,7 @@ use permission::Denial;
 use project::agent::Agent;
 use store::Record;
 use tools::files::loaded_instructions::{self, LoadedInstructions};
-use tools::{AnyTool, Failure, ToolOutput};
+use tools::{AnyTool, Failure, ToolContext, ToolOutput};
 use transcript::{
     Call, CallFacts, CallState, Completed, Content, ExitCode, FailureCause, Message, Part,
 };
@@ -191,7 +191,9 @@ pub async fn call(
         part: turn.part(Content::Tool(call.clone())),
         call,
     };
-    let context = tool_context::context(turn, agent, &insert.call.call);
+    let mut context = tool_context::context(turn, agent, &insert.call.call);
+    context.call.message = Some(insert.draft.message.id.clone());
+    context.call.instructions = insert.draft.instructions.clone();
     if let Some(description) = tool.describe(&insert.call.input, &context) {
         insert.call.title = base::text::title(&description.title);
         insert.call.locations = description.locations;
@@ -207,7 +209,7 @@ pub async fn call(
             ..CallUpdate::of(&insert.call.call)
         })
         .await;
-    let done = insert.attempt(tool).await;
+    let done = insert.attempt(tool, context).await;
     let made = match done {
         Ok(output) => {
             let facts = CallFacts {
@@ -269,10 +271,11 @@ impl InsertCall<'_> {
             .await;
     }
 
-    async fn attempt(&mut self, tool: &Arc<dyn AnyTool>) -> Result<ToolOutput, Failure> {
-        let mut context = tool_context::context(self.turn, self.agent, &self.call.call);
-        context.call.message = Some(self.draft.message.id.clone());
-        context.call.instructions = self.draft.instructions.clone();
+    async fn attempt(
+        &mut self,
+        tool: &Arc<dyn AnyTool>,
+        context: ToolContext,
+    ) -> Result<ToolOutput, Failure> {
         let work = call::prepared(tool.clone(), self.call.input.clone(), context.clone());
         let (prepared, _) = poll_on_blocking_threads(work).await?;
         authorize::permit(
@@ -281,6 +284,7 @@ impl InsertCall<'_> {
             PlacedCall {
                 call: &self.call,
                 message: &self.draft.message.id,
+                context: &context,
             },
             &prepared.requests,
             None,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::agent_context::{self, AgentContext};
+use super::agent_context::AgentContext;
 use super::step_context::StepContext;
 use super::{TurnContext, trace};
 use base::id::CallId;
@@ -24,9 +24,10 @@ pub fn rules(turn: &TurnContext, agent: &Agent) -> Policy {
     }
 }
 
-/// Returns the policy for an agent's tools and commands.
-pub(super) fn policy(turn: &TurnContext, agent: &Agent) -> Policy {
-    policy_in(turn, agent, agent_context::permission_context(turn))
+/// Returns the policy for the tools and commands of a step, with the present grants and approvals.
+pub(super) fn policy(turn: &TurnContext, frame: &StepContext) -> Policy {
+    let context = frame.agent_context.permission_context.clone();
+    policy_in(turn, &frame.agent, context)
 }
 
 fn policy_in(turn: &TurnContext, agent: &Agent, context: PermissionContext) -> Policy {
@@ -121,7 +122,7 @@ mod tests {
                 grants.give(&frame.agent.name, "bash", &patterns).await;
                 refresh_policy(&mut context, &turn, &frame.agent);
                 assert!(!context.policy.judges_as(&resolved));
-                let present = policy(&turn, &frame.agent);
+                let present = policy(&turn, &frame);
                 assert!(context.policy.judges_as(&present));
                 assert_eq!(
                     format!("{:?}", context.policy.context),

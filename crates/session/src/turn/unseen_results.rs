@@ -4,13 +4,13 @@
 
 use std::sync::Arc;
 
+use super::step_context::StepContext;
 use super::view::VisibleHistory;
 use super::{History, TurnContext, request, size, tool_context};
 use base::id::MessageId;
 use base::task::poll_on_blocking_threads;
 use base::text::mark::ReminderMark;
 use config::settings::OutputLimits;
-use project::agent::Agent;
 use tools::truncate::{self, KeepEnd};
 use tools::{ToolContext, truncate::Truncation};
 use transcript::{Call, CallState, Content, Message, Part, ToolKind};
@@ -124,7 +124,7 @@ pub(super) async fn cut_to_fit(
     history: &mut History,
     unseen: Option<UnseenResults>,
     turn: &TurnContext,
-    agent: &Agent,
+    frame: &StepContext,
 ) -> CutResults {
     let Some(UnseenResults {
         message: id, limit, ..
@@ -150,7 +150,7 @@ pub(super) async fn cut_to_fit(
         if *size <= share {
             continue;
         }
-        let context = tool_context::context(turn, agent, &call.call);
+        let context = tool_context::of_step(turn, frame, &call.call);
         let bytes = usize::try_from(share * 4).unwrap_or(usize::MAX);
         let call = poll_on_blocking_threads(async move { shortened(call, bytes, &context) }).await;
         before.push((at, message.parts[at].clone()));
