@@ -8,7 +8,8 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::hooks::PlacedCall;
-use super::{TurnContext, hooks, live_denies, tool_context};
+use super::live_denies::{self, PassedDenies};
+use super::{TurnContext, hooks, tool_context};
 use base::approvals::Approvals;
 use base::task::{MAX_IN_PLACE_BYTES, poll_by_size, poll_on_blocking_threads};
 use events::{CallUpdate, PermissionReply, PermissionRequest, Progress, TurnMessage};
@@ -26,6 +27,7 @@ struct AskedRequest<'n> {
     /// The policy under which it was last judged.
     policy: Policy,
     verdict: Verdict,
+    passed: PassedDenies,
     /// Whether a hook asks or has changed the verdict: no grant answers the question.
     hooked: bool,
 }
@@ -37,6 +39,7 @@ impl AskedRequest<'_> {
             request,
             policy: self.policy.clone(),
             verdict: self.verdict.clone(),
+            passed: self.passed.clone(),
             hooked: self.hooked,
         }
     }
@@ -98,7 +101,7 @@ async fn judged<'n>(
     request: &'n AccessRequest,
 ) -> Result<Option<AskedRequest<'n>>, Failure> {
     let request = in_sandbox(turn, call.context, request).await;
-    live_denies::forbidden(turn, agent, &request, false).await?;
+    let passed = live_denies::check(turn, agent, &request).await?;
     let policy = tool_context::rules(turn, agent);
     let verdict = judge(&policy, &request).await;
     let is_allowed = verdict.action == Action::Allow;
@@ -119,6 +122,7 @@ async fn judged<'n>(
             request,
             policy,
             verdict,
+            passed,
             hooked: is_allowed,
         })),
     }
@@ -197,15 +201,28 @@ impl QuestionText {
     }
 }
 
-/// Returns whether all requests have been granted in the meantime.
-async fn granted(turn: &TurnContext, agent: &Agent, asked: &[AskedRequest<'_>]) -> bool {
+/// Returns whether all requests have been granted in the meantime. `checked_under` is the policy of the
+/// last such check, if it was in vain.
+async fn granted(
+    turn: &TurnContext,
+    agent: &Agent,
+    asked: &[AskedRequest<'_>],
+    checked_under: &mut Option<Policy>,
+) -> bool {
     let policy = tool_context::rules(turn, agent);
+    if checked_under
+        .as_ref()
+        .is_some_and(|earlier| earlier.judges_as(&policy))
+    {
+        return false;
+    }
     for asked_request in asked {
         // Under the same rules it would be asked again.
         if asked_request.hooked
             || policy.judges_as(&asked_request.policy)
             || judge(&policy, &asked_request.request).await.action != Action::Allow
         {
+            *checked_under = Some(policy);
             return false;
         }
     }
@@ -224,7 +241,8 @@ async fn ask(
     let call = placed.call;
     // Subscribed before the evaluation, so that a grant given in between is not missed.
     let mut changes = turn.session.permissions.grants.changes();
-    if granted(turn, agent, asked).await {
+    let mut checked_under = None;
+    if granted(turn, agent, asked, &mut checked_under).await {
         return Ok(());
     }
     let pairs: Vec<(&AccessRequest, &Verdict)> = asked
@@ -300,7 +318,7 @@ async fn ask(
                 };
             }
             Ok(()) = changes.changed() => {
-                if granted(turn, agent, asked).await {
+                if granted(turn, agent, asked, &mut checked_under).await {
                     events.replied(&id, "once");
                     return Ok(());
                 }
@@ -326,7 +344,10 @@ async fn still_allowed(
     asked: &[AskedRequest<'_>],
 ) -> Result<(), Failure> {
     for asked_request in asked {
-        live_denies::forbidden(turn, agent, &asked_request.request, true).await?;
+        let AskedRequest {
+            request, passed, ..
+        } = asked_request;
+        live_denies::check_again(turn, agent, request, passed).await?;
     }
     Ok(())
 }

@@ -122,28 +122,68 @@ impl DenyWatcher {
     }
 }
 
-/// Refuses an access that the settings deny by now. With `at_once`, checks the files even if the
-/// interval has not passed.
-pub(super) async fn forbidden(
+/// The agents whose denies were checked for an access request, and do not deny it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct PassedDenies(Vec<Arc<Agents>>);
+
+impl PassedDenies {
+    /// Returns whether these agents were checked. They are the same ones as long as no file changes.
+    fn contains(&self, agents: &Arc<Agents>) -> bool {
+        self.0.iter().any(|passed| Arc::ptr_eq(passed, agents))
+    }
+}
+
+/// Refuses an access that the settings deny by now, as far as the files were checked within the
+/// interval.
+pub(super) async fn check(
     turn: &TurnContext,
     agent: &Agent,
     request: &AccessRequest,
-    at_once: bool,
-) -> Result<(), Failure> {
-    let read = turn.project.read.clone();
-    let forbidding = if at_once || read.is_due() {
-        let source = SettingsSource {
-            environment: turn.session.environment.clone(),
-            worktree: turn.project.context.worktree.clone(),
-            cwd: turn.project.context.cwd.clone(),
-        };
-        base::task::spawn_blocking(move || read.look(&source))
-            .await
-            .unwrap_or_default()
+) -> Result<PassedDenies, Failure> {
+    let read = &turn.project.read;
+    let forbidding = if read.is_due() {
+        present(turn).await
     } else {
         read.forbidding()
     };
+    refuse(&forbidding, &PassedDenies::default(), agent, request)?;
+    Ok(PassedDenies(forbidding))
+}
+
+/// Refuses an access that has passed an earlier check if the settings have come to deny it since.
+pub(super) async fn check_again(
+    turn: &TurnContext,
+    agent: &Agent,
+    request: &AccessRequest,
+    passed: &PassedDenies,
+) -> Result<(), Failure> {
+    refuse(&present(turn).await, passed, agent, request)
+}
+
+/// Returns the agents whose denies apply now, after a look at the files.
+async fn present(turn: &TurnContext) -> Vec<Arc<Agents>> {
+    let source = SettingsSource {
+        environment: turn.session.environment.clone(),
+        worktree: turn.project.context.worktree.clone(),
+        cwd: turn.project.context.cwd.clone(),
+    };
+    let read = turn.project.read.clone();
+    base::task::spawn_blocking(move || read.look(&source))
+        .await
+        .unwrap_or_else(|_| turn.project.read.forbidding())
+}
+
+/// Refuses an access that one of these agents denies, apart from those that were checked before.
+fn refuse(
+    forbidding: &[Arc<Agents>],
+    passed: &PassedDenies,
+    agent: &Agent,
+    request: &AccessRequest,
+) -> Result<(), Failure> {
     for agents in forbidding {
+        if passed.contains(agents) {
+            continue;
+        }
         let Some(now) = agents.get(&agent.name) else {
             continue;
         };
@@ -160,4 +200,67 @@ pub(super) async fn forbidden(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::TurnOutcome;
+    use super::super::tests::Fixture;
+    use super::*;
+    use config::Settings;
+    use permission::Rule;
+
+    #[tokio::test]
+    async fn access_is_judged_once_for_each_version_of_the_settings() {
+        let mut fixture = Fixture::new([]);
+        let played = fixture.play_with("go", |_, history, turn| {
+            Box::pin(async move {
+                let agents = |action| {
+                    let rule = Rule {
+                        permission: "edit".into(),
+                        pattern: "*.txt".into(),
+                        action,
+                        source: "test".into(),
+                    };
+                    let settings = Settings {
+                        permission: [rule].into_iter().collect(),
+                        ..Settings::default()
+                    };
+                    let worktree = &turn.project.context.worktree;
+                    Arc::new(Agents::build(&settings, &turn.session.environment, worktree).0)
+                };
+                let allows = agents(Action::Allow);
+                let denies = agents(Action::Deny);
+                let same_denies = agents(Action::Deny);
+                // The agents that were checked, those that apply now; whether the access is refused.
+                let table = [
+                    (vec![], vec![], false),
+                    (vec![], vec![&allows], false),
+                    (vec![], vec![&denies], true),
+                    (vec![], vec![&allows, &denies], true),
+                    (vec![&allows], vec![&allows, &denies], true),
+                    (vec![&allows], vec![&denies], true),
+                    // It has passed these, which are not asked again.
+                    (vec![&denies], vec![&denies], false),
+                    (vec![&denies], vec![&same_denies], true),
+                ];
+                let agent = turn.project.agents.get("build").unwrap();
+                let request = AccessRequest::new("edit", "a.txt");
+                for (passed, present, is_refused) in table {
+                    let all = |agents: &[&Arc<Agents>]| -> Vec<Arc<Agents>> {
+                        agents.iter().map(|agents| Arc::clone(agents)).collect()
+                    };
+                    let result = refuse(
+                        &all(&present),
+                        &PassedDenies(all(&passed)),
+                        &agent,
+                        &request,
+                    );
+                    assert_eq!(result.is_err(), is_refused, "{passed:?} {present:?}");
+                }
+                (history, TurnOutcome::Ended)
+            })
+        });
+        assert_eq!(played.await.outcome, TurnOutcome::Ended);
+    }
 }
