@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail};
 
+use clap::builder::PossibleValuesParser;
 use clap_complete::ArgValueCandidates;
 use serde_json::json;
 
@@ -58,7 +59,7 @@ pub(super) struct NewAgent {
     #[arg(long, value_name = "MODE", default_value = "all", value_parser = ["subagent", "primary", "all"])]
     mode: String,
     /// Permissions to deny, separated by commas: bash, edit, webfetch...
-    #[arg(long, value_name = "PERMISSIONS", value_delimiter = ',', value_parser = create::PERMISSIONS)]
+    #[arg(long, value_name = "PERMISSIONS", value_delimiter = ',', value_parser = PossibleValuesParser::new(create::deniable_permissions()))]
     deny: Vec<String>,
     /// Model that writes it [default: the model of the settings]
     #[arg(long, value_name = "PROVIDER/MODEL", add = ArgValueCandidates::new(complete::models))]

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::Mode;
+use permission::keys::PERMISSIONS;
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -76,21 +77,12 @@ pub fn is_identifier(id: &str) -> bool {
         && !id.ends_with('-')
 }
 
-/// The permissions that can be denied to a new agent.
-pub const PERMISSIONS: [&str; 12] = [
-    "bash",
-    "read",
-    "edit",
-    "list",
-    "glob",
-    "grep",
-    "webfetch",
-    "websearch",
-    "task",
-    "todowrite",
-    "lsp",
-    "skill",
-];
+/// Returns the permissions that can be denied to a new agent: all known ones, but not everything at
+/// once.
+pub fn deniable_permissions() -> impl Iterator<Item = &'static str> {
+    let keys = PERMISSIONS.iter().map(|(key, _)| *key);
+    keys.filter(|key| *key != "*")
+}
 
 /// Returns the file of a new agent. `denied` permissions are written as denies.
 pub fn markdown(proposal: &Proposal, mode: Mode, denied: &[&str]) -> String {
