@@ -7,7 +7,8 @@ use serde_json::{Map, Value, json};
 
 use config::claude::TOOLS;
 use config::settings::{HookEntry, HookFormat, HookPoint};
-use permission::{shell, wildcard};
+use permission::plan::SharedAnalysis;
+use permission::wildcard;
 use tools::ToolContext;
 
 /// The longest text in an event, in bytes.
@@ -23,7 +24,9 @@ pub struct Moment {
     /// The subjects that patterns are matched against: files relative to the project's root,
     /// command lines, URLs, prompts.
     pub subjects: Vec<String>,
-    /// The commands in the subjects, parsed when a pattern needs them, once for all hooks.
+    /// The call's command line as it was parsed, if it has one.
+    pub line: SharedAnalysis,
+    /// The commands in the subjects, found when a pattern needs them, once for all hooks.
     commands: OnceLock<Vec<String>>,
     /// The files of the call, as absolute paths.
     pub files: Vec<PathBuf>,
@@ -39,6 +42,7 @@ impl Moment {
             agent: agent.to_owned(),
             tool: None,
             subjects: Vec::new(),
+            line: SharedAnalysis::default(),
             commands: OnceLock::new(),
             files: Vec::new(),
             facts: Map::new(),
@@ -69,17 +73,8 @@ impl Moment {
     }
 
     fn commands(&self) -> &[String] {
-        self.commands.get_or_init(|| {
-            let parsed = self
-                .subjects
-                .iter()
-                .filter_map(|line| shell::commands(line));
-            let names = parsed.flatten().map(|command| {
-                let words: Vec<String> = command.into_iter().map(|name| name.text).collect();
-                words.join(" ")
-            });
-            names.collect()
-        })
+        self.commands
+            .get_or_init(|| self.line.commands_in(&self.subjects))
     }
 
     /// Returns a field, or `null` if it is missing.

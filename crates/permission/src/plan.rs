@@ -4,11 +4,12 @@
 //! sandbox. Preparing and asking share the plan, running gets its sandbox; `permissions explain` and
 //! `permissions check` make the same plan.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use super::command_request::request_of;
-use super::shell::{CommandAnalysis, ParsedLine, analyze};
+use super::shell::{CommandAnalysis, Name, NamedCommand, ParsedLine, analyze, commands};
 use super::{AccessRequest, Action, PermissionContext, Policy, SandboxGuarantee, Verdict};
 use base::approvals::Approvals;
 
@@ -96,6 +97,27 @@ impl SharedAnalysis {
         }
     }
 
+    /// Returns the commands in texts about the call, each as its words joined by spaces. Neither the
+    /// line nor a command in it is parsed again.
+    pub fn commands_in(&self, texts: &[String]) -> Vec<String> {
+        let mut known: HashSet<&str> = HashSet::new();
+        let mut found = vec![];
+        let line = self.parsed.get();
+        if let Some(line) = line.filter(|line| texts.contains(&line.text))
+            && let Some(commands) = line.commands()
+        {
+            known.insert(&line.text);
+            for NamedCommand { text, names } in commands {
+                known.insert(text);
+                found.push(joined(&names));
+            }
+        }
+        let others = texts.iter().filter(|text| !known.contains(text.as_str()));
+        let others = others.filter_map(|text| commands(text)).flatten();
+        found.extend(others.map(|names| joined(&names)));
+        found
+    }
+
     /// Returns the same line to be analysed again, because the disk may have changed. Its syntax is
     /// not parsed again.
     #[must_use]
@@ -105,6 +127,11 @@ impl SharedAnalysis {
             analyzed: Arc::default(),
         }
     }
+}
+
+fn joined(names: &[Name]) -> String {
+    let words: Vec<&str> = names.iter().map(|name| name.text.as_str()).collect();
+    words.join(" ")
 }
 
 /// The sandbox that was found for a command, as far as a plan depends on it.
@@ -248,6 +275,8 @@ fn plan(
 #[cfg(unix)]
 mod tests {
     use super::super::case_tables::{PathFixture, bash_rules, plan_rules};
+    use std::collections::BTreeSet;
+
     use super::PlannedSandbox::{Agent, Harmless, Isolated};
     use super::*;
     use crate::Action::{Allow, Ask, Deny};
@@ -373,6 +402,68 @@ mod tests {
             ("a", false),
         ] {
             assert_eq!(may_start_background(command), starts, "{command}");
+        }
+    }
+
+    #[test]
+    fn commands_in_texts_are_those_of_each_text() {
+        let lab = PathFixture::new();
+        let lines = [
+            "",
+            "X=1",
+            "git commit -m x",
+            "cd a && X=1 git push >log",
+            "sh -c 'cd a && X=1 git push >log'",
+            "sudo git push 2>&1 | tee -a b",
+            "f() { X=1 rm a; }; f",
+            "eval 'f() { X=1 rm a; }'; f",
+            "cat <<EOF\n$(rm a) $x\nEOF",
+            "bash <<'EOF'\nX=1 rm a >b\nEOF",
+            "echo $(git push | tee b) `rm a`",
+            "for x in a b; do rm $x; done < list",
+            "[[ -e a ]] && rm a || ((x = 1))",
+            "git push\necho 'open",
+            "git push; )",
+        ];
+        for line in lines {
+            let shared = SharedAnalysis::default();
+            let mut texts = request_of(shared.of(line, &lab.context)).patterns;
+            texts.push(line.to_owned());
+            let each: BTreeSet<String> = texts
+                .iter()
+                .filter_map(|text| commands(text))
+                .flatten()
+                .map(|names| joined(&names))
+                .collect();
+            let found: BTreeSet<String> = shared.commands_in(&texts).into_iter().collect();
+            assert_eq!(found, each, "{line}");
+        }
+    }
+
+    #[test]
+    fn neither_a_line_nor_its_commands_are_parsed_again() {
+        let lab = PathFixture::new();
+        let shared = SharedAnalysis::default();
+        shared.of("git push && rm a >b", &lab.context);
+        // The texts; their commands, of which those that are parsed anew come last.
+        let table: [(&[&str], &[&str]); 4] = [
+            (
+                &["git push && rm a >b", "git push"],
+                &["git push", "rm a b"],
+            ),
+            (
+                &["rm a >b", "git push && rm a >b", "git push"],
+                &["git push", "rm a b"],
+            ),
+            (
+                &["rm a", "git push && rm a >b"],
+                &["git push", "rm a b", "rm a"],
+            ),
+            (&["git push", "git push"], &["git push", "git push"]),
+        ];
+        for (texts, found) in table {
+            let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
+            assert_eq!(shared.commands_in(&texts), found, "{texts:?}");
         }
     }
 

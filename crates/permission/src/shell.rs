@@ -21,6 +21,7 @@ mod unit;
 
 pub use disk::root_commit;
 pub use expand::variable_danger;
+pub(crate) use named::NamedCommand;
 pub use named::{Name, commands};
 pub(crate) use programs::protected_in;
 pub use unit::{CommandAnalysis, CommandUnit, Effect};
@@ -64,6 +65,12 @@ impl ParsedLine {
             text: command.to_owned(),
             script: (!is_refused).then(|| shell_parser::parse(command, 0)),
         }
+    }
+
+    /// Returns the commands of the line; none if it cannot be parsed. `None` if that was not tried.
+    pub(crate) fn commands(&self) -> Option<Vec<NamedCommand<'_>>> {
+        let script = self.script.as_ref()?.as_ref();
+        Some(script.map_or_else(|_| Vec::new(), named::named_commands))
     }
 
     /// Analyses the line in a context, with the disk as it is now.

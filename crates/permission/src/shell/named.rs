@@ -25,17 +25,32 @@ enum NameToken {
     Computed,
 }
 
+/// A command of a line.
+pub(crate) struct NamedCommand<'s> {
+    /// The command as it is written.
+    pub(crate) text: &'s str,
+    /// Its words, and the files in its redirections.
+    pub(crate) names: Vec<Name>,
+}
+
 /// Returns the commands of a line, including nested ones, each with the files in its redirections.
 /// `None` if the line cannot be parsed.
 pub fn commands(text: &str) -> Option<Vec<Vec<Name>>> {
-    let mut found = vec![];
-    of_script(&shell_parser::parse(text, 0).ok()?, &mut found);
-    Some(found)
+    let script = shell_parser::parse(text, 0).ok()?;
+    let commands = named_commands(&script).into_iter();
+    Some(commands.map(|command| command.names).collect())
 }
 
-fn of_script(script: &Script, found: &mut Vec<Vec<Name>>) {
-    of_list(&script.list, found);
-    within(&script.pieces, found);
+/// Returns the commands of a script, including nested ones.
+pub(crate) fn named_commands(script: &Script) -> Vec<NamedCommand<'_>> {
+    let mut found = vec![];
+    of_script(script, &mut found);
+    found
+}
+
+fn of_script<'s>(script: &'s Script, found: &mut Vec<NamedCommand<'s>>) {
+    of_list(script, &script.list, found);
+    within(script, &script.pieces, found);
     for body in script
         .heredocs
         .iter()
@@ -45,17 +60,21 @@ fn of_script(script: &Script, found: &mut Vec<Vec<Name>>) {
     }
 }
 
-fn of_list(list: &List, found: &mut Vec<Vec<Name>>) {
+fn of_list<'s>(script: &'s Script, list: &'s List, found: &mut Vec<NamedCommand<'s>>) {
     for command in list.iter().flat_map(|item| &item.commands) {
-        of_command(command, found);
+        of_command(script, command, found);
     }
 }
 
-fn of_command(command: &ShellCommand, found: &mut Vec<Vec<Name>>) {
+fn of_command<'s>(
+    script: &'s Script,
+    command: &'s ShellCommand,
+    found: &mut Vec<NamedCommand<'s>>,
+) {
     let mut names = vec![];
-    let mut add = |words: &[Word], found: &mut Vec<Vec<Name>>| {
+    let mut add = |words: &'s [Word], found: &mut Vec<NamedCommand<'s>>| {
         for word in words {
-            within(&word.pieces, found);
+            within(script, &word.pieces, found);
             names.extend(expanded(word));
             names.extend(word.array.iter().flat_map(expanded));
         }
@@ -66,34 +85,37 @@ fn of_command(command: &ShellCommand, found: &mut Vec<Vec<Name>>) {
             for assign in assigns {
                 // A computed value of a variable names no file yet.
                 if expanded(&assign.value).iter().any(|name| name.computed) {
-                    within(&assign.value.pieces, found);
+                    within(script, &assign.value.pieces, found);
                 } else {
                     add(std::slice::from_ref(&assign.value), found);
                 }
                 add(assign.array.as_deref().unwrap_or_default(), found);
-                within(&assign.subscript, found);
+                within(script, &assign.subscript, found);
             }
         }
-        ShellCommandKind::Group(list) | ShellCommandKind::Subshell(list) => of_list(list, found),
+        ShellCommandKind::Group(list) | ShellCommandKind::Subshell(list) => {
+            of_list(script, list, found)
+        }
         ShellCommandKind::Branches(lists) | ShellCommandKind::Loop(lists) => {
-            lists.iter().for_each(|list| of_list(list, found))
+            lists.iter().for_each(|list| of_list(script, list, found))
         }
         ShellCommandKind::For { words, body, .. } => {
             add(words.as_deref().unwrap_or_default(), found);
-            of_list(body, found);
+            of_list(script, body, found);
         }
-        ShellCommandKind::Arithmetic(pieces) => within(pieces, found),
+        ShellCommandKind::Arithmetic(pieces) => within(script, pieces, found),
         ShellCommandKind::ArithmeticFor { head, body } => {
-            within(head, found);
-            of_list(body, found);
+            within(script, head, found);
+            of_list(script, body, found);
         }
         ShellCommandKind::Case { word, arms } => {
             add(std::slice::from_ref(word), found);
-            arms.iter().for_each(|(_, list)| of_list(list, found));
+            arms.iter()
+                .for_each(|(_, list)| of_list(script, list, found));
         }
         ShellCommandKind::Condition(words) => add(words, found),
         ShellCommandKind::Function { body, .. } | ShellCommandKind::Coprocess { body, .. } => {
-            of_command(body, found)
+            of_command(script, body, found)
         }
     }
     for redirect in &command.redirects {
@@ -101,7 +123,7 @@ fn of_command(command: &ShellCommand, found: &mut Vec<Vec<Name>>) {
             continue;
         }
         let is_written = matches!(redirect.operator, Operator::Write | Operator::Duplicate);
-        within(&redirect.target.pieces, found);
+        within(script, &redirect.target.pieces, found);
         names.extend(
             expanded(&redirect.target)
                 .into_iter()
@@ -109,23 +131,26 @@ fn of_command(command: &ShellCommand, found: &mut Vec<Vec<Name>>) {
         );
     }
     if !names.is_empty() {
-        found.push(names);
+        let text = shell_parser::slice(script, &command.range);
+        found.push(NamedCommand { text, names });
     }
 }
 
-fn within(pieces: &[Piece], found: &mut Vec<Vec<Name>>) {
+fn within<'s>(script: &'s Script, pieces: &'s [Piece], found: &mut Vec<NamedCommand<'s>>) {
     for piece in pieces {
         match piece {
             Piece::Command {
                 body: Body::Inline(inline),
                 ..
             }
-            | Piece::Process(inline) => of_list(&inline.list, found),
+            | Piece::Process(inline) => of_list(script, &inline.list, found),
             Piece::Command {
                 body: Body::Apart(script),
                 ..
             } => of_script(script, found),
-            Piece::Parameter { inner, .. } | Piece::Arithmetic(inner) => within(inner, found),
+            Piece::Parameter { inner, .. } | Piece::Arithmetic(inner) => {
+                within(script, inner, found)
+            }
             Piece::Text(_)
             | Piece::Quoted(_)
             | Piece::Glob(_)

@@ -582,7 +582,7 @@ impl RunningCall<'_> {
             }
         };
         self.show(Some(changes)).await;
-        let prepared = self.hooked(&tool, &context, prepared).await?;
+        let prepared = self.hooked(&tool, &mut context, prepared).await?;
         if self.repeats.is_loop() {
             let request = AccessRequest::new("doom_loop", &self.call.tool).always(&self.call.tool);
             let reason = self.repeats.reason(&self.call.tool);
@@ -676,7 +676,7 @@ impl RunningCall<'_> {
     async fn hooked(
         &mut self,
         tool: &Arc<dyn AnyTool>,
-        context: &ToolContext,
+        context: &mut ToolContext,
         mut prepared: PreparedCall,
     ) -> Result<PreparedCall, Failure> {
         if !any(&self.turn.project.context.settings, HookPoint::ToolBefore) {
@@ -717,10 +717,9 @@ impl RunningCall<'_> {
             ));
             self.describe(description);
             // The hook may have changed files, too.
-            let mut context = context.clone();
             context.call.analysis = SharedAnalysis::default();
             // It may be about other files now.
-            let (again, changes) = self.prepared(tool, &context).await?;
+            let (again, changes) = self.prepared(tool, context).await?;
             prepared = again;
             self.show(Some(changes)).await;
         }

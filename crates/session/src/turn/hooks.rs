@@ -60,6 +60,7 @@ fn call_event(
         call.tool.as_str()
     };
     moment.tool = Some(name.to_owned());
+    moment.line = context.call.analysis.clone();
     let changed = requests
         .iter()
         .flat_map(|request| &request.changes)
