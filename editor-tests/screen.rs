@@ -19,13 +19,17 @@ use crate::project::Project;
 use crate::pty;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 30] = [
+pub const ALL: [(&str, fn()); 31] = [
     ("run leaves its answer and no spinner", answer),
     ("answer fits the terminal's width", widths),
     ("paragraph and table appear before their end", streamed),
     ("narrower window keeps nothing of the spinner", narrowed),
     ("keys typed next to the spinner leave nothing", typed),
     ("line typed before a question is no answer", typed_ahead),
+    (
+        "line typed before a command's question is no answer",
+        typed_ahead_of_commands,
+    ),
     ("interrupt leaves one line", interrupted),
     ("running call shows its time and last lines", timed),
     ("subagent's calls are indented", subagent),
@@ -414,23 +418,92 @@ fn interrupted() {
     }
 }
 
+/// A line that is typed before a question does not answer it, and the question is on the terminal
+/// that answers, wherever the output goes.
 fn typed_ahead() {
-    let script = "call bash {\"command\":\"until [ -e go ]; do sleep 0.1; done\"}\n---\ncall bash {\"command\":\"touch approved\"}\n---\ntext: So be it.";
+    let script = "call bash {\"command\":\"cat gate\"}\n---\ncall bash {\"command\":\"touch approved\"}\n---\ntext: So be it.";
     let settings = json!({ "permission": { "bash": { "*": "allow", "touch *": "ask" } } });
-    let (_model, project) = fixture(script, &settings);
-    let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
-    let ours = terminal.ours.try_clone().unwrap();
-    terminal.wait("running until");
-    terminal.enter("y");
-    pty::wait_for_input(&ours);
-    project.write("go", "");
-    terminal.wait("any other text rejects");
-    // A line that had been read as the answer would have ended the question by now.
-    terminal.enter("?");
-    terminal.wait("n  rejects it and stops the turn");
-    terminal.enter("n");
-    let (_, screen) = terminal.end();
-    assert!(!project.path("approved").exists(), "{screen}");
+    for variables in [&[][..], &[("TERM", "dumb")], &[("NO_COLOR", "1")]] {
+        for streams in ["", ">out", "2>err", ">out 2>err", "<\"$(tty)\" >out 2>err"] {
+            let (_model, project) = fixture(script, &settings);
+            project.shell("mkfifo gate");
+            let mut command = project.command("sh");
+            command
+                .args(["-c", &format!("exec \"$0\" run 'Do it.' {streams}")])
+                .arg(env!("CARGO_BIN_EXE_adjutant"))
+                .current_dir(project.cwd())
+                .envs(variables.iter().copied());
+            let mut terminal = Terminal::start(command);
+            let ours = terminal.ours.try_clone().unwrap();
+            // Opens once the command waits.
+            let gate = File::options().write(true).open(project.path("gate"));
+            terminal.enter("y");
+            pty::wait_for_input(&ours);
+            drop(gate.unwrap());
+            terminal.wait("any other text rejects");
+            // A line that had been read as the answer would have ended the question by now.
+            terminal.enter("?");
+            terminal.wait("n  rejects it and stops the turn");
+            terminal.enter("n");
+            let (code, screen) = terminal.end();
+            assert_eq!(code, Some(5), "{variables:?} {streams}: {screen}");
+            assert!(!project.path("approved").exists(), "{screen}");
+        }
+    }
+    // Lines of a pipe answer nothing.
+    for variables in [&[][..], &[("TERM", "dumb")]] {
+        let (_model, project) = fixture(
+            "call bash {\"command\":\"touch approved\"}\n---\ntext: So be it.",
+            &settings,
+        );
+        let mut command = project.command("sh");
+        command
+            .args(["-c", "echo y | \"$0\" run 'Do it.'"])
+            .arg(env!("CARGO_BIN_EXE_adjutant"))
+            .current_dir(project.cwd())
+            .envs(variables.iter().copied());
+        let (code, screen) = Terminal::start(command).end();
+        assert_eq!(code, Some(0), "{screen}");
+        assert!(screen.contains("no user to ask"), "{screen}");
+        assert!(!project.path("approved").exists(), "{screen}");
+    }
+}
+
+/// Other commands ask on the terminal that answers, too, and take no line that was typed before.
+fn typed_ahead_of_commands() {
+    let (_model, project) = fixture("text: One.", &json!({}));
+    assert!(
+        adjutant(&project, &["run", "First"])
+            .status()
+            .unwrap()
+            .success()
+    );
+    for streams in ["", "2>err"] {
+        let mut command = project.command("sh");
+        command
+            .args([
+                "-c",
+                &format!("cat gate; exec \"$0\" sessions delete last {streams}"),
+            ])
+            .arg(env!("CARGO_BIN_EXE_adjutant"))
+            .current_dir(project.cwd())
+            .env("TERM", "dumb");
+        project.shell("rm -f gate; mkfifo gate");
+        let mut terminal = Terminal::start(command);
+        let ours = terminal.ours.try_clone().unwrap();
+        let gate = File::options().write(true).open(project.path("gate"));
+        terminal.enter("y");
+        pty::wait_for_input(&ours);
+        drop(gate.unwrap());
+        terminal.wait("Delete 1 session? [y/N/?]");
+        terminal.enter("?");
+        terminal.wait("y  deletes");
+        terminal.enter("n");
+        let (code, screen) = terminal.end();
+        assert_eq!(code, Some(1), "{streams}: {screen}");
+        assert!(screen.contains("Nothing was deleted."), "{screen}");
+        assert_eq!(sessions(&project), 1);
+    }
 }
 
 fn timed() {

@@ -407,7 +407,7 @@ struct TerminalLogin;
 
 impl LoginInterface for TerminalLogin {
     fn ask(&self, question: &str, secret: bool) -> Option<String> {
-        terminal::ask(question).ok();
+        terminal::ask(question).ok()?;
         let quiet = if secret { HiddenInput::new() } else { None };
         let mut line = String::new();
         let read = std::io::stdin().lock().read_line(&mut line);

@@ -10,7 +10,7 @@ use super::{say, terminal};
 
 /// Reads a line from the user at the terminal, without echo if it is secret.
 pub(super) fn ask(question: &str, echo: bool) -> anyhow::Result<String> {
-    terminal::ask(question).ok();
+    terminal::ask(question)?;
     let quiet = if echo { None } else { HiddenInput::new() };
     let answer = line();
     if quiet.is_some() {

@@ -1,7 +1,6 @@
 //! `adjutant extensions`: lists the hooks, custom tools and plugins of a project, and installs the
 //! plugins that are npm packages.
 
-use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -342,7 +341,7 @@ fn described(plan: &PlannedPackage) -> String {
 
 /// Asks at the terminal, if there is one.
 fn agreed(environment: &Environment) -> anyhow::Result<bool> {
-    if !(std::io::stdin().is_terminal() && super::terminal::is_watched()) {
+    if !super::terminal::can_ask() {
         return Ok(false);
     }
     let question = format!(

@@ -1,7 +1,7 @@
 //! `adjutant mcp`: lists the MCP servers of this directory, logs in to them and calls their tools.
 
 use std::collections::HashMap;
-use std::io::{BufRead, IsTerminal};
+use std::io::BufRead;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -475,7 +475,7 @@ async fn call(
         .context("the arguments are not a JSON object, such as '{\"word\": \"milk\"}'")?;
     let here = ProjectContext::read(Path::new("."), environment)?;
     let entry = find(name, &here)?.clone();
-    let person = std::io::stdin().is_terminal();
+    let person = terminal::question::has_user();
     let servers = asking(&here, environment, allow || person);
     let reports = servers
         .survey(&[McpEntry {

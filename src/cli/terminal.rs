@@ -9,6 +9,7 @@
 mod echo;
 mod highlight;
 mod markdown;
+pub(super) mod question;
 pub(super) mod screen;
 mod spinner;
 pub(super) mod style;
@@ -50,10 +51,9 @@ pub(super) fn is_watched() -> bool {
     stdout().is_terminal()
 }
 
-/// Returns whether a person can read and answer a question. Questions are written to standard
-/// error.
+/// Returns whether a user can answer a question about results that are printed before it.
 pub(super) fn can_ask() -> bool {
-    io::stdin().is_terminal() && stderr().is_terminal() && is_watched()
+    question::has_user() && is_watched()
 }
 
 /// The width that is assumed if none is known.
@@ -89,6 +89,7 @@ pub(super) fn rows() -> Option<usize> {
 fn window() -> Option<rustix::termios::Winsize> {
     rustix::termios::tcgetwinsize(stdout())
         .or_else(|_| rustix::termios::tcgetwinsize(stderr()))
+        .or_else(|_| rustix::termios::tcgetwinsize(io::stdin()))
         .ok()
 }
 
@@ -424,7 +425,7 @@ pub(super) fn expanded(line: &str, tab_stop: usize) -> Cow<'_, str> {
 
 /// Prints a message on standard error, wrapped to the width of its terminal.
 fn message(words: &Styled) {
-    let wrapped = wrapped_aside(words);
+    let wrapped = stderr().is_terminal().then(|| words.wrapped(columns()));
     let words = wrapped.as_ref().unwrap_or(words);
     let end = if words.as_str().ends_with('\n') {
         ""
@@ -432,12 +433,6 @@ fn message(words: &Styled) {
         "\n"
     };
     write!(stderr().lock(), "{}{end}", words.as_str()).ok();
-}
-
-/// Wraps a text to the width of the terminal that standard error is; `None` if it is not one.
-fn wrapped_aside(words: &Styled) -> Option<Styled> {
-    let is_terminal = stderr().is_terminal();
-    is_terminal.then(|| words.wrapped(columns()))
 }
 
 /// Writes our own sequences and cleaned text to the terminal that standard error is.
@@ -476,12 +471,15 @@ pub(super) fn misused(message: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Prints a question, and stays on the line.
+/// Shows a question, and stays on the line.
+///
+/// # Errors
+/// Returns an error if a terminal answers that cannot show the question.
 pub(super) fn ask(question: &str) -> io::Result<()> {
-    question_of(&styled::Palette::plain(question))
+    question::show(&styled::Palette::plain(question))
 }
 
-/// Prints a question and returns the line that is typed; `None` at the end of the input.
+/// Shows a question and returns the line that is typed; `None` at the end of the input.
 pub(super) fn answer(question: &str) -> anyhow::Result<Option<String>> {
     ask(question)?;
     let mut line = String::new();
@@ -490,13 +488,6 @@ pub(super) fn answer(question: &str) -> anyhow::Result<Option<String>> {
         .read_line(&mut line)
         .context("standard input cannot be read")?;
     Ok((read > 0).then_some(line))
-}
-
-fn question_of(words: &Styled) -> io::Result<()> {
-    let wrapped = wrapped_aside(words);
-    let words = wrapped.as_ref().unwrap_or(words);
-    let mut stderr = stderr().lock();
-    write!(stderr, "{}", words.as_str()).and_then(|()| stderr.flush())
 }
 
 /// Prints a message of the command-line parser. Errors repeat user input, so they are cleaned; help

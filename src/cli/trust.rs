@@ -1,6 +1,5 @@
 //! `adjutant trust`: reviews the parts of a project's settings that run or loosen something.
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use anstyle::Style;
@@ -112,7 +111,7 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
             super::say(&format!("{} is trusted:\n{wants}", root.display()))
         }
         Decision::Trusted | Decision::Unasked | Decision::Postponed | Decision::Refused => {
-            let can_ask = std::io::stdin().is_terminal() && super::terminal::is_watched();
+            let can_ask = super::terminal::can_ask();
             let asks = can_ask && !args.yes && !args.no && !review.is_pure;
             if !asks {
                 if let Some(introduction) = review.introduction() {

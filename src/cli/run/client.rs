@@ -1,7 +1,6 @@
 //! The client of a run: shows updates and answers requests.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -190,7 +189,10 @@ impl Client {
 
     /// Returns whether there is a user who can be asked.
     pub(super) fn person(&self) -> bool {
-        self.format == OutputFormat::Text && !self.allow && !self.deny && io::stdin().is_terminal()
+        self.format == OutputFormat::Text
+            && !self.allow
+            && !self.deny
+            && terminal::question::has_user()
     }
 
     /// Returns whether the calls of subagents are shown.
@@ -822,7 +824,7 @@ impl Client {
                 .options
                 .iter()
                 .any(|option| *option.option_id.0 == *YES);
-            let person = client.format == OutputFormat::Text && io::stdin().is_terminal();
+            let person = client.format == OutputFormat::Text && terminal::question::has_user();
             let waiting =
                 client.begin_waiting(&request.session_id, Some(&request.tool_call.tool_call_id));
             let mut comment = None;

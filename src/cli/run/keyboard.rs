@@ -80,7 +80,11 @@ async fn ask_in_turn(mut questions: mpsc::UnboundedReceiver<LineRequest>, screen
         loop {
             // A line that was typed before the question is discarded when that is shown, so reading
             // begins afterwards.
-            screen.ask(&question).ok();
+            if screen.ask(&question).is_err() {
+                screen.end_question(false);
+                answer.send(None).ok();
+                break;
+            }
             if !std::mem::replace(&mut is_reading, true) && request_read.send(()).is_err() {
                 return;
             }

@@ -29,12 +29,8 @@ impl Echo {
         self.is_hidden = set(&modes);
     }
 
-    /// Shows typed keys again, for a question. Keys typed before the question do not answer it and
-    /// are discarded.
+    /// Shows typed keys again, for a question.
     pub(super) fn show(&mut self) {
-        if self.is_hidden && modes().is_some() {
-            termios::tcflush(io::stdin(), QueueSelector::IFlush).ok();
-        }
         let Some(original) = &self.original else {
             return;
         };
@@ -60,6 +56,13 @@ impl Echo {
 impl Drop for Echo {
     fn drop(&mut self) {
         self.restore();
+    }
+}
+
+/// Discards the keys that were typed and not read yet.
+pub(super) fn discard_typed() {
+    if modes().is_some() {
+        termios::tcflush(io::stdin(), QueueSelector::IFlush).ok();
     }
 }
 

@@ -228,12 +228,15 @@ impl Screen {
 
     /// Shows a question, and hides the spinner until [`Self::end_question`]. Other output waits for
     /// the answer, so that it does not come between the question and the typed line.
+    ///
+    /// # Errors
+    /// Returns an error if the user cannot see the question.
     pub(in crate::cli) fn ask(&self, question: &Styled) -> io::Result<()> {
         let mut state = self.state();
         state.stop();
         state.asked_at.get_or_insert_with(Instant::now);
         state.echo.show();
-        super::question_of(question)
+        super::question::show(question)
     }
 
     /// Ends a question. Without an answer, its line has no end yet.
@@ -318,7 +321,7 @@ impl State {
             doing.since += asked_at.elapsed();
         }
         if !is_answered {
-            super::message(&Palette::plain("\n"));
+            super::question::end_line();
         }
         for output in std::mem::take(&mut self.delayed) {
             output.print();
