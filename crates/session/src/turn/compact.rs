@@ -233,7 +233,7 @@ pub async fn compact(
 }
 
 /// Divides the tokens that a summary leaves among the messages that are not summarised, of `recent`
-/// tokens, and what is carried over; a part remains for the next step. Returns the tokens that may
+/// tokens, and the carried texts; a part remains for the next step. Returns the tokens that may
 /// be carried over. Results that the model has not seen are cut further if they leave too little.
 fn carried_share(available: u64, recent: u64, unseen: Option<&mut UnseenResults>) -> u64 {
     let over = recent.saturating_sub(available / 3 * 2);
@@ -357,7 +357,7 @@ fn plan(
         usable
     };
     let available = usable.saturating_sub(fixed + waiting);
-    // The rest is for the summary, for what is carried over, and for the next step.
+    // The rest is for the summary, for the carried texts, and for the next step.
     let budget = digest::budget(usable, settings.preserve_recent_tokens).min(available / 3);
     let candidates = VisibleHistory {
         messages: seen.messages[..end].to_vec(),
@@ -787,8 +787,8 @@ mod tests {
     /// The space after a summary is divided so that all of it fits.
     #[test]
     fn recent_messages_and_carried_texts_share_the_space() {
-        // Space after the summary, recent tokens, those of unseen results; what is cut, what may be
-        // carried over.
+        // Space after the summary, recent tokens, those of unseen results; the tokens that are cut,
+        // and those that may be carried over.
         let table = [
             (900, 0, None, (0, 450)),
             (900, 300, None, (0, 300)),
