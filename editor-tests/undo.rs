@@ -19,7 +19,7 @@ use crate::project::Project;
 use crate::sandbox::{only, sandbox_report, why};
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 29] = [
+pub const ALL: [(&str, fn()); 31] = [
     ("user's concurrent changes are preserved (bwrap)", || {
         users_concurrent_changes_are_preserved("bwrap")
     }),
@@ -59,6 +59,14 @@ pub const ALL: [(&str, fn()); 29] = [
     (
         "user's save of a file that a running command has written is preserved (landlock)",
         || users_save_during_a_command_is_preserved("landlock"),
+    ),
+    (
+        "file whose time the command sets later is restored (bwrap)",
+        || file_whose_time_the_command_sets_later_is_restored("bwrap"),
+    ),
+    (
+        "file whose time the command sets later is restored (landlock)",
+        || file_whose_time_the_command_sets_later_is_restored("landlock"),
     ),
     (
         "another session's write to the same file is preserved (bwrap)",
@@ -394,20 +402,20 @@ fn log_closed_files(project: &mut Project) {
     project.set("ADJUTANT_LOG", Some("snapshot=debug"));
 }
 
-/// Waits until adjutant has noticed that a file is no longer being written.
-fn await_closed(project: &Project, name: &str) {
+/// Waits until adjutant has noticed so many times that a file is no longer being written.
+fn await_closed(project: &Project, name: &str, times: usize) {
     let wanted = format!("{name} was closed by its writers");
     let end = Instant::now() + RESPONSE_TIMEOUT;
-    let is_logged = || {
-        let mut days = fs::read_dir(project.path("~/.local/state/adjutant/log"))
+    let logged = || {
+        let days = fs::read_dir(project.path("~/.local/state/adjutant/log"))
             .into_iter()
             .flatten();
-        days.any(|day| {
-            fs::read_to_string(day.unwrap().path()).is_ok_and(|log| log.contains(&wanted))
-        })
+        days.map(|day| fs::read_to_string(day.unwrap().path()).unwrap_or_default())
+            .map(|log| log.matches(&wanted).count())
+            .sum::<usize>()
     };
-    while !is_logged() {
-        assert!(Instant::now() < end, "{name} is never closed");
+    while logged() < times {
+        assert!(Instant::now() < end, "{name} is not closed {times} times");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -431,8 +439,8 @@ fn users_save_during_a_command_is_preserved(mechanism: &str) {
     client.prompt(2, &session, "Go.");
     let project = client.project.clone();
     meanwhile(&project, GATE, || {
-        await_closed(&project, "user.txt");
-        await_closed(&project, "opened.txt");
+        await_closed(&project, "user.txt", 1);
+        await_closed(&project, "opened.txt", 1);
         project.write("user.txt", "the user's\n");
         project.write("opened.txt", "the user's\n");
     });
@@ -454,6 +462,48 @@ fn users_save_during_a_command_is_preserved(mechanism: &str) {
     assert_eq!(
         holds(&project, "user.txt").as_deref(),
         Some("old\n"),
+        "{answer}"
+    );
+    client.leave();
+    assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+/// A command sets the time of two files that it has written and closed. The user saves one of them
+/// after that.
+fn file_whose_time_the_command_sets_later_is_restored(mechanism: &str) {
+    // With `-h`, touch does not open the file.
+    let command = format!(
+        "echo ours > user.txt; echo ours > saved.txt; cat {GATE}; \
+         touch -h -d @0 user.txt saved.txt; cat {SECOND_GATE}"
+    );
+    let Some((mut project, model)) =
+        fixture(mechanism, &format!("{}\n---\ntext: Done.", call(&command)))
+    else {
+        return;
+    };
+    log_closed_files(&mut project);
+    let mut client = Client::new(project);
+    let session = client.open();
+    client.prompt(2, &session, "Go.");
+    let project = client.project.clone();
+    meanwhile(&project, GATE, || {
+        await_closed(&project, "user.txt", 1);
+        await_closed(&project, "saved.txt", 1);
+    });
+    meanwhile(&project, SECOND_GATE, || {
+        await_closed(&project, "saved.txt", 2);
+        project.write("saved.txt", "the user's\n");
+    });
+    ended(&mut client, 2);
+    let answer = run_built_in_command(&mut client, 3, &session, "/undo");
+    assert_eq!(
+        holds(&project, "user.txt").as_deref(),
+        Some("old\n"),
+        "{answer}"
+    );
+    assert_eq!(
+        holds(&project, "saved.txt").as_deref(),
+        Some("the user's\n"),
         "{answer}"
     );
     client.leave();
@@ -570,7 +620,7 @@ fn another_processes_write_to_the_same_file_is_preserved(mechanism: &str) {
     let second = there.open();
     here.prompt(2, &first, "Go.");
     meanwhile(&project, GATE, || {
-        await_closed(&project, "user.txt");
+        await_closed(&project, "user.txt", 1);
         there.prompt(2, &second, "Go.");
         ended(&mut there, 2);
     });
@@ -612,7 +662,7 @@ fn users_save_of_a_background_jobs_file_is_preserved(mechanism: &str) {
     ended(&mut client, 2);
     meanwhile(&project, GATE, || {});
     meanwhile(&project, SECOND_GATE, || {
-        await_closed(&project, "late.txt");
+        await_closed(&project, "late.txt", 1);
         project.write("late.txt", "the user's\n");
         let answer = run_built_in_command(&mut client, 3, &session, "/undo");
         assert_eq!(

@@ -154,6 +154,11 @@ impl TouchedFile {
         if !self.calls.contains(call) {
             self.calls.push(call.clone());
         }
+        self.note_open(path);
+    }
+
+    /// Records that the metadata of the file may change again.
+    fn note_open(&mut self, path: &Path) {
         self.is_shared |= self.was_written_by_others(path);
         self.reported = Instant::now();
         self.writing = WritingState::Open;
@@ -405,6 +410,22 @@ impl WriteJournal {
             // It has touched the file at the same time. The reported call waits, so this one has
             // not written yet.
             other.end_record(path, true);
+        }
+    }
+
+    /// Records that a process is about to set the times of a file, which would otherwise look as if
+    /// others had written it. Returns whether the programs of this journal have touched the file.
+    pub fn touch_times(&self, path: &Path) -> bool {
+        if let Some(other) = self.tracker.last_writers.other(path, &self.this) {
+            // The content does not change, so a record that begins now is not shared.
+            other.end_record(path, false);
+        }
+        match locked(&self.state).touched.get_mut(path) {
+            Some(touched) => {
+                touched.note_open(path);
+                true
+            }
+            None => false,
         }
     }
 

@@ -72,8 +72,9 @@ impl StoppedThread<'_> {
             libc::SYS_linkat => self.file_at((c, d), false),
             libc::SYS_fchmodat => self.file_at((a, b), true),
             FCHMODAT2 if self.text(b)?.is_empty() => self.open_file(a),
-            FCHMODAT2 => self.file_at((a, b), d & libc::AT_SYMLINK_NOFOLLOW as u64 == 0),
+            FCHMODAT2 => self.file_at((a, b), follows_at(d)),
             libc::SYS_fchmod => self.open_file(a),
+            libc::SYS_utimensat => self.times_at((a, b), d),
             libc::SYS_renameat2 => {
                 self.rename((a, b), (c, d), e & u64::from(libc::RENAME_EXCHANGE) != 0)
             }
@@ -91,6 +92,10 @@ impl StoppedThread<'_> {
             libc::SYS_link => self.file_at((HERE, b), false),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_symlink => self.link_at((HERE, b)),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_utime | libc::SYS_utimes => self.times_at((HERE, a), 0),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_futimesat => self.times_at((a, b), 0),
             _ => Ok(Vec::new()),
         }
     }
@@ -118,6 +123,22 @@ impl StoppedThread<'_> {
     fn open_file(&mut self, descriptor: u64) -> io::Result<Vec<PendingWrite>> {
         let path = self.opened(descriptor)?;
         Ok(self.file(&path, false))
+    }
+
+    /// Returns a change of times. A descriptor without a path is a file that the process has open.
+    fn times_at(&mut self, at: At, flags: u64) -> io::Result<Vec<PendingWrite>> {
+        let (descriptor, address) = at;
+        let file = if address == 0 || self.text(address)?.is_empty() {
+            let path = self.opened(descriptor)?;
+            self.directories.resolved(&path, false)
+        } else {
+            let path = self.path(at)?;
+            self.directories.resolved(&path, follows_at(flags))
+        };
+        Ok(file
+            .map(|file| PendingWrite::Times { path: file.path })
+            .into_iter()
+            .collect())
     }
 
     fn rename(&mut self, from: At, to: At, exchange: bool) -> io::Result<Vec<PendingWrite>> {
@@ -212,6 +233,11 @@ fn too_long() -> io::Error {
 fn follows(flags: u64) -> bool {
     let has = |flag: i32| flags & u64::from(flag.cast_unsigned()) != 0;
     !(has(libc::O_NOFOLLOW) || has(libc::O_CREAT) && has(libc::O_EXCL))
+}
+
+/// Returns whether a call that ends in `at` follows a symlink in the last component of its path.
+fn follows_at(flags: u64) -> bool {
+    flags & u64::from(libc::AT_SYMLINK_NOFOLLOW.cast_unsigned()) == 0
 }
 
 /// The canonical paths of directories, for a short time: commands write many files in few
@@ -342,6 +368,8 @@ impl ResolvedPath {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
 
     #[test]
@@ -422,6 +450,65 @@ mod tests {
             assert!(directories.known.contains_key(&link));
             // By another process, without a report to these directories.
             std::fs::remove_file(&link).unwrap();
+        }
+    }
+
+    #[test]
+    fn calls_that_set_times_name_their_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = std::fs::canonicalize(dir.path()).unwrap();
+        let file = std::fs::File::create(root.join("f")).unwrap();
+        std::os::unix::fs::symlink("f", root.join("link")).unwrap();
+        let open_dir = std::fs::File::open(&root).unwrap();
+        let text =
+            |path: &Path| std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).unwrap();
+        let absolute = text(&root.join("link"));
+        let relative = text(Path::new("link"));
+        let address = |text: &std::ffi::CStr| text.as_ptr() as u64;
+        let here = u64::from(libc::AT_FDCWD.cast_unsigned());
+        let below = u64::from(open_dir.as_raw_fd().cast_unsigned());
+        let opened = u64::from(file.as_raw_fd().cast_unsigned());
+        let flag = |flag: i32| u64::from(flag.cast_unsigned());
+        let no_follow = flag(libc::AT_SYMLINK_NOFOLLOW);
+        let empty_path = flag(libc::AT_EMPTY_PATH);
+        let table = [
+            (libc::SYS_utimensat, [here, address(&absolute), 0, 0], "f"),
+            (libc::SYS_utimensat, [below, address(&relative), 0, 0], "f"),
+            (
+                libc::SYS_utimensat,
+                [below, address(&relative), 0, no_follow],
+                "link",
+            ),
+            (libc::SYS_utimensat, [opened, 0, 0, 0], "f"),
+            (
+                libc::SYS_utimensat,
+                [opened, address(c""), 0, empty_path],
+                "f",
+            ),
+            #[cfg(target_arch = "x86_64")]
+            (libc::SYS_utime, [address(&absolute), 0, 0, 0], "f"),
+            #[cfg(target_arch = "x86_64")]
+            (libc::SYS_utimes, [address(&absolute), 0, 0, 0], "f"),
+            #[cfg(target_arch = "x86_64")]
+            (libc::SYS_futimesat, [below, address(&relative), 0, 0], "f"),
+            #[cfg(target_arch = "x86_64")]
+            (libc::SYS_futimesat, [opened, 0, 0, 0], "f"),
+        ];
+        for (call, [a, b, c, d], name) in table {
+            let report = Report {
+                id: 0,
+                pid: std::process::id(),
+                nr: i32::try_from(call).unwrap(),
+                arguments: [a, b, c, d, 0, 0],
+            };
+            let expected = PendingWrite::Times {
+                path: root.join(name),
+            };
+            assert_eq!(
+                writes(&report, &mut Directories::new()),
+                [expected],
+                "{report:?}"
+            );
         }
     }
 

@@ -204,6 +204,11 @@ impl WriteObserver for JournalObserver {
                 self.journal.touch(&path, pid, is_new, &self.call);
                 self.note_report();
             }
+            PendingWrite::Times { path } => {
+                if self.journal.touch_times(&path) {
+                    self.note_report();
+                }
+            }
             PendingWrite::Directory { from, to, exchange } => {
                 self.journal
                     .touch_directory(&from, &to, exchange, &self.call);
