@@ -50,11 +50,15 @@ const MIN_STAMP_AGE: Duration = Duration::from_secs(3);
 /// The number of unrecorded writes that are listed.
 const MAX_UNRECORDED: usize = 1_000;
 
+/// A function that returns whether a process has a file open for writing, if the system can tell.
+pub type HasWriter = fn(&Path) -> Option<bool>;
+
 /// A record of the contents that files had before the programs of a step touched them.
 #[derive(Debug)]
 pub struct WriteJournal {
     this: Weak<Self>,
     tracker: Arc<Tracker>,
+    has_writer: HasWriter,
     /// The number of programs that report to it.
     running: AtomicUsize,
     /// The number of directories whose files are being recorded before a rename.
@@ -265,7 +269,7 @@ impl Drop for WriteJournal {
 }
 
 impl WriteJournal {
-    pub fn new(tracker: Arc<Tracker>) -> Arc<Self> {
+    pub fn new(tracker: Arc<Tracker>, has_writer: HasWriter) -> Arc<Self> {
         let unrecorded: Arc<Mutex<BTreeSet<UnrecordedWrite>>> = Arc::default();
         let state = Mutex::new(JournalState {
             unrecorded: unrecorded.clone(),
@@ -274,6 +278,7 @@ impl WriteJournal {
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
             tracker,
+            has_writer,
             running: AtomicUsize::new(0),
             renaming: AtomicUsize::new(0),
             has_reports: AtomicBool::new(false),
@@ -462,11 +467,10 @@ impl WriteJournal {
     }
 
     /// Notes the metadata of the files that their writers have closed, so that later writes of
-    /// others are recognised. A file that is certain to be unchanged is forgotten. `has_writer`
-    /// returns whether a process has a file open for writing, if that is known.
+    /// others are recognised. A file that is certain to be unchanged is forgotten.
     ///
     /// Returns whether there are files that are still open, or were reported just now.
-    pub fn settle(&self, has_writer: impl Fn(&Path) -> Option<bool>) -> bool {
+    pub fn settle(&self) -> bool {
         if self.renaming.load(Ordering::SeqCst) > 0 {
             return true;
         }
@@ -485,7 +489,7 @@ impl WriteJournal {
             }
         }
         for (path, reported, pid) in due {
-            if has_writer(&path).unwrap_or_else(|| has_open(pid, &path)) {
+            if self.is_being_written(&path, pid) {
                 is_pending = true;
                 continue;
             }
@@ -559,12 +563,16 @@ impl WriteJournal {
                     .finished
                     .extend(change.map(|change| (calls.first().cloned(), change)));
                 // A process that still has it open may write again.
-                if self.is_open() && has_open(pid, &path) {
+                if self.is_open() && self.is_being_written(&path, pid) {
                     state.memory += present.memory();
                     state.clones += usize::from(present.is_clone());
-                    state
-                        .touched
-                        .insert(path, TouchedFile::new(present, pid, calls));
+                    // A writer that did not touch it last may be a program of others.
+                    let is_shared = !has_open(pid, &path);
+                    let touched = TouchedFile {
+                        is_shared,
+                        ..TouchedFile::new(present, pid, calls)
+                    };
+                    state.touched.insert(path, touched);
                 }
             }
             Err(e) => {
@@ -572,6 +580,12 @@ impl WriteJournal {
                 state.note_unrecorded(path_text, UnrecordedReason::Unreadable);
             }
         }
+    }
+
+    /// Returns whether a process has a file open for writing. Where the system cannot tell, only the
+    /// process that touched it last counts.
+    fn is_being_written(&self, path: &Path, pid: u32) -> bool {
+        (self.has_writer)(path).unwrap_or_else(|| has_open(pid, path))
     }
 
     /// Returns the states of a file before and after, if they differ, and its present state.
@@ -887,6 +901,46 @@ impl Tracker {
 mod tests {
     use super::*;
 
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn record_continues_while_a_file_has_a_writer() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(dir.path()).unwrap();
+        let root = base.join("root");
+        fs::create_dir(&root).unwrap();
+        let tracker = Arc::new(Tracker::new(&base, &root, None));
+        let path = root.join("f");
+        let call = CallId::new("call");
+        let here = std::process::id();
+        let table: [(HasWriter, u32, Option<bool>); 5] = [
+            (|_| Some(true), here, Some(false)),
+            // The writer may be anyone.
+            (|_| Some(true), u32::MAX, Some(true)),
+            // The process only reads it.
+            (|_| Some(false), here, None),
+            (|_| None, here, Some(false)),
+            (|_| None, u32::MAX, None),
+        ];
+        for (has_writer, pid, expected) in table {
+            let case = format!("{:?} {pid}", has_writer(&path));
+            let journal = WriteJournal::new(tracker.clone(), has_writer);
+            journal.program_started();
+            fs::write(&path, "before").unwrap();
+            let _open = File::open(&path).unwrap();
+            journal.touch(&path, pid, false, &call);
+            fs::write(&path, "first").unwrap();
+            assert_eq!(journal.take().files.len(), 1, "{case}");
+            fs::write(&path, "second").unwrap();
+            let compared: Vec<bool> = journal
+                .take()
+                .files
+                .iter()
+                .map(|change| change.compared)
+                .collect();
+            assert_eq!(compared, Vec::from_iter(expected), "{case}");
+        }
+    }
+
     #[test]
     fn failed_edit_keeps_a_state_only_for_other_calls() {
         let dir = tempfile::tempdir().unwrap();
@@ -900,7 +954,7 @@ mod tests {
             ("alone", Vec::new(), 0),
             ("with another", vec![CallId::new("other")], 5),
         ] {
-            let journal = WriteJournal::new(tracker.clone());
+            let journal = WriteJournal::new(tracker.clone(), |_| None);
             fs::write(&file, "12345").unwrap();
             for call in std::iter::once(&edit).chain(&others) {
                 journal.touch(&file, 1, false, call);

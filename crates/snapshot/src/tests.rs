@@ -403,7 +403,7 @@ fn large_file_is_stored_if_blocks_are_shared() {
     let path = fixture.root.join("large");
     fixture.write("large", &"a".repeat(size));
     let tracker = fixture.tracker();
-    let journal = WriteJournal::new(tracker.clone());
+    let journal = WriteJournal::new(tracker.clone(), |_| None);
     let call = CallId::new("call");
     journal.touch(&path, 0, false, &call);
     fixture.write("large", &"b".repeat(size));

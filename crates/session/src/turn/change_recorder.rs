@@ -177,7 +177,7 @@ async fn settle_writes(
             }
             delay = MAX_SETTLE_DELAY.min(delay * 2);
             let journal = journal.clone();
-            let settled = spawn_blocking(move || journal.settle(sandbox::has_writer)).await;
+            let settled = spawn_blocking(move || journal.settle()).await;
             is_pending = settled.unwrap_or_default();
         }
     };
@@ -314,7 +314,9 @@ impl ChangeRecorder {
             None
         };
         Self {
-            journal: tracker.clone().map(WriteJournal::new),
+            journal: tracker
+                .clone()
+                .map(|tracker| WriteJournal::new(tracker, sandbox::has_writer)),
             tracker,
             stop: Arc::default(),
             comparing: Mutex::default(),
@@ -993,7 +995,7 @@ mod tests {
             let mark = tracker.mark(&stop).unwrap();
             std::fs::write(project.join("file"), stops.to_string()).unwrap();
             stop.store(stops, Ordering::Relaxed);
-            let journal = WriteJournal::new(tracker.clone());
+            let journal = WriteJournal::new(tracker.clone(), sandbox::has_writer);
             let (entries, off) = after(&tracker, Some(&mark), vec![], &journal, &stop);
             assert_eq!(off, stops.then_some(Untracked::Stopped));
             assert_eq!(entries.files.len(), files);
