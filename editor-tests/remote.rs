@@ -41,7 +41,7 @@ use socket::Socket;
 pub use entry::authority;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 34] = [
+pub const ALL: [(&str, fn()); 35] = [
     (
         "bridge carries a conversation",
         bridge_carries_a_conversation,
@@ -108,6 +108,10 @@ pub const ALL: [(&str, fn()); 34] = [
     (
         "commands of one user leave slots to others",
         pressure::commands_of_one_user_leave_slots_to_others,
+    ),
+    (
+        "clones of one user leave slots to others",
+        pressure::clones_of_one_user_leave_slots_to_others,
     ),
     (
         "client that sends much is not blocked",

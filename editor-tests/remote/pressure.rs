@@ -3,11 +3,11 @@
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::sync::Arc;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::socket::Socket;
 use super::{Served, entry, project};
@@ -225,16 +225,7 @@ pub(super) fn commands_of_one_user_leave_slots_to_others() {
         model::script(script).unwrap()
     });
     project.provider(&model.base(), &json!({ "permission": { "bash": "allow" } }));
-    let file = project.path("~/tokens").display().to_string();
-    let tokens =
-        ["ada", "bob"].map(|user| entry::new_token(&project, &file, user, &["--user", user]));
-    let served = Served::start_with_files(&project, 256, &["--token-file", &file]);
-    let [mut hers, mut his] = tokens.map(|token| {
-        let header = format!("Authorization: Bearer {token}\r\n");
-        let mut socket = Socket::try_open(&served.address, &header);
-        socket.hello();
-        socket
-    });
+    let (_served, [mut hers, mut his]) = serve_two_users(&project);
     let sessions: BTreeSet<String> = (0..RUNNING + WAITING)
         .map(|_| hers.session(&project))
         .collect();
@@ -267,6 +258,48 @@ pub(super) fn commands_of_one_user_leave_slots_to_others() {
     );
     let running = sessions.difference(&waiting).cloned().collect();
     cancel(&mut hers, &running, "while it was running");
+}
+
+/// Two users refer to repositories whose server never answers. The first one's clones get half of
+/// the eight slots, and those of the second one begin at once.
+pub(super) fn clones_of_one_user_leave_slots_to_others() {
+    const CLONES: usize = 9;
+    let project = Project::new();
+    let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = server.local_addr().unwrap();
+    let references: Map<String, Value> = (0..CLONES)
+        .map(|n| {
+            let repository = format!("git://{address}/{n}");
+            (n.to_string(), json!({ "repository": repository }))
+        })
+        .collect();
+    project.settings(&json!({ "references": references }));
+    let (_served, [mut hers, mut his]) = serve_two_users(&project);
+    let (begun, clones) = mpsc::channel();
+    std::thread::spawn(move || server.incoming().try_for_each(|clone| begun.send(clone)));
+    let await_clones = |number: usize| -> Vec<TcpStream> {
+        let clone = || clones.recv_timeout(RESPONSE_TIMEOUT).unwrap().unwrap();
+        std::iter::repeat_with(clone).take(number).collect()
+    };
+    hers.session(&project);
+    let _hers = await_clones(4);
+    his.session(&project);
+    let _his = await_clones(2);
+}
+
+/// Serves two users with 256 files, and returns a socket of each.
+fn serve_two_users(project: &Project) -> (Served, [Socket; 2]) {
+    let file = project.path("~/tokens").display().to_string();
+    let tokens =
+        ["ada", "bob"].map(|user| entry::new_token(project, &file, user, &["--user", user]));
+    let served = Served::start_with_files(project, 256, &["--token-file", &file]);
+    let sockets = tokens.map(|token| {
+        let header = format!("Authorization: Bearer {token}\r\n");
+        let mut socket = Socket::try_open(&served.address, &header);
+        socket.hello();
+        socket
+    });
+    (served, sockets)
 }
 
 /// Cancels the turns of sessions. A call of each one ends with a text.

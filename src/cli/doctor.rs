@@ -22,7 +22,7 @@ use permission::credentials;
 use providers::editor::EditorEndpoints;
 use providers::local::{self, WindowCheck};
 use providers::registry::Registry;
-use sandbox::process;
+use sandbox::process::Program;
 use sandbox::{Level, ProvenSandbox, Sandbox};
 use session::models::{ModelSources, without_tools};
 use store::ListQuery;
@@ -200,7 +200,8 @@ async fn versions(report: &mut DoctorReport, environment: &Environment) {
             continue;
         }
         let limit = Duration::from_secs(5);
-        let ran = process::run(key, &["--version"], Path::new("/"), &[], environment, limit).await;
+        let program = Program::with_environment(key, Path::new("/"), environment);
+        let ran = program.args(["--version"]).run(limit).await;
         let summary = match ran {
             Ok(ran) if ran.status.success() => {
                 let text = String::from_utf8_lossy(&ran.stdout)

@@ -138,6 +138,16 @@ impl Program {
         }
     }
 
+    /// Creates a program that adjutant itself needs, such as git, with the whole environment of
+    /// this process.
+    pub fn with_environment(path: &str, cwd: &Path, environment: &Environment) -> Self {
+        let env = environment
+            .vars()
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect();
+        Self::new(path, cwd, env)
+    }
+
     #[must_use]
     pub fn args<I: Into<OsString>>(mut self, args: impl IntoIterator<Item = I>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
@@ -504,29 +514,6 @@ async fn read_all(from: Option<impl AsyncRead + Unpin>, most: u64) -> io::Result
     Ok(bytes)
 }
 
-/// Runs a program that adjutant itself needs, such as git, with the whole environment of this
-/// process, and collects its output.
-///
-/// # Errors
-/// Same as [`Program::run`].
-pub async fn run(
-    program: &str,
-    args: &[&str],
-    cwd: &Path,
-    env: &[(&str, &str)],
-    environment: &Environment,
-    limit: Duration,
-) -> io::Result<ProgramOutput> {
-    let all = environment.vars().chain(env.iter().copied());
-    let env = all
-        .map(|(name, value)| (name.into(), value.into()))
-        .collect();
-    Program::new(program, cwd, env)
-        .args(args.iter().copied())
-        .run(limit)
-        .await
-}
-
 /// A running program. Dropping it kills its group, unless it has ended.
 #[derive(Debug)]
 pub struct Child {
@@ -718,38 +705,18 @@ mod tests {
     async fn run_collects_output() {
         let (environment, _home) = environment();
         let limit = Duration::from_secs(20);
-        let ran = run(
-            "sh",
-            &["-c", "echo a; echo b >&2; exit 3"],
-            Path::new("/"),
-            &[("X", "y")],
-            &environment,
-            limit,
-        )
-        .await
-        .unwrap();
+        let program = |name| Program::with_environment(name, Path::new("/"), &environment);
+        let script = program("sh").args(["-c", "echo a; echo b >&2; exit 3"]);
+        let ran = script.run(limit).await.unwrap();
         assert_eq!(ran.status.code(), Some(3));
         assert_eq!(ran.stdout, b"a\n");
         assert_eq!(ran.stderr, b"b\n");
-        let slow = run(
-            "sleep",
-            &["60"],
-            Path::new("/"),
-            &[],
-            &environment,
-            Duration::from_millis(50),
-        )
-        .await;
+        let slow = program("sleep")
+            .args(["60"])
+            .run(Duration::from_millis(50))
+            .await;
         assert_eq!(slow.unwrap_err().kind(), io::ErrorKind::TimedOut);
-        let missing = run(
-            "no-such-program-here",
-            &[],
-            Path::new("/"),
-            &[],
-            &environment,
-            limit,
-        )
-        .await;
+        let missing = program("no-such-program-here").run(limit).await;
         assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
@@ -850,16 +817,9 @@ mod tests {
     async fn program_has_no_terminal() {
         let limit = Duration::from_secs(20);
         let (environment, _home) = environment();
-        let ran = run(
-            "sh",
-            &["-c", "cat; : < /dev/tty"],
-            Path::new("/"),
-            &[],
-            &environment,
-            limit,
-        )
-        .await
-        .unwrap();
+        let program = Program::with_environment("sh", Path::new("/"), &environment);
+        let program = program.args(["-c", "cat; : < /dev/tty"]);
+        let ran = program.run(limit).await.unwrap();
         assert!(!ran.status.success());
     }
 }

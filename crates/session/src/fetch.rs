@@ -15,7 +15,7 @@ use config::remote::{self, DefaultsAnswer, RemoteDefaults};
 use project::instruction;
 use project::skill::index::{self, FetchedSkill, IndexedSkill, SkillIndex};
 use providers::http::HttpClient;
-use sandbox::process;
+use sandbox::process::{Program, ProgramOwner};
 
 /// The time limit of one address.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -226,6 +226,7 @@ const UPDATE_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 pub(super) async fn repository(
     clone: &RepositoryClone,
     environment: &Environment,
+    owner: ProgramOwner,
 ) -> Option<String> {
     let marker = clone.dir.join(".git").join("FETCH_HEAD");
     let exists = clone.dir.join(".git").is_dir();
@@ -240,9 +241,9 @@ pub(super) async fn repository(
     }
     let branch = clone.branch.as_deref().unwrap_or("HEAD");
     let done = if exists {
-        update(clone, branch, environment).await
+        update(clone, branch, environment, owner).await
     } else {
-        cloned(clone, environment).await
+        cloned(clone, environment, owner).await
     };
     let why = done.err()?;
     let fallback = if exists {
@@ -260,23 +261,30 @@ async fn update(
     clone: &RepositoryClone,
     branch: &str,
     environment: &Environment,
+    owner: ProgramOwner,
 ) -> Result<(), String> {
     git(
         &["fetch", "-q", "--depth=1", "origin", branch],
         &clone.dir,
         environment,
+        owner,
     )
     .await?;
     git(
         &["reset", "-q", "--hard", "FETCH_HEAD"],
         &clone.dir,
         environment,
+        owner,
     )
     .await
 }
 
 /// Clones into a temporary directory and renames it, so that no reader finds an incomplete clone.
-async fn cloned(clone: &RepositoryClone, environment: &Environment) -> Result<(), String> {
+async fn cloned(
+    clone: &RepositoryClone,
+    environment: &Environment,
+    owner: ProgramOwner,
+) -> Result<(), String> {
     let parent = clone.dir.parent().unwrap_or(Path::new("/")).to_path_buf();
     let made = || -> io::Result<tempfile::TempDir> {
         private_dir(&parent)?;
@@ -299,7 +307,7 @@ async fn cloned(clone: &RepositoryClone, environment: &Environment) -> Result<()
             .flat_map(|branch| ["--branch", branch.as_str()]),
     );
     args.extend(["--", clone.address.as_str(), to.as_str()]);
-    git(&args, &parent, environment).await?;
+    git(&args, &parent, environment, owner).await?;
     match std::fs::rename(&to, &clone.dir) {
         Err(_) if clone.dir.is_dir() => Ok(()), // another session was faster
         renamed => renamed.map_err(|e| e.to_string()),
@@ -308,7 +316,12 @@ async fn cloned(clone: &RepositoryClone, environment: &Environment) -> Result<()
 
 /// Runs git without hooks, without filters chosen by the repository, and without questions at a
 /// terminal.
-async fn git(args: &[&str], cwd: &Path, environment: &Environment) -> Result<(), String> {
+async fn git(
+    args: &[&str],
+    cwd: &Path,
+    environment: &Environment,
+    owner: ProgramOwner,
+) -> Result<(), String> {
     let safe = [
         "-c",
         "core.hooksPath=/dev/null",
@@ -317,13 +330,14 @@ async fn git(args: &[&str], cwd: &Path, environment: &Environment) -> Result<(),
         "-c",
         "protocol.ext.allow=never",
     ];
-    let args: Vec<&str> = safe.into_iter().chain(args.iter().copied()).collect();
-    let env = [
-        ("GIT_TERMINAL_PROMPT", "0"),
-        ("GIT_ASKPASS", "true"),
-        ("SSH_ASKPASS", "true"),
-    ];
-    match process::run("git", &args, cwd, &env, environment, GIT_TIMEOUT).await {
+    let args = safe.into_iter().chain(args.iter().copied());
+    let program = Program::with_environment("git", cwd, environment)
+        .args(args)
+        .env("GIT_TERMINAL_PROMPT", "0")
+        .env("GIT_ASKPASS", "true")
+        .env("SSH_ASKPASS", "true")
+        .owned_by(owner);
+    match program.run(GIT_TIMEOUT).await {
         Ok(ran) if ran.status.success() => Ok(()),
         Ok(ran) => {
             let printed = String::from_utf8_lossy(&ran.stderr).into_owned();
@@ -406,13 +420,16 @@ mod tests {
             ("GIT_CONFIG_GLOBAL".to_owned(), "/dev/null".to_owned()),
         ]);
         let environment = Environment::from_vars(vars);
+        let owner = ProgramOwner::ADJUTANT;
         let origin = dir.path().join("origin");
         std::fs::create_dir(&origin).unwrap();
-        git(&["init", "-q", "-b", "next"], &origin, &environment)
+        git(&["init", "-q", "-b", "next"], &origin, &environment, owner)
             .await
             .unwrap();
         std::fs::write(origin.join("hello.txt"), "Hello.").unwrap();
-        git(&["add", "-A"], &origin, &environment).await.unwrap();
+        git(&["add", "-A"], &origin, &environment, owner)
+            .await
+            .unwrap();
         let who = [
             "-c",
             "user.name=A",
@@ -422,22 +439,26 @@ mod tests {
             "-qm",
             "first",
         ];
-        git(&who, &origin, &environment).await.unwrap();
+        git(&who, &origin, &environment, owner).await.unwrap();
         let address = format!("file://{}", origin.display());
         let mut clone = RepositoryClone {
             address,
             branch: Some("next".into()),
             dir: dir.path().join("cache").join("references").join("origin"),
         };
-        assert_eq!(repository(&clone, &environment).await, None);
+        assert_eq!(repository(&clone, &environment, owner).await, None);
         assert_eq!(
             std::fs::read_to_string(clone.dir.join("hello.txt")).unwrap(),
             "Hello."
         );
-        assert_eq!(repository(&clone, &environment).await, None, "it is there");
+        assert_eq!(
+            repository(&clone, &environment, owner).await,
+            None,
+            "it is there"
+        );
         clone.branch = Some("nowhere".into());
         clone.dir = dir.path().join("cache/references/other");
-        let notice = repository(&clone, &environment).await.unwrap();
+        let notice = repository(&clone, &environment, owner).await.unwrap();
         assert!(notice.contains("so it is missing"), "{notice}");
         assert!(!clone.dir.exists(), "{notice}");
     }

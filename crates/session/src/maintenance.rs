@@ -17,6 +17,7 @@ use base::task::JoinHandle;
 use config::reference::RepositoryClone;
 use config::remote;
 use providers::registry::Registry;
+use sandbox::process::ProgramOwner;
 use store::Store;
 use tools::truncate;
 
@@ -28,6 +29,8 @@ const OPENING_GRACE: Duration = Duration::from_millis(250);
 
 pub(super) struct Maintenance {
     environment: Environment,
+    /// The owner of the user's programs.
+    owner: ProgramOwner,
     store: Store,
     settings: Arc<StoreSettings>,
     models: Arc<ModelSources>,
@@ -42,6 +45,7 @@ pub(super) struct Maintenance {
 impl Maintenance {
     pub(super) fn new(
         environment: Environment,
+        owner: ProgramOwner,
         (store, settings): (Store, Arc<StoreSettings>),
         models: Arc<ModelSources>,
         tasks: TaskTracker,
@@ -49,6 +53,7 @@ impl Maintenance {
     ) -> Self {
         Self {
             environment,
+            owner,
             store,
             settings,
             models,
@@ -179,8 +184,9 @@ impl Maintenance {
     /// Clones or updates a repository that the settings refer to.
     pub(super) fn fetch_repository(&self, clone: RepositoryClone) -> JoinHandle<Vec<String>> {
         let environment = self.environment.clone();
+        let owner = self.owner;
         self.spawn(async move {
-            fetch::repository(&clone, &environment)
+            fetch::repository(&clone, &environment, owner)
                 .await
                 .into_iter()
                 .collect()

@@ -105,8 +105,10 @@ impl Sessions {
     ) -> Arc<Self> {
         let models = Arc::new(ModelSources::new(&environment));
         let tasks = TaskTracker::new();
+        let sandbox = Sandbox::new(&environment);
         let maintenance = Maintenance::new(
             environment.clone(),
+            sandbox.owner(),
             (store.clone(), settings),
             models.clone(),
             tasks.clone(),
@@ -114,7 +116,7 @@ impl Sessions {
         );
         Arc::new(Self {
             tools: Arc::new(tools::registry::ToolRegistry::built_in()),
-            sandbox: Sandbox::new(&environment),
+            sandbox,
             snapshots: Trackers::default(),
             language: Arc::default(),
             live: Arc::default(),
