@@ -76,11 +76,17 @@ pub(super) async fn leave_out(
             }
         }
     }
-    let (what, is) = match names.as_slice() {
-        [one] => (format!("The image {one}"), "is"),
-        more => (format!("The images {}", more.join(", ")), "are"),
+    let (images, verb, pronoun) = if names.len() == 1 {
+        ("image", "is", "it")
+    } else {
+        ("images", "are", "them")
     };
-    let title = format!("{what} {is} no longer sent: {model} does not accept it.");
+    // Several images without a name.
+    names.dedup();
+    let title = format!(
+        "The {images} {} {verb} no longer sent: {model} does not accept {pronoun}.",
+        names.join(", ")
+    );
     let details = Some(text::title(why));
     turn.event_sender
         .event(Event::Notice {
@@ -90,7 +96,7 @@ pub(super) async fn leave_out(
         })
         .await;
     format!(
-        "{title} It said: {}. Tell the user, and continue without it.",
+        "{title} The provider's message: {}. Tell the user, and continue without {pronoun}.",
         text::title(why.trim_end_matches('.'))
     )
 }

@@ -1,8 +1,8 @@
-//! `read`: reads a file or directory; an image, PDF, audio or video file if the model accepts it;
-//! for other models the text of a PDF, if `pdftotext` is installed.
+//! `read`: reads a file or directory; an image, PDF or audio file if the model accepts it; for other
+//! models the text of a PDF, if `pdftotext` is installed.
 //!
 //! Limits: 2,000 lines of 2,000 characters, images 50 MiB (resized according to `attachment.image`;
-//! BMP and TIFF are converted to PNG), PDFs, audio and video 20 MiB.
+//! BMP and TIFF are converted to PNG), PDFs and audio files 20 MiB.
 
 mod large;
 
@@ -33,10 +33,14 @@ use transcript::File;
 const MAX_LINE_CHARS: usize = 2_000;
 /// The default number of lines.
 const DEFAULT_LINES: usize = 2_000;
+/// The number of lines in the preview of a result.
+const PREVIEW_LINES: usize = 20;
+/// The assumed length of a line's number with its colon and the line break, in bytes.
+const LINE_NUMBER_BYTES: usize = 8;
 /// The maximum size of an image, in bytes; it is reduced later.
 const MAX_IMAGE_BYTES: usize = 50 << 20;
-/// The maximum size of a PDF, an audio or a video file, in bytes.
-const MAX_PDF_BYTES: usize = 20 << 20;
+/// The maximum size of a PDF or an audio file, in bytes.
+const MAX_PDF_OR_AUDIO_BYTES: usize = 20 << 20;
 
 /// Names of the path in tools that list a directory.
 pub(crate) const DIRECTORY: &[&str] = &["directory", "dir", "folder", "dirpath", "directorypath"];
@@ -111,7 +115,7 @@ impl Tool for ReadTool {
             "listfiles",
             "dir",
         ],
-        // The entries that `list` leaves out elsewhere are shown.
+        // `ignore` of other agents' `list` has no effect: all entries are shown.
         field_values: &[("command", "view", None), ("ignore", "*", None)],
         fields: &[
             ("filePath", PATH),
@@ -150,7 +154,15 @@ impl Tool for ReadTool {
             .filter(|offset| *offset >= 0)
             .map(|offset| offset.unsigned_abs().max(1));
         let part = match (offset, input.limit) {
-            (None, _) if let Some(from_end) = input.offset => format!(" from line {from_end}"),
+            (None, limit) if let Some(from_end) = input.offset => {
+                let from_end = from_end.unsigned_abs();
+                match limit.map(|limit| limit.max(1)) {
+                    Some(limit) if limit < from_end => {
+                        format!(" ({limit} of the last {from_end} lines)")
+                    }
+                    _ => format!(" (last {from_end} lines)"),
+                }
+            }
             (None, None) => String::new(),
             (offset, Some(limit)) => {
                 let first = offset.unwrap_or(1);
@@ -216,7 +228,8 @@ impl Tool for ReadTool {
             }
         };
         if let Some(bytes) = &bytes
-            && let Some(mime) = picture(bytes).or_else(|| empty_picture(bytes, &resolved_path.path))
+            && let Some(mime) = attachment_mime_type(bytes)
+                .or_else(|| empty_image_mime_type(bytes, &resolved_path.path))
         {
             return attachment(&resolved_path, bytes, mime);
         }
@@ -293,7 +306,7 @@ async fn large_file(
     }
     let text = match std::str::from_utf8(&window.bytes) {
         Ok(text) => text.to_owned(),
-        // Its lines are decoded separately.
+        // The window is decoded on its own, without the rest of the file.
         Err(_) => decode(&resolved_path, window.bytes.clone(), context)
             .map(|decoded| decoded.text)
             .unwrap_or_else(|_| String::from_utf8_lossy(&window.bytes).into_owned()),
@@ -302,7 +315,10 @@ async fn large_file(
     let mut note =
         "(This file is too large to be edited here; commands such as sed can.)".to_owned();
     if window.is_cut {
-        note += "\n(The line is longer than 16 MiB; the rest of it cannot be read here.)";
+        note += &format!(
+            "\n(The line is longer than {} MiB; the rest of it cannot be read here.)",
+            large::MAX_STORED_BYTES >> 20
+        );
     }
     if text.lines().count()
         < part
@@ -329,7 +345,7 @@ async fn large_file(
     )
 }
 
-/// Returns the offset of a character in a text, which is the text's length beyond its end.
+/// Returns the byte offset of character `index`, or the length of the text if it is shorter.
 fn char_offset(text: &str, index: usize) -> usize {
     // No character is shorter than a byte.
     if index >= text.len() {
@@ -376,7 +392,7 @@ fn page<'a>(
                 column.saturating_add(MAX_LINE_CHARS)
             )
         };
-        if numbered.len() + shown.len() + tail.len() + 8 > most && next > offset {
+        if numbered.len() + shown.len() + tail.len() + LINE_NUMBER_BYTES > most && next > offset {
             capped = true;
             break;
         }
@@ -384,7 +400,7 @@ fn page<'a>(
         display.extend([shown, &tail, "\n"]);
         let line = &display[from..];
         numbered.extend([&*next.to_string(), ": ", line]);
-        if next < offset + 20 {
+        if next < offset + PREVIEW_LINES {
             preview.push_str(line);
         }
         next += 1;
@@ -506,14 +522,14 @@ fn attachment(
     bytes: &[u8],
     mime: &str,
 ) -> Result<ToolOutput, Failure> {
-    let (what, most) = match mime {
-        "application/pdf" => ("PDF", MAX_PDF_BYTES),
-        mime if mime.starts_with("audio/") => ("Recording", MAX_PDF_BYTES),
-        _ => ("Image", MAX_IMAGE_BYTES),
+    let (kind, most) = match mime {
+        "application/pdf" => ("PDF", MAX_PDF_OR_AUDIO_BYTES),
+        mime if mime.starts_with("audio/") => ("audio", MAX_PDF_OR_AUDIO_BYTES),
+        _ => ("image", MAX_IMAGE_BYTES),
     };
     if bytes.len() > most {
         return Err(Failure::ForModel(format!(
-            "{} has {} MiB; a {what} may have at most {} MiB here. Make a smaller copy first.",
+            "{} has {} MiB; the limit for {kind} files is {} MiB. Make a smaller copy first.",
             resolved_path.shown,
             bytes.len() >> 20,
             most >> 20
@@ -534,15 +550,16 @@ fn attachment(
         attachments: vec![file],
         touched: vec![TouchedPath::File(resolved_path.path.clone())],
         ..ToolOutput::text(format!(
-            "{what} ({mime}, {})",
+            "{} ({mime}, {})",
+            text::capitalised(kind),
             text::count(bytes.len(), "byte")
         ))
     })
 }
 
-/// Returns the MIME type of an empty file that has the name of a picture. Read as text, it would be
-/// an answer about nothing.
-fn empty_picture(bytes: &[u8], path: &Path) -> Option<&'static str> {
+/// Returns the MIME type of an empty file that has the name of an image. Read as text, it would look
+/// like an empty text file.
+fn empty_image_mime_type(bytes: &[u8], path: &Path) -> Option<&'static str> {
     if !bytes.is_empty() {
         return None;
     }
@@ -561,7 +578,7 @@ fn empty_picture(bytes: &[u8], path: &Path) -> Option<&'static str> {
 }
 
 /// Returns the MIME type of a file by its first bytes, if it is of a kind that models can process.
-pub(crate) fn picture(bytes: &[u8]) -> Option<&'static str> {
+pub(crate) fn attachment_mime_type(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => Some("image/png"),
         [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
@@ -584,7 +601,7 @@ pub(crate) fn picture(bytes: &[u8]) -> Option<&'static str> {
         [b'I', b'I', b'*', 0, ..] | [b'M', b'M', 0, b'*', ..] => Some("image/tiff"),
         // The size of the file, four bytes that are zero, and the offset of the pixels.
         [b'B', b'M', _, _, _, _, 0, 0, 0, 0, _, _, 0, 0, ..] => Some("image/bmp"),
-        // The number of pictures is not zero.
+        // The number of images is not zero.
         [0, 0, 1, 0, count, 0, ..] if *count > 0 => Some("image/x-icon"),
         // Not converted, but named to the user and the model.
         [
@@ -655,7 +672,10 @@ pub(crate) fn picture(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Decodes the text.
+/// Decodes the bytes of a file.
+///
+/// # Errors
+/// The bytes are binary, or in an unsupported encoding; the message is for the model.
 fn decode(
     resolved_path: &ResolvedPath,
     bytes: Vec<u8>,
@@ -866,7 +886,7 @@ mod tests {
         let output = read(&context, json!({"filePath": "a.wav"})).await.unwrap();
         assert_eq!(
             (output.text.as_str(), output.attachments[0].mime.as_str()),
-            ("Recording (audio/wav, 16 bytes)", "audio/wav")
+            ("Audio (audio/wav, 16 bytes)", "audio/wav")
         );
         let output = read(&context, json!({"filePath": "d.pdf"})).await.unwrap();
         assert_eq!(
@@ -906,6 +926,39 @@ mod tests {
             failure.ends_with("Did you mean one of these?\nReadme.md"),
             "{failure}"
         );
+    }
+
+    #[tokio::test]
+    async fn too_large_attachment_is_refused_with_its_limit() {
+        let fixture = TestProject::new();
+        let context = fixture.context();
+        let table: [(&str, &[u8], usize, &str); 3] = [
+            (
+                "a.png",
+                b"\x89PNG\r\n\x1a\n",
+                51 << 20,
+                "a.png has 51 MiB; the limit for image files is 50 MiB. Make a smaller copy first.",
+            ),
+            (
+                "a.pdf",
+                b"%PDF-1.7\n",
+                21 << 20,
+                "a.pdf has 21 MiB; the limit for PDF files is 20 MiB. Make a smaller copy first.",
+            ),
+            (
+                "a.wav",
+                b"RIFF\x24\0\0\0WAVEfmt ",
+                21 << 20,
+                "a.wav has 21 MiB; the limit for audio files is 20 MiB. Make a smaller copy first.",
+            ),
+        ];
+        for (name, start, size, expected) in table {
+            let mut bytes = start.to_vec();
+            bytes.resize(size, 0);
+            fixture.write_bytes(name, &bytes);
+            let failure = read(&context, json!({"filePath": name})).await.unwrap_err();
+            assert_eq!(failure.to_string(), expected);
+        }
     }
 
     #[tokio::test]
@@ -951,6 +1004,16 @@ mod tests {
             (
                 json!({"filePath": "src/lib.rs", "limit": 5}),
                 "Read src/lib.rs:1-5",
+                None,
+            ),
+            (
+                json!({"filePath": "src/lib.rs", "offset": -100}),
+                "Read src/lib.rs (last 100 lines)",
+                None,
+            ),
+            (
+                json!({"filePath": "src/lib.rs", "offset": -100, "limit": 20}),
+                "Read src/lib.rs (20 of the last 100 lines)",
                 None,
             ),
             (

@@ -15,7 +15,7 @@ use crate::files::disk;
 const PIECE_BYTES: usize = 1 << 20;
 
 /// The maximum bytes of stored lines.
-const MAX_STORED_BYTES: usize = 16 << 20;
+pub(super) const MAX_STORED_BYTES: usize = 16 << 20;
 
 /// Lines of a file.
 pub(super) struct FileExcerpt {

@@ -5,7 +5,7 @@ use reqwest::Url;
 
 use super::PageFormat;
 use super::markdown;
-use crate::files::read::picture;
+use crate::files::read::attachment_mime_type;
 use base::text;
 
 #[derive(Debug, PartialEq)]
@@ -20,7 +20,7 @@ pub(super) enum FetchedPage {
 /// Reads the body of a response from `url`. The `content-type` may be wrong.
 pub(super) fn read(bytes: &[u8], content_type: &str, url: &Url, format: PageFormat) -> FetchedPage {
     let kind = kind(content_type);
-    if let Some(mime) = picture(bytes) {
+    if let Some(mime) = attachment_mime_type(bytes) {
         return FetchedPage::Picture(mime);
     }
     let label = parameter(content_type, "charset");
