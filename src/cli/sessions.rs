@@ -96,7 +96,7 @@ pub(super) enum Verb {
         #[arg(default_value = "last", add = ArgValueCandidates::new(candidates))]
         id: String,
     },
-    /// Find sessions that contain all of these words
+    /// Find sessions with a title or message that contains all of these words
     ///
     /// Exits with 1 if there is none.
     Search {
@@ -138,7 +138,7 @@ pub(super) enum Verb {
         #[arg(long, value_name = "DIR")]
         cwd: Option<PathBuf>,
     },
-    /// Move sessions along with a directory that was moved or renamed
+    /// Reassign sessions to a directory that was moved or renamed
     ///
     /// Exits with 1 if some were not moved, because they are open elsewhere.
     Move {

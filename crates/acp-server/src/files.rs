@@ -20,7 +20,8 @@ pub async fn read(
 }
 
 /// Reports whether the client has written a file. If the client does not know the file or the
-/// method, the tool may write it directly; if it refuses, the tool may not.
+/// method, or gives no valid answer, the tool may write the file itself; if it refuses, the tool may
+/// not.
 pub async fn write(client_reply: ClientReply<()>, reply: oneshot::Sender<Result<(), NotWritten>>) {
     let refused = |error: CallError| match error {
         CallError::Refused(error)

@@ -227,7 +227,7 @@ pub(crate) struct ConfigFile {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct CommandConfig {
-    /// The prompt; `$1`, `$2`, `$ARGUMENTS`, `@file` and `` !`command` `` are replaced.
+    /// The prompt; `$1`, `$2`, `$ARGUMENTS`, `@file` and `` !`command` `` are expanded.
     #[schemars(extend("x-trust" = "applies"))]
     pub template: Option<String>,
     /// Shown in the list of commands.
