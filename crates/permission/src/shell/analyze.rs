@@ -26,7 +26,7 @@ use budget::Budget;
 
 use super::disk::Disk;
 use super::expand::{Arg, Expander, Expansion, Finding, ShellState, StdinSource};
-use super::programs::{self, PickedFiles};
+use super::programs::{self, SelectedFiles};
 use super::unit::{CommandAnalysis, CommandUnit};
 use crate::PermissionContext;
 use functions::JudgedBody;
@@ -68,7 +68,7 @@ struct AnalyzerFrame {
     other_shell: bool,
     input: StdinSource,
     /// The selection of the names that come through the pipe.
-    picked: Option<PickedFiles>,
+    selected_files: Option<SelectedFiles>,
 }
 
 /// Analyses a command line that has been parsed.
@@ -87,7 +87,7 @@ pub(super) fn analyze(
             carried: false,
             other_shell: false,
             input: StdinSource::Nothing,
-            picked: None,
+            selected_files: None,
         },
         units: vec![],
         opaque: None,
@@ -237,11 +237,11 @@ impl<'p> Analyzer<'p> {
                 let from = self.units.len();
                 if at > 0 {
                     self.frame.input = StdinSource::Pipe;
-                    self.frame.picked = picked(script, &item.commands[at - 1]);
+                    self.frame.selected_files = selected_files(script, &item.commands[at - 1]);
                 }
                 self.command(script, command, &mut state.clone());
-                if let Some(picked) = self.frame.picked.take() {
-                    self.changed_picked(from, &picked, state);
+                if let Some(selected_files) = self.frame.selected_files.take() {
+                    self.change_selected_files(from, &selected_files, state);
                 }
             }
             self.frame.input = outer;
@@ -291,7 +291,7 @@ impl<'p> Analyzer<'p> {
 
 /// Returns the selection of a `find` below the project that prints only names which match no
 /// secret, for the program that reads them.
-fn picked(script: &Script, command: &ShellCommand) -> Option<PickedFiles> {
+fn selected_files(script: &Script, command: &ShellCommand) -> Option<SelectedFiles> {
     let ShellCommandKind::Simple { assigns, words } = &command.kind else {
         return None;
     };
@@ -335,8 +335,8 @@ fn picked(script: &Script, command: &ShellCommand) -> Option<PickedFiles> {
     }
     let args = |texts: &[&str]| texts.iter().map(|text| Arg::exact(*text)).collect();
     let here: &[&str] = if below.is_empty() { &["."] } else { &below };
-    Some(PickedFiles {
-        below: args(here),
-        names: args(&names),
+    Some(SelectedFiles {
+        directories: args(here),
+        patterns: args(&names),
     })
 }

@@ -26,8 +26,8 @@ pub(crate) use lookup::{beginnings, wrappers};
 pub(crate) use lookup::{carries, family, is_language};
 pub(super) use lookup::{is_shell, knows, meets, runs_of_itself, takes_any, takes_next};
 pub(super) use program_effect::{
-    CommandContext, NameSelection, PathEffect, PickedFiles, ProgramEffect, RunEffect, ShellEffect,
-    UnitEffect,
+    CommandContext, NameSelection, PathEffect, ProgramEffect, RunEffect, SelectedFiles,
+    ShellEffect, UnitEffect,
 };
 
 use super::expand::{Arg, StdinSource};
@@ -78,7 +78,7 @@ pub(super) fn effects_of<'v>(
         None => {
             collector.effect(Effect::Unproven);
             collector.add(RunEffect::UnknownProgram(None));
-            collector.add(PathEffect::Leaving(None));
+            collector.add(PathEffect::MayLeaveProject(None));
         }
     }
     if let Some(command) = credentials::printed(name, args) {
@@ -119,7 +119,7 @@ impl EffectCollector<'_> {
     }
 
     fn add_danger(&mut self, option: &str) {
-        self.add(UnitEffect::Danger(option.to_owned()));
+        self.add(UnitEffect::DangerousOption(option.to_owned()));
     }
 
     fn uses(&mut self, access: Access, arg: &Arg) {
@@ -129,7 +129,7 @@ impl EffectCollector<'_> {
     fn program(&mut self, program: &'static Utility, args: &[Arg]) {
         self.depth += 1;
         if self.depth > 8 {
-            return self.add(UnitEffect::AtStake(
+            return self.add(UnitEffect::NotPreventedBySandbox(
                 "its commands are nested too deeply".to_owned(),
             ));
         }
@@ -159,7 +159,7 @@ impl EffectCollector<'_> {
             self.general_effects(program);
         }
         if let Some(reason) = program.unread {
-            self.add(UnitEffect::AtStake(reason.to_owned()));
+            self.add(UnitEffect::NotPreventedBySandbox(reason.to_owned()));
         }
         if program.special == "find" {
             find::find(self, program, &reading, args);
@@ -193,7 +193,7 @@ impl EffectCollector<'_> {
             .iter()
             .any(|role| matches!(role, Operand::Program | Operand::Shell | Operand::Command));
         if has_unknown_option && runs_words {
-            self.add(UnitEffect::Tails(reading.operands.clone()));
+            self.add(UnitEffect::MayStartProgram(reading.operands.clone()));
             if program.runs() {
                 self.set_may_be_denied(
                     "an option of it is not known, and may change which word is the program",
@@ -221,7 +221,7 @@ impl EffectCollector<'_> {
             self.add(UnitEffect::Network);
         }
         if program.carrier || program.runs() {
-            self.add(UnitEffect::Carrier);
+            self.add(UnitEffect::RunsOtherPrograms);
         }
     }
 
@@ -241,14 +241,14 @@ impl EffectCollector<'_> {
                 .filter(|arg| arg.prefix().starts_with("--"))
                 .cloned()
                 .collect();
-            self.add(PathEffect::Leaving(Some(long)));
+            self.add(PathEffect::MayLeaveProject(Some(long)));
         } else {
             self.leaves(args);
         }
     }
 
     fn leaves(&mut self, args: &[Arg]) {
-        self.add(PathEffect::Leaving(
+        self.add(PathEffect::MayLeaveProject(
             (!std::ptr::eq(args, self.all)).then(|| args.to_vec()),
         ));
     }
@@ -288,7 +288,10 @@ impl EffectCollector<'_> {
                 self.uses(Access::Edit, &option.value_or_unknown());
                 // strace starts a program for such a file.
                 if option.value_or_unknown().prefix().starts_with(['|', '!']) {
-                    self.add(RunEffect::Text(option.value_or_unknown().after(1), true));
+                    self.add(RunEffect::Text {
+                        text: option.value_or_unknown().after(1),
+                        is_conditional: true,
+                    });
                 }
             }
             OptionEffect::Edits | OptionEffect::Changes => {
@@ -318,7 +321,7 @@ impl EffectCollector<'_> {
             OptionEffect::RemoteShell => {
                 self.add_danger(name);
                 self.uses(Access::List, &option.value_or_unknown());
-                self.add(UnitEffect::AtStake(
+                self.add(UnitEffect::NotPreventedBySandbox(
                     "another repository's settings decide what git starts".to_owned(),
                 ));
             }
@@ -349,7 +352,10 @@ impl EffectCollector<'_> {
                 self.add_danger(name);
                 self.effect(Effect::Unproven);
                 if option.value_or_unknown().prefix().starts_with("exec=") {
-                    self.add(RunEffect::Text(option.value_or_unknown().after(5), true));
+                    self.add(RunEffect::Text {
+                        text: option.value_or_unknown().after(5),
+                        is_conditional: true,
+                    });
                 } else if !option.value_or_unknown().known() {
                     self.set_opaque("what it does at a checkpoint is computed");
                 }
@@ -390,9 +396,15 @@ impl EffectCollector<'_> {
                 ' ', ';', '$', '`', '|', '&', '\n', '\'', '"', '\\', '<', '>', '(',
             ])
         }) {
-            self.add(RunEffect::Run(vec![value.clone(), Arg::unknown("…")], true));
+            self.add(RunEffect::Run {
+                words: vec![value.clone(), Arg::unknown("…")],
+                is_conditional: true,
+            });
         } else {
-            self.add(RunEffect::Text(value.clone(), true));
+            self.add(RunEffect::Text {
+                text: value.clone(),
+                is_conditional: true,
+            });
         }
     }
 
@@ -469,7 +481,10 @@ impl EffectCollector<'_> {
             // `unshare`, `chroot dir`: starts a shell, which reads the input.
             match self.context.input.clone() {
                 StdinSource::Nothing => {}
-                StdinSource::Text(Some(text)) => self.add(RunEffect::Text(Arg::exact(text), true)),
+                StdinSource::Text(Some(text)) => self.add(RunEffect::Text {
+                    text: Arg::exact(text),
+                    is_conditional: true,
+                }),
                 StdinSource::Pipe | StdinSource::Text(None) => {
                     self.set_may_be_denied("without a program it may start a shell")
                 }
@@ -502,13 +517,16 @@ impl EffectCollector<'_> {
             Operand::Read => {
                 self.uses(Access::Read, arg);
                 if deep || program.recursive && program.deep.is_empty() {
-                    self.add(PathEffect::Below(arg.clone(), recursive::picks(reading)));
+                    self.add(PathEffect::ReadTree(arg.clone(), recursive::picks(reading)));
                 }
             }
             Operand::Write => {
                 self.uses(Access::Edit, arg);
                 if deep {
-                    self.add(PathEffect::Lost(vec![arg.clone()], true));
+                    self.add(PathEffect::ChangeTree {
+                        paths: vec![arg.clone()],
+                        asks_if_unknown: true,
+                    });
                 }
                 if at > 0 && program.effect == Effect::Reads {
                     self.add_danger("a second file");
@@ -526,7 +544,7 @@ impl EffectCollector<'_> {
                     self.uses(Access::Edit, arg);
                     self.uses(Access::Read, arg);
                     if at + 1 < reading.operands.len() && deep {
-                        self.add(PathEffect::Below(
+                        self.add(PathEffect::ReadTree(
                             arg.clone(),
                             NameSelection {
                                 only: vec![],
@@ -578,15 +596,18 @@ impl EffectCollector<'_> {
         }
         self.add(PathEffect::Entry(arg.clone(), to));
         if deep || reading.unknown {
-            self.add(PathEffect::Lost(vec![arg.clone()], program.name == "rm"));
+            self.add(PathEffect::ChangeTree {
+                paths: vec![arg.clone()],
+                asks_if_unknown: program.name == "rm",
+            });
         }
         let base_name = arg
             .text()
             .and_then(|text| text.trim_end_matches('/').rsplit('/').next());
         if deep && base_name.is_some_and(|name| name.starts_with('.') && name.len() > 2) {
-            self.add(PathEffect::ChangesPicked(PickedFiles {
-                below: vec![arg.clone()],
-                names: vec![Arg::exact("*")],
+            self.add(PathEffect::ChangesSelected(SelectedFiles {
+                directories: vec![arg.clone()],
+                patterns: vec![Arg::exact("*")],
             }));
         }
     }
@@ -605,23 +626,32 @@ impl EffectCollector<'_> {
         let rest = &reading.operands[at..];
         match role {
             Operand::Program => {
-                self.add(RunEffect::Run(rest.to_vec(), false));
+                self.add(RunEffect::Run {
+                    words: rest.to_vec(),
+                    is_conditional: false,
+                });
                 return false;
             }
             Operand::Shell => {
                 self.add(RunEffect::Shell(rest.to_vec()));
                 return false;
             }
-            Operand::Shells => self.add(RunEffect::Text(arg.clone(), false)),
+            Operand::Shells => self.add(RunEffect::Text {
+                text: arg.clone(),
+                is_conditional: false,
+            }),
             Operand::Tails => {
-                self.add(UnitEffect::Tails(rest.to_vec()));
+                self.add(UnitEffect::MayStartProgram(rest.to_vec()));
                 if program.special == "runner" {
-                    self.add(RunEffect::Run(rest.to_vec(), true));
+                    self.add(RunEffect::Run {
+                        words: rest.to_vec(),
+                        is_conditional: true,
+                    });
                 }
                 return false;
             }
             Operand::RemoteShell => {
-                self.add(UnitEffect::Tails(rest.to_vec()));
+                self.add(UnitEffect::MayStartProgram(rest.to_vec()));
                 self.add_unknown_program(args);
                 self.leaves(args);
                 self.add(RunEffect::RemoteShell(rest.to_vec()));

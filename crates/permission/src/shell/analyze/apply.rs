@@ -8,7 +8,7 @@ use crate::protected::Protected;
 use crate::shell::expand::{Arg, ShellState, StdinSource, is_quiet, variable_danger};
 use crate::shell::names::among;
 use crate::shell::programs::{
-    self, CommandContext, PathEffect, PickedFiles, ProgramEffect, RunEffect, ShellEffect,
+    self, CommandContext, PathEffect, ProgramEffect, RunEffect, SelectedFiles, ShellEffect,
     UnitEffect,
 };
 use crate::shell::unit::{CommandUnit, Effect};
@@ -36,7 +36,7 @@ impl Analyzer<'_> {
         let view = CommandContext {
             state,
             input: self.frame.input.clone(),
-            picked: self.frame.picked.is_some(),
+            has_selected_names: self.frame.selected_files.is_some(),
         };
         if !programs::takes_any(name) {
             self.hidden_options(args, unit, state);
@@ -104,14 +104,14 @@ impl Analyzer<'_> {
         let view = CommandContext {
             state,
             input: self.frame.input.clone(),
-            picked: false,
+            has_selected_names: false,
         };
         let mut inner = state.clone();
         for effect in programs::effects_of(name, args, &view) {
             let is_minimum = matches!(
                 effect,
                 ProgramEffect::CommandUnit(UnitEffect::Minimum(..))
-                    | ProgramEffect::Path(PathEffect::Lost(..))
+                    | ProgramEffect::Path(PathEffect::ChangeTree { .. })
             );
             if is_minimum {
                 self.apply(effect, args, unit, &mut inner);
@@ -159,14 +159,17 @@ impl Analyzer<'_> {
                 link,
                 keeps_links,
             } => self.copy_to_target(&from, &to, link, keeps_links, unit, state),
-            PathEffect::Lost(args, unknown) => {
-                self.disk.judge_removal(&args, unit, state, unknown);
+            PathEffect::ChangeTree {
+                paths: args,
+                asks_if_unknown,
+            } => {
+                self.disk.judge_removal(&args, unit, state, asks_if_unknown);
                 args.iter().for_each(|arg| {
                     self.disk
                         .add_needs_below(Access::Edit, arg, &[], &[], unit, state)
                 });
             }
-            PathEffect::Below(arg, picks) => {
+            PathEffect::ReadTree(arg, picks) => {
                 self.disk
                     .record_secret_below(&arg, &picks.only, &picks.not, unit, state);
                 self.disk
@@ -188,15 +191,18 @@ impl Analyzer<'_> {
             PathEffect::Reaches(destination) => {
                 unit.destination = self.disk.pin_destination(destination, state)
             }
-            PathEffect::ChangesPicked(PickedFiles { below, names }) => {
+            PathEffect::ChangesSelected(SelectedFiles {
+                directories,
+                patterns,
+            }) => {
                 self.disk
-                    .ask_about_changes_below(&below, &names, unit, state);
-                below.iter().for_each(|arg| {
+                    .ask_about_changes_below(&directories, &patterns, unit, state);
+                directories.iter().for_each(|arg| {
                     self.disk
-                        .add_needs_below(Access::Edit, arg, &names, &[], unit, state)
+                        .add_needs_below(Access::Edit, arg, &patterns, &[], unit, state)
                 });
             }
-            PathEffect::Leaving(words) => {
+            PathEffect::MayLeaveProject(words) => {
                 self.add_paths_outside(words.as_deref().unwrap_or(args), unit, state)
             }
             PathEffect::GitPaths(words) => self.git_paths(&words, unit, state),
@@ -253,18 +259,20 @@ impl Analyzer<'_> {
         state: &mut ShellState,
     ) {
         match effect {
-            RunEffect::Run(words, is_conditional) => {
-                self.run_nested(&words, unit, is_conditional, state)
-            }
-            RunEffect::RunOn(words, picked) => {
+            RunEffect::Run {
+                words,
+                is_conditional,
+            } => self.run_nested(&words, unit, is_conditional, state),
+            RunEffect::RunOn(words, selected_files) => {
                 let from = self.units.len();
                 self.run_nested(&words, unit, false, state);
-                self.changed_picked(from, &picked, state);
+                self.change_selected_files(from, &selected_files, state);
             }
-            RunEffect::Text(text, is_conditional) => {
-                self.text(&text, unit, is_conditional, true, state)
-            }
-            RunEffect::Here(text) => {
+            RunEffect::Text {
+                text,
+                is_conditional,
+            } => self.text(&text, unit, is_conditional, true, state),
+            RunEffect::TextInThisShell(text) => {
                 let before = state.directories();
                 self.text(&text, unit, false, false, state);
                 state.settle();
@@ -273,7 +281,7 @@ impl Analyzer<'_> {
                     state.forget_directory();
                 }
             }
-            RunEffect::Later(text) => self.set_trap(&text, args, unit, state),
+            RunEffect::DeferredText(text) => self.set_trap(&text, args, unit, state),
             RunEffect::Eval(words) => self.joined_text(&words, unit, false, state),
             RunEffect::Shell(words) => self.joined_text(&words, unit, true, state),
             RunEffect::RemoteShell(words) => self.remote_shell(&words, unit, state),
@@ -288,7 +296,12 @@ impl Analyzer<'_> {
 
     /// Asks about the units from index `from` on that change selected files, if one of those may be
     /// a control file, and records the uses of them so that rules apply.
-    pub(super) fn changed_picked(&mut self, from: usize, picked: &PickedFiles, state: &ShellState) {
+    pub(super) fn change_selected_files(
+        &mut self,
+        from: usize,
+        selected_files: &SelectedFiles,
+        state: &ShellState,
+    ) {
         let found = Arg::found();
         let name = found.prefix().trim_start_matches("./");
         let uses = |unit: &CommandUnit, permission: &str| {
@@ -305,16 +318,26 @@ impl Analyzer<'_> {
         };
         for unit in self.units.iter_mut().skip(from) {
             if uses(unit, "edit") {
-                self.disk
-                    .ask_about_changes_below(&picked.below, &picked.names, unit, state);
+                self.disk.ask_about_changes_below(
+                    &selected_files.directories,
+                    &selected_files.patterns,
+                    unit,
+                    state,
+                );
             }
             for (permission, access) in [("edit", Access::Edit), ("read", Access::Read)] {
                 if !uses(unit, permission) {
                     continue;
                 }
-                for arg in &picked.below {
-                    self.disk
-                        .add_needs_below(access, arg, &picked.names, &[], unit, state);
+                for arg in &selected_files.directories {
+                    self.disk.add_needs_below(
+                        access,
+                        arg,
+                        &selected_files.patterns,
+                        &[],
+                        unit,
+                        state,
+                    );
                 }
             }
         }
@@ -595,7 +618,7 @@ impl Analyzer<'_> {
 fn record(effect: UnitEffect, unit: &mut CommandUnit) {
     match effect {
         UnitEffect::Effect(effect) => unit.effect_at_least(effect),
-        UnitEffect::Tails(words) => {
+        UnitEffect::MayStartProgram(words) => {
             let texts = words
                 .iter()
                 .filter_map(Arg::text)
@@ -604,7 +627,7 @@ fn record(effect: UnitEffect, unit: &mut CommandUnit) {
             unit.tails.extend(words.iter().map(Arg::normal));
         }
         UnitEffect::ForeignCode(text) => unit.texts.push(text),
-        UnitEffect::Words(words) => {
+        UnitEffect::GitSubcommand(words) => {
             unit.words.extend(
                 words
                     .iter()
@@ -620,16 +643,16 @@ fn record(effect: UnitEffect, unit: &mut CommandUnit) {
         {
             unit.set_opaque("it removes a variable that determines what runs");
         }
-        UnitEffect::Danger(option) => unit.add_danger(&option),
+        UnitEffect::DangerousOption(option) => unit.add_danger(&option),
         UnitEffect::Opaque(reason) => unit.set_opaque(&reason),
         UnitEffect::MayBeDenied(reason) => unit.set_may_be_denied(&reason),
-        UnitEffect::Broad(reason) => drop(unit.catch_all_only.get_or_insert(reason)),
+        UnitEffect::CatchAllOnly(reason) => drop(unit.catch_all_only.get_or_insert(reason)),
         UnitEffect::Minimum(action, reason) => unit.set_minimum(action, &reason),
-        UnitEffect::Prefixed(reason) => unit.set_prefixed(&reason),
+        UnitEffect::CodeVariable(reason) => unit.set_prefixed(&reason),
         UnitEffect::Unknown(reason) => unit.ask_about_unknown_files(&reason),
-        UnitEffect::AtStake(reason) => unit.set_at_stake(&reason),
+        UnitEffect::NotPreventedBySandbox(reason) => unit.set_at_stake(&reason),
         UnitEffect::Secret(shown, reason) => unit.add_secret(&shown, &reason),
-        UnitEffect::Carrier => unit.carrier = true,
+        UnitEffect::RunsOtherPrograms => unit.carrier = true,
         UnitEffect::Network => unit.network = true,
         UnitEffect::Destroys => unit.destroys = true,
         UnitEffect::Unset(_) => {}

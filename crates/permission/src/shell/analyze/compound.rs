@@ -81,9 +81,9 @@ impl Analyzer<'_> {
                 });
                 // The shell may write unknown data to it, and no names selected by a pipe.
                 self.frame.input = StdinSource::Pipe;
-                let picked = self.frame.picked.take();
+                let selected_files = self.frame.selected_files.take();
                 self.command(script, body, &mut state.clone());
-                self.frame.picked = picked;
+                self.frame.selected_files = selected_files;
             }
         }
         if matches!(

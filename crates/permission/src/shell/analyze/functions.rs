@@ -157,7 +157,7 @@ impl Analyzer<'_> {
         let carried = self.frame.carried;
         let depth = self.budget.depth;
         let input = std::mem::replace(&mut self.frame.input, StdinSource::Pipe);
-        let picked = self.frame.picked.take();
+        let selected_files = self.frame.selected_files.take();
         self.frame.layer = unit.layer + 1;
         self.frame.carried = unit.carried;
         self.budget.depth += 4;
@@ -170,7 +170,7 @@ impl Analyzer<'_> {
         self.frame.carried = carried;
         self.budget.depth = depth;
         self.frame.input = input;
-        self.frame.picked = picked;
+        self.frame.selected_files = selected_files;
         self.apply_body_effects(function, inner, state);
     }
 }

@@ -87,7 +87,7 @@ impl Analyzer<'_> {
         let view = CommandContext {
             state,
             input: self.frame.input.clone(),
-            picked: self.frame.picked.is_some(),
+            has_selected_names: self.frame.selected_files.is_some(),
         };
         match programs::builtin(&base, rest, &view) {
             Some(effects) => self.builtin(&name, effects, rest, &mut unit, state),

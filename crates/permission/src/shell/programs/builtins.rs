@@ -110,7 +110,7 @@ impl Builtin<'_> {
                 };
                 let (options, at) = Options::leading(args, letters, &[]);
                 if let Some(text) = options.find(&["-C"]).and_then(|flag| flag.value.clone()) {
-                    self.add(RunEffect::Here(text));
+                    self.add(RunEffect::TextInThisShell(text));
                 }
                 let array = options.find(&["-a"]).and_then(|flag| flag.value.clone());
                 for arg in args.get(at..).unwrap_or_default().iter().chain(&array) {
@@ -198,7 +198,9 @@ impl Builtin<'_> {
                         .into_iter()
                         .for_each(|dir| self.add(PathEffect::Use(Access::List, dir.clone())));
                     self.add(ShellEffect::UnknownDirectory);
-                    self.add(UnitEffect::Broad("the directory is not known".to_owned()));
+                    self.add(UnitEffect::CatchAllOnly(
+                        "the directory is not known".to_owned(),
+                    ));
                 } else {
                     self.add(
                         target.map_or(ShellEffect::Home, |dir| ShellEffect::Enter(dir.clone())),
@@ -225,7 +227,10 @@ impl Builtin<'_> {
                 {
                     for arg in args {
                         let from = arg.prefix().find('=').map_or(0, |at| at + 1);
-                        self.add(RunEffect::Text(arg.after(from), true));
+                        self.add(RunEffect::Text {
+                            text: arg.after(from),
+                            is_conditional: true,
+                        });
                     }
                     self.set_unproven();
                     self.set_changed("an alias is set");
@@ -257,12 +262,12 @@ impl Builtin<'_> {
     fn runs_words(&mut self, name: &str, args: &[Arg]) -> bool {
         match name {
             "eval" => {
-                self.add(UnitEffect::Carrier);
+                self.add(UnitEffect::RunsOtherPrograms);
                 self.add(RunEffect::Eval(args.to_vec()));
                 self.set_changed("eval ran before");
             }
             "trap" => {
-                self.add(UnitEffect::Carrier);
+                self.add(UnitEffect::RunsOtherPrograms);
                 let (options, at) = Options::leading(args, "", &[]);
                 let text = args
                     .get(at)
@@ -270,11 +275,11 @@ impl Builtin<'_> {
                 if let Some(text) = text
                     && !options.has(&["-p", "-l"])
                 {
-                    self.add(RunEffect::Later(text.clone()));
+                    self.add(RunEffect::DeferredText(text.clone()));
                 }
             }
             "source" | "." => {
-                self.add(UnitEffect::Carrier);
+                self.add(UnitEffect::RunsOtherPrograms);
                 self.set_opaque("it runs a file in this shell");
                 if let Some(file) = args.first() {
                     self.add(PathEffect::Use(Access::Read, file.clone()));
@@ -283,15 +288,15 @@ impl Builtin<'_> {
             "command" | "builtin" | "exec" => {
                 let (options, at) =
                     Options::leading(args, if name == "exec" { "a" } else { "" }, &[]);
-                self.add(UnitEffect::Carrier);
+                self.add(UnitEffect::RunsOtherPrograms);
                 if options.unknown {
                     self.set_opaque("how its options end is not known");
                 }
                 if name == "exec" || !options.has(&["-v", "-V"]) {
-                    self.add(RunEffect::Run(
-                        args.get(at..).unwrap_or_default().to_vec(),
-                        false,
-                    ));
+                    self.add(RunEffect::Run {
+                        words: args.get(at..).unwrap_or_default().to_vec(),
+                        is_conditional: false,
+                    });
                 }
             }
             "jobs" => {
@@ -300,12 +305,12 @@ impl Builtin<'_> {
                     self.set_opaque("a word that is computed may make it run the words behind it");
                 }
                 if options.has(&["-x"]) {
-                    self.add(UnitEffect::Carrier);
-                    self.add(UnitEffect::Danger("-x".to_owned()));
-                    self.add(RunEffect::Run(
-                        args.get(at..).unwrap_or_default().to_vec(),
-                        false,
-                    ));
+                    self.add(UnitEffect::RunsOtherPrograms);
+                    self.add(UnitEffect::DangerousOption("-x".to_owned()));
+                    self.add(RunEffect::Run {
+                        words: args.get(at..).unwrap_or_default().to_vec(),
+                        is_conditional: false,
+                    });
                 }
             }
             "kill" | "disown" | "suspend" | "fg" | "bg" => {
@@ -348,7 +353,7 @@ impl Builtin<'_> {
             if let Some(reason) = variable_danger(variable) {
                 let reason = format!("{variable} {reason}");
                 if is_quiet(variable) {
-                    self.add(UnitEffect::Prefixed(reason.clone()))
+                    self.add(UnitEffect::CodeVariable(reason.clone()))
                 } else {
                     self.set_opaque(&reason)
                 }

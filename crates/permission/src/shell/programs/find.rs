@@ -3,7 +3,7 @@
 
 use super::read::{GivenOption, ParsedArgs, end_of_command};
 use super::table::{OptionEffect, Utility, ValueForm};
-use super::{EffectCollector, PathEffect, PickedFiles, RunEffect, ShellEffect, UnitEffect};
+use super::{EffectCollector, PathEffect, RunEffect, SelectedFiles, ShellEffect, UnitEffect};
 use crate::protected::secret_name;
 use crate::shell::expand::Arg;
 use crate::shell::names::among;
@@ -290,12 +290,18 @@ pub(super) fn find(
         if deletes && !passed.names.is_empty() {
             let below = search.below.clone();
             let names = passed.names.clone();
-            collector.add(PathEffect::ChangesPicked(PickedFiles { below, names }));
+            collector.add(PathEffect::ChangesSelected(SelectedFiles {
+                directories: below,
+                patterns: names,
+            }));
         }
         everything |= !passed.picks && (deletes || args.get(*next).is_some_and(is_destroyer));
     }
     if everything {
-        collector.add(PathEffect::Lost(search.below.clone(), true));
+        collector.add(PathEffect::ChangeTree {
+            paths: search.below.clone(),
+            asks_if_unknown: true,
+        });
     }
     collector.search = Some(search);
 }
@@ -367,7 +373,7 @@ pub(super) fn until(
     ends: bool,
 ) {
     collector.add_danger(&option.name);
-    collector.add(UnitEffect::Carrier);
+    collector.add(UnitEffect::RunsOtherPrograms);
     let end = if ends || args[option.next..].iter().any(|arg| arg.is(";")) {
         end_of_command(args, option.next)
     } else {
@@ -421,32 +427,38 @@ pub(super) fn until(
         if !ends {
             words.push(Arg::unknown("…"));
         }
-        return collector.add(RunEffect::Run(words, false));
+        return collector.add(RunEffect::Run {
+            words,
+            is_conditional: false,
+        });
     };
     let mut runs = vec![];
     for start in places(below) {
         let dir = Arg::exact(if start.is_empty() { "/" } else { &start });
-        let picked = PickedFiles {
-            below: vec![dir],
-            names: passed.names.clone(),
+        let selected_files = SelectedFiles {
+            directories: vec![dir],
+            patterns: passed.names.clone(),
         };
         runs.push(RunEffect::RunOn(
             fill(Some(&found(format!("{start}/found")))),
-            picked,
+            selected_files,
         ));
         // Rules may match the name.
         let named = samples(&start, passed).into_iter().map(found);
-        runs.extend(named.map(|found| RunEffect::Run(fill(Some(&found)), false)));
+        runs.extend(named.map(|found| RunEffect::Run {
+            words: fill(Some(&found)),
+            is_conditional: false,
+        }));
     }
     if !below
         .iter()
         .all(|start| start.texts().is_some() || start.pattern().is_some())
     {
-        let picked = PickedFiles {
-            below: below.clone(),
-            names: passed.names.clone(),
+        let selected_files = SelectedFiles {
+            directories: below.clone(),
+            patterns: passed.names.clone(),
         };
-        runs.push(RunEffect::RunOn(fill(Some(&Arg::found())), picked));
+        runs.push(RunEffect::RunOn(fill(Some(&Arg::found())), selected_files));
     }
     runs.into_iter().for_each(|run| collector.add(run));
 }

@@ -59,7 +59,10 @@ pub(super) fn shell(collector: &mut EffectCollector<'_>, args: &[Arg], foreign: 
             collector.set_opaque("it is not the language of bash");
             collector.add_foreign_code(Some(text));
         }
-        return collector.add(RunEffect::Text(text.clone(), false));
+        return collector.add(RunEffect::Text {
+            text: text.clone(),
+            is_conditional: false,
+        });
     }
     if !stdin && let Some(file) = args.get(at) {
         collector.effect(Effect::Unproven);
@@ -74,7 +77,10 @@ pub(super) fn shell(collector: &mut EffectCollector<'_>, args: &[Arg], foreign: 
     }
     match collector.context.input.clone() {
         StdinSource::Pipe => collector.set_opaque("it reads its program from a pipe or a file"),
-        StdinSource::Text(Some(text)) => collector.add(RunEffect::Text(Arg::exact(text), false)),
+        StdinSource::Text(Some(text)) => collector.add(RunEffect::Text {
+            text: Arg::exact(text),
+            is_conditional: false,
+        }),
         StdinSource::Text(None) => collector.set_opaque("it reads a program that is computed"),
         StdinSource::Nothing => {}
     }
@@ -127,7 +133,9 @@ pub(super) fn language(
         match collector.context.input.clone() {
             StdinSource::Pipe => collector.set_opaque("it reads its program from a pipe or a file"),
             StdinSource::Text(Some(text)) => {
-                collector.add(UnitEffect::Broad("its program is in its input".to_owned()));
+                collector.add(UnitEffect::CatchAllOnly(
+                    "its program is in its input".to_owned(),
+                ));
                 texts.push(text);
             }
             StdinSource::Text(None) => collector.set_opaque("it reads a program that is computed"),
@@ -255,7 +263,7 @@ pub(super) fn sed(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
         };
         let Some(effects) = sed_effects(text) else {
             collector.effect(Effect::Unproven);
-            collector.add(UnitEffect::Carrier);
+            collector.add(UnitEffect::RunsOtherPrograms);
             collector.set_may_be_denied("its program is not plain, and sed can run commands");
             collector.add(UnitEffect::Unknown(
                 "its program is not plain: which files it writes is not known".to_owned(),
@@ -264,7 +272,7 @@ pub(super) fn sed(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
             continue;
         };
         for (letter, text) in effects {
-            collector.add(UnitEffect::Carrier);
+            collector.add(UnitEffect::RunsOtherPrograms);
             match letter {
                 'w' => {
                     collector.add_danger("w");
@@ -278,7 +286,10 @@ pub(super) fn sed(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
                     if text.is_empty() {
                         collector.set_opaque("sed runs the lines that it reads");
                     } else {
-                        collector.add(RunEffect::Text(Arg::exact(text), true));
+                        collector.add(RunEffect::Text {
+                            text: Arg::exact(text),
+                            is_conditional: true,
+                        });
                     }
                 }
             }
@@ -449,7 +460,10 @@ pub(super) fn awk(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
                 match started_commands(text) {
                     Some(commands) => {
                         commands.into_iter().for_each(|command| {
-                            collector.add(RunEffect::Text(Arg::exact(command), true))
+                            collector.add(RunEffect::Text {
+                                text: Arg::exact(command),
+                                is_conditional: true,
+                            })
                         });
                     }
                     None => collector.set_opaque("the command awk runs is computed"),

@@ -454,7 +454,7 @@ mod tests {
         let context = CommandContext {
             state: &state,
             input: StdinSource::Nothing,
-            picked: false,
+            has_selected_names: false,
         };
         let writes = |words: &[&str]| {
             let args: Vec<Arg> = words.iter().map(|word| Arg::exact(*word)).collect();

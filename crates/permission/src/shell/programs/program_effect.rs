@@ -18,32 +18,38 @@ pub(crate) enum ProgramEffect {
 pub(crate) enum UnitEffect {
     /// The effect on the disk, at least.
     Effect(Effect),
-    /// One of these words begins a program.
-    Tails(Vec<Arg>),
+    /// One of these words may begin a program.
+    MayStartProgram(Vec<Arg>),
     /// Program text in another language, to be searched for denied commands.
     ForeignCode(String),
     /// Unsets a variable.
     Unset(Arg),
     /// Starts an alias of git or a program named `git-…`.
-    Words(Vec<Arg>),
-    Danger(String),
+    GitSubcommand(Vec<Arg>),
+    /// The option, which a specific rule has to name.
+    DangerousOption(String),
+    /// The reason why the command cannot be analysed.
     Opaque(String),
     /// Sets a variable that changes the code or settings that programs load, but starts nothing by
     /// itself.
-    Prefixed(String),
+    CodeVariable(String),
     /// Has an unknown effect that no sandbox prevents.
-    AtStake(String),
+    NotPreventedBySandbox(String),
     /// A specific deny rule may apply to it.
     MayBeDenied(String),
     /// No rule about a specific command may allow it.
-    Broad(String),
+    CatchAllOnly(String),
     /// Its verdict is at least this action, whatever the rules say.
     Minimum(Action, String),
     /// Uses unknown files, which is asked about under any rules.
     Unknown(String),
+    /// Uses a file with secrets: the file as shown, and the reason.
     Secret(String, String),
-    Carrier,
+    /// Runs other programs.
+    RunsOtherPrograms,
+    /// Uses the network.
     Network,
+    /// Destroys work that cannot be recovered.
     Destroys,
 }
 
@@ -67,18 +73,22 @@ pub(crate) enum PathEffect {
     },
     /// Changes the files that these patches name.
     Patches(Vec<Arg>),
-    /// Removes or changes files recursively; the flag asks about unknown words.
-    Lost(Vec<Arg>, bool),
+    /// Removes or changes files recursively; if `asks_if_unknown` is set, adjutant asks about paths
+    /// that are not known.
+    ChangeTree {
+        paths: Vec<Arg>,
+        asks_if_unknown: bool,
+    },
     /// Reads a directory recursively.
-    Below(Arg, NameSelection),
+    ReadTree(Arg, NameSelection),
     /// Creates files here with unknown names.
     Unpacks,
     /// May create a link at this path.
     Link(Arg),
     /// Changes files that were selected by name.
-    ChangesPicked(PickedFiles),
-    /// Words of which any may lead out of the project; `None` means all its words.
-    Leaving(Option<Vec<Arg>>),
+    ChangesSelected(SelectedFiles),
+    /// Any of these words may be a path outside the project; `None` means all its words.
+    MayLeaveProject(Option<Vec<Arg>>),
     /// The paths among git's words.
     GitPaths(Vec<Arg>),
     /// Its only destination on the network: `curl https://host`, `git push origin`.
@@ -97,8 +107,9 @@ pub(crate) enum ShellEffect {
     UnknownDirectory,
     /// Makes `..` the parent of a link's target from this point on.
     Physical,
-    /// Assigns a value to a variable of this shell, or the integer attribute.
+    /// Assigns a value to a variable of this shell.
     Assign(String, Value),
+    /// Gives a variable the integer attribute.
     Integer(String),
     /// Evaluates a text as arithmetic.
     Computes(String),
@@ -111,27 +122,29 @@ pub(crate) enum ShellEffect {
 /// A program or text that is run.
 #[derive(Debug)]
 pub(crate) enum RunEffect {
-    /// Runs a program; with the flag, it may also not run.
-    Run(Vec<Arg>, bool),
+    /// Runs a program; if `is_conditional` is set, perhaps not.
+    Run {
+        words: Vec<Arg>,
+        is_conditional: bool,
+    },
     /// Runs a program on files that were selected by name.
-    RunOn(Vec<Arg>, PickedFiles),
-    /// Runs a text as shell input; with the flag, it may also not run.
-    Text(Arg, bool),
-    /// Runs a text in this shell, now or later.
-    Here(Arg),
-    Later(Arg),
-    /// Joins words and passes them to a shell, or evaluates them in this one.
+    RunOn(Vec<Arg>, SelectedFiles),
+    /// Runs a text as shell input; if `is_conditional` is set, perhaps not.
+    Text { text: Arg, is_conditional: bool },
+    /// Runs a text in this shell, now.
+    TextInThisShell(Arg),
+    /// Runs a text in this shell, later.
+    DeferredText(Arg),
+    /// Joins words and passes them to a shell.
     Shell(Vec<Arg>),
+    /// Joins words and evaluates them in this shell.
     Eval(Vec<Arg>),
     /// A shell among these words runs on another system.
     RemoteShell(Vec<Arg>),
     /// Words of an unknown program; `None` means all its words.
     UnknownProgram(Option<Vec<Arg>>),
     /// Works in a repository, whose settings may make this git command start programs.
-    Repository {
-        command: String,
-        args: Vec<Arg>,
-    },
+    Repository { command: String, args: Vec<Arg> },
 }
 
 impl From<UnitEffect> for ProgramEffect {
@@ -165,11 +178,12 @@ pub(crate) struct NameSelection {
     pub(crate) not: Vec<Arg>,
 }
 
-/// Files below some directories whose names match one of the patterns. No pattern matches a secret.
+/// Files in some directories, at any depth, whose names match one of the patterns. No pattern
+/// matches a file that holds secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PickedFiles {
-    pub(crate) below: Vec<Arg>,
-    pub(crate) names: Vec<Arg>,
+pub(crate) struct SelectedFiles {
+    pub(crate) directories: Vec<Arg>,
+    pub(crate) patterns: Vec<Arg>,
 }
 
 /// The context of a command.
@@ -179,5 +193,5 @@ pub(crate) struct CommandContext<'s> {
     pub(crate) state: &'s ShellState,
     pub(crate) input: StdinSource,
     /// The names that come through the pipe were selected by a pattern that matches no secret.
-    pub(crate) picked: bool,
+    pub(crate) has_selected_names: bool,
 }

@@ -54,13 +54,13 @@ pub(super) fn picks(reading: &ParsedArgs) -> NameSelection {
 /// Adds the effects of reading a directory recursively.
 pub(super) fn reads_below(collector: &mut EffectCollector<'_>, arg: &Arg, picks: NameSelection) {
     collector.uses(Access::Read, arg);
-    collector.add(PathEffect::Below(arg.clone(), picks));
+    collector.add(PathEffect::ReadTree(arg.clone(), picks));
 }
 
 /// Adds the directories in options of `diff`, which are compared with those among its words.
 pub(super) fn diff(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
     for path in values(reading, &["--from-file", "--to-file"]) {
-        collector.add(PathEffect::Below(path.clone(), NameSelection::default()));
+        collector.add(PathEffect::ReadTree(path.clone(), NameSelection::default()));
     }
 }
 
@@ -116,7 +116,7 @@ pub(super) fn ripgrep(
     for path in paths {
         if wanted.is_empty() {
             // Hidden files are skipped, but not other files with secrets.
-            collector.add(PathEffect::Below(
+            collector.add(PathEffect::ReadTree(
                 path.clone(),
                 NameSelection {
                     only: vec![],
@@ -124,7 +124,7 @@ pub(super) fn ripgrep(
                 },
             ));
             if !typed.is_empty() {
-                collector.add(PathEffect::Below(
+                collector.add(PathEffect::ReadTree(
                     path,
                     NameSelection {
                         only: typed.clone(),
@@ -138,7 +138,10 @@ pub(super) fn ripgrep(
             let (dir, name) = anchored(glob);
             let only = vec![Arg::exact(glob_to_wildcard(name))];
             let dir = dir.map_or_else(|| path.clone(), Arg::exact);
-            collector.add(PathEffect::Below(dir, NameSelection { only, not: vec![] }));
+            collector.add(PathEffect::ReadTree(
+                dir,
+                NameSelection { only, not: vec![] },
+            ));
         }
     }
 }

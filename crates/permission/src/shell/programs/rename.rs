@@ -29,7 +29,7 @@ pub(super) fn rename(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) 
             continue;
         }
         collector.effect(Effect::Unproven);
-        collector.add(UnitEffect::Carrier);
+        collector.add(UnitEffect::RunsOtherPrograms);
         collector.add_foreign_code(Some(program));
         if !code::is_harmless(text, "perl") {
             collector.set_may_be_denied("the program it is given is not known to start no others");

@@ -86,12 +86,12 @@ pub(super) fn words(
         // It runs in the repositories that a setting names, wherever they are.
         "each repository" => {
             collector.add(ShellEffect::UnknownDirectory);
-            collector.add(RunEffect::Run(
-                std::iter::once(Arg::exact("git"))
+            collector.add(RunEffect::Run {
+                words: std::iter::once(Arg::exact("git"))
                     .chain(operands.iter().cloned())
                     .collect(),
-                false,
-            ));
+                is_conditional: false,
+            });
         }
         "patch" => {
             if operands.is_empty() {
@@ -107,7 +107,10 @@ pub(super) fn words(
         "commands" | "parallel" => return wrapper::input_commands(collector, program, operands),
         "rsync" if args.iter().any(|arg| arg.prefix().starts_with("--del")) => {
             let to = operands.last().cloned();
-            collector.add(PathEffect::Lost(to.into_iter().collect(), true));
+            collector.add(PathEffect::ChangeTree {
+                paths: to.into_iter().collect(),
+                asks_if_unknown: true,
+            });
         }
         "curl" => network::curl(collector, program, reading),
         "wget" => network::wget(collector, reading),
@@ -341,7 +344,10 @@ pub(super) fn ssh_option(collector: &mut EffectCollector<'_>, option: &GivenOpti
         collector.uses(Access::Read, &rest);
     } else if !QUIET.contains(&key.as_str()) {
         collector.add_danger("-o");
-        collector.add(RunEffect::Text(rest, true));
+        collector.add(RunEffect::Text {
+            text: rest,
+            is_conditional: true,
+        });
     }
 }
 
@@ -370,7 +376,7 @@ pub(super) fn copy(
     let from = reading.operands[..at].to_vec();
     if reading.has(&["-r", "-R", "-a", "--recursive", "--archive"]) {
         from.iter().for_each(|arg| {
-            collector.add(PathEffect::Below(arg.clone(), NameSelection::default()))
+            collector.add(PathEffect::ReadTree(arg.clone(), NameSelection::default()))
         });
         collector.add(PathEffect::CopyTree {
             from: from.clone(),
@@ -421,7 +427,7 @@ pub(super) fn command(
 ) {
     let Some(name) = arg.text() else {
         collector.effect(Effect::Unproven);
-        collector.add(UnitEffect::Words(rest.to_vec()));
+        collector.add(UnitEffect::GitSubcommand(rest.to_vec()));
         return;
     };
     let called = format!("{} {name}", collector.called);
@@ -433,10 +439,10 @@ pub(super) fn command(
     let mut all = vec![arg.clone()];
     all.extend(rest.iter().cloned());
     if program.special == "git" || program.name.starts_with("git ") {
-        collector.add(UnitEffect::Words(rest.to_vec()));
+        collector.add(UnitEffect::GitSubcommand(rest.to_vec()));
     } else {
         if program.carrier {
-            collector.add(UnitEffect::Tails(all.clone()));
+            collector.add(UnitEffect::MayStartProgram(all.clone()));
         }
         collector.add_unknown_program(&all);
         collector.leaves(&all);
@@ -573,7 +579,7 @@ fn sockets(collector: &mut EffectCollector<'_>, args: &[Arg]) {
                 .any(|option| text == *option)
             || !arg.known()
         {
-            collector.add(UnitEffect::AtStake(
+            collector.add(UnitEffect::NotPreventedBySandbox(
                 "it hands a program to the network".to_owned(),
             ));
         }

@@ -33,7 +33,10 @@ pub(super) fn settings_first(
     }
     let rest = reading.operands.get(at..).unwrap_or_default();
     if !rest.is_empty() {
-        collector.add(RunEffect::Run(rest.to_vec(), false));
+        collector.add(RunEffect::Run {
+            words: rest.to_vec(),
+            is_conditional: false,
+        });
     } else if program.special == "env" {
         // It prints all variables, which may include secrets.
         collector.effect(Effect::Unproven);
@@ -120,7 +123,10 @@ pub(super) fn runner(collector: &mut EffectCollector<'_>, reading: &ParsedArgs, 
             && option.does == Some(OptionEffect::Harmless)
             && may_be_program
         {
-            collector.add(RunEffect::Run(from.to_vec(), true));
+            collector.add(RunEffect::Run {
+                words: from.to_vec(),
+                is_conditional: true,
+            });
         }
     }
 }
@@ -166,18 +172,21 @@ pub(super) fn xargs(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
         return;
     }
     if replaced.is_none() {
-        words.push(if collector.context.picked {
+        words.push(if collector.context.has_selected_names {
             Arg::found().repeated()
         } else {
             Arg::unknown("…")
         });
-    } else if collector.context.picked {
+    } else if collector.context.has_selected_names {
         words
             .iter_mut()
             .filter(|arg| arg.is_unknown())
             .for_each(|arg| *arg = Arg::found());
     }
-    collector.add(RunEffect::Run(words, false));
+    collector.add(RunEffect::Run {
+        words,
+        is_conditional: false,
+    });
 }
 
 /// Handles programs that read commands from their input. Returns `false` if it took the words.
@@ -189,7 +198,10 @@ pub(super) fn input_commands(
     match collector.context.input.clone() {
         StdinSource::Nothing => {}
         StdinSource::Text(Some(text)) if ["su", "runuser"].contains(&program.name) => {
-            collector.add(RunEffect::Text(Arg::exact(text), false));
+            collector.add(RunEffect::Text {
+                text: Arg::exact(text),
+                is_conditional: false,
+            });
         }
         StdinSource::Text(Some(text)) => {
             collector.set_may_be_denied("it reads commands from its input");
@@ -225,8 +237,14 @@ pub(super) fn flock(
         None
     };
     match text.or(after) {
-        Some(text) => collector.add(RunEffect::Text(text, false)),
-        None if !rest.is_empty() => collector.add(RunEffect::Run(rest.to_vec(), false)),
+        Some(text) => collector.add(RunEffect::Text {
+            text,
+            is_conditional: false,
+        }),
+        None if !rest.is_empty() => collector.add(RunEffect::Run {
+            words: rest.to_vec(),
+            is_conditional: false,
+        }),
         None => {}
     }
     false
@@ -238,14 +256,20 @@ fn user(collector: &mut EffectCollector<'_>, operands: &[Arg]) -> bool {
         pair[0].is("-c") || pair[0].is("--command") || pair[0].is("--session-command")
     });
     for pair in texts {
-        collector.add(RunEffect::Text(pair[1].clone(), false));
+        collector.add(RunEffect::Text {
+            text: pair[1].clone(),
+            is_conditional: false,
+        });
     }
     for arg in operands {
         if let Some(at) = ["--command=", "--session-command="]
             .iter()
             .find(|start| arg.prefix().starts_with(**start))
         {
-            collector.add(RunEffect::Text(arg.after(at.len()), false));
+            collector.add(RunEffect::Text {
+                text: arg.after(at.len()),
+                is_conditional: false,
+            });
         }
     }
     true
@@ -262,13 +286,19 @@ fn parallel(collector: &mut EffectCollector<'_>, operands: &[Arg]) -> bool {
             .iter()
             .filter(|arg| !arg.prefix().starts_with(":::"))
         {
-            collector.add(RunEffect::Text(text.clone(), false));
+            collector.add(RunEffect::Text {
+                text: text.clone(),
+                is_conditional: false,
+            });
         }
         return false;
     }
     let mut words = operands[..end].to_vec();
     words.push(Arg::unknown("…"));
-    collector.add(UnitEffect::Tails(operands.to_vec()));
-    collector.add(RunEffect::Run(words, false));
+    collector.add(UnitEffect::MayStartProgram(operands.to_vec()));
+    collector.add(RunEffect::Run {
+        words,
+        is_conditional: false,
+    });
     false
 }
