@@ -1,14 +1,14 @@
 //! The offline model, which needs no key, no network and no weights. It finds named definitions in
-//! the code and shows them, and carries out simple orders, with the same tools as any other model,
+//! the code and shows them, and carries out simple instructions, with the same tools as any other model,
 //! so that permissions and diffs can be tried before a provider is connected. It is a function of
 //! the request: it stores nothing between two requests, and the same request gives the same answer,
 //! byte for byte.
 //!
-//! Reading order: `turn` reads the request and replays the calls made so far, `order` carries out
-//! orders, `search` finds definitions. If the request could not be fulfilled, the answer finishes
+//! Reading order: `turn` reads the request and replays the calls made so far, `instruction` carries out
+//! instructions, `search` finds definitions. If the request could not be fulfilled, the answer finishes
 //! with [`Finish::NotDone`].
 
-mod order;
+mod instruction;
 mod search;
 mod turn;
 
@@ -32,17 +32,18 @@ pub struct Offline;
 
 impl Provider for Offline {
     fn ask(&self, request: Arc<Request>) -> AnswerStream {
-        Box::pin(stream::iter(think(&request).into_iter().map(Ok)))
+        Box::pin(stream::iter(answer(&request).into_iter().map(Ok)))
     }
 }
 
 /// Returns the answer to a request, word by word like that of any model: a pure function.
-pub fn think(request: &Request) -> Vec<Delta> {
-    let (text, calls, finish) = match order::carry_out(&OfflineTurn::of(request), search::answer) {
-        Ok(text) => (text, Vec::new(), Finish::Stop),
-        Err(EarlyEnd::Calls(text, calls)) => (text, calls, Finish::ToolCalls),
-        Err(EarlyEnd::Unable(text)) => (text, Vec::new(), Finish::NotDone),
-    };
+pub fn answer(request: &Request) -> Vec<Delta> {
+    let (text, calls, finish) =
+        match instruction::carry_out(&OfflineTurn::of(request), search::answer) {
+            Ok(text) => (text, Vec::new(), Finish::Stop),
+            Err(EarlyEnd::Calls(text, calls)) => (text, calls, Finish::ToolCalls),
+            Err(EarlyEnd::Unable(text)) => (text, Vec::new(), Finish::NotDone),
+        };
     let words = text.split_inclusive(char::is_whitespace);
     let mut deltas: Vec<Delta> = words
         .map(|text| Delta::Text {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::order::{OrderToken, contents, fenced, quoted, read};
+use super::instruction::{InstructionToken, contents, fenced, quoted, read};
 use super::turn::{EarlyEnd, OfflineResult, OfflineTurn, unable};
 
 /// The maximum number of places shown.
@@ -35,7 +35,10 @@ struct Definition {
 }
 
 /// Answers a question.
-pub(super) fn answer(turn: &OfflineTurn<'_>, tokens: &[OrderToken<'_>]) -> OfflineResult<String> {
+pub(super) fn answer(
+    turn: &OfflineTurn<'_>,
+    tokens: &[InstructionToken<'_>],
+) -> OfflineResult<String> {
     // Some stand for all of the code, and so name no part of it.
     const FILLERS: &str = "where what which is are was am does do the a an of i it this that find show me live lives \
         defined declared implemented located definition can you project repository repo codebase code program app \
@@ -43,7 +46,7 @@ pub(super) fn answer(turn: &OfflineTurn<'_>, tokens: &[OrderToken<'_>]) -> Offli
     /// The words of a prompt that asks to see a file.
     const READERS: &str = "read open print cat view see look at in inside content contents text please could would \
         now first again line lines about tell";
-    let words: Vec<&OrderToken<'_>> = tokens
+    let words: Vec<&InstructionToken<'_>> = tokens
         .iter()
         .filter(|token| !token.is_one_of(FILLERS))
         .collect();
@@ -74,7 +77,7 @@ pub(super) fn answer(turn: &OfflineTurn<'_>, tokens: &[OrderToken<'_>]) -> Offli
 
 /// Returns the name in a token that is the only one, or can only be a name: it is quoted, called,
 /// or spelt as in code.
-fn name<'a>(token: &OrderToken<'a>, is_only: bool) -> Option<&'a str> {
+fn name<'a>(token: &InstructionToken<'a>, is_only: bool) -> Option<&'a str> {
     let name = token.text.trim_end_matches("()");
     let is_marked = token.quoted || name != token.text || name.contains('_') || name.contains("::");
     let has_inner_capital = name.chars().skip(1).any(char::is_uppercase);

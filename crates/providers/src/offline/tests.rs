@@ -8,7 +8,7 @@ use grep_matcher::Matcher as _;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{order, search, think};
+use super::{answer, instruction, search};
 use crate::request::{
     BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec,
 };
@@ -16,6 +16,10 @@ use crate::{Delta, Model, Request};
 use transcript::{Finish, ModelRef};
 
 const ROOT: &str = "/home/me/project";
+/// The maximum number of steps of a turn, which no question or instruction reaches.
+const MAX_STEPS: usize = 20;
+/// The maximum number of calls to find a definition.
+const MAX_SEARCH_CALLS: usize = 4;
 const ALL_TOOLS: &[&str] = &["bash", "edit", "glob", "grep", "read", "write"];
 
 /// A project in memory, with tools.
@@ -41,7 +45,7 @@ impl Project {
     }
 
     /// Returns a project of some of this repository's own sources, in their present state.
-    fn ours() -> Self {
+    fn of_this_repository() -> Self {
         Self::of(&[
             ("Cargo.toml", include_str!("../../../../Cargo.toml")),
             ("CHANGELOG.md", include_str!("../../../../CHANGELOG.md")),
@@ -232,6 +236,7 @@ impl Project {
             }
         }
         Ok(if count == 0 {
+            // The model does not read this number.
             "No matches for it in 9 files.".into()
         } else {
             format!("Found {count} matches\n{out}")
@@ -300,8 +305,8 @@ fn play_with(
 ) -> (Vec<(String, Value)>, String) {
     let mut messages = vec![prompt];
     let mut made = Vec::new();
-    for step in 0..20 {
-        let (text, calls) = fold(&think(&request(messages.clone(), tools)));
+    for step in 0..MAX_STEPS {
+        let (text, calls) = fold(&answer(&request(messages.clone(), tools)));
         if calls.is_empty() {
             return (made, text);
         }
@@ -402,7 +407,7 @@ fn name_leads_to_its_definition() {
         ),
     ];
     for (question, path, contains) in table {
-        let mut project = Project::ours();
+        let mut project = Project::of_this_repository();
         let (calls, answer) = play(&mut project, question);
         let cited = cited(&answer);
         let text = cited
@@ -413,7 +418,7 @@ fn name_leads_to_its_definition() {
             cited.first().is_some_and(|first| first.0 == path) && text.contains(contains),
             "{question}\n{answer}"
         );
-        assert!(calls.len() <= 4, "{question}: {calls:?}");
+        assert!(calls.len() <= MAX_SEARCH_CALLS, "{question}: {calls:?}");
     }
 }
 
@@ -450,7 +455,7 @@ fn vague_word_alone_is_a_name() {
 
 #[test]
 fn answer_shows_at_most_two_places_or_a_reason() {
-    let mut project = Project::ours();
+    let mut project = Project::of_this_repository();
     for (question, count) in [("Verdict", 1), ("what is fmt?", 2)] {
         let (_, answer) = play(&mut project, question);
         let cited = cited(&answer);
@@ -564,7 +569,7 @@ fn passage_is_the_definition_with_its_comments() {
 }
 
 #[test]
-fn orders_make_the_expected_calls() {
+fn instructions_make_the_expected_calls() {
     let table = [
         (
             "read src/id.rs",
@@ -615,7 +620,7 @@ fn orders_make_the_expected_calls() {
         ("", json!([])),
     ];
     for (prompt, expected) in table {
-        let mut project = Project::ours();
+        let mut project = Project::of_this_repository();
         project
             .files
             .insert("a.rs".into(), "let x = LIMIT;\nlet z = LIMIT;\n".into());
@@ -707,7 +712,7 @@ fn prompt_is_the_last_text_of_the_user() {
         let (calls, _) = play_with(
             ModelMessage::User(inputs.clone()),
             ALL_TOOLS,
-            |name, arguments| Project::ours().call(name, arguments),
+            |name, arguments| Project::of_this_repository().call(name, arguments),
         );
         assert_eq!(json!(calls), expected, "{inputs:?}");
     }
@@ -720,7 +725,7 @@ fn request_without_tools_is_not_fulfilled() {
         "ls",
         "Say hello",
     ] {
-        let deltas = think(&request(vec![user(prompt)], &[]));
+        let deltas = answer(&request(vec![user(prompt)], &[]));
         assert_eq!(
             deltas.last(),
             Some(&Delta::Finish(Finish::NotDone)),
@@ -746,7 +751,7 @@ proptest! {
         let mut project = Project::of(&[("src/a.rs", "fn session() {}\n"), ("b.md", "# Was\n\nöäü what\n")]);
         let (_, answer) = play(&mut project, &prompt);
         prop_assert!(!answer.trim().is_empty());
-        prop_assert!(order::tokens(&prompt).len() <= prompt.len());
+        prop_assert!(instruction::tokens(&prompt).len() <= prompt.len());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Simple orders: read, list, run, replace and create.
+//! Simple instructions: read, list, run, replace and create.
 
 use std::path::Path;
 
@@ -13,12 +13,12 @@ const MAX_LINES: usize = 40;
 /// A word of a prompt, or the content of backticks, quotation marks or a fence. A shell carries out
 /// backticks in a command line, so examples have single quotation marks.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct OrderToken<'a> {
+pub(super) struct InstructionToken<'a> {
     pub(super) text: &'a str,
     pub(super) quoted: bool,
 }
 
-pub(super) fn tokens(prompt: &str) -> Vec<OrderToken<'_>> {
+pub(super) fn tokens(prompt: &str) -> Vec<InstructionToken<'_>> {
     const AFTER: [char; 6] = [',', ';', ':', '?', '.', '!'];
     let mut tokens = Vec::new();
     let mut rest = prompt.trim_start();
@@ -37,7 +37,7 @@ pub(super) fn tokens(prompt: &str) -> Vec<OrderToken<'_>> {
         };
         let bare = text.trim_end_matches(&AFTER[..5]);
         let quoted = quotation.is_some();
-        tokens.push(OrderToken {
+        tokens.push(InstructionToken {
             text: if quoted || bare.is_empty() {
                 text
             } else {
@@ -50,7 +50,7 @@ pub(super) fn tokens(prompt: &str) -> Vec<OrderToken<'_>> {
     tokens
 }
 
-impl OrderToken<'_> {
+impl InstructionToken<'_> {
     /// Returns whether the token is one of the words of a list.
     pub(super) fn is_one_of(&self, list: &str) -> bool {
         !self.quoted
@@ -71,14 +71,14 @@ impl OrderToken<'_> {
     }
 }
 
-/// Carries out the order in a prompt; a prompt without one is a question, which `answer` answers.
+/// Carries out the instruction in a prompt; a prompt without one is a question, which `answer` answers.
 pub(super) fn carry_out(
     turn: &OfflineTurn<'_>,
-    answer: impl FnOnce(&OfflineTurn<'_>, &[OrderToken<'_>]) -> OfflineResult<String>,
+    answer: impl FnOnce(&OfflineTurn<'_>, &[InstructionToken<'_>]) -> OfflineResult<String>,
 ) -> OfflineResult<String> {
     const FILLERS: &str = "please now can could you me the a file files command in";
     let tokens = tokens(&turn.prompt);
-    let words: Vec<&OrderToken<'_>> = tokens
+    let words: Vec<&InstructionToken<'_>> = tokens
         .iter()
         .filter(|token| !token.is_one_of(FILLERS))
         .collect();
