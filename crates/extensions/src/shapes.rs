@@ -111,7 +111,7 @@ pub fn error(fault: &Fault) -> Value {
         FaultKind::Auth => "ProviderAuthError",
         FaultKind::Interrupted => "MessageAbortedError",
         FaultKind::ContextOverflow => "ContextOverflowError",
-        FaultKind::Provider | FaultKind::Picture | FaultKind::Store | FaultKind::Internal => {
+        FaultKind::Provider | FaultKind::Image | FaultKind::Store | FaultKind::Internal => {
             "UnknownError"
         }
     };

@@ -27,7 +27,7 @@ pub enum Error {
     ContextOverflow(String),
     /// The model rejects an image in the conversation.
     #[error("{0}")]
-    Picture(String),
+    Image(String),
     /// A wrong key, a refused login, or missing rights.
     #[error("{0}")]
     Auth(String),
@@ -81,7 +81,7 @@ impl Error {
             Self::RateLimited { .. } => "rate_limited",
             Self::Overloaded { .. } => "overloaded",
             Self::ContextOverflow(_) => "context_overflow",
-            Self::Picture(_) => "picture",
+            Self::Image(_) => "image",
             Self::Auth(_) => "auth",
             Self::Keyless(_) => "no_key",
             Self::Withheld(_) => "waits_for_trust",
@@ -128,7 +128,7 @@ impl Error {
                 after,
             },
             Self::ContextOverflow(m) => Self::ContextOverflow(word(m)),
-            Self::Picture(m) => Self::Picture(word(m)),
+            Self::Image(m) => Self::Image(word(m)),
             Self::Auth(m) => Self::Auth(word(m)),
             Self::Keyless(m) => Self::Keyless(word(m)),
             Self::Withheld(m) => Self::Withheld(word(m)),
@@ -168,7 +168,7 @@ impl Error {
                 FaultKind::ContextOverflow,
                 "Start a new session, or choose a model with a larger context.",
             ),
-            Self::Picture(_) => (FaultKind::Picture, "Choose a model that accepts images."),
+            Self::Image(_) => (FaultKind::Image, "Choose a model that accepts images."),
             Self::Quota(_) => (
                 FaultKind::Provider,
                 "Check the account's plan and billing at the provider, or choose another model.",
@@ -252,7 +252,7 @@ mod tests {
             (Error::Stalled(Duration::from_secs(90)), true),
             (Error::InvalidResult(text()), true),
             (Error::ContextOverflow(text()), false),
-            (Error::Picture(text()), false),
+            (Error::Image(text()), false),
             (Error::Auth(text()), false),
             (Error::Quota(text()), false),
             (Error::Filtered(text()), false),

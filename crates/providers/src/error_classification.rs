@@ -99,7 +99,7 @@ pub fn event(who: &str, error: &Value) -> Error {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ErrorKind {
     Overflow,
-    Picture,
+    Image,
     Auth,
     Quota,
     RateLimited,
@@ -113,7 +113,7 @@ impl ErrorKind {
     fn error(self, message: String, after: Option<Duration>) -> Error {
         match self {
             Self::Overflow => Error::ContextOverflow(message),
-            Self::Picture => Error::Picture(message),
+            Self::Image => Error::Image(message),
             Self::Auth => Error::Auth(message),
             Self::Quota => Error::Quota(message),
             Self::RateLimited => Error::RateLimited { message, after },
@@ -313,7 +313,7 @@ const PICTURE: &[&str] = &[
 fn kind(hints: &ErrorHints) -> ErrorKind {
     let may_concern_content = !matches!(hints.status, Some(401 | 403 | 408 | 429));
     if may_concern_content && hints.contains(PICTURE) {
-        ErrorKind::Picture
+        ErrorKind::Image
     } else {
         kind_without_pictures(hints)
     }

@@ -173,8 +173,9 @@ pub enum FaultKind {
     Provider,
     /// The conversation does not fit the model.
     ContextOverflow,
-    /// The model or its provider rejects a picture in the conversation.
-    Picture,
+    /// The model or its provider rejects an image in the conversation.
+    #[serde(alias = "picture")]
+    Image,
     /// The user or the end of the process interrupted it.
     Interrupted,
     /// The store failed to save it.

@@ -10,7 +10,7 @@ fn name(error: &Error) -> &'static str {
         Error::Withheld(_) => "withheld",
         Error::Quota(_) => "quota",
         Error::BadRequest(_) => "bad",
-        Error::Picture(_) => "picture",
+        Error::Image(_) => "image",
         Error::Filtered(_) => "filtered",
         Error::Untrusted(_) => "untrusted",
         Error::Refused(_) => "refused",
@@ -68,32 +68,32 @@ fn responses_are_classified() {
         (
             400,
             r#"{"type":"error","error":{"type":"invalid_request_error","message":"messages.0.content.1.image.source.base64: image exceeds 5 MB maximum: 5590912 bytes > 5242880 bytes"}}"#,
-            "picture",
+            "image",
         ),
         (
             400,
             r#"{"error":{"message":"You uploaded an unsupported image. Please make sure your image is valid.","code":"invalid_image_format"}}"#,
-            "picture",
+            "image",
         ),
         (
             400,
             r#"{"error":{"code":400,"message":"Unable to process input image. Please retry or report"}}"#,
-            "picture",
+            "image",
         ),
         (
             404,
             r#"{"error":{"message":"No endpoints found that support image input","code":404}}"#,
-            "picture",
+            "image",
         ),
         (
             400,
             r#"{"error":{"message":"model: llama3 is not a multimodal model"}}"#,
-            "picture",
+            "image",
         ),
         (
             500,
             r#"{"error":{"message":"image input is not supported - hint: you may need to provide the mmproj"}}"#,
-            "picture",
+            "image",
         ),
         (
             400,

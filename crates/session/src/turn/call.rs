@@ -21,8 +21,7 @@ use super::resolve::{ResolvedCall, resolved};
 use super::step_context::StepContext;
 use super::waiting_line::{WaitingLine, order};
 use super::{
-    History, TurnContext, compaction_carryover, hooks, next, pictures, repetition, tool_context,
-    view,
+    History, TurnContext, compaction_carryover, hooks, images, next, repetition, tool_context, view,
 };
 use base::id::{MessageId, PartId};
 use base::task::{BlockingFuture, MAX_IN_PLACE_BYTES, poll_by_size, poll_on_blocking_threads};
@@ -992,9 +991,9 @@ impl Finishing {
         loaded_instructions::add(&mut output, context).await;
         let mut output = truncate::finish(output, context);
         context.session.seen.show(&output.text);
-        let left_out = pictures::fit(&mut output, self.images, context).await;
+        let left_out = images::fit(&mut output, self.images, context).await;
         if !self.pdf {
-            pictures::replace_pdfs(&mut output, context).await;
+            images::replace_pdfs(&mut output, context).await;
         }
         output.changes = output.changes.iter().flat_map(Change::parts).collect();
         FinishedOutput { output, left_out }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::budget::Remaining;
-use super::{History, TurnOutcome, pictures, size, view};
+use super::{History, TurnOutcome, images, size, view};
 use base::text::thousands;
 use tools::Tool;
 use tools::conversation::question::QuestionTool;
@@ -86,7 +86,7 @@ pub fn decide_next(history: &History, limits: &Limits) -> NextAction {
     };
     if let Some(fault) = &assistant.fault {
         let refused = fault.kind == FaultKind::ContextOverflow && limits.usable.is_some();
-        if fault.kind == FaultKind::Picture && pictures::any(history) {
+        if fault.kind == FaultKind::Image && images::has_sendable_image(history) {
             return NextAction::LeaveOut;
         }
         return if refused && !in_vain(history) {

@@ -6,7 +6,7 @@ use super::next::{self, CompactionTrigger, Limits, NextAction};
 use super::note::{add, note, put};
 use super::step_context::{self, StepContext};
 use super::{
-    History, TurnContext, TurnOutcome, compact, evict, hooks, jobs, pictures, prune, remind, size,
+    History, TurnContext, TurnOutcome, compact, evict, hooks, images, jobs, prune, remind, size,
     step, subtask, unset_key,
 };
 use crate::models::without_tools;
@@ -231,7 +231,7 @@ async fn leave_out(history: &mut History, turn: &TurnContext) -> Result<(), Faul
         .and_then(Message::assistant)
         .and_then(|answer| answer.fault.clone());
     let why = fault.map(|fault| fault.message).unwrap_or_default();
-    let text = pictures::leave_out(history, turn, &frame.model.name, &why).await;
+    let text = images::leave_out(history, turn, &frame.model.name, &why).await;
     add(history, turn, &frame, remind::note(&text)).await;
     Ok(())
 }

@@ -98,7 +98,7 @@ fn fault_name(kind: FaultKind) -> &'static str {
         FaultKind::Interrupted => "interrupted",
         FaultKind::ContextOverflow => "context_overflow",
         FaultKind::Provider => "provider",
-        FaultKind::Picture => "picture",
+        FaultKind::Image => "image",
         FaultKind::Store => "store",
         FaultKind::Internal => "internal",
     }

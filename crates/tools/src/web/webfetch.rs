@@ -101,7 +101,7 @@ impl Tool for WebfetchTool {
     const DESCRIPTION: &'static str = include_str!("webfetch.md");
     const KIND: ToolKind = ToolKind::Fetch;
     const CONCURRENT: bool = true;
-    const KEY: Option<PermissionKey> = Some(PermissionKey::reading(
+    const PERMISSION_KEY: Option<PermissionKey> = Some(PermissionKey::reading(
         "Fetching a page; patterns are hosts or URLs.",
     ));
     const ALIASES: Aliases = Aliases {
@@ -252,10 +252,10 @@ impl Fetch {
         let kind = content_type.clone();
         let read = base::task::spawn_blocking(move || {
             let page = page::read(&bytes, &kind, &at, format);
-            let picture = matches!(page, FetchedPage::Picture(_)).then(|| STANDARD.encode(&bytes));
-            (page, picture)
+            let image = matches!(page, FetchedPage::Image(_)).then(|| STANDARD.encode(&bytes));
+            (page, image)
         });
-        let (page, picture) = read.await.map_err(|e| Failure::Broken(e.to_string()))?;
+        let (page, image) = read.await.map_err(|e| Failure::Broken(e.to_string()))?;
         let metadata = json!({
             "url": url.as_str(),
             "status": status.as_u16(),
@@ -292,12 +292,12 @@ impl Fetch {
                 text: format!("binary, {} ({kind}): not shown", text::count(size, "byte")),
                 ..output
             },
-            FetchedPage::Picture(mime) => {
+            FetchedPage::Image(mime) => {
                 let file = File {
                     mime: mime.into(),
                     name: None,
                     uri: Some(url.to_string()),
-                    data: picture,
+                    data: image,
                     is_rejected: false,
                 };
                 ToolOutput {

@@ -13,7 +13,7 @@ pub(super) enum FetchedPage {
     /// The text, and the number of hidden characters that were removed from it.
     Text(String, usize),
     /// A file of this type, which models can process.
-    Picture(&'static str),
+    Image(&'static str),
     Binary,
 }
 
@@ -21,7 +21,7 @@ pub(super) enum FetchedPage {
 pub(super) fn read(bytes: &[u8], content_type: &str, url: &Url, format: PageFormat) -> FetchedPage {
     let kind = kind(content_type);
     if let Some(mime) = attachment_mime_type(bytes) {
-        return FetchedPage::Picture(mime);
+        return FetchedPage::Image(mime);
     }
     let label = parameter(content_type, "charset");
     let encoding = label
@@ -165,7 +165,7 @@ mod tests {
                     }
                 )
             }
-            FetchedPage::Picture(mime) => mime.into(),
+            FetchedPage::Image(mime) => mime.into(),
             FetchedPage::Binary => "binary".into(),
         }
     }
@@ -183,7 +183,7 @@ mod tests {
             (b"<svg/>", "image/svg+xml", "<svg/>"),
             (png, "text/html", "image/png"),
             (png, "image/png", "image/png"),
-            (b"not a picture", "image/png", "binary"),
+            (b"not a image", "image/png", "binary"),
             (b"ID3 words", "audio/mpeg", "binary"),
             (b"PK\x03\x04\x00\x00", "application/zip", "binary"),
             // U38: a type that lies.

@@ -1,5 +1,5 @@
 //! Attachments that a model or provider does not accept: PDFs of results are replaced by their
-//! text, and rejected pictures are stored but left out of every later request, so that they never
+//! text, and rejected images are stored but left out of every later request, so that they never
 //! block a session.
 
 use super::{History, TurnContext, view};
@@ -10,8 +10,8 @@ use tools::files::pdf;
 use tools::{ToolContext, ToolOutput, truncate};
 use transcript::{CallState, Content, File, ImageSettings, Message, Part};
 
-/// Scales the pictures of a result to fit. A picture that cannot be sent is replaced by the reason,
-/// and the SVG pictures by their sources, which are cut like a result. Returns the reasons.
+/// Scales the images of a result to fit. An image that cannot be sent is replaced by the reason,
+/// and the SVG images by their sources, which are cut like a result. Returns the reasons.
 pub(super) async fn fit(
     output: &mut ToolOutput,
     limits: ImageSettings,
@@ -48,12 +48,12 @@ pub(super) async fn replace_pdfs(output: &mut ToolOutput, context: &ToolContext)
     }
 }
 
-/// Returns whether the request contains a picture that was not rejected yet.
-pub(super) fn any(history: &History) -> bool {
-    !newest(history).is_empty()
+/// Returns whether the request contains an image that was not rejected yet.
+pub(super) fn has_sendable_image(history: &History) -> bool {
+    !messages_to_strip(history).is_empty()
 }
 
-/// Leaves out the pictures that were sent for the first time with the rejected request; if there
+/// Leaves out the images that were sent for the first time with the rejected request; if there
 /// were none, all of them, because the model may have been switched. Notifies the user, and returns
 /// a text for the model.
 pub(super) async fn leave_out(
@@ -63,11 +63,11 @@ pub(super) async fn leave_out(
     why: &str,
 ) -> String {
     let mut names = Vec::new();
-    for at in newest(history) {
+    for at in messages_to_strip(history) {
         let message = &mut history.messages[at];
         for part in &mut message.parts {
             let before = names.len();
-            for file in files(part).filter(|file| is_sent(file)) {
+            for file in attachments_mut(part).filter(|file| is_sent(file)) {
                 file.is_rejected = true;
                 names.push(name(file));
             }
@@ -101,14 +101,14 @@ pub(super) async fn leave_out(
     )
 }
 
-/// Returns the indexes of the messages with the pictures to leave out.
-fn newest(history: &History) -> Vec<usize> {
+/// Returns the indexes of the messages with the images to leave out.
+fn messages_to_strip(history: &History) -> Vec<usize> {
     let visible = view::visible(history);
     let shows = |message: &Message| {
         message
             .parts
             .iter()
-            .any(|part| of(part).iter().any(is_sent))
+            .any(|part| attachments(part).iter().any(is_sent))
     };
     let all: Vec<usize> = history
         .messages
@@ -132,7 +132,7 @@ fn is_sent(file: &File) -> bool {
     is_picture(file) && file.data.is_some() && !file.is_rejected
 }
 
-fn of(part: &Part) -> &[File] {
+fn attachments(part: &Part) -> &[File] {
     match &part.content {
         Content::File(file) => std::slice::from_ref(file),
         Content::Tool(call) => match &call.state {
@@ -143,7 +143,7 @@ fn of(part: &Part) -> &[File] {
     }
 }
 
-fn files(part: &mut Part) -> impl Iterator<Item = &mut File> {
+fn attachments_mut(part: &mut Part) -> impl Iterator<Item = &mut File> {
     let files: &mut [File] = match &mut part.content {
         Content::File(file) => std::slice::from_mut(file),
         Content::Tool(call) => match &mut call.state {
