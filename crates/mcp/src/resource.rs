@@ -144,7 +144,7 @@ macro_rules! list_tool {
             const KIND: ToolKind = ToolKind::Read;
             const CONCURRENT: bool = true;
             const PERMISSION: &'static str = READ;
-            const OFFER: Availability = Availability::PerStep;
+            const AVAILABILITY: Availability = Availability::PerStep;
             type Input = ListInput;
             type Ready = Vec<Arc<McpLink>>;
 
@@ -224,7 +224,7 @@ impl Tool for ReadResource {
     const KIND: ToolKind = ToolKind::Read;
     const CONCURRENT: bool = true;
     const PERMISSION: &'static str = READ;
-    const OFFER: Availability = Availability::PerStep;
+    const AVAILABILITY: Availability = Availability::PerStep;
     type Input = ReadInput;
     type Ready = (Arc<McpLink>, String);
 

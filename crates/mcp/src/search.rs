@@ -74,7 +74,7 @@ impl Tool for SearchTool {
     const DESCRIPTION: &'static str = include_str!("search_mcp_tools.md");
     const KIND: ToolKind = ToolKind::Search;
     const CONCURRENT: bool = true;
-    const OFFER: Availability = Availability::PerStep;
+    const AVAILABILITY: Availability = Availability::PerStep;
     type Input = SearchInput;
     type Ready = String;
 

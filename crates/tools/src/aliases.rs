@@ -1,15 +1,47 @@
 //! The names of tools and their fields in other agents.
 
-/// The names that models use for a tool and its fields, in the form that `folded` returns.
+/// The names that models use for a tool and its fields, in lower case without separators, as
+/// [`crate::argument_repair`] compares them.
 #[derive(Clone, Debug)]
 pub struct Aliases {
     pub tool_names: &'static [&'static str],
-    /// Fields of other tools with one of their values, or `*` for any. They select one of several
-    /// operations of a tool, or ask for the default behaviour; with a third entry, that field of
-    /// ours is set to true.
-    pub field_values: &'static [(&'static str, &'static str, Option<&'static str>)],
+    /// Values of other tools' fields that are removed from the arguments. They select one of several
+    /// operations of a tool, or request the default behaviour.
+    pub field_values: &'static [FieldValue],
     /// The fields, each with its names in other agents.
     pub fields: &'static [(&'static str, &'static [&'static str])],
+}
+
+/// A value of a field that only other agents' tools have.
+#[derive(Clone, Debug)]
+pub struct FieldValue {
+    pub(super) field: &'static str,
+    /// `*` matches any value.
+    pub(super) value: &'static str,
+    /// The field of the tool that it sets to true.
+    pub(super) sets: Option<&'static str>,
+}
+
+impl FieldValue {
+    pub(super) const fn ignored(field: &'static str, value: &'static str) -> Self {
+        Self {
+            field,
+            value,
+            sets: None,
+        }
+    }
+
+    pub(super) const fn setting(
+        field: &'static str,
+        value: &'static str,
+        sets: &'static str,
+    ) -> Self {
+        Self {
+            field,
+            value,
+            sets: Some(sets),
+        }
+    }
 }
 
 impl Aliases {
@@ -20,7 +52,7 @@ impl Aliases {
     };
 }
 
-pub(super) const PATH: &[&str] = &[
+pub(super) const PATH_FIELDS: &[&str] = &[
     "path",
     "file",
     "filename",
@@ -30,7 +62,7 @@ pub(super) const PATH: &[&str] = &[
     "relativepath",
     "uri",
 ];
-pub(super) const FOLDER: &[&str] = &[
+pub(super) const SEARCH_DIRECTORY_FIELDS: &[&str] = &[
     "directory",
     "dir",
     "folder",
@@ -40,7 +72,7 @@ pub(super) const FOLDER: &[&str] = &[
     "directorypath",
     "cwd",
 ];
-pub(super) const OLD: &[&str] = &[
+pub(super) const OLD_TEXT_FIELDS: &[&str] = &[
     "oldstr",
     "old",
     "oldtext",
@@ -50,7 +82,7 @@ pub(super) const OLD: &[&str] = &[
     "searchstring",
     "originaltext",
 ];
-pub(super) const NEW: &[&str] = &[
+pub(super) const NEW_TEXT_FIELDS: &[&str] = &[
     "newstr",
     "new",
     "newtext",
@@ -60,5 +92,7 @@ pub(super) const NEW: &[&str] = &[
     "replacewith",
     "replacestring",
 ];
-pub(super) const ALL: &[&str] = &["all", "global", "replaceallmatches", "allowmultiple"];
-pub(super) const JOB: &[&str] = &["id", "shellid", "jobid", "taskid", "commandid", "processid"];
+pub(super) const REPLACE_ALL_FIELDS: &[&str] =
+    &["all", "global", "replaceallmatches", "allowmultiple"];
+pub(super) const JOB_ID_FIELDS: &[&str] =
+    &["id", "shellid", "jobid", "taskid", "commandid", "processid"];

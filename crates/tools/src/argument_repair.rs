@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use crate::aliases::{Aliases, PATH};
-use crate::files::read::DIRECTORY;
+use crate::aliases::{Aliases, PATH_FIELDS};
+use crate::files::read::LISTED_DIRECTORY_FIELDS;
 use crate::registry::ToolProperties;
 use crate::{AcceptedArguments, AnyTool, PROPERTIES, Tool};
 use base::text;
@@ -81,7 +81,7 @@ pub fn completed(tools: &[Arc<dyn AnyTool>], name: &str, input: &Value) -> Optio
     let fields = input.as_object()?;
     let is_path = |name: &String| {
         let name = folded(name);
-        PATH.contains(&&*name) || DIRECTORY.contains(&&*name)
+        PATH_FIELDS.contains(&&*name) || LISTED_DIRECTORY_FIELDS.contains(&&*name)
     };
     if fields.keys().any(is_path) {
         return None;
@@ -225,17 +225,18 @@ pub(super) fn accept<T: Tool>(input: Value, schema: &Value) -> Result<AcceptedAr
     let mut notes = Vec::new();
     let input = match input {
         Value::Object(mut fields) => {
-            for (field, word, means) in names.field_values {
+            for alias in names.field_values {
                 let is_match = |(name, value): &(&String, &Value)| {
                     let value = value
                         .as_str()
                         .map_or_else(|| value.to_string(), str::to_owned);
-                    folded(name) == *field && (*word == "*" || folded(&value) == *word)
+                    folded(name) == alias.field
+                        && (alias.value == "*" || folded(&value) == alias.value)
                 };
                 if let Some(name) = fields.iter().find(is_match).map(|(name, _)| name.clone()) {
                     fields.remove(&name);
-                    if let Some(own) = means {
-                        fields.entry(*own).or_insert(Value::Bool(true));
+                    if let Some(own) = alias.sets {
+                        fields.entry(own).or_insert(Value::Bool(true));
                     }
                 }
             }

@@ -25,7 +25,7 @@ impl Tool for InvalidTool {
     const DESCRIPTION: &'static str = include_str!("invalid.md");
     const KIND: ToolKind = ToolKind::Other;
     const CONCURRENT: bool = true;
-    const OFFER: Availability = Availability::PerStep;
+    const AVAILABILITY: Availability = Availability::PerStep;
     type Input = Input;
     type Ready = Input;
 

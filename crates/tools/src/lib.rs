@@ -103,8 +103,8 @@ pub trait Tool: Send + Sync + 'static {
     /// The permission that hides the tool when it is denied for everything; `prepare` names it too.
     const PERMISSION: &'static str = Self::NAME;
     /// That permission, if it is named after this tool.
-    const KEY: Option<PermissionKey> = None;
-    const OFFER: Availability = Availability::Everyone;
+    const PERMISSION_KEY: Option<PermissionKey> = None;
+    const AVAILABILITY: Availability = Availability::Everyone;
     /// Whether a call may change files that its input does not name.
     const WRITES_UNNAMED_FILES: bool = matches!(
         Self::KIND,

@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::aliases::{Aliases, PATH};
+use crate::aliases::{Aliases, PATH_FIELDS};
 use crate::edits::apply_patch;
 use crate::edits::document::target;
 use crate::files::buffer::{choose, is_misread};
@@ -105,13 +105,14 @@ impl Tool for LspTool {
     const DESCRIPTION: &'static str = include_str!("lsp.md");
     const KIND: ToolKind = ToolKind::Search;
     const CONCURRENT: bool = true;
-    const OFFER: Availability = Availability::PerStep;
-    const KEY: Option<PermissionKey> = Some(PermissionKey::reading("Querying a language server."));
+    const AVAILABILITY: Availability = Availability::PerStep;
+    const PERMISSION_KEY: Option<PermissionKey> =
+        Some(PermissionKey::reading("Querying a language server."));
     const ALIASES: Aliases = Aliases {
         tool_names: &["languageserver", "codeintelligence"],
         field_values: &[],
         fields: &[
-            ("filePath", PATH),
+            ("filePath", PATH_FIELDS),
             ("operation", &["action", "command", "method", "op"]),
             ("line", &["lineno", "linenumber", "row"]),
             ("character", &["column", "col", "char"]),

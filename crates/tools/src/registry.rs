@@ -27,8 +27,8 @@ pub(crate) const fn properties<T: Tool + Default>() -> ToolProperties {
     ToolProperties {
         name: T::NAME,
         permission: T::PERMISSION,
-        key: T::KEY,
-        offer: T::OFFER,
+        key: T::PERMISSION_KEY,
+        offer: T::AVAILABILITY,
         sweeps: T::WRITES_UNNAMED_FILES,
         keeps_output: T::KEEPS_OUTPUT,
         keeps_input: T::KEEPS_INPUT,

@@ -32,7 +32,8 @@ impl Tool for TodowriteTool {
     const KIND: ToolKind = ToolKind::Think;
     const CONCURRENT: bool = false;
     const KEEPS_INPUT: bool = true;
-    const KEY: Option<PermissionKey> = Some(PermissionKey::acting("Updating the todo list."));
+    const PERMISSION_KEY: Option<PermissionKey> =
+        Some(PermissionKey::acting("Updating the todo list."));
     const ALIASES: Aliases = Aliases {
         tool_names: &[
             "writetodos",

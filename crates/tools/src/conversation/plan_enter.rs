@@ -27,8 +27,8 @@ impl Tool for PlanEnterTool {
     const DESCRIPTION: &'static str = include_str!("plan_enter.md");
     const KIND: ToolKind = ToolKind::SwitchMode;
     const CONCURRENT: bool = false;
-    const OFFER: Availability = Availability::ByName;
-    const KEY: Option<PermissionKey> =
+    const AVAILABILITY: Availability = Availability::ByName;
+    const PERMISSION_KEY: Option<PermissionKey> =
         Some(PermissionKey::acting("Proposing to switch to planning."));
     const ALIASES: Aliases = Aliases {
         tool_names: &["enterplanmode", "enterplan"],

@@ -31,8 +31,9 @@ impl Tool for PlanExitTool {
     const DESCRIPTION: &'static str = include_str!("plan_exit.md");
     const KIND: ToolKind = ToolKind::SwitchMode;
     const CONCURRENT: bool = false;
-    const OFFER: Availability = Availability::ByName;
-    const KEY: Option<PermissionKey> = Some(PermissionKey::acting("Proposing to leave planning."));
+    const AVAILABILITY: Availability = Availability::ByName;
+    const PERMISSION_KEY: Option<PermissionKey> =
+        Some(PermissionKey::acting("Proposing to leave planning."));
     const ALIASES: Aliases = Aliases {
         tool_names: &["exitplanmode", "exitplan"],
         field_values: &[],

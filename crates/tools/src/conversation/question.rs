@@ -65,8 +65,9 @@ impl Tool for QuestionTool {
     const KIND: ToolKind = ToolKind::Other;
     // Two forms at once could be answered in the wrong order.
     const CONCURRENT: bool = false;
-    const OFFER: Availability = Availability::ByName;
-    const KEY: Option<PermissionKey> = Some(PermissionKey::acting("Asking you a question."));
+    const AVAILABILITY: Availability = Availability::ByName;
+    const PERMISSION_KEY: Option<PermissionKey> =
+        Some(PermissionKey::acting("Asking you a question."));
     const ALIASES: Aliases = Aliases {
         tool_names: &["ask", "askuser", "askuserquestion", "askquestion"],
         field_values: &[],

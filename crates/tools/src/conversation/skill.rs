@@ -48,9 +48,9 @@ impl Tool for SkillTool {
     const DESCRIPTION: &'static str = include_str!("skill.md");
     const KIND: ToolKind = ToolKind::Read;
     const CONCURRENT: bool = true;
-    const OFFER: Availability = Availability::PerStep;
+    const AVAILABILITY: Availability = Availability::PerStep;
     const KEEPS_OUTPUT: bool = true;
-    const KEY: Option<PermissionKey> = Some(PermissionKey::acting(
+    const PERMISSION_KEY: Option<PermissionKey> = Some(PermissionKey::acting(
         "Loading a skill; patterns are skill names.",
     ));
     const ALIASES: Aliases = Aliases {

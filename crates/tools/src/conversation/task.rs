@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::sync::oneshot;
 
-use crate::aliases::Aliases;
+use crate::aliases::{Aliases, FieldValue};
 use crate::{Availability, CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput};
 use base::id::SessionId;
 use base::text;
@@ -114,9 +114,9 @@ impl Tool for TaskTool {
     const DESCRIPTION: &'static str = include_str!("task.md");
     const KIND: ToolKind = ToolKind::Think;
     const CONCURRENT: bool = true;
-    const OFFER: Availability = Availability::PerStep;
+    const AVAILABILITY: Availability = Availability::PerStep;
     const WRITES_UNNAMED_FILES: bool = true;
-    const KEY: Option<PermissionKey> = Some(PermissionKey::acting(
+    const PERMISSION_KEY: Option<PermissionKey> = Some(PermissionKey::acting(
         "Starting a subagent; patterns are agent names.",
     ));
     const ALIASES: Aliases = Aliases {
@@ -128,7 +128,7 @@ impl Tool for TaskTool {
             "runsubagent",
         ],
         // The command of the user that led to the task; only the task counts.
-        field_values: &[("command", "*", None)],
+        field_values: &[FieldValue::ignored("command", "*")],
         fields: &[
             ("task_id", &["sessionid", "resume"]),
             (

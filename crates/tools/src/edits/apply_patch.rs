@@ -210,7 +210,7 @@ impl Tool for ApplyPatchTool {
     const KIND: ToolKind = ToolKind::Edit;
     const CONCURRENT: bool = false;
     const PERMISSION: &'static str = "edit";
-    const OFFER: Availability = Availability::PatchModels;
+    const AVAILABILITY: Availability = Availability::PatchModels;
     const ALIASES: Aliases = Aliases {
         tool_names: &["patch", "applydiff"],
         field_values: &[],

@@ -12,7 +12,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::aliases::{ALL, Aliases, NEW, OLD, PATH};
+use crate::aliases::{
+    Aliases, FieldValue, NEW_TEXT_FIELDS, OLD_TEXT_FIELDS, PATH_FIELDS, REPLACE_ALL_FIELDS,
+};
 use crate::diagnostics::Check;
 use crate::edits::document::{Document, facts, target, target_to_write, written_facts};
 use crate::{
@@ -114,8 +116,8 @@ impl Tool for EditTool {
     const DESCRIPTION: &'static str = include_str!("edit.md");
     const KIND: ToolKind = ToolKind::Edit;
     const CONCURRENT: bool = false;
-    const OFFER: Availability = Availability::OtherModels;
-    const KEY: Option<PermissionKey> = Some(PermissionKey::acting(
+    const AVAILABILITY: Availability = Availability::OtherModels;
+    const PERMISSION_KEY: Option<PermissionKey> = Some(PermissionKey::acting(
         "Changing files with edit, multiedit, write and apply_patch; patterns are paths.",
     ));
     const ALIASES: Aliases = Aliases {
@@ -133,12 +135,12 @@ impl Tool for EditTool {
             "multieditfile",
             "multistrreplace",
         ],
-        field_values: &[("command", "strreplace", None)],
+        field_values: &[FieldValue::ignored("command", "strreplace")],
         fields: &[
-            ("filePath", PATH),
-            ("oldString", OLD),
-            ("newString", NEW),
-            ("replaceAll", ALL),
+            ("filePath", PATH_FIELDS),
+            ("oldString", OLD_TEXT_FIELDS),
+            ("newString", NEW_TEXT_FIELDS),
+            ("replaceAll", REPLACE_ALL_FIELDS),
             ("edits", EDITS),
         ],
     };

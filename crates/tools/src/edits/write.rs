@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::aliases::{Aliases, PATH};
+use crate::aliases::{Aliases, FieldValue, PATH_FIELDS};
 use crate::diagnostics::Check;
 use crate::edits::document::{Document, facts, target_to_write, written_facts};
 use crate::edits::edit::describe;
@@ -41,7 +41,7 @@ impl Tool for WriteTool {
     const KIND: ToolKind = ToolKind::Edit;
     const CONCURRENT: bool = false;
     const PERMISSION: &'static str = "edit";
-    const OFFER: Availability = Availability::OtherModels;
+    const AVAILABILITY: Availability = Availability::OtherModels;
     const ALIASES: Aliases = Aliases {
         tool_names: &[
             "create",
@@ -54,9 +54,9 @@ impl Tool for WriteTool {
             "strreplaceeditor",
             "strreplacebasededittool",
         ],
-        field_values: &[("command", "create", None)],
+        field_values: &[FieldValue::ignored("command", "create")],
         fields: &[
-            ("filePath", PATH),
+            ("filePath", PATH_FIELDS),
             (
                 "content",
                 &[

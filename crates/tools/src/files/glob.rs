@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::aliases::{Aliases, FOLDER};
+use crate::aliases::{Aliases, SEARCH_DIRECTORY_FIELDS};
 use crate::files::loaded_instructions::TouchedPath;
 use crate::files::path::{Access, PathKind, ResolvedPath, resolve};
 use crate::files::rooted_fs::SearchRoot;
@@ -63,7 +63,7 @@ impl Tool for GlobTool {
     const DESCRIPTION: &'static str = include_str!("glob.md");
     const KIND: ToolKind = ToolKind::Search;
     const CONCURRENT: bool = true;
-    const KEY: Option<PermissionKey> = Some(PermissionKey::reading(
+    const PERMISSION_KEY: Option<PermissionKey> = Some(PermissionKey::reading(
         "Finding files by name; patterns are globs.",
     ));
     const ALIASES: Aliases = Aliases {
@@ -71,7 +71,7 @@ impl Tool for GlobTool {
         field_values: &[],
         fields: &[
             ("pattern", &["glob", "globpattern", "query", "filepattern"]),
-            ("path", FOLDER),
+            ("path", SEARCH_DIRECTORY_FIELDS),
         ],
     };
     type Input = Input;

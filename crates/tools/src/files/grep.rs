@@ -23,7 +23,7 @@ use serde_json::{Map, Value};
 
 use results::{BestFiles, FileMatches, GrepLine, GrepOptions, MAX_LINE_BYTES, SearchGap};
 
-use crate::aliases::Aliases;
+use crate::aliases::{Aliases, FieldValue};
 use crate::files::encoding::{EncodingHint, for_search};
 use crate::files::glob::spelled;
 use crate::files::loaded_instructions::TouchedPath;
@@ -82,7 +82,7 @@ impl Tool for GrepTool {
     const DESCRIPTION: &'static str = include_str!("grep.md");
     const KIND: ToolKind = ToolKind::Search;
     const CONCURRENT: bool = true;
-    const KEY: Option<PermissionKey> = Some(PermissionKey::reading(
+    const PERMISSION_KEY: Option<PermissionKey> = Some(PermissionKey::reading(
         "Searching in files; patterns are the expressions searched for.",
     ));
     const ALIASES: Aliases = Aliases {
@@ -97,14 +97,14 @@ impl Tool for GrepTool {
             "textsearch",
         ],
         field_values: &[
-            ("outputmode", "fileswithmatches", Some("filesOnly")),
+            FieldValue::setting("outputmode", "fileswithmatches", "filesOnly"),
             // The output always has the number of matches.
-            ("outputmode", "count", None),
-            ("outputmode", "content", None),
-            ("n", "true", None),
-            ("linenumbers", "true", None),
-            ("casesensitive", "false", Some("ignoreCase")),
-            ("casesensitive", "true", None),
+            FieldValue::ignored("outputmode", "count"),
+            FieldValue::ignored("outputmode", "content"),
+            FieldValue::ignored("n", "true"),
+            FieldValue::ignored("linenumbers", "true"),
+            FieldValue::setting("casesensitive", "false", "ignoreCase"),
+            FieldValue::ignored("casesensitive", "true"),
         ],
         fields: &[
             (

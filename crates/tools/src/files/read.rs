@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::aliases::{Aliases, PATH};
+use crate::aliases::{Aliases, FieldValue, PATH_FIELDS};
 use crate::files::buffer::{choose, is_misread};
 use crate::files::disk;
 use crate::files::encoding::{self, DecodedText, NotText};
@@ -43,7 +43,8 @@ const MAX_IMAGE_BYTES: usize = 50 << 20;
 const MAX_PDF_OR_AUDIO_BYTES: usize = 20 << 20;
 
 /// Names of the path in tools that list a directory.
-pub(crate) const DIRECTORY: &[&str] = &["directory", "dir", "folder", "dirpath", "directorypath"];
+pub(crate) const LISTED_DIRECTORY_FIELDS: &[&str] =
+    &["directory", "dir", "folder", "dirpath", "directorypath"];
 
 #[derive(Default)]
 pub struct ReadTool;
@@ -93,7 +94,7 @@ impl Tool for ReadTool {
     const DESCRIPTION: &'static str = include_str!("read.md");
     const KIND: ToolKind = ToolKind::Read;
     const CONCURRENT: bool = true;
-    const KEY: Option<PermissionKey> = Some(PermissionKey::reading(
+    const PERMISSION_KEY: Option<PermissionKey> = Some(PermissionKey::reading(
         "Reading a file or directory; patterns are paths relative to the project.",
     ));
     const ALIASES: Aliases = Aliases {
@@ -116,10 +117,13 @@ impl Tool for ReadTool {
             "dir",
         ],
         // `ignore` of other agents' `list` has no effect: all entries are shown.
-        field_values: &[("command", "view", None), ("ignore", "*", None)],
+        field_values: &[
+            FieldValue::ignored("command", "view"),
+            FieldValue::ignored("ignore", "*"),
+        ],
         fields: &[
-            ("filePath", PATH),
-            ("filePath", DIRECTORY),
+            ("filePath", PATH_FIELDS),
+            ("filePath", LISTED_DIRECTORY_FIELDS),
             (
                 "offset",
                 &[

@@ -93,7 +93,7 @@ impl Tool for BashTool {
     const DESCRIPTION: &'static str = include_str!("bash.md");
     const KIND: ToolKind = ToolKind::Execute;
     const CONCURRENT: bool = false;
-    const KEY: Option<PermissionKey> = Some(PermissionKey::reading(
+    const PERMISSION_KEY: Option<PermissionKey> = Some(PermissionKey::reading(
         "Running commands; patterns are command lines, judged one command at a time.",
     ));
     const ALIASES: Aliases = Aliases {

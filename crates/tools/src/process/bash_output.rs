@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::aliases::{Aliases, JOB};
+use crate::aliases::{Aliases, JOB_ID_FIELDS};
 use crate::files::pattern::{MatchOptions, SearchPattern};
 use crate::process::background_jobs::{JobOutput, WaitFor};
 use crate::truncate::{self, KeepEnd};
@@ -55,7 +55,7 @@ impl Tool for BashOutputTool {
     const ALIASES: Aliases = Aliases {
         tool_names: &["getoutput", "shelloutput", "readoutput", "taskoutput"],
         field_values: &[],
-        fields: &[("bash_id", JOB)],
+        fields: &[("bash_id", JOB_ID_FIELDS)],
     };
     type Input = Input;
     type Ready = Ready;

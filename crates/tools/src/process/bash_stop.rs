@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::aliases::{Aliases, JOB};
+use crate::aliases::{Aliases, JOB_ID_FIELDS};
 use crate::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use base::text;
 use events::ToolKind;
@@ -27,7 +27,7 @@ impl Tool for BashStopTool {
     const ALIASES: Aliases = Aliases {
         tool_names: &["killshell", "killbash", "kill", "taskstop"],
         field_values: &[],
-        fields: &[("bash_id", JOB)],
+        fields: &[("bash_id", JOB_ID_FIELDS)],
     };
     type Input = Input;
     type Ready = Input;

@@ -179,8 +179,8 @@ impl Tool for WebsearchTool {
     const DESCRIPTION: &'static str = include_str!("websearch.md");
     const KIND: ToolKind = ToolKind::Fetch;
     const CONCURRENT: bool = true;
-    const OFFER: Availability = Availability::PerStep;
-    const KEY: Option<PermissionKey> = Some(PermissionKey::reading(
+    const AVAILABILITY: Availability = Availability::PerStep;
+    const PERMISSION_KEY: Option<PermissionKey> = Some(PermissionKey::reading(
         "Searching the web; patterns are queries.",
     ));
     const ALIASES: Aliases = Aliases {
