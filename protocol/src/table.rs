@@ -193,7 +193,7 @@ impl<S: Send + Sync + 'static> Table<S> {
         }
         // serde would accept a list as the members of an object, in their order.
         if params.trim_start().starts_with('[') {
-            let error = Error::invalid_params("params is an object with names, not a list");
+            let error = Error::invalid_params("params must be an object with names, not a list");
             return Dispatch::Done(rpc::failure(id, &error));
         }
         let served = std::panic::catch_unwind(AssertUnwindSafe(|| {

@@ -122,8 +122,8 @@ impl HttpConnections {
                 "Content-Type must be application/json",
             );
         }
-        let most = host.settings.limits.message_bytes;
-        let body = match read_body(body, most, &host.budget(&identity).begin()).await {
+        let max_bytes = host.settings.limits.message_bytes;
+        let body = match read_body(body, max_bytes, &host.budget(&identity).begin()).await {
             Ok(body) => body,
             Err((status, why)) => return plain(status, &why),
         };
@@ -143,13 +143,13 @@ impl HttpConnections {
             && !head.headers.contains_key(CONNECTION_ID)
         {
             let id = shape.id.map(|id| id.get().to_owned());
-            return self.begin(host, identity, body, id).await;
+            return self.initialize(host, identity, body, id).await;
         }
         let (_, connection) = match self.find(&head.headers, &identity) {
             Ok(found) => found,
             Err((status, why)) => return plain(status, why),
         };
-        let line = match about(&head, &shape, &body) {
+        let line = match with_session_id(&head, &shape, &body) {
             Ok(line) => line,
             Err(why) => return plain(StatusCode::BAD_REQUEST, why),
         };
@@ -166,7 +166,7 @@ impl HttpConnections {
     }
 
     /// Answers `initialize`, the one request whose answer is the response to the POST.
-    async fn begin(
+    async fn initialize(
         self: Arc<Self>,
         host: &Arc<Host>,
         identity: Identity,
@@ -192,7 +192,7 @@ impl HttpConnections {
             );
         }
         let Some(id) = id else {
-            let error = rpc::Error::invalid_request("initialize is a request, and has an id");
+            let error = rpc::Error::invalid_request("initialize must be a request with an id");
             return json(
                 StatusCode::BAD_REQUEST,
                 rpc::failure(&Id::null(), &error).into(),
@@ -279,7 +279,7 @@ impl HttpConnections {
         };
         let read = locked(&connection.boxes).read(&stream, after);
         let (reader, changed) = match read {
-            Ok(reading) => reading,
+            Ok(stream_reader) => stream_reader,
             Err(ResumeError::NoSession) => {
                 return plain(StatusCode::NOT_FOUND, "this connection has no such session");
             }
@@ -288,16 +288,16 @@ impl HttpConnections {
                 return plain(StatusCode::CONFLICT, why);
             }
         };
-        let reading = Reading {
+        let stream_reader = StreamReader {
             connection,
             stream: stream.clone(),
             reader,
             changed,
             begun: false,
         };
-        let events = futures_util::stream::unfold(reading, |mut reading| async move {
-            let events = reading.next().await?;
-            Some((Ok::<_, Infallible>(Frame::data(events)), reading))
+        let events = futures_util::stream::unfold(stream_reader, |mut stream_reader| async move {
+            let events = stream_reader.next().await?;
+            Some((Ok::<_, Infallible>(Frame::data(events)), stream_reader))
         });
         let mut response = Response::new(StreamBody::new(events).boxed_unsync());
         let headers = response.headers_mut();
@@ -332,15 +332,15 @@ impl HttpConnection {
                 start = end + 1;
             }
             tokio::select! {
-                more = self.more(&mut outgoing) => lines = more,
-                () = self.beat() => {}
-                () = self.unread() => tracing::info!("a connection ends: the client does not read its streams"),
+                more = self.next_output(&mut outgoing) => lines = more,
+                () = self.answer_liveness_checks() => {}
+                () = self.wait_until_abandoned() => tracing::info!("a connection ends: the client does not read its streams"),
             }
         }
     }
 
     /// Answers liveness checks for the client, as long as it reads a stream.
-    async fn beat(&self) {
+    async fn answer_liveness_checks(&self) {
         loop {
             self.liveness.asked().await;
             if locked(&self.boxes).are_read() {
@@ -349,16 +349,16 @@ impl HttpConnection {
         }
     }
 
-    async fn more(&self, outgoing: &mut OutboxReader) -> Option<Vec<u8>> {
-        self.until(Mailboxes::can_queue_more).await;
+    async fn next_output(&self, outgoing: &mut OutboxReader) -> Option<Vec<u8>> {
+        self.wait_until(Mailboxes::can_queue_more).await;
         outgoing.next().await
     }
 
     /// Completes when no stream has had a reader for too long.
-    async fn unread(&self) {
+    async fn wait_until_abandoned(&self) {
         loop {
-            self.until(|boxes| !boxes.are_read()).await;
-            if tokio::time::timeout(UNREAD_TIMEOUT, self.until(Mailboxes::are_read))
+            self.wait_until(|boxes| !boxes.are_read()).await;
+            if tokio::time::timeout(UNREAD_TIMEOUT, self.wait_until(Mailboxes::are_read))
                 .await
                 .is_err()
             {
@@ -367,7 +367,7 @@ impl HttpConnection {
         }
     }
 
-    async fn until(&self, done: impl Fn(&Mailboxes) -> bool) {
+    async fn wait_until(&self, done: impl Fn(&Mailboxes) -> bool) {
         loop {
             let read = self.read.notified();
             tokio::pin!(read);
@@ -381,7 +381,7 @@ impl HttpConnection {
 }
 
 /// The reader of a stream.
-struct Reading {
+struct StreamReader {
     connection: Arc<HttpConnection>,
     stream: Stream,
     reader: u64,
@@ -389,7 +389,7 @@ struct Reading {
     begun: bool,
 }
 
-impl Reading {
+impl StreamReader {
     /// Returns the next events, or `None` at the end of the stream.
     async fn next(&mut self) -> Option<Bytes> {
         if !std::mem::replace(&mut self.begun, true) {
@@ -412,13 +412,13 @@ impl Reading {
                     let last = locked(&self.connection.boxes).take(&self.stream, self.reader)?;
                     return (!last.is_empty()).then(|| events(&last));
                 }
-                () = tokio::time::sleep(KEEP_ALIVE_INTERVAL) => return Some(Bytes::from_static(b":\n\n")), // the interval itself
+                () = tokio::time::sleep(KEEP_ALIVE_INTERVAL) => return Some(Bytes::from_static(b":\n\n")),
             }
         }
     }
 }
 
-impl Drop for Reading {
+impl Drop for StreamReader {
     fn drop(&mut self) {
         locked(&self.connection.boxes).leave(&self.stream, self.reader);
         self.connection.read.notify_waiters();
@@ -431,7 +431,7 @@ impl Drop for Reading {
 /// The body is too long, arrives too slowly, or exceeds the budget; the message is for the client.
 async fn read_body(
     mut body: Incoming,
-    most: usize,
+    max_bytes: usize,
     unfinished: &IncompleteMessage,
 ) -> Result<Bytes, (StatusCode, String)> {
     let wrong = |status, why: &str| (status, why.to_owned());
@@ -454,8 +454,8 @@ async fn read_body(
         let Ok(data) = frame.into_data() else {
             continue;
         };
-        if all.len() + data.len() > most {
-            let why = format!("a message may have at most {most} bytes");
+        if all.len() + data.len() > max_bytes {
+            let why = format!("a message may have at max_bytes {max_bytes} bytes");
             return Err((StatusCode::PAYLOAD_TOO_LARGE, why));
         }
         if !unfinished.grow(data.len()) {
@@ -479,7 +479,7 @@ fn events(lines: &[NumberedLine]) -> Bytes {
 }
 
 /// Returns the line of a posted message, with the session of the header if the message names none.
-fn about(head: &Parts, shape: &Shape<'_>, body: &Bytes) -> Result<Bytes, &'static str> {
+fn with_session_id(head: &Parts, shape: &Shape<'_>, body: &Bytes) -> Result<Bytes, &'static str> {
     let named = if shape.method.is_some() {
         text(&head.headers, SESSION_ID)
     } else {
@@ -499,7 +499,7 @@ fn about(head: &Parts, shape: &Shape<'_>, body: &Bytes) -> Result<Bytes, &'stati
         Some(session) if session == named => Ok(body.clone()),
         Some(_) => Err("the header Acp-Session-Id and sessionId name different sessions"),
         None => {
-            let wrong = "with the header Acp-Session-Id, params is an object";
+            let wrong = "params must be an object if the header Acp-Session-Id is set";
             let mut message: serde_json::Value = serde_json::from_slice(body).map_err(|_| wrong)?;
             let members = message.as_object_mut().ok_or(wrong)?;
             let params = members
