@@ -18,10 +18,10 @@ use crate::project::Project;
 /// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 3] = [
     ("turn cancelled after any line gets one answer", || {
-        anywhere(InterruptionPoint::Cancel)
+        interrupt_after_every_line(Interruption::Cancel)
     }),
     ("session killed after any line can be loaded", || {
-        anywhere(InterruptionPoint::Kill)
+        interrupt_after_every_line(Interruption::Kill)
     }),
     (
         "interrupted load gets one answer",
@@ -30,12 +30,12 @@ pub const ALL: [(&str, fn()); 3] = [
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum InterruptionPoint {
+enum Interruption {
     Cancel,
     Kill,
 }
 
-/// Words, calls side by side, a question, two subagents, a last word.
+/// Text, parallel calls, a question, two subagents, a final text.
 const SCRIPT: &str = r#"
 text: Let me see.
 call read {"filePath":"a.txt"}
@@ -63,16 +63,16 @@ text: Done.
 
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 
-fn anywhere(cut: InterruptionPoint) {
+fn interrupt_after_every_line(interruption: Interruption) {
     let mut line = 1;
-    while cut_after(line, cut) {
+    while interrupt_after(line, interruption) {
         line += 1;
     }
     assert!(line > 20, "a turn of {line} lines");
 }
 
-/// Cuts the turn off after so many lines. False when it had fewer.
-fn cut_after(line: usize, cut: InterruptionPoint) -> bool {
+/// Interrupts the turn after `line` lines. Returns false if it has fewer.
+fn interrupt_after(line: usize, interruption: Interruption) -> bool {
     let model = Model::start(model::script(SCRIPT).unwrap());
     let project = Project::new();
     project.provider(&model.base(), &json!({ "permission": { "edit": "ask" } }));
@@ -83,38 +83,38 @@ fn cut_after(line: usize, cut: InterruptionPoint) -> bool {
         json!({ "cwd": project.cwd(), "mcpServers": [] }),
     );
     // The session is stored from its first change on.
-    client.ask(
+    client.request(
         2,
         "session/set_mode",
         &json!({ "sessionId": client.session, "modeId": "build" }),
     );
     while client.receive().unwrap()["id"] != 2 {}
     client.prompt(10, "Go.");
-    let mut said = 0;
+    let mut received = 0;
     let mut end = None;
     while end.is_none() {
         let Some(message) = client.receive() else {
             break;
         };
-        said += 1;
+        received += 1;
         end = (message["id"] == 10).then(|| message["result"]["stopReason"].clone());
-        if said == line {
-            match cut {
-                InterruptionPoint::Cancel => client.note("session/cancel"),
-                InterruptionPoint::Kill => client.editor.signal(Signal::KILL),
+        if received == line {
+            match interruption {
+                Interruption::Cancel => client.notify("session/cancel"),
+                Interruption::Kill => client.editor.signal(Signal::KILL),
             }
         }
     }
-    let name = format!("{cut:?} after line {line} of {said}");
+    let name = format!("{interruption:?} after line {line} of {received}");
     // The rest of the script is obsolete. A last request may still be on its way, from a process
     // that is gone: it gets such an answer as well.
     model.send(model::script(&["text: Here."; 3].join("\n---\n")).unwrap());
-    match (cut, &end) {
-        (InterruptionPoint::Cancel, Some(end)) => {
+    match (interruption, &end) {
+        (Interruption::Cancel, Some(end)) => {
             assert!(end == "cancelled" || end == "end_turn", "{name}: {end}")
         }
-        (InterruptionPoint::Cancel, None) => panic!("{name}: no answer"),
-        (InterruptionPoint::Kill, _) => {
+        (Interruption::Cancel, None) => panic!("{name}: no answer"),
+        (Interruption::Kill, _) => {
             drop(client.editor.finish());
             project.end_leftovers();
             assert_eq!(client.invariants.problems(), Vec::<String>::new(), "{name}");
@@ -151,21 +151,21 @@ fn cut_after(line: usize, cut: InterruptionPoint) -> bool {
     model.send(Vec::new());
     assert_eq!(model.problems(), Vec::<String>::new(), "{name}");
     assert_eq!(project.leftovers(), Vec::<String>::new(), "{name}");
-    said >= line
+    received >= line
 }
 
 /// The interruption of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Between {
+enum LoadInterruption {
     /// session/cancel.
     Cancel,
-    /// The load itself is cancelled.
-    NoMore,
+    /// `$/cancel_request` for the load itself.
+    CancelRequest,
     Close,
     Load,
-    /// A prompt, and its cancel.
+    /// session/prompt, then session/cancel.
     Prompt,
-    /// A mode, and session/cancel: that is about prompts.
+    /// session/set_mode, then session/cancel, which affects prompts only.
     Mode,
 }
 
@@ -178,23 +178,23 @@ fn interrupted_load_gets_one_answer() {
     // More than fits into the pipe and the queue: the load waits for the client.
     crate::history::long(&data, &project.cwd(), &SessionId::new(session), 300, 4_000);
     let all = [
-        Between::Cancel,
-        Between::NoMore,
-        Between::Close,
-        Between::Load,
-        Between::Prompt,
-        Between::Mode,
+        LoadInterruption::Cancel,
+        LoadInterruption::CancelRequest,
+        LoadInterruption::Close,
+        LoadInterruption::Load,
+        LoadInterruption::Prompt,
+        LoadInterruption::Mode,
     ];
     for what in all {
         for after in [0, 1, 20] {
             let name = format!("{what:?} after {after} lines of a load");
-            comes_between(what, after, session, &project, &model, &name);
+            interrupt_load(what, after, session, &project, &model, &name);
         }
     }
 }
 
-fn comes_between(
-    what: Between,
+fn interrupt_load(
+    what: LoadInterruption,
     after: usize,
     session: &str,
     project: &Project,
@@ -211,58 +211,61 @@ fn comes_between(
     } else {
         ReadPace::Lines(after)
     });
-    client.ask(1, "session/load", &load);
+    client.request(1, "session/load", &load);
     for _ in 0..after {
-        client.hear_answers(&mut answers, name);
+        client.receive_answer(&mut answers, name);
     }
     match what {
-        Between::Cancel => client.note("session/cancel"),
-        Between::NoMore => {
+        LoadInterruption::Cancel => client.notify("session/cancel"),
+        LoadInterruption::CancelRequest => {
             client.send(&json!({ "jsonrpc": "2.0", "method": "$/cancel_request", "params": { "requestId": 1 } }))
         }
-        Between::Close => client.ask(2, "session/close", &json!({ "sessionId": session })),
-        Between::Load => client.ask(2, "session/load", &load),
-        Between::Prompt => {
+        LoadInterruption::Close => client.request(2, "session/close", &json!({ "sessionId": session })),
+        LoadInterruption::Load => client.request(2, "session/load", &load),
+        LoadInterruption::Prompt => {
             client.prompt(2, "Never mind.");
-            client.note("session/cancel");
+            client.notify("session/cancel");
         }
-        Between::Mode => {
-            client.ask(2, "session/set_mode", &json!({ "sessionId": session, "modeId": "build" }));
-            client.note("session/cancel");
+        LoadInterruption::Mode => {
+            client.request(2, "session/set_mode", &json!({ "sessionId": session, "modeId": "build" }));
+            client.notify("session/cancel");
         }
     }
     client.editor.set_read_pace(ReadPace::All);
-    let asked = 1 + usize::from(!matches!(what, Between::Cancel | Between::NoMore));
+    let asked = 1 + usize::from(!matches!(
+        what,
+        LoadInterruption::Cancel | LoadInterruption::CancelRequest
+    ));
     while answers.len() < asked {
-        client.hear_answers(&mut answers, name);
+        client.receive_answer(&mut answers, name);
     }
     match what {
-        Between::NoMore => assert!(
+        LoadInterruption::CancelRequest => assert!(
             answers[&1]["error"]["code"] == -32_800,
             "{name}: {}",
             answers[&1]
         ),
         _ => assert!(answers[&1]["result"].is_object(), "{name}: {}", answers[&1]),
     }
-    if what == Between::Prompt {
+    if what == LoadInterruption::Prompt {
         assert_eq!(
             answers[&2]["result"]["stopReason"], "cancelled",
             "{name}: {}",
             answers[&2]
         );
     }
-    if what == Between::Mode {
+    if what == LoadInterruption::Mode {
         assert!(answers[&2]["result"].is_object(), "{name}: {}", answers[&2]);
     }
-    // Whatever became of it, the session can be loaded, and continues.
-    client.ask(3, "session/load", &load);
+    // Whether or not the load succeeded, the session can be loaded, and continues.
+    client.request(3, "session/load", &load);
     while !answers.contains_key(&3) {
-        client.hear_answers(&mut answers, name);
+        client.receive_answer(&mut answers, name);
     }
     assert!(answers[&3]["result"].is_object(), "{name}: {}", answers[&3]);
     client.prompt(4, "Are you there?");
     while !answers.contains_key(&4) {
-        client.hear_answers(&mut answers, name);
+        client.receive_answer(&mut answers, name);
     }
     assert_eq!(
         answers[&4]["result"]["stopReason"], "end_turn",
@@ -293,13 +296,13 @@ impl Client {
             invariants: Invariants::default(),
             session: String::new(),
         };
-        client.ask(0, "initialize", &json!({ "protocolVersion": 1 }));
+        client.request(0, "initialize", &json!({ "protocolVersion": 1 }));
         while client.receive().unwrap()["id"] != 0 {}
         client
     }
 
     fn open(&mut self, method: &str, params: Value) {
-        self.ask(1, method, &params);
+        self.request(1, method, &params);
         let answer = loop {
             let message = self.receive().unwrap();
             if message["id"] == 1 {
@@ -315,16 +318,16 @@ impl Client {
     fn prompt(&mut self, id: u64, text: &str) {
         let params =
             json!({ "sessionId": self.session, "prompt": [{ "type": "text", "text": text }] });
-        self.ask(id, "session/prompt", &params);
+        self.request(id, "session/prompt", &params);
     }
 
-    fn note(&mut self, method: &str) {
+    fn notify(&mut self, method: &str) {
         self.send(
             &json!({ "jsonrpc": "2.0", "method": method, "params": { "sessionId": self.session } }),
         );
     }
 
-    fn ask(&mut self, id: u64, method: &str, params: &Value) {
+    fn request(&mut self, id: u64, method: &str, params: &Value) {
         self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
     }
 
@@ -335,7 +338,7 @@ impl Client {
     }
 
     /// Receives the next line; stores an answer under its id.
-    fn hear_answers(&mut self, answers: &mut HashMap<u64, Value>, name: &str) {
+    fn receive_answer(&mut self, answers: &mut HashMap<u64, Value>, name: &str) {
         let message = self
             .receive()
             .unwrap_or_else(|| panic!("{name}: no answer"));

@@ -7,7 +7,7 @@ use crate::agent_commands::{MACHINES, RULE_SETS, Rows, tasks};
 /// Prints the figures without a sandbox and in each, with `reasons` why, and with `rows` which
 /// lines.
 #[expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
-pub fn figures(with_reasons: bool, with_rows: bool) {
+pub fn print_figures(with_reasons: bool, with_rows: bool) {
     let rows = Rows::read();
     let all: BTreeSet<&str> = rows
         .rows

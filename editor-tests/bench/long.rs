@@ -45,7 +45,7 @@ fn main() {
         ("steps", steps),
         ("flood", flood),
         ("eight", eight),
-        ("servers", servers::figures),
+        ("servers", servers::print_figures),
     ];
     let wanted: Vec<String> = std::env::args()
         .skip(1)

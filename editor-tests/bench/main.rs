@@ -1,11 +1,11 @@
-//! Benchmarks of what must be fast, one file per area. Run them with
+//! Benchmarks of the parts that must be fast, one file per area. Run them with
 //! `cargo bench`, some of them with `cargo bench NAME`.
 
 #![expect(
     clippy::disallowed_methods,
     reason = "benchmarks start programs and choose their environment"
 )]
-#![expect(clippy::unwrap_used, reason = "for whoever runs them")]
+#![expect(clippy::unwrap_used, reason = "a benchmark may panic")]
 #![expect(
     unreachable_pub,
     dead_code,
@@ -20,10 +20,10 @@ mod config;
 mod database;
 #[path = "../editor.rs"]
 mod editor;
-#[path = "../model.rs"]
-mod fake;
 #[path = "../history.rs"]
 mod history;
+#[path = "../model.rs"]
+mod mock_provider;
 mod model;
 mod permissions;
 #[path = "../project.rs"]
@@ -46,13 +46,13 @@ fn main() {
                 .iter()
                 .any(|argument| "store".contains(argument.as_str())))
     {
-        store::figures();
+        store::print_figures();
     }
-    let says = |word: &str| arguments.iter().any(|argument| argument == word);
-    if says("asked") {
-        asked::figures(says("reasons"), says("rows"));
+    let has_argument = |word: &str| arguments.iter().any(|argument| argument == word);
+    if has_argument("asked") {
+        asked::print_figures(has_argument("reasons"), has_argument("rows"));
     }
-    if says("backends") {
-        store::side_by_side();
+    if has_argument("backends") {
+        store::compare_backends();
     }
 }

@@ -198,7 +198,7 @@ fn calls(address: SocketAddr) -> (Duration, Duration) {
 }
 
 /// Prints all of them.
-pub fn figures() {
+pub fn print_figures() {
     let few = server(3);
     let two = json!({"s0": remote(few), "s1": remote(few)});
     let mut ten: Map<String, Value> = (0..8).map(|n| (format!("s{n}"), remote(few))).collect();

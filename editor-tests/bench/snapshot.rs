@@ -2,7 +2,7 @@
 
 #![expect(
     clippy::unwrap_used,
-    reason = "a benchmark that cannot begin says so by ending"
+    reason = "a benchmark that cannot be set up may panic"
 )]
 
 use std::fs;
@@ -98,16 +98,16 @@ fn cloned() -> Fixture {
             fixture.root.to_str().unwrap(),
         ],
     );
-    // A file as young as the index is read nevertheless.
+    // Git distrusts entries of files as new as the index: rewrite it, so that it is newer.
     std::thread::sleep(std::time::Duration::from_millis(50));
     git(&fixture.root, &["update-index", "--index-version", "4"]);
     fixture
 }
 
 fn step(tracker: &Arc<Tracker>) -> usize {
-    let go = AtomicBool::new(false);
-    let mark = tracker.mark(&go).unwrap();
-    tracker.since(&mark, &go).unwrap().len()
+    let stop = AtomicBool::new(false);
+    let mark = tracker.mark(&stop).unwrap();
+    tracker.since(&mark, &stop).unwrap().len()
 }
 
 /// Before and after a step in which nothing changed.
@@ -127,15 +127,15 @@ fn one_file_changed(bencher: Bencher<'_, '_>) {
     step(&tracker);
     let mut n = 0;
     bencher.bench_local(|| {
-        let go = AtomicBool::new(false);
-        let mark = tracker.mark(&go).unwrap();
+        let stop = AtomicBool::new(false);
+        let mark = tracker.mark(&stop).unwrap();
         n += 1;
         fs::write(
             fixture.root.join("area1/part1/dir1/file1.rs"),
             format!("{n}"),
         )
         .unwrap();
-        assert_eq!(tracker.since(&mark, &go).unwrap().len(), 1);
+        assert_eq!(tracker.since(&mark, &stop).unwrap().len(), 1);
     });
 }
 
@@ -148,7 +148,7 @@ fn first_of_all(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// The first step in a new clone: objects that git has are only noted.
+/// The first step in a new clone: objects that git has are only referenced.
 #[divan::bench(sample_count = 3, sample_size = 1)]
 fn first_in_a_clone(bencher: Bencher<'_, '_>) {
     bencher.with_inputs(cloned).bench_local_values(|fixture| {

@@ -21,7 +21,7 @@ use transcript::{Assistant, Content, Finish, Message, ModelRef, Part, Role, Text
 
 use crate::database::Database;
 use crate::editor::Editor;
-use crate::fake::{self, Model};
+use crate::mock_provider::{self, Model};
 use crate::project::Project;
 use crate::runtime::block_on;
 
@@ -257,7 +257,7 @@ impl Drop for DepartedAgent {
 }
 
 /// Prints the figures that are not durations, after the benchmarks.
-pub fn figures() {
+pub fn print_figures() {
     let project = project(10_000);
     for method in ["session/load", "session/resume"] {
         let mut editor = agent(&project);
@@ -278,11 +278,11 @@ pub fn figures() {
     growth();
     large();
     crowd();
-    side_by_side();
+    compare_backends();
 }
 
 /// The same work with sessions in files and in a database.
-pub fn side_by_side() {
+pub fn compare_backends() {
     const TIMES: usize = 9;
     const CALLS: usize = 50;
     let urls = [None, Database::get().map(|database| database.fresh(15))];
@@ -298,7 +298,7 @@ pub fn side_by_side() {
             )
         };
         let script = format!("{}text: Done.", (0..CALLS).map(call).collect::<String>());
-        let model = Model::unwatched(fake::script(&script).unwrap());
+        let model = Model::unwatched(mock_provider::script(&script).unwrap());
         let mut project = Project::new();
         project.provider(&model.base(), &json!({}));
         project.write("file.txt", "A line.\n");
@@ -424,7 +424,7 @@ fn growth() {
         )
         .unwrap();
     }
-    let model = Model::unwatched(fake::script(script.trim_end_matches("---\n")).unwrap());
+    let model = Model::unwatched(mock_provider::script(script.trim_end_matches("---\n")).unwrap());
     let project = Project::new();
     project.provider(&model.base(), &json!({}));
     project.write("file.txt", &lines);

@@ -1,7 +1,7 @@
-// The bodies of requests against the types of the SDKs: node run.mjs path/to/adjutant
+// Checks request bodies against the types of the providers' SDKs: node run.mjs path/to/adjutant
 //
-// adjutant is driven from its command line against a mock provider of each wire format. Every body that it sends is
-// written down as a value of the type that the SDK of the format's maker has for it, and the compiler checks them.
+// adjutant runs from its command line against a mock provider of each wire format. Every body is written to a
+// TypeScript file as a value of the SDK's request type, and the compiler checks it.
 
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
@@ -45,8 +45,8 @@ const providers = {
   },
 };
 
-/** The scenarios: the answers to requests with tools in their order, and the prompts. */
 const read = (name) => ["read", { filePath: join(project, name) }];
+/** The scenarios: the answers to requests with tools in their order, and the prompts. */
 const scenarios = {
   "a question": { answers: [{ text: "It is a boat." }], prompts: [["What is a ship?"]] },
   "two calls, of which one fails": {
@@ -61,7 +61,7 @@ const scenarios = {
     answers: [{ calls: [read("dot.png"), read("page.pdf")] }, { text: "A dot." }],
     prompts: [["--file", "dot.png", "--file", "page.pdf", "What is this?"]],
   },
-  "the least and the greatest effort": {
+  "the lowest and the highest effort": {
     answers: [{ text: "Quick." }, { text: "Slow." }],
     prompts: [["--mode", "quick", "Hello?"], ["--mode", "slow", "Hello?"]],
   },
@@ -82,8 +82,8 @@ const scenarios = {
 writeFileSync(join(project, "ship.json"),
   JSON.stringify({ type: "object", properties: { ship: { type: "boolean" } }, required: ["ship"] }));
 
-/** The bodies that came, by the folder of their address. */
-const came = new Map();
+/** The received bodies, by the first directory of their URL's path. */
+const received = new Map();
 const waiting = new Map();
 let number = 0;
 const server = createServer((request, response) => {
@@ -91,12 +91,12 @@ const server = createServer((request, response) => {
   request.on("data", (chunk) => chunks.push(chunk));
   request.on("end", () => {
     const [, folder] = request.url.split("/");
-    if (request.method !== "POST" || !came.has(folder)) {
+    if (request.method !== "POST" || !received.has(folder)) {
       response.writeHead(404).end();
       return;
     }
     const body = JSON.parse(Buffer.concat(chunks));
-    came.get(folder).push(body);
+    received.get(folder).push(body);
     // A request without tools is one for a title or a summary.
     const isAside = !body.tools || body.tools.some((tool) => JSON.stringify(tool).includes("_noop"));
     const answer = (isAside ? null : waiting.get(folder).shift()) ?? { text: "Ships, and what they are." };
@@ -109,24 +109,23 @@ const at = `http://127.0.0.1:${server.address().port}`;
 
 async function adjutant(words, more) {
   const child = spawn(binary, ["run", "--allow", ...words], { cwd: project, env: { ...env, ...more }, stdio: ["ignore", "pipe", "pipe"] });
-  const said = { out: "", err: "" };
-  child.stdout.on("data", (data) => (said.out += data));
-  child.stderr.on("data", (data) => (said.err += data));
-  said.code = await within(60_000, new Promise((resolve) => child.once("close", resolve)));
-  assert.equal(said.code, 0, `${words.join(" ")}: ${said.out}\n${said.err}`);
+  const output = { out: "", err: "" };
+  child.stdout.on("data", (data) => (output.out += data));
+  child.stderr.on("data", (data) => (output.err += data));
+  output.code = await within(60_000, new Promise((resolve) => child.once("close", resolve)));
+  assert.equal(output.code, 0, `${words.join(" ")}: ${output.out}\n${output.err}`);
 }
 
 /** Runs a scenario and returns the bodies of its requests. */
 async function bodies(format, index, { answers, prompts, titles }) {
   const folder = `${format}-${index}`;
   const { npm, path, id } = providers[format];
-  came.set(folder, []);
+  received.set(folder, []);
   waiting.set(folder, [...answers]);
   const modalities = { input: ["text", "image", "pdf"], output: ["text"] };
   const model = { reasoning: true, attachment: true, tool_call: true, temperature: false, modalities, limit: { context: 200000, output: 64000 } };
-  const efforts = { quick: { effort: "least" }, slow: { effort: "greatest" } };
   const variants = { messages: ["low", "max"], gemini: ["low", "high"] }[format] ?? ["low", "high"];
-  const agent = Object.fromEntries(Object.keys(efforts).map((name, at) =>
+  const agent = Object.fromEntries(["quick", "slow"].map((name, at) =>
     [name, { mode: "primary", description: name, variant: variants[at], temperature: 0.5 }]));
   const settings = {
     model: `own/${id}`, agent,
@@ -136,11 +135,11 @@ async function bodies(format, index, { answers, prompts, titles }) {
   writeFileSync(join(home, ".config", "adjutant", "adjutant.json"), JSON.stringify(settings));
   for (const words of prompts) await adjutant(words, titles ? { ADJUTANT_DISABLE_TITLES: "0" } : {});
   assert.deepEqual(waiting.get(folder), [], "every answer is asked for");
-  return came.get(folder);
+  return received.get(folder);
 }
 
 /** Returns the compiler's errors for bodies: none if they are valid. */
-function misfits(name, type, all) {
+function compilerErrors(name, type, all) {
   const folder = join(here, "bodies");
   mkdirSync(folder, { recursive: true });
   copyFileSync(join(here, "types.d.ts"), join(folder, "types.d.ts"));
@@ -159,7 +158,7 @@ for (const [format, { type, effort, usual, least }] of Object.entries(providers)
     checks.push([`${format}: ${name}`, async () => {
       const all = await bodies(format, index, scenario);
       assert.ok(all.length >= scenario.answers.length, `${all.length} requests`);
-      assert.equal(misfits(`${format} ${name}`, type, all), "");
+      assert.equal(compilerErrors(`${format} ${name}`, type, all), "");
       assert.ok(!all.some((body) => text(body).includes('"temperature"')), "no temperature");
       const [title] = all.filter((body) => !body.tools);
       if (scenario.titles) assert.deepEqual(effort(title), least, "a title needs no thought");
@@ -167,7 +166,7 @@ for (const [format, { type, effort, usual, least }] of Object.entries(providers)
     }]);
   });
   checks.push([`${format}: the compiler rejects a wrong body`, async () => {
-    assert.match(misfits(`${format} wrong`, type, [{ model: 5, contents: 5, stream: "yes" }]), /error TS/);
+    assert.match(compilerErrors(`${format} wrong`, type, [{ model: 5, contents: 5, stream: "yes" }]), /error TS/);
   }]);
 }
 const passed = await run(checks);
