@@ -1,7 +1,7 @@
 //! The command line: one file per subcommand.
 //!
 //! Exit codes: 0 done; 1 it failed; 2 the command line was wrong; 3 the turn ended without an
-//! answer (refused, a limit was reached); 5 something was not permitted; 130 interrupted.
+//! answer (refused, a limit was reached); 5 a call was not permitted; 130 interrupted.
 
 mod acp;
 mod agents;
@@ -96,14 +96,14 @@ enum Command {
     /// The answer goes to standard output, everything else to standard error.
     ///
     /// Exit codes: 0 done, 1 failed, 2 wrong command line, 3 no complete answer (refused, or a
-    /// limit was reached), 5 something was not permitted, 129 hung up, 130 interrupted, 131 quit,
+    /// limit was reached), 5 a call was not permitted, 129 hung up, 130 interrupted, 131 quit,
     /// 143 terminated.
     Run(Box<run::Args>),
     /// Show, check and change the settings
     Config(config::Args),
     /// Explain what is allowed, and revoke what was granted
     Permissions(permissions::Args),
-    /// Show what a project's files would run, and trust them or not
+    /// Show what a project's files would run, and decide whether to trust them
     ///
     /// Exits with 1 if there is no decision yet.
     Trust(trust::Args),
@@ -111,7 +111,7 @@ enum Command {
     ///
     /// Loads them as a session would. Exits with 1 if something does not load.
     Extensions(extensions::Args),
-    /// Print the events of your sessions as lines of JSON
+    /// Print the events of your sessions as JSON lines
     ///
     /// The events have the format of OpenCode. They come from every adjutant process that you run
     /// on this machine, including those started later. For `adjutant serve` on another machine,
@@ -128,13 +128,13 @@ enum Command {
     Agents(agents::Args),
     /// Manage API keys and logins
     Auth(auth::Args),
-    /// List the skills of this directory
+    /// List the skills available in this directory
     Skills(project_lists::Args),
     /// List the formatters that run after an edit
     Formatters(project_lists::Args),
     /// List the language servers that check an edit
     Lsp(project_lists::Args),
-    /// Check, add and remove MCP servers, log in and call their tools
+    /// Check, add and remove MCP servers, log in to them, and call their tools
     ///
     /// Exits with 1 if a server does not work, with 5 if a call is not allowed.
     Mcp(mcp::Args),

@@ -26,7 +26,7 @@ pub(super) struct Args {
     session: Option<String>,
 }
 
-/// Prints events as lines of JSON, until a signal arrives or the reader has gone.
+/// Prints events as JSON lines, until a signal arrives or the reader has gone.
 pub(super) async fn events(args: &Args, environment: &Environment) -> anyhow::Result<u8> {
     let session = match &args.session {
         None => None,

@@ -31,7 +31,7 @@ pub(crate) const SUBJECTS: &[(&str, &[&str])] = &[
 /// The examples of the help and of the manual page, each with its effect.
 pub(super) const EXAMPLES: &[(&str, &str)] = &[
     (
-        "adjutant run \"Why does the test of the parser fail?\"",
+        "adjutant run \"Why does the parser test fail?\"",
         "Answers in the current directory. At a terminal, it asks before anything that needs your permission.",
     ),
     (

@@ -49,7 +49,8 @@ use transcript::ModelRef;
 /// Options of `adjutant run`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Task or question; `@path` includes a file. Piped text is appended to it, or replaces it.
+    /// Task or question; `@path` includes a file. Piped text is appended, or is the prompt if none is
+    /// given.
     prompt: Vec<String>,
     /// Continue the last session of this project.
     #[arg(help_heading = "Session", short, long, conflicts_with = "session")]
@@ -81,7 +82,7 @@ pub(super) struct Args {
     /// Text to add to the system prompt, for this prompt only.
     #[arg(help_heading = "Prompt", long, value_name = "TEXT")]
     system: Option<String>,
-    /// Offer only these tools, for this prompt only: read,grep,bash...
+    /// Tools to offer for this prompt, separated by commas: read,grep,bash.
     #[arg(
         help_heading = "Permissions",
         long,
@@ -89,7 +90,7 @@ pub(super) struct Args {
         value_delimiter = ','
     )]
     tools: Vec<String>,
-    /// Offer all tools except these, for this prompt only.
+    /// Tools not to offer for this prompt, separated by commas.
     #[arg(
         help_heading = "Permissions",
         long,
@@ -116,13 +117,13 @@ pub(super) struct Args {
     /// input is not a terminal, and with `--format result` and `--format json`.
     #[arg(help_heading = "Permissions", long)]
     deny: bool,
-    /// Print neither notes, calls nor the session's id; refused calls and errors are still reported.
+    /// Do not print notes, calls or the session's id; refused calls and errors are still reported.
     #[arg(help_heading = "Output", short, long)]
     quiet: bool,
-    /// Exit with 5 if a question was refused, even if there is an answer.
+    /// Exit with 5 if a call was refused because no user could be asked, even if there is an answer.
     #[arg(help_heading = "Permissions", long, conflicts_with = "detach")]
     strict: bool,
-    /// End with JSON that fits this JSON Schema, and print nothing else.
+    /// End with JSON that matches this JSON Schema, and print nothing else.
     #[arg(help_heading = "Output", long, value_name = "FILE")]
     schema: Option<PathBuf>,
     /// Queue the prompt in the database for a host that runs `adjutant serve --work`, print the
@@ -755,7 +756,7 @@ fn ended(args: &Args, client: &Client, response: &v1::PromptResponse) -> anyhow:
     client.screen.end_line();
     // The reason for a missing answer; `None` if the model has finished.
     let why = match response.stop_reason {
-        v1::StopReason::EndTurn if refused || stopped => Some("something was not permitted"),
+        v1::StopReason::EndTurn if refused || stopped => Some("a call was not permitted"),
         v1::StopReason::EndTurn => None,
         v1::StopReason::MaxTokens => Some("the model's answers were cut off at its output limit"),
         v1::StopReason::Refusal => Some("the model refused to answer"),

@@ -219,7 +219,8 @@ pub(super) enum Verb {
         /// Session: its id, the beginning of it, or `last`
         #[arg(add = ArgValueCandidates::new(candidates))]
         id: String,
-        /// Exit with 5 if a question was refused, even if there is an answer
+        /// Exit with 5 if a call was refused because no user could be asked, even if there is an
+        /// answer
         #[arg(long)]
         strict: bool,
     },
