@@ -39,7 +39,7 @@ pub const DATABASE_PAGES: &[&str] = &[
     "sessions/list-changes",
     "sessions/load-and-prompt",
     "sessions/modes",
-    "sessions/nothing-said",
+    "sessions/reopened-without-prompt",
     "sessions/resume",
     "sessions/title-meanwhile",
     "sessions/undo",

@@ -45,12 +45,12 @@ const NAMED: &[&str] = &[
     // Version 2 has no answer to an empty prompt but an error.
     "turns/empty-prompt",
     // It takes long enough once.
-    "turns/half-a-gigabyte",
+    "turns/long-line-output",
     // It waits for the output of a terminal, which is base64.
     "turns/cancel-command",
     // They wait for an update that version 2 has in another one, or in the response.
     "config/agent-gone",
-    "config/models-of-another-program",
+    "config/agents-of-other-programs",
     // They wait for the progress of a call, in the order of version 1.
     "permissions/swapped",
     "permissions/swapped-patch",
@@ -59,9 +59,9 @@ const NAMED: &[&str] = &[
     // Version 1 shows the compaction as text.
     "sessions/import-from-opencode",
     // It waits for the calls of a subagent in the call that has started it.
-    "tasks/one",
+    "tasks/subagent",
     // It gives a server over the older HTTP with events, which version 2 has not.
-    "servers/given",
+    "servers/declared-by-editor",
 ];
 
 /// Folders whose pages speak the protocol in both versions.
