@@ -222,7 +222,7 @@ pub fn queue(
         }
     }
     if let Some(Content::Text(typed)) = parts.first()
-        && let Some(why) = session.project().commands.misspelt(&typed.text)
+        && let Some(why) = session.configured_commands().misspelt(&typed.text)
         // The turn reads changed files first: it may be a new command.
         && !session.project().read.is_stale()
     {
@@ -360,7 +360,7 @@ fn has_content(content: &Content) -> bool {
 fn input(session: &SessionHandle, mut content: Vec<Content>) -> PromptInput {
     let mut builtin = match content.first() {
         Some(Content::Text(typed)) => {
-            let commands = &session.project().commands;
+            let commands = session.configured_commands();
             commands.order(&typed.text, || session.commands())
         }
         _ => None,

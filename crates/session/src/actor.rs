@@ -28,8 +28,8 @@ use super::title::{self, TitleTask};
 use super::{changes, diff};
 use crate::turn::jobs::SessionJobs;
 use crate::turn::{
-    History, SessionContext, TurnContext, TurnOutcome, Workspace, change_recorder, evict, hooks,
-    jobs, late_changes, next,
+    History, SessionContext, TurnContext, TurnOutcome, change_recorder, evict, hooks, jobs,
+    late_changes, next,
 };
 use base::task::JoinHandle;
 use events::{Event, EventSender, Severity};
@@ -44,8 +44,6 @@ const MAX_TITLED_PROMPTS: usize = 2;
 pub(super) struct Actor {
     /// The context that its turns share.
     pub(super) context: Arc<SessionContext>,
-    /// The project, as the last turn has found it.
-    pub(super) project: Workspace,
     /// The project's configuration. Lent to the turn.
     pub(super) watcher: ConfigWatcher,
     /// Moved into the turn while it runs.
@@ -192,7 +190,7 @@ impl Actor {
         let is_message = input.builtin.is_none();
         change_recorder::prepare(
             &self.context,
-            &self.project.context.settings,
+            &self.watcher.project().context.settings,
             self.session.sessions.ended.clone(),
         );
         let cancelled = self.session.sessions.ended.child_token();
@@ -267,7 +265,7 @@ impl Actor {
     fn turn_context(&self, cancelled: CancellationToken, event_sender: EventSender) -> TurnContext {
         TurnContext {
             session: self.context.clone(),
-            project: self.project.clone(),
+            project: self.watcher.project(),
             choice: self.session.choices.current.subscribe(),
             cancelled,
             event_sender,
@@ -280,7 +278,7 @@ impl Actor {
     /// Switches to the agent that plans, if there is one, and turns the command into the message
     /// for it. The command stays if there is no message.
     async fn plan(&mut self, input: &mut PromptInput, event_sender: &EventSender) {
-        let modes = self.project.agents.modes();
+        let modes = self.watcher.project().agents.modes();
         if !modes.iter().any(|mode| mode.name == PLANNER) {
             return;
         }
@@ -308,7 +306,6 @@ impl Actor {
         event_sender: EventSender,
     ) {
         jobs::settle(&mut self.history, &self.context).await;
-        self.watcher.apply_to(&mut self.project);
         carry_choices(&self.session.record, &mut record);
         let changed = record != self.session.record;
         self.session.record = record;
@@ -420,7 +417,7 @@ impl Actor {
         };
         self.counted.clone_from(&runs);
         self.context.recorder.fetch(&tracker, &runs).await;
-        let worktree = self.project.context.worktree.clone();
+        let worktree = self.watcher.project().context.worktree.clone();
         let counted = base::task::spawn_blocking(move || diff::diffs(&runs, &tracker, &worktree));
         // A process that exits waits a moment for the number of a few files. Comparing many takes
         // seconds.
@@ -456,7 +453,7 @@ impl Actor {
         let scripts = self.context.extensions.scripts.clone();
         scripts.end().await;
         let environment = self.context.environment.clone();
-        let root = self.project.context.worktree.root.clone();
+        let root = self.watcher.project().context.worktree.root.clone();
         let done = scripts.take_tallies();
         if !done.is_empty() {
             // Only a statistic for the user, so a failure is ignored.

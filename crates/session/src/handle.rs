@@ -11,10 +11,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::builtin::BuiltinCommand;
 use super::choices::{ChoiceChange, PendingChoices, SentChange};
+use super::commands::Commands;
 use super::live::HistoryGuard;
 use super::project::ProjectConfig;
 use crate::turn::jobs::SessionJobs;
-use crate::turn::{SessionChoices, TurnOutcome};
+use crate::turn::{SessionChoices, TurnOutcome, Workspace};
 use base::approvals::Approvals;
 use base::channel::Receiver;
 use base::id::SessionId;
@@ -34,7 +35,7 @@ pub(super) const MAX_WAITING_MESSAGES: usize = 64;
 pub struct SessionHandle {
     pub id: SessionId,
     pub cwd: PathBuf,
-    pub(super) project: watch::Receiver<Arc<ProjectConfig>>,
+    pub(super) project: watch::Receiver<ProjectConfig>,
     pub(super) servers: Arc<McpServers>,
     /// Notices for the user, shown at the first turn.
     pub(super) notices: Arc<[Event]>,
@@ -206,7 +207,8 @@ impl SessionHandle {
     /// client has been answered, because ten servers take as long to start as everything else
     /// that opens a session. A turn starts those that are missing.
     pub fn start_servers(&self) {
-        self.servers.reconcile(&self.project.borrow().settings.mcp);
+        self.servers
+            .reconcile(&self.project.borrow().project.context.settings.mcp);
     }
 
     /// Sets the connection to the editor, for the MCP servers that live in it.
@@ -341,8 +343,10 @@ impl SessionHandle {
     }
 
     fn workspace_sandbox(&self) -> SandboxChoice {
-        self.sandbox_choice
-            .at(Level::WorkspaceWrite, &self.project.borrow().settings)
+        self.sandbox_choice.at(
+            Level::WorkspaceWrite,
+            &self.project.borrow().project.context.settings,
+        )
     }
 
     /// Cancels the running turn, releases the session in the store, and ends the session's
@@ -376,10 +380,10 @@ impl SessionHandle {
         (!self.has_started.swap(true, Ordering::Relaxed)).then_some(&self.notices)
     }
 
-    /// Returns the present configuration: agents, models, commands. It is replaced at the start
-    /// of a turn if a file has changed.
-    pub fn project(&self) -> Arc<ProjectConfig> {
-        self.project.borrow().clone()
+    /// Returns the project: settings, agents, models. It is replaced at the start of a turn if a
+    /// file has changed.
+    pub fn project(&self) -> Arc<Workspace> {
+        self.project.borrow().project.clone()
     }
 
     /// Uses the endpoints that the editor has set by now, from the next request on; `None` changes
@@ -397,11 +401,15 @@ impl SessionHandle {
         }
     }
 
+    /// Returns the commands of the present configuration.
+    pub fn configured_commands(&self) -> Arc<Commands> {
+        self.project.borrow().commands.clone()
+    }
+
     /// Returns the commands that are available now: those of the configuration, and the prompts
     /// of connected MCP servers.
     pub fn commands(&self) -> Vec<CommandInfo> {
-        self.project()
-            .commands
+        self.configured_commands()
             .with_prompts(&self.servers, &self.account)
     }
 

@@ -15,7 +15,7 @@ use super::choices::Choices;
 use super::handle::{self, CancelScope, SessionHandle, SessionHandover};
 use super::inbox::Inbox;
 use super::live::HistoryGuard;
-use super::project::{ConfigSnapshot, ConfigWatcher, ProjectConfig, ProjectPaths};
+use super::project::{ConfigSnapshot, ConfigWatcher, ProjectPaths};
 use super::published::SessionEvents;
 use super::recent::RecentModels;
 use super::relocate::{self, repository, share_trust};
@@ -50,7 +50,6 @@ use providers::editor::EditorEndpoints;
 use providers::local;
 use sandbox::Level;
 use store::{self, LoadOptions, LockHolder, Record, StoredSession, StreamedSession};
-use tools::ProjectContext;
 use tools::process::background_jobs::Jobs;
 use tools::todos::Todos;
 use transcript::ModelRef;
@@ -186,7 +185,6 @@ impl ConfigReading {
 /// A session whose task has not started.
 struct PreparedSession {
     context: SessionContext,
-    project: Workspace,
     watcher: ConfigWatcher,
     record: Record,
     history: History,
@@ -623,7 +621,6 @@ impl Sessions {
         notices.extend(self.telemetry_notice(&read.settings));
         let approvals = chosen.borrow().approvals();
         notices.extend(self.unheld(approvals, &read.settings).await);
-        let project = read.project_config(models.clone());
         let watcher = ConfigWatcher::new(
             self.maintenance.clone(),
             paths.clone(),
@@ -653,10 +650,12 @@ impl Sessions {
             id: record.id.clone(),
             mark: record.mark.clone(),
             environment: self.environment.clone(),
+            additional_directories: options.additional_directories.clone().into(),
             permissions: self
                 .permissions(&project_name, &record, chosen.clone(), options.attended)
                 .await,
-            servers: Arc::new(self.servers(&options, &project)),
+            tools: self.tools.clone(),
+            servers: Arc::new(self.servers(&options, &watcher.project().context.settings)),
             extensions: Arc::new(Extensions::of(events.publisher.clone())),
             shared: Arc::new(self.tool_state(&record, jobs)),
             file_capabilities: options.files,
@@ -676,11 +675,9 @@ impl Sessions {
             child_changes: Arc::default(),
             parent_changes: None,
         };
-        let project = self.workspace(paths, project, &options);
         let choices = Choices::new(choice, options.remembers_models.then_some(recent));
         self.start(PreparedSession {
             context,
-            project,
             watcher,
             record,
             history,
@@ -695,7 +692,6 @@ impl Sessions {
     fn start(self: &Arc<Self>, prepared: PreparedSession) -> OpenedSession {
         let PreparedSession {
             context,
-            project,
             watcher,
             record,
             history,
@@ -725,7 +721,7 @@ impl Sessions {
             out_of_turn_events: out_of_turn_events.clone(),
             taken: taken.clone(),
             id: record.id.clone(),
-            cwd: project.context.cwd.clone(),
+            cwd: watcher.project().context.cwd.clone(),
             project: watcher.subscribe(),
             servers: context.servers.clone(),
             notices: notices.into(),
@@ -746,7 +742,7 @@ impl Sessions {
                 self.live.clone(),
             )));
         let end = store::visible(&history.messages, &record.undone);
-        let (replay, coming) = self.replay((&context, &project), history, end, &record);
+        let (replay, coming) = self.replay((&context, &watcher.project()), history, end, &record);
         let session = SessionState {
             sessions: self.clone(),
             events: context.recorder.events.clone(),
@@ -761,7 +757,6 @@ impl Sessions {
         };
         let actor = Actor {
             context: Arc::new(context),
-            project,
             watcher,
             history: History::default(),
             local,
@@ -837,28 +832,6 @@ impl Sessions {
         (!sandbox_choice.is_protective().await).then_some(notice)
     }
 
-    fn workspace(
-        &self,
-        paths: ProjectPaths,
-        project: ProjectConfig,
-        options: &OpenOptions,
-    ) -> Workspace {
-        Workspace {
-            context: Arc::new(ProjectContext {
-                cwd: options.cwd.clone(),
-                worktree: paths.worktree,
-                environment: self.environment.clone(),
-                settings: project.settings,
-            }),
-            roots: options.additional_directories.clone().into(),
-            agents: project.agents,
-            read: project.read,
-            models: project.models,
-            tools: self.tools.clone(),
-            background: project.background,
-        }
-    }
-
     async fn permissions(
         &self,
         project: &str,
@@ -893,7 +866,7 @@ impl Sessions {
         }
     }
 
-    fn servers(&self, options: &OpenOptions, project: &ProjectConfig) -> McpServers {
+    fn servers(&self, options: &OpenOptions, settings: &Settings) -> McpServers {
         // The login at an address is stored for the account.
         let shows_urls =
             options.shows_urls && self.account().check(AccountProperty::McpLogins).is_ok();
@@ -905,7 +878,7 @@ impl Sessions {
         };
         let dirs = (&*options.cwd, &*options.additional_directories);
         let client = self.models.client();
-        McpServers::new(dirs, &self.environment, &project.settings, client, session)
+        McpServers::new(dirs, &self.environment, settings, client, session)
     }
 
     /// Returns the replay of a history, and the receiver of the history after it.

@@ -33,19 +33,14 @@ use project::skill::{self, Skills};
 use project::system::Surroundings;
 use providers::auth::Auth;
 use providers::registry::Registry;
+use tools::ProjectContext;
 
 /// The configuration of a session until its next turn.
 #[derive(Clone)]
-pub struct ProjectConfig {
-    pub settings: Arc<Settings>,
-    pub agents: Arc<Agents>,
-    /// The files that the settings were read from.
-    pub read: Arc<DenyWatcher>,
-    pub models: Models,
+pub(super) struct ProjectConfig {
+    pub(super) project: Arc<Workspace>,
     /// The available commands.
-    pub commands: Arc<Commands>,
-    /// The parts of the system prompt that are the same for all agents.
-    pub background: Arc<Background>,
+    pub(super) commands: Arc<Commands>,
 }
 
 /// The configuration as read from files, without the available models.
@@ -242,21 +237,31 @@ impl ConfigSnapshot {
     }
 
     /// Returns the configuration together with the available models.
-    pub(super) fn project_config(&self, models: Models) -> ProjectConfig {
-        ProjectConfig {
-            settings: self.settings.clone(),
+    fn project_config(&self, paths: &ProjectPaths, models: Models) -> ProjectConfig {
+        let forbidding = self
+            .broken
+            .as_ref()
+            .map(|broken| broken.forbidding.clone())
+            .unwrap_or_default();
+        let project = Workspace {
+            context: Arc::new(ProjectContext {
+                cwd: paths.cwd.clone(),
+                worktree: paths.worktree.clone(),
+                environment: paths.environment.clone(),
+                settings: self.settings.clone(),
+            }),
             agents: self.agents.clone(),
             read: Arc::new(DenyWatcher::new(
                 self.fingerprint.clone(),
                 self.problems.clone(),
-                self.broken
-                    .as_ref()
-                    .map(|broken| broken.forbidding.clone())
-                    .unwrap_or_default(),
+                forbidding,
             )),
             models,
-            commands: self.commands.clone(),
             background: self.background.clone(),
+        };
+        ProjectConfig {
+            project: Arc::new(project),
+            commands: self.commands.clone(),
         }
     }
 
@@ -397,7 +402,7 @@ pub(super) struct ConfigWatcher {
     maintenance: Arc<Maintenance>,
     paths: ProjectPaths,
     read: Arc<ConfigSnapshot>,
-    current: watch::Sender<Arc<ProjectConfig>>,
+    current: watch::Sender<ProjectConfig>,
     registry: Arc<SessionRegistry>,
     /// The problems that the greeting is about, until they are remembered as shown.
     greeted: Option<Vec<String>>,
@@ -423,7 +428,7 @@ impl ConfigWatcher {
         registry: Arc<SessionRegistry>,
         quiet: bool,
     ) -> Self {
-        let current = watch::channel(Arc::new(read.project_config(models))).0;
+        let current = watch::channel(read.project_config(&paths, models)).0;
         let fetching = maintenance
             .fetch_defaults()
             .map(|task| (None, task))
@@ -447,23 +452,18 @@ impl ConfigWatcher {
     }
 
     /// Returns a receiver of the current configuration.
-    pub(super) fn subscribe(&self) -> watch::Receiver<Arc<ProjectConfig>> {
+    pub(super) fn subscribe(&self) -> watch::Receiver<ProjectConfig> {
         self.current.subscribe()
+    }
+
+    /// Returns the project as it was read last.
+    pub(super) fn project(&self) -> Arc<Workspace> {
+        self.current.borrow().project.clone()
     }
 
     /// Returns the commands that are available now.
     pub(super) fn commands(&self) -> Arc<Commands> {
         self.current.borrow().commands.clone()
-    }
-
-    /// Copies the current configuration into the project of a session or a turn.
-    pub(super) fn apply_to(&self, workspace: &mut Workspace) {
-        let project = self.current.borrow();
-        Arc::make_mut(&mut workspace.context).settings = project.settings.clone();
-        workspace.agents = project.agents.clone();
-        workspace.read = project.read.clone();
-        workspace.models = project.models.clone();
-        workspace.background = project.background.clone();
     }
 
     /// Remembers the problems of the greeting as shown. A session that is opened shows it with its
@@ -624,13 +624,13 @@ impl ConfigWatcher {
     async fn reload(&mut self, turn: &mut TurnContext, choice: &watch::Sender<SessionChoices>) {
         let read = self.read.clone();
         let paths = self.paths.clone();
-        let forbidding = self.current.borrow().read.forbidding();
+        let forbidding = self.current.borrow().project.read.forbidding();
         let again = base::task::spawn_blocking(move || read.again(&paths, forbidding)).await;
         match again {
             Ok(None) => {}
             Ok(Some(read)) => {
                 self.replace(read, turn, choice).await;
-                self.apply_to(&mut turn.project);
+                turn.project = self.project();
             }
             Err(e) => tracing::error!("looking for changed files failed: {e}"),
         }
@@ -643,7 +643,7 @@ impl ConfigWatcher {
         turn: &TurnContext,
         choice: &watch::Sender<SessionChoices>,
     ) {
-        let old = self.current.borrow().clone();
+        let old = self.project();
         let models = self.models(&old, &read.settings).await;
         let sources = self.registry.sources().clone();
         let registry = self.registry.current();
@@ -654,7 +654,7 @@ impl ConfigWatcher {
             Err(e) => return tracing::error!("checking the models of the settings failed: {e}"),
         };
         self.current
-            .send_replace(Arc::new(read.project_config(models)));
+            .send_replace(read.project_config(&self.paths, models));
         let event_sender = &turn.event_sender;
         let chosen = choice.borrow().agent.clone();
         if read.agents.get(&chosen).is_none() {
@@ -667,11 +667,11 @@ impl ConfigWatcher {
                 )))
                 .await;
         } else if shown(&old.agents) != shown(&read.agents)
-            || providers(&old.settings) != providers(&read.settings)
+            || providers(&old.context.settings) != providers(&read.settings)
         {
             event_sender.event(Event::Options).await;
         }
-        if old.settings.general.steer != read.settings.general.steer {
+        if old.context.settings.general.steer != read.settings.general.steer {
             // The choice in the client applies until the file has another value.
             choice.send_modify(|choice| {
                 choice.steer = None;
@@ -679,7 +679,7 @@ impl ConfigWatcher {
             });
             event_sender.event(Event::Options).await;
         }
-        if old.settings.general.approvals != read.settings.general.approvals {
+        if old.context.settings.general.approvals != read.settings.general.approvals {
             // The choice in the client remains if it asks more questions.
             let now = read.settings.general.approvals;
             choice.send_modify(|choice| {
@@ -695,8 +695,8 @@ impl ConfigWatcher {
     }
 
     /// Returns the models that are available with the settings.
-    async fn models(&self, old: &ProjectConfig, settings: &Arc<Settings>) -> Models {
-        if providers(&old.settings) == providers(settings) {
+    async fn models(&self, old: &Workspace, settings: &Arc<Settings>) -> Models {
+        if providers(&old.context.settings) == providers(settings) {
             return old.models.clone();
         }
         let registry = self.registry.clone();

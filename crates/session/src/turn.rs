@@ -81,6 +81,7 @@ use providers::Model;
 use snapshot::Tracker;
 use store::{self, RecordChange};
 use tools::ProjectContext;
+use tools::registry::ToolRegistry;
 use transcript::{Content, Fault, FaultKind, Message, ModelRef, Part, Usage};
 
 /// The outcome of a turn. None of them is an error of the call that started it.
@@ -178,11 +179,11 @@ pub struct Background {
     pub skills: Arc<Skills>,
 }
 
-/// The context of a turn: its session, and what applies to this turn only.
+/// The context of a turn: its session's, the project, and the state of this turn.
 #[derive(Clone)]
 pub struct TurnContext {
     pub session: Arc<SessionContext>,
-    pub project: Workspace,
+    pub project: Arc<Workspace>,
     /// The session's choices, or those of a command for its turn.
     pub choice: watch::Receiver<SessionChoices>,
     pub cancelled: CancellationToken,
@@ -201,7 +202,10 @@ pub struct SessionContext {
     /// The mark of notes to this session's model.
     pub mark: ReminderMark,
     pub environment: Environment,
+    /// Further directories; absolute.
+    pub additional_directories: Arc<[PathBuf]>,
     pub permissions: Permissions,
+    pub tools: Arc<ToolRegistry>,
     pub servers: Arc<McpServers>,
     /// The hooks, plugins and custom tools of the user and the project.
     pub extensions: Arc<Extensions>,
@@ -236,17 +240,15 @@ pub struct SessionContext {
     pub parent_changes: Option<Arc<late_changes::ChildChanges>>,
 }
 
-/// The project of a session. It changes between two turns, when one of its settings files changes.
-#[derive(Clone)]
+/// The project of a session, as its files define it. It is replaced as a whole between two turns,
+/// when one of its settings files changes.
 pub struct Workspace {
     /// The directories and settings, as tools get them.
     pub context: Arc<ProjectContext>,
-    pub roots: Arc<[PathBuf]>,
     pub agents: Arc<Agents>,
     /// The files that the settings were read from.
     pub read: Arc<live_denies::DenyWatcher>,
     pub models: models::Models,
-    pub tools: Arc<tools::registry::ToolRegistry>,
     /// The parts of the system prompt about the session, the same for all agents.
     pub background: Arc<Background>,
 }

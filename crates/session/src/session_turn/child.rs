@@ -334,6 +334,7 @@ impl ChildTask<'_> {
             id: record.id.clone(),
             mark: record.mark.clone(),
             environment: parent.environment.clone(),
+            additional_directories: parent.additional_directories.clone(),
             permissions: Permissions {
                 inherited: inherited_rules(record.all_denied(), Action::Deny),
                 asks: inherited_rules(record.all_asked(), Action::Ask),
@@ -342,6 +343,7 @@ impl ChildTask<'_> {
                 }),
                 ..permissions.clone()
             },
+            tools: parent.tools.clone(),
             servers: parent.servers.clone(),
             extensions: parent.extensions.clone(),
             shared: Arc::new(tools::SessionContext {
@@ -407,7 +409,7 @@ impl ChildTask<'_> {
         let fresh = || SessionId::new(self.parent.session.environment.fresh(SessionId::PREFIX));
         let id = self.session.clone().unwrap_or_else(fresh);
         let record = Record {
-            extra: self.parent.project.roots.to_vec(),
+            extra: self.parent.session.additional_directories.to_vec(),
             title: Some(format!("{description} (@{} subagent)", self.agent.name)),
             parent: Some(self.parent.session.id.clone()),
             depth: self.parent.session.depth + 1,

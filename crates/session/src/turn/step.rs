@@ -510,7 +510,7 @@ impl AnswerBuilder<'_> {
             provider_id: id,
             tool: name.clone(),
             input: Arc::new(Map::new().into()),
-            kind: match self.turn.project.tools.find(&name) {
+            kind: match self.turn.session.tools.find(&name) {
                 Some(tool) => tool.kind(),
                 None => argument_repair::kind(&self.frame.tools, &name),
             },

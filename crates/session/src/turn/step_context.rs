@@ -315,7 +315,7 @@ fn with_tools(
             .chain(search)
             .chain(servers)
             .collect();
-        let mut tools = turn.project.tools.callable(&agent.rules, &model, made);
+        let mut tools = turn.session.tools.callable(&agent.rules, &model, made);
         for tool in custom {
             // A custom tool has the name of a built-in one only if the settings allow
             // it.

@@ -238,6 +238,8 @@ impl Fixture {
                 chosen: watch::channel(SessionChoices::of("build", None)).1,
                 min_approvals: Approvals::Sandboxed,
             },
+            additional_directories: Arc::new([]),
+            tools: Arc::new(tools::registry::ToolRegistry::built_in()),
             servers: {
                 let client = Arc::new(HttpClient::new(&environment));
                 Arc::new(mcp::McpServers::new(
@@ -280,25 +282,23 @@ impl Fixture {
         };
         TurnContext {
             session: Arc::new(context),
-            project: Workspace {
+            project: Arc::new(Workspace {
                 context: Arc::new(ProjectContext {
                     cwd: cwd.to_owned(),
                     worktree: worktree.clone(),
                     environment: environment.clone(),
                     settings,
                 }),
-                roots: Arc::new([]),
                 agents: Arc::new(agents),
                 read: Arc::new(DenyWatcher::new(Arc::default(), Arc::default(), Vec::new())),
                 models: Models::new(watch::channel(Arc::new(registry)).1, None, Arc::default()),
-                tools: Arc::new(tools::registry::ToolRegistry::built_in()),
                 background: Arc::new(Background {
                     surroundings: Surroundings::new(cwd, &worktree, environment.now()),
                     references: vec![],
                     instructions: vec![],
                     skills: Arc::default(),
                 }),
-            },
+            }),
             choice: watch::channel(SessionChoices {
                 steers: true,
                 ..SessionChoices::of("build", None)
