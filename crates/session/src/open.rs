@@ -508,10 +508,7 @@ impl Sessions {
         let mut stored = self.store.peek(id).await?;
         let seen = store::visible(&stored.messages, &stored.record.undone);
         let end = revert::start(&stored.messages, seen, &RevertPoint::Before(message.into()))?;
-        stored.messages.truncate(end);
-        stored.record.todos = revert::todos(&stored.messages).unwrap_or_default();
-        stored.record.cost = turn::cost(&stored.messages);
-        stored.record.changed = None;
+        revert::truncate(&mut stored, end);
         Ok(stored)
     }
 

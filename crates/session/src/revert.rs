@@ -32,12 +32,13 @@ use self::judge::{FileVerdict, Obstacle, RevertCare, judge};
 pub use self::past::{FileVersion, files, remember, restore, settle, versions};
 pub use self::report::{RevertHints, RevertReport};
 use super::{changes, interrupted};
+use crate::turn;
 use crate::turn::record::Recorder;
 use base::text;
 use base::worktree::Worktree;
 use events::NotWritten;
 use snapshot::{FileAccess, Tracker};
-use store::{Record, UndoEntry, visible};
+use store::{Record, StoredSession, UndoEntry, visible};
 use tools::files::disk;
 use tools::files::read_tracker::TextFingerprint;
 use tools::todowrite::sets_plan;
@@ -330,6 +331,14 @@ async fn finish(
     if let Err(e) = store_record(record, recorder, cx).await {
         tracing::error!("an undo is not saved: {e}");
     }
+}
+
+/// Removes the messages from `end` on, and the results of their turns from the record.
+pub(super) fn truncate(stored: &mut StoredSession, end: usize) {
+    stored.messages.truncate(end);
+    stored.record.todos = todos(&stored.messages).unwrap_or_default();
+    stored.record.cost = turn::cost(&stored.messages);
+    stored.record.changed = None;
 }
 
 /// Returns the plan of the last call that set one; `None` if there is no such call. An interrupted

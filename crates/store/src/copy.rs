@@ -12,7 +12,6 @@ use transcript::{Content, Message, Role};
 /// project and the agent, and therefore apply to the copy.
 pub fn forked(from: impl Into<StreamedSession>, environment: &Environment) -> StreamedSession {
     let from = from.into();
-    let now = environment.now();
     let title = from.record.title.as_deref().map(fork_title);
     let record = Record {
         titled: if title.is_some() {
@@ -21,16 +20,7 @@ pub fn forked(from: impl Into<StreamedSession>, environment: &Environment) -> St
             TitleSource::Words
         },
         title,
-        parent: None,
-        depth: 0,
-        created: now,
-        updated: now,
-        summary: None,
-        undone_cost: None,
-        undone: Vec::new(),
-        past_undos: Vec::new(),
-        file_log: Vec::new(),
-        ..from.record.clone()
+        ..from.record.clone().copied(environment.now())
     };
     // Undone messages are not part of the copied conversation.
     let hidden = from.record.undone.last().map(|undone| undone.from.clone());

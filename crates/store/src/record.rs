@@ -266,6 +266,66 @@ impl Record {
         }
     }
 
+    /// Returns the record of a copy of the session, which begins now and has no parent. All fields
+    /// are listed, so that a new one does not compile until it is either inherited or left out.
+    pub fn copied(self, now: Timestamp) -> Self {
+        let Self {
+            id,
+            cwd,
+            shared_name,
+            origin,
+            extra,
+            title,
+            titled,
+            created: _,
+            updated: _,
+            mark,
+            parent: _,
+            depth: _,
+            inherited,
+            denied,
+            asked,
+            refused_declarations,
+            left_out_tools,
+            agent,
+            model,
+            answered_by,
+            steer,
+            approvals,
+            archived: _,
+            todos,
+            cost,
+            summary: _,
+            changed,
+            undone_cost: _,
+            undone: _,
+            past_undos: _,
+            file_log: _,
+        } = self;
+        Self {
+            shared_name,
+            origin,
+            extra,
+            title,
+            titled,
+            mark,
+            inherited,
+            denied,
+            asked,
+            refused_declarations,
+            left_out_tools,
+            agent,
+            model,
+            answered_by,
+            steer,
+            approvals,
+            todos,
+            cost,
+            changed,
+            ..Self::new(id, cwd, now)
+        }
+    }
+
     /// Returns all denied permissions and patterns: those of the parent, then those of the client.
     pub fn all_denied(&self) -> impl Iterator<Item = &(String, String)> {
         self.inherited.denied.iter().chain(&self.denied)

@@ -231,6 +231,7 @@ async fn forks_and_imports_are_independent() {
         let store = backend.store();
         let record = Record {
             agent: Some("plan".into()),
+            archived: true,
             ..record("ses_00000001", "/w", 1)
         };
         store.create(&record).await.unwrap();
@@ -256,6 +257,7 @@ async fn forks_and_imports_are_independent() {
             Some("title of ses_00000001 (fork #1)")
         );
         assert_eq!(read.record.agent.as_deref(), Some("plan"));
+        assert!(!read.record.archived);
         let texts = |stored: &StoredSession| {
             stored
                 .messages

@@ -274,28 +274,16 @@ impl ChildTask<'_> {
             Err(e) => return Err(format!("The task cannot be continued: {e}.")),
         };
         let visible = store::visible(&stored.messages, &stored.record.undone);
-        stored.messages.truncate(visible);
-        let end = forked::end(&stored.messages, &prompts);
+        let end = forked::end(stored.messages.get(..visible).unwrap_or_default(), &prompts);
         if end == 0 {
             // A copy without messages would begin anew under the name of the task.
             return Err(missing(&id));
         }
-        stored.messages.truncate(end);
-        let now = self.parent.now();
+        revert::truncate(&mut stored, end);
         stored.record = Record {
             parent: Some(parent.clone()),
             depth: self.parent.session.depth + 1,
-            todos: revert::todos(&stored.messages).unwrap_or_default(),
-            cost: crate::turn::cost(&stored.messages),
-            created: now,
-            updated: now,
-            summary: None,
-            changed: None,
-            undone: Vec::new(),
-            undone_cost: None,
-            past_undos: Vec::new(),
-            file_log: Vec::new(),
-            ..stored.record
+            ..stored.record.copied(self.parent.now())
         };
         let copy = store::renamed(stored, &self.parent.session.environment);
         let id = copy.record.id.clone();
