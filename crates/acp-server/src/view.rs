@@ -152,7 +152,8 @@ pub enum SessionActivity {
     Idle(Option<EndedTurn>),
 }
 
-/// A turn that has ended, as its client learns it.
+/// A turn that has ended, as both protocol versions encode it. It adds to the session's result that
+/// the server is about to stop, which a session does not know.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EndedTurn {
     pub result: TurnResult,

@@ -141,8 +141,8 @@ pub(super) fn idempotency_key(content: &[Content]) -> Option<&str> {
     })
 }
 
-/// A prompt on its way through a session's mailbox, with the channels on which its client waits for events and the
-/// outcome.
+/// A prompt in the mailbox and the queue of a session, with the channels on which its client waits
+/// for events and the outcome.
 pub struct QueuedPrompt {
     /// Its number among the session's prompts.
     pub number: u64,

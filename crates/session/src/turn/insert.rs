@@ -22,8 +22,8 @@ use transcript::{
     Call, CallFacts, CallState, Completed, Content, ExitCode, FailureCause, Message, Part,
 };
 
-/// A prompt in preparation, to which its command and its mentions add one after the other. It is not stored until a
-/// call is made for it.
+/// A prompt in preparation, to which its command and its mentions add one after the other. The first
+/// call that is made for it stores it, before its text is complete.
 pub struct PromptDraft {
     /// The user's text, and the calls that were made for it so far.
     message: Message,
