@@ -7,7 +7,8 @@ than LIMIT seconds (300) is the last of its row. The exponent is that of the two
 (10 ms, 20 MB) are no evidence of growth, and have none. Memory is the maximum of the process, in MB.
 
 OPENCODE and GOOSE are paths of these programs, which are measured for comparison if they have the feature: OpenCode
-reads the same settings, skills, agents, commands and instructions, and both take long prompts and run commands.
+reads the same settings, agents, commands and instructions, both read the skills of `.agents`, take long prompts, change
+files, run commands, list the stored sessions, and load them.
 """
 
 import glob
@@ -137,8 +138,8 @@ def timed(work):
 class Peer(AllowingAgent):
     """A process of another agent. It may also ask for a title, so requests are not counted."""
 
-    # Its names of tools.
-    tools = {}
+    # Its names of tools and of their arguments, if they differ. A call of a tool that it does not have is left out.
+    tools = None
 
     def begin(self, place, program, env):
         env = {"HOME": place.home, "PATH": os.environ["PATH"], "TMPDIR": place.home, **env}
@@ -149,11 +150,17 @@ class Peer(AllowingAgent):
         self.ask("initialize", {"protocolVersion": 1})
 
     def prompt(self, text, calls=()):
-        Model.calls, Model.asked, Model.answered = [(self.tools.get(name, name), call) for name, call in calls], [], []
+        Model.calls, Model.asked, Model.answered = self.translated(calls), [], []
         began = time.perf_counter()
         end = self.ask("session/prompt", {"sessionId": self.session, "prompt": [{"type": "text", "text": text}]})
         assert end["stopReason"] == "end_turn", end
         return began, Model.asked, Model.answered
+
+    def translated(self, calls):
+        if self.tools is None:
+            return list(calls)
+        own = [(self.tools[name], call) for name, call in calls if name in self.tools]
+        return [(name, {arguments[one]: value for one, value in call.items() if one in arguments}) for (name, arguments), call in own]
 
 
 class OpenCode(Peer):
@@ -169,7 +176,8 @@ class OpenCode(Peer):
 
 
 class Goose(Peer):
-    tools = {"bash": "shell"}
+    tools = {"bash": ("shell", {"command": "command"}),
+             "edit": ("edit", {"filePath": "path", "oldString": "before", "newString": "after"})}
 
     def __init__(self, place):
         env = {"GOOSE_PROVIDER": "openai", "GOOSE_MODEL": "gpt-4.1", "OPENAI_API_KEY": "x", "OPENAI_HOST": f"http://127.0.0.1:{PORT}",
@@ -194,9 +202,9 @@ def opens(agent, place):
     return new
 
 
-def opening(settings=None, files=()):
+def opening(settings=None, files=(), peers=(OpenCode,)):
     """The times of `session/new` and of the first prompt with these settings and files."""
-    return compared(lambda start: opened(settings, files, start), OpenCode)
+    return compared(lambda start: opened(settings, files, start), *peers)
 
 
 def opened(settings, files, start):
@@ -213,7 +221,7 @@ def opened(settings, files, start):
 
 def skills(n):
     text = "---\nname: skill-{0}\ndescription: The skill with number {0}.\n---\nDo it.\n"
-    return opening(files=[(f"{USER}/skill/skill-{at}/SKILL.md", text.format(at)) for at in range(n)])
+    return opening(files=[(f".agents/skills/skill-{at}/SKILL.md", text.format(at)) for at in range(n)], peers=(OpenCode, Goose))
 
 
 def rules(n):
@@ -372,7 +380,7 @@ def prompted_with_servers(settings, start):
 
 def project_files(n):
     """The times of `session/new` and of prompts in a repository of so many files."""
-    return compared(lambda start: opened_among_files(n, start), OpenCode)
+    return compared(lambda start: opened_among_files(n, start), OpenCode, Goose)
 
 
 def opened_among_files(n, start):
@@ -465,6 +473,47 @@ def stored_sessions(n):
             "search, indexes lost": (filled, "ms"), "indexing": (indexed, "ms"), "search": (found, "ms"), "search for what is not there": (none, "ms"),
             "list": (listed, "ms"), "show": (shown, "ms"), "session/new": (new, "ms"), "first prompt": (prompt, "ms"),
             "first session/list": (first, "ms"), "next page": (further, "ms"), "memory": (memory, "MB")}
+
+
+def made_sessions(n):
+    """So many sessions of one prompt, made by each program itself: the list, and another session, in a new process."""
+    return compared(lambda start: listed_after(n, start), OpenCode, Goose)
+
+
+def listed_after(n, start):
+    with Place() as place:
+        agent = start(place)
+        for at in range(n):
+            opens(agent, place)
+            agent.prompt(f"Say something about number {at}.")
+        agent.end()
+        agent = start(place)
+        listed, page = timed(lambda: agent.ask("session/list", {"cwd": place.root}))
+        new = opens(agent, place)
+        memory = most(agent.process)
+        agent.end()
+    assert page["sessions"], page
+    return {"first session/list": (listed, "ms"), "session/new": (new, "ms"), "memory": (memory, "MB")}
+
+
+def made_turns(n):
+    """A session of so many prompts, made by each program itself: its last prompt, and its load in a new process."""
+    return compared(lambda start: loaded_after(n, start), OpenCode, Goose)
+
+
+def loaded_after(n, start):
+    with Place({"compaction": {"auto": False}}) as place:
+        agent = start(place)
+        opens(agent, place)
+        session = agent.session
+        for at in range(n):
+            last, _ = timed(lambda: agent.prompt(f"Say something about number {at}."))
+        agent.end()
+        agent = start(place)
+        _, load = loaded(agent, place.root, session)
+        memory = most(agent.process)
+        agent.end()
+    return {"last prompt": (last, "ms"), "load": (load, "ms"), "memory": (memory, "MB")}
 
 
 def streaming(n):
@@ -580,7 +629,7 @@ def read(n):
 
 def file_edit(n):
     """An edit of one line in a file of so many MB, after it was read."""
-    return compared(lambda start: edited(n, start), OpenCode)
+    return compared(lambda start: edited(n, start), OpenCode, Goose)
 
 
 def edited(n, start):
@@ -689,6 +738,8 @@ ROWS = {
     "turns": (turns, [500, 2_000, 10_000, 20_000]),
     "files": (files, [100, 1_000, 10_000, 30_000]),
     "stored sessions": (stored_sessions, [1_000, 10_000, 50_000]),
+    "made sessions": (made_sessions, [10, 100, 1_000]),
+    "made turns": (made_turns, [10, 100, 400]),
     "closed sessions": (closed, [250, 1_000]),
     "streaming": (streaming, [1, 60, 100, 500, 1_000]),
 }
