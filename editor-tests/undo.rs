@@ -19,7 +19,7 @@ use crate::project::Project;
 use crate::sandbox::{only, sandbox_report, why};
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 31] = [
+pub const ALL: [(&str, fn()); 33] = [
     ("user's concurrent changes are preserved (bwrap)", || {
         users_concurrent_changes_are_preserved("bwrap")
     }),
@@ -52,6 +52,14 @@ pub const ALL: [(&str, fn()); 31] = [
     ("background job's changes are undone (landlock)", || {
         background_jobs_changes_are_undone("landlock")
     }),
+    (
+        "background job's changes after an undo remain changes of the session (bwrap)",
+        || background_jobs_changes_after_an_undo_remain("bwrap"),
+    ),
+    (
+        "background job's changes after an undo remain changes of the session (landlock)",
+        || background_jobs_changes_after_an_undo_remain("landlock"),
+    ),
     (
         "user's save of a file that a running command has written is preserved (bwrap)",
         || users_save_during_a_command_is_preserved("bwrap"),
@@ -392,6 +400,50 @@ fn background_jobs_changes_are_undone(mechanism: &str) {
             Some("new\n"),
             "{answer}"
         );
+    });
+    client.leave();
+    assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+/// A background job writes before an undo of its turn, after it, and after the next prompt, which
+/// deletes the turn's messages.
+fn background_jobs_changes_after_an_undo_remain(mechanism: &str) {
+    let command = format!(
+        "cat {GATE}; echo one > job.txt; cat {SECOND_GATE}; echo two > job.txt; cat {GATE}; echo three > job.txt; cat {SECOND_GATE}"
+    );
+    let call = format!(
+        "call bash {}",
+        json!({ "command": command, "description": "Run", "run_in_background": true })
+    );
+    let script = format!("{call}\n---\ntext: Done.\n---\ntext: Fine.");
+    let Some((project, model)) = fixture(mechanism, &script) else {
+        return;
+    };
+    let mut client = Client::new(project);
+    let project = client.project.clone();
+    let session = client.open();
+    client.prompt(2, &session, "Go.");
+    ended(&mut client, 2);
+    meanwhile(&project, GATE, || {});
+    meanwhile(&project, SECOND_GATE, || {
+        let answer = run_built_in_command(&mut client, 3, &session, "/undo");
+        assert_eq!(holds(&project, "job.txt"), None, "{answer}");
+        let diff = run_built_in_command(&mut client, 4, &session, "/diff");
+        assert!(diff.contains("not changed any files"), "{diff}");
+    });
+    meanwhile(&project, GATE, || {
+        let diff = run_built_in_command(&mut client, 5, &session, "/diff");
+        assert!(diff.contains("--- /dev/null\n+++ b/job.txt"), "{diff}");
+        assert!(diff.contains("+two"), "{diff}");
+        client.prompt(6, &session, "Go on.");
+        ended(&mut client, 6);
+        let diff = run_built_in_command(&mut client, 7, &session, "/diff");
+        assert!(diff.contains("+two"), "{diff}");
+    });
+    meanwhile(&project, SECOND_GATE, || {
+        let diff = run_built_in_command(&mut client, 8, &session, "/diff");
+        assert!(diff.contains("--- /dev/null\n+++ b/job.txt"), "{diff}");
+        assert!(diff.contains("+three"), "{diff}");
     });
     client.leave();
     assert_eq!(model.problems(), Vec::<String>::new());

@@ -306,6 +306,7 @@ impl Actor {
         event_sender: EventSender,
     ) {
         jobs::settle(&mut self.history, &self.context).await;
+        late_changes::log_deleted(&self.history, &mut record, &self.context);
         carry_choices(&self.session.record, &mut record);
         let changed = record != self.session.record;
         self.session.record = record;
@@ -482,8 +483,7 @@ impl Actor {
                 .await
                 .ok();
         }
-        jobs::settle(&mut self.history, &self.context).await;
-        late_changes::collect(&mut self.history, &self.context).await;
+        session.record_jobs(&mut self.history, &self.context).await;
         if let Some(tracker) = self.context.snapshots.clone() {
             // Only a cache: after a failure the next process computes it again.
             base::task::spawn_blocking(move || tracker.save())
@@ -604,6 +604,17 @@ impl SessionState {
     async fn store_record(&self) {
         self.events.updated(&self.record);
         self.sessions.store.record(&self.record).await;
+    }
+
+    /// Records the ends of background jobs, and their writes so far.
+    async fn record_jobs(&mut self, history: &mut History, context: &SessionContext) {
+        jobs::settle(history, context).await;
+        late_changes::collect(history, context).await;
+        let before = self.record.file_log.clone();
+        late_changes::log_deleted(history, &mut self.record, context);
+        if self.record.file_log != before {
+            self.store_record().await;
+        }
     }
 
     /// Applies the title agent's title, unless the user has given another one. Returns whether

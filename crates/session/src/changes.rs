@@ -10,12 +10,10 @@ use transcript::{self, Content, FileChange, FileState, Message, UnrecordedWrite}
 /// Returns the changes of a session that are in effect, merged per file.
 pub fn of_session(messages: &[Message], record: &Record) -> Vec<FileChange> {
     let mut timeline = Timeline::default();
-    for entry in record
-        .file_log
-        .iter()
-        .take_while(|entry| entry.after.is_none())
-    {
-        timeline.apply(entry);
+    for entry in &record.file_log {
+        if entry.after.is_none() {
+            timeline.apply(&entry.files);
+        }
     }
     timeline.follow(messages, record);
     timeline.merged()
@@ -29,15 +27,18 @@ pub fn of_last(messages: &[Message], record: &Record) -> Vec<FileChange> {
     timeline.merged()
 }
 
-/// Adds changes after these messages to the log. Of the changes to a file between two messages, only
-/// the first old and the last new state are stored.
+/// Adds changes after these messages to the log. Of the changes to a file between two messages or
+/// late changes, only the first old and the last new state are stored.
 pub fn log(
     record: &mut Record,
     messages: &[Message],
     changes: impl IntoIterator<Item = FileChange>,
 ) {
     let after = messages.last().map(|message| message.id.clone());
-    let earlier = record.file_log.pop_if(|last| last.after == after);
+    let after_late = last_late(messages);
+    let earlier = record
+        .file_log
+        .pop_if(|last| last.after == after && last.after_late == after_late);
     let earlier = earlier.map(|entry| entry.files).unwrap_or_default();
     let mut by_path: BTreeMap<String, FileChange> = BTreeMap::new();
     for change in earlier.into_iter().chain(changes) {
@@ -48,7 +49,11 @@ pub fn log(
     }
     let files: Vec<FileChange> = by_path.into_values().collect();
     if !files.is_empty() {
-        record.file_log.push(FileLogEntry { after, files });
+        record.file_log.push(FileLogEntry {
+            after,
+            after_late,
+            files,
+        });
     }
 }
 
@@ -68,31 +73,24 @@ struct FileTimeline<'c> {
 }
 
 impl<'c> Timeline<'c> {
-    /// Adds the changes of messages, and of the log entries after each of them. Messages are left
-    /// out that are hidden by an undo of which the log has no changes.
+    /// Adds the changes of messages, and of the log entries between them. Messages are left out that
+    /// are hidden by an undo of which the log has no changes.
     fn follow(&mut self, messages: &'c [Message], record: &'c Record) {
         let end = if record.undone.iter().all(|undone| undone.logged) {
             messages.len()
         } else {
             visible(messages, &record.undone)
         };
-        let log: HashMap<&MessageId, &FileLogEntry> = record
-            .file_log
-            .iter()
-            .filter_map(|entry| Some((entry.after.as_ref()?, entry)))
-            .collect();
-        for message in messages.iter().take(end) {
-            for change in recorded(std::slice::from_ref(message)) {
-                self.add(change);
-            }
-            if let Some(entry) = log.get(&message.id) {
-                self.apply(entry);
+        for batch in batches(messages.get(..end).unwrap_or_default(), &record.file_log) {
+            match batch {
+                Batch::Recorded(files) => files.iter().for_each(|change| self.add(change)),
+                Batch::Logged(files) => self.apply(files),
             }
         }
     }
 
-    fn apply(&mut self, entry: &'c FileLogEntry) {
-        for change in &entry.files {
+    fn apply(&mut self, files: &'c [FileChange]) {
+        for change in files {
             self.restore(change);
         }
     }
@@ -146,19 +144,64 @@ impl<'c> Timeline<'c> {
     }
 }
 
+/// Changes that were recorded together.
+enum Batch<'c> {
+    /// By a message.
+    Recorded(&'c [FileChange]),
+    Logged(&'c [FileChange]),
+}
+
+/// Returns the changes of messages, and of the log entries between them, in the order in which they
+/// were made: late changes and log entries follow the message that preceded them, in the order of
+/// the late changes' numbers.
+fn batches<'c>(messages: &'c [Message], log: &'c [FileLogEntry]) -> Vec<Batch<'c>> {
+    let mut places: HashMap<&MessageId, usize> = HashMap::new();
+    let mut batches = Vec::new();
+    for (at, message) in messages.iter().enumerate().rev() {
+        places.insert(&message.id, at);
+        for part in &message.parts {
+            let Content::Patch { files, late, .. } = &part.content else {
+                continue;
+            };
+            let place = match late {
+                // The message may have been deleted.
+                Some(late) => {
+                    let after = places.get(&late.after).copied().unwrap_or(at);
+                    (after, late.number, false)
+                }
+                None => (at, 0, false),
+            };
+            batches.push((place, Batch::Recorded(files)));
+        }
+    }
+    for entry in log {
+        let after = entry.after.as_ref().and_then(|after| places.get(after));
+        if let Some(at) = after {
+            let place = (*at, entry.after_late, true);
+            batches.push((place, Batch::Logged(&entry.files)));
+        }
+    }
+    batches.sort_by_key(|(place, _)| *place);
+    batches.into_iter().map(|(_, batch)| batch).collect()
+}
+
+/// Returns the number of the last late changes of messages; 0 if there are none.
+pub fn last_late(messages: &[Message]) -> u32 {
+    let parts = messages.iter().flat_map(|message| &message.parts);
+    let numbers = parts.filter_map(|part| match &part.content {
+        Content::Patch { late, .. } => Some(late.as_ref()?.number),
+        _ => None,
+    });
+    numbers.max().unwrap_or(0)
+}
+
 /// Returns the changes of some messages, merged per file. A file has several entries if it was
 /// changed by others in between.
 pub fn runs(messages: &[Message]) -> Vec<FileChange> {
-    transcript::merged(recorded(messages))
-}
-
-fn recorded(messages: &[Message]) -> impl Iterator<Item = &FileChange> {
-    let parts = messages.iter().flat_map(|message| &message.parts);
-    let patches = parts.filter_map(|part| match &part.content {
-        Content::Patch { files, .. } => Some(files),
-        _ => None,
-    });
-    patches.flatten()
+    let batches = batches(messages, &[]).into_iter();
+    transcript::merged(batches.flat_map(|batch| match batch {
+        Batch::Recorded(files) | Batch::Logged(files) => files,
+    }))
 }
 
 /// Returns the writes whose earlier state was not stored, each once.
@@ -193,7 +236,7 @@ mod tests {
     use base::environment::Timestamp;
     use base::id::{PartId, SessionId};
     use store::UndoEntry;
-    use transcript::{FileKind, ModelRef, Part, Role, User};
+    use transcript::{FileKind, LatePlace, ModelRef, Part, Role, User};
 
     type Step<'a> = &'a [(&'a str, &'a str, &'a str)];
     /// The changes of a message, and the logged ones after it.
@@ -227,12 +270,19 @@ mod tests {
             .collect()
     }
 
+    fn patch(steps: Step<'_>, late: Option<LatePlace>) -> Part {
+        Part {
+            id: PartId::new("p"),
+            content: Content::Patch {
+                files: changes(steps),
+                begun: false,
+                unrecorded: Vec::new(),
+                late,
+            },
+        }
+    }
+
     fn message(steps: Step<'_>) -> Message {
-        let content = Content::Patch {
-            files: changes(steps),
-            begun: false,
-            unrecorded: Vec::new(),
-        };
         let model = ModelRef {
             provider: "p".into(),
             model: "m".into(),
@@ -245,10 +295,7 @@ mod tests {
                 agent: "build".into(),
                 model,
             }),
-            parts: vec![Part {
-                id: PartId::new("p"),
-                content,
-            }],
+            parts: vec![patch(steps, None)],
         }
     }
 
@@ -355,6 +402,103 @@ mod tests {
                 }
             }
             assert_eq!(shown(of_session(&messages, &record)), *wanted, "{rounds:?}");
+        }
+    }
+
+    /// Changes to files, in the order in which they were made.
+    enum Entry<'a> {
+        Message(Step<'a>),
+        /// Of a background job of the first message.
+        Late(Step<'a>),
+        Logged(Step<'a>),
+    }
+
+    #[test]
+    fn late_changes_follow_what_preceded_them() {
+        use Entry::{Late, Logged, Message};
+        let table: &[(&[Entry<'_>], &[&str])] = &[
+            // Before and after an undo.
+            (
+                &[
+                    Message(&[("f", "-", "1")]),
+                    Late(&[("f", "1", "2")]),
+                    Logged(&[("f", "2", "-")]),
+                ],
+                &[],
+            ),
+            (
+                &[
+                    Message(&[("f", "-", "1")]),
+                    Message(&[]),
+                    Logged(&[("f", "1", "-")]),
+                    Late(&[("f", "-", "2")]),
+                ],
+                &["f - 2"],
+            ),
+            // Between an undo and another one, and after that.
+            (
+                &[
+                    Message(&[("f", "-", "1")]),
+                    Logged(&[("f", "1", "-")]),
+                    Late(&[("f", "-", "2")]),
+                    Logged(&[("f", "2", "-")]),
+                ],
+                &[],
+            ),
+            (
+                &[
+                    Message(&[("f", "-", "1")]),
+                    Logged(&[("f", "1", "-")]),
+                    Late(&[("f", "-", "2")]),
+                    Logged(&[("f", "2", "-")]),
+                    Late(&[("f", "-", "1")]),
+                ],
+                &["f - 1"],
+            ),
+            // Among later messages.
+            (
+                &[
+                    Message(&[("f", "1", "2")]),
+                    Message(&[("f", "2", "3")]),
+                    Late(&[("f", "3", "4")]),
+                ],
+                &["f 1 4"],
+            ),
+            (
+                &[
+                    Message(&[]),
+                    Late(&[("f", "1", "2")]),
+                    Late(&[("f", "2", "3")]),
+                    Message(&[("f", "3", "4")]),
+                ],
+                &["f 1 4"],
+            ),
+        ];
+        for (number, (entries, wanted)) in table.iter().enumerate() {
+            let mut record = Record::new(SessionId::new("ses_1"), "/w".into(), Timestamp(0));
+            let mut messages = Vec::new();
+            for entry in *entries {
+                match entry {
+                    Message(steps) => messages.push(transcript::Message {
+                        id: MessageId::new(format!("msg_{}", messages.len())),
+                        ..message(steps)
+                    }),
+                    Late(steps) => {
+                        let place = LatePlace {
+                            after: messages.last().unwrap().id.clone(),
+                            number: last_late(&messages) + 1,
+                        };
+                        let late = patch(steps, Some(place));
+                        messages[0].parts.push(late);
+                    }
+                    Logged(steps) => log(&mut record, &messages, changes(steps)),
+                }
+            }
+            let in_effect = shown(of_session(&messages, &record));
+            assert_eq!(in_effect, *wanted, "{number}");
+            if record.file_log.is_empty() {
+                assert_eq!(shown(runs(&messages)), *wanted, "{number}");
+            }
         }
     }
 

@@ -63,11 +63,21 @@ pub fn renamed(from: impl Into<StreamedSession>, environment: &Environment) -> S
             .clone();
         for part in &mut message.parts {
             part.id = PartId::new(environment.fresh(PartId::PREFIX));
-            if let Content::Tool(call) = &mut part.content {
-                call.call = CallId::new(environment.fresh(CallId::PREFIX));
+            match &mut part.content {
+                Content::Tool(call) => {
+                    call.call = CallId::new(environment.fresh(CallId::PREFIX));
+                }
+                // It may be a later message.
+                Content::Patch {
+                    late: Some(late), ..
+                } => {
+                    let after = names.entry(late.after.clone()).or_insert_with(fresh);
+                    late.after = after.clone();
+                }
+                _ => {}
             }
         }
-        // References point to earlier messages only.
+        // The other references point to earlier messages only.
         replace_references(&mut message, &|old| names.get(old).unwrap_or(old).clone());
         Some(message)
     })

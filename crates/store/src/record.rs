@@ -102,7 +102,7 @@ pub struct Record {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub past_undos: Vec<PastUndo>,
     /// The changes to files that no message records, in order: those of undos, redos and
-    /// restorations, and those of deleted messages that were not undone.
+    /// restorations, and those of deleted messages and their background jobs that were not undone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub file_log: Vec<FileLogEntry>,
 }
@@ -212,13 +212,20 @@ pub struct PastUndo {
     pub redone: bool,
 }
 
-/// The changes to files between two messages, one per file.
+/// The changes to files between two messages or late changes, one per file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileLogEntry {
     /// The last message before them; `None` if they precede all messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<MessageId>,
+    /// The number of the last late changes of a message before them; 0 if there are none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub after_late: u32,
     pub files: Vec<FileChange>,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// Returns the number of messages that no undo hides.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use self::database::Database;
 use super::*;
 use base::store_location::DatabaseLocation;
-use transcript::{Content, Role, Text, User};
+use transcript::{Content, LatePlace, Role, Text, User};
 
 /// The same module as in the tests of the whole program.
 #[path = "../../../editor-tests/database.rs"]
@@ -294,10 +294,19 @@ async fn session_is_read_out_unchanged() {
             .map(|at| message(&format!("m{at}"), &["one", "two"]))
             .collect();
         write(&store, &record, &messages).await;
-        // A late part belongs to an early message.
+        // A late part belongs to an early message, and names a later one.
+        let place = LatePlace {
+            after: messages[10].id.clone(),
+            number: 1,
+        };
         let late = Part {
             id: PartId::new("late"),
-            ..messages[0].parts[0].clone()
+            content: Content::Patch {
+                files: Vec::new(),
+                begun: false,
+                unrecorded: Vec::new(),
+                late: Some(place),
+            },
         };
         store.record(&record).await;
         store.part(&record.id, &messages[3].id, &late).await;
@@ -330,6 +339,13 @@ async fn session_is_read_out_unchanged() {
                 .collect::<Vec<_>>()
         };
         assert_eq!((texts(&read), read.damage.len()), (texts(&whole), 0));
+        let Content::Patch {
+            late: Some(late), ..
+        } = &read.messages[3].parts[2].content
+        else {
+            panic!("{:?}", read.messages[3]);
+        };
+        assert_eq!(late.after, read.messages[10].id);
     })
     .await;
 }

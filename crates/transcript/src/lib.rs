@@ -274,6 +274,9 @@ pub enum Content {
         /// Writes whose earlier state was not recorded.
         #[serde(rename = "unkept", default, skip_serializing_if = "Vec::is_empty")]
         unrecorded: Vec<UnrecordedWrite>,
+        /// The place of the changes if background jobs made them after the step had ended.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        late: Option<LatePlace>,
     },
     /// An agent that the user mentioned with `@`.
     Agent {
@@ -307,6 +310,16 @@ pub enum Content {
         attempt: u32,
         reason: String,
     },
+}
+
+/// The place of late changes among all changes of a session, which differs from that of their
+/// message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatePlace {
+    /// The last message before them.
+    pub after: MessageId,
+    /// The number of these late changes, from 1, which is greater than those of all earlier ones.
+    pub number: u32,
 }
 
 /// A compaction of the history, requested or done.

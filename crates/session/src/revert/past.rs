@@ -35,10 +35,34 @@ pub async fn settle(history: &mut History, record: &mut Record, recorder: &Recor
     let is_deleted = |id: &MessageId| removed.iter().any(|message| message.id == *id);
     record
         .file_log
-        .retain(|entry| !entry.after.as_ref().is_some_and(is_deleted));
+        .retain(|entry| !entry.after.as_ref().is_some_and(&is_deleted));
     changes::log(record, &history.messages, in_effect);
+    place_late_changes(history, recorder, is_deleted).await;
     recorder.cut(&from, &removed).await;
     evict::reload(history, recorder).await;
+}
+
+/// Places the late changes that follow deleted messages after the last remaining one.
+async fn place_late_changes(
+    history: &mut History,
+    recorder: &Recorder,
+    is_deleted: impl Fn(&MessageId) -> bool,
+) {
+    let Some(last) = history.messages.last().map(|last| last.id.clone()) else {
+        return;
+    };
+    for message in &mut history.messages {
+        for part in &mut message.parts {
+            if let Content::Patch {
+                late: Some(late), ..
+            } = &mut part.content
+                && is_deleted(&late.after)
+            {
+                late.after.clone_from(&last);
+                recorder.part(&message.id, part).await;
+            }
+        }
+    }
 }
 
 /// Turns undone turns into past undos, with their file changes.

@@ -15,7 +15,7 @@ use crate::turn::History;
 use base::environment::Timestamp;
 use base::id::{MessageId, PartId, SessionId};
 use store::Store;
-use transcript::{Assistant, ModelRef, Part, Role, Text, Usage, User};
+use transcript::{Assistant, LatePlace, ModelRef, Part, Role, Text, Usage, User};
 
 const FILES: usize = 4;
 
@@ -294,6 +294,7 @@ impl Life {
                     files,
                     begun: false,
                     unrecorded: vec![],
+                    late: None,
                 },
             )]
         };
@@ -876,4 +877,34 @@ async fn file_that_is_too_large_now_is_lost_even_with_force() {
     let why = "it has changed since, and is now too large to be saved";
     assert_eq!(report.lost, [("d0/f0".into(), why.into())]);
     assert_eq!(report.not_restored().count(), 1);
+}
+
+#[tokio::test]
+async fn late_changes_are_placed_again_when_what_they_follow_is_deleted() {
+    let mut life = Life::new();
+    life.turn(0, &[], &[]).await;
+    life.turn(1, &[], &[]).await;
+    let place = LatePlace {
+        after: MessageId::new("a1"),
+        number: 1,
+    };
+    life.history.messages[1].parts.push(Part {
+        id: PartId::new("late"),
+        content: Content::Patch {
+            files: vec![],
+            begun: false,
+            unrecorded: vec![],
+            late: Some(place),
+        },
+    });
+    life.undo().await;
+    life.turn(2, &[], &[]).await;
+    let placed = |message: &Message| match &message.parts[0].content {
+        Content::Patch { late, .. } => late.as_ref().map(|late| late.after.clone()),
+        _ => None,
+    };
+    let wanted = Some(MessageId::new("a0"));
+    assert_eq!(placed(&life.history.messages[1]), wanted);
+    let stored = life.store.load(&life.record.id).await.unwrap();
+    assert_eq!(placed(&stored.messages[1]), wanted);
 }

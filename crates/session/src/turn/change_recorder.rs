@@ -514,6 +514,7 @@ impl ChangeRecorder {
                 files,
                 begun: true,
                 unrecorded: Vec::new(),
+                late: None,
             },
         };
         turn.session.recorder.part(&self.message, &part).await;
@@ -634,9 +635,7 @@ impl ChangeRecorder {
         let mut done = turn.session.child_changes.take();
         if journal.is_open() {
             // A background job may write until it ends.
-            turn.session
-                .late_changes
-                .expect(&self.message, &self.part, &journal);
+            turn.session.late_changes.expect(&self.message, &journal);
         }
         if mark.is_none()
             && named.is_empty()
@@ -721,6 +720,7 @@ impl StepChanges {
                 files,
                 begun: false,
                 unrecorded,
+                late: None,
             },
         };
         turn.session.recorder.part(&recorder.message, &part).await;

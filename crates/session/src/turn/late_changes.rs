@@ -1,14 +1,17 @@
 //! File changes that reach a step from elsewhere: from its background jobs, after the step has
-//! ended, and from the sessions of its subagents.
+//! ended, and from the sessions of its subagents. Changes of a background job whose step was undone
+//! and deleted belong to no step: they go to the session's log of changes.
 
 use std::sync::{Arc, Mutex};
 
 use super::{History, SessionContext};
+use crate::changes;
 use base::id::{MessageId, PartId};
 use base::lock::locked;
 use base::task::spawn_blocking;
 use snapshot::{JournalEntries, WriteJournal};
-use transcript::{Content, FileChange, Part, UnrecordedWrite};
+use store::Record;
+use transcript::{Content, FileChange, LatePlace, Part, UnrecordedWrite};
 
 /// The changes of subagents that the parent's step has not taken yet. A std mutex is enough: it
 /// only guards two lists.
@@ -27,60 +30,48 @@ impl ChildChanges {
     }
 }
 
-/// The journals of a session's steps to which programs still report. A std mutex is enough: it only
-/// guards a list.
+/// The journals of a session's steps to which programs still report, and the changes whose steps
+/// were deleted. A std mutex is enough for each: it only guards a list.
 #[derive(Debug, Default)]
-pub struct LateChanges(Mutex<Vec<LateJournal>>);
+pub struct LateChanges {
+    journals: Mutex<Vec<LateJournal>>,
+    of_deleted_steps: Mutex<Vec<FileChange>>,
+}
 
 #[derive(Debug, Clone)]
 struct LateJournal {
     message: MessageId,
-    part: PartId,
     journal: Arc<WriteJournal>,
 }
 
 impl LateChanges {
-    /// Registers a journal, whose later entries belong to this part of this message. The part
-    /// need not exist yet.
-    pub fn expect(&self, message: &MessageId, part: &PartId, journal: &Arc<WriteJournal>) {
+    /// Registers a journal, whose later entries belong to this message.
+    pub fn expect(&self, message: &MessageId, journal: &Arc<WriteJournal>) {
         let late = LateJournal {
             message: message.clone(),
-            part: part.clone(),
             journal: journal.clone(),
         };
-        locked(&self.0).push(late);
+        locked(&self.journals).push(late);
     }
 
     /// Returns all journals, and forgets those that are closed.
     fn all(&self) -> Vec<LateJournal> {
-        let mut journals = locked(&self.0);
+        let mut journals = locked(&self.journals);
         let all = journals.clone();
         journals.retain(|late| late.journal.is_open());
         all
     }
 }
 
-/// Adds the writes of background jobs so far to the steps that started them.
+/// Adds the writes of background jobs so far to the steps that started them. Those of deleted steps
+/// wait until [`log_deleted`] is called.
 pub async fn collect(history: &mut History, session: &SessionContext) {
-    for LateJournal {
-        message,
-        part,
-        journal,
-    } in session.late_changes.all()
-    {
+    for LateJournal { message, journal } in session.late_changes.all() {
         let taken = spawn_blocking(move || journal.take()).await;
         let JournalEntries { files, unrecorded } = taken.unwrap_or_else(|e| {
             tracing::error!("the changes of a background command are unknown: {e}");
             JournalEntries::default()
         });
-        let Some(message) = history
-            .messages
-            .iter_mut()
-            .rev()
-            .find(|known| known.id == message)
-        else {
-            continue;
-        };
         if files.is_empty() && unrecorded.is_empty() {
             continue;
         }
@@ -90,33 +81,33 @@ pub async fn collect(history: &mut History, session: &SessionContext) {
         if let Some(parent) = &session.parent_changes {
             parent.add(&files, &unrecorded);
         }
-        let known = message.parts.iter_mut().find(|known| known.id == part);
-        let part = match known {
-            Some(known) => {
-                if let Content::Patch {
-                    files: earlier,
-                    unrecorded: unrecorded_earlier,
-                    ..
-                } = &mut known.content
-                {
-                    earlier.extend(files);
-                    unrecorded_earlier.extend(unrecorded);
-                }
-                known.clone()
-            }
-            None => {
-                let part = Part {
-                    id: part,
-                    content: Content::Patch {
-                        files,
-                        begun: false,
-                        unrecorded,
-                    },
-                };
-                message.parts.push(part.clone());
-                part
-            }
+        let number = changes::last_late(&history.messages).saturating_add(1);
+        let last = history.messages.last().map(|last| last.id.clone());
+        let of_step = history
+            .messages
+            .iter_mut()
+            .rev()
+            .find(|known| known.id == message);
+        let (Some(message), Some(after)) = (of_step, last) else {
+            locked(&session.late_changes.of_deleted_steps).extend(files);
+            continue;
         };
+        let part = Part {
+            id: PartId::new(session.environment.fresh(PartId::PREFIX)),
+            content: Content::Patch {
+                files,
+                begun: false,
+                unrecorded,
+                late: Some(LatePlace { after, number }),
+            },
+        };
+        message.parts.push(part.clone());
         session.recorder.part(&message.id, &part).await;
     }
+}
+
+/// Adds the collected writes of background jobs whose steps were deleted to the log of changes.
+pub fn log_deleted(history: &History, record: &mut Record, session: &SessionContext) {
+    let deleted = std::mem::take(&mut *locked(&session.late_changes.of_deleted_steps));
+    changes::log(record, &history.messages, deleted);
 }
