@@ -19,7 +19,7 @@ use crate::project::Project;
 use crate::pty;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 31] = [
+pub const ALL: [(&str, fn()); 35] = [
     ("run leaves its answer and no spinner", answer),
     ("answer fits the terminal's width", widths),
     ("paragraph and table appear before their end", streamed),
@@ -30,6 +30,10 @@ pub const ALL: [(&str, fn()); 31] = [
         "line typed before a command's question is no answer",
         typed_ahead_of_commands,
     ),
+    ("answer is edited with the arrow keys", edited),
+    ("answer to a command is edited", edited_in_commands),
+    ("pasted lines are one answer", pasted),
+    ("Ctrl-C clears the answer", cleared),
     ("interrupt leaves one line", interrupted),
     ("running call shows its time and last lines", timed),
     ("subagent's calls are indented", subagent),
@@ -155,7 +159,11 @@ impl Terminal {
     }
 
     fn enter(&mut self, text: &str) {
-        self.ours.write_all(format!("{text}\n").as_bytes()).unwrap();
+        self.press(&format!("{text}\n"));
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.ours.write_all(keys.as_bytes()).unwrap();
     }
 
     /// Waits for the end; gives the exit code and the screen.
@@ -472,12 +480,8 @@ fn typed_ahead() {
 /// Other commands ask on the terminal that answers, too, and take no line that was typed before.
 fn typed_ahead_of_commands() {
     let (_model, project) = fixture("text: One.", &json!({}));
-    assert!(
-        adjutant(&project, &["run", "First"])
-            .status()
-            .unwrap()
-            .success()
-    );
+    let first = adjutant(&project, &["run", "First"]).output().unwrap();
+    assert!(first.status.success(), "{first:?}");
     for streams in ["", "2>err"] {
         let mut command = project.command("sh");
         command
@@ -504,6 +508,123 @@ fn typed_ahead_of_commands() {
         assert!(screen.contains("Nothing was deleted."), "{screen}");
         assert_eq!(sessions(&project), 1);
     }
+}
+
+/// Arrow keys and the like edit an answer, and the screen shows the text that is sent.
+fn edited() {
+    let left = "\u{1b}[D";
+    let shown = "n, use the new branch";
+    for (columns, variables) in [(100, &[][..]), (40, &[]), (100, &[("NO_COLOR", "1")])] {
+        let (_model, project) = fixture(
+            "call bash {\"command\":\"touch x\"}\n---\nsees: use the new branch\ntext: So be it.",
+            &json!({ "permission": { "bash": "ask" } }),
+        );
+        let mut command = adjutant(&project, &["run", "Do it."]);
+        command.envs(variables.iter().copied());
+        let mut terminal = Terminal::with_columns(command, columns);
+        terminal.wait("any other text rejects");
+        terminal.press(&format!("n, use the branch{}new ", left.repeat(6)));
+        terminal.wait(shown);
+        terminal.press("\r");
+        let (code, screen) = terminal.end();
+        assert_eq!(code, Some(0), "{screen}");
+        let words: Vec<&str> = screen.split_whitespace().collect();
+        assert!(
+            words
+                .join(" ")
+                .contains("the agent gets: use the new branch"),
+            "{screen}"
+        );
+        assert!(line(&screen, shown).ends_with(shown), "{screen}");
+    }
+    // A question of the model: an answer longer than a row, with characters of two columns.
+    let (_model, project) = fixture(
+        "call question {\"questions\":[{\"question\":\"Which name?\",\"header\":\"Name\",\"options\":[{\"label\":\"A\",\"description\":\"a\"},{\"label\":\"B\",\"description\":\"b\"}]}]}\n---\n\
+         sees: 漢字 and enough other words to fill the row\ntext: So be it.",
+        &json!({}),
+    );
+    let mut terminal = Terminal::with_columns(adjutant(&project, &["run", "Do it."]), 40);
+    terminal.wait("? explains\n> ");
+    terminal.press("字 and enough other words to fill the row\u{1}漢");
+    terminal.wait("> 漢字 and enough other words to fill th\ne row");
+    terminal.press("\u{5}x\u{7f}\r");
+    let (code, screen) = terminal.end();
+    assert_eq!(code, Some(0), "{screen}");
+}
+
+/// A pasted text of several lines is one answer, and approves nothing, whether the terminal marks it
+/// or not.
+fn pasted() {
+    for (name, variables, typed) in [
+        ("marked", &[][..], "\u{1b}[200~use\r\ry\r\u{1b}[201~"),
+        ("not marked", &[], "use\ry\ry"),
+        ("without keys", &[("TERM", "dumb")], "use\ny\ny"),
+    ] {
+        let (_model, project) = fixture(
+            "call bash {\"command\":\"touch x\"}\n---\nsees: use\ntext: So be it.",
+            &json!({ "permission": { "bash": "ask" } }),
+        );
+        let mut command = adjutant(&project, &["run", "Do it."]);
+        command.envs(variables.iter().copied());
+        let mut terminal = Terminal::start(command);
+        terminal.wait("any other text rejects");
+        terminal.press(typed);
+        terminal.wait("use");
+        terminal.press("\n");
+        terminal.wait("This rejects the call and tells the agent: use");
+        terminal.press("\n");
+        let (code, screen) = terminal.end();
+        assert_eq!(code, Some(0), "{name}: {screen}");
+        assert!(!project.path("x").exists(), "{name}: {screen}");
+    }
+}
+
+/// Ctrl-C clears the line, and ends the run on an empty one; the terminal is as before.
+fn cleared() {
+    let (_model, project) = fixture(
+        "call bash {\"command\":\"touch x\"}",
+        &json!({ "permission": { "bash": "ask" } }),
+    );
+    let mut command = adjutant(&project, &["run", "Do it."]);
+    // The signal goes to the group.
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    let mut terminal = Terminal::start(command);
+    let ours = terminal.ours.try_clone().unwrap();
+    let before = rustix::termios::tcgetattr(&ours).unwrap().local_modes;
+    terminal.wait("any other text rejects");
+    terminal.press("yes and more");
+    terminal.wait("yes and more");
+    terminal.press("\u{3}");
+    terminal.press("?\n");
+    terminal.wait("n  rejects it and stops the turn");
+    assert!(!terminal.text().contains("yes and"), "{}", terminal.text());
+    terminal.press("\u{3}");
+    let (code, screen) = terminal.end();
+    assert_eq!(code, Some(130), "{screen}");
+    assert!(
+        screen.contains("interrupted; `adjutant run -c PROMPT`"),
+        "{screen}"
+    );
+    let after = rustix::termios::tcgetattr(&ours).unwrap().local_modes;
+    assert!(
+        after.contains(LocalModes::ICANON | LocalModes::ECHO),
+        "{before:?} {after:?}"
+    );
+    assert!(!project.path("x").exists(), "{screen}");
+}
+
+/// Other commands let an answer be edited, too.
+fn edited_in_commands() {
+    let (_model, project) = fixture("text: One.", &json!({}));
+    let first = adjutant(&project, &["run", "First"]).output().unwrap();
+    assert!(first.status.success(), "{first:?}");
+    let mut terminal = Terminal::start(adjutant(&project, &["sessions", "delete", "last"]));
+    terminal.wait("Delete 1 session? [y/N/?] ");
+    terminal.press("o\u{1}n\u{1b}[C\u{1b}[A\r");
+    let (code, screen) = terminal.end();
+    assert_eq!(code, Some(1), "{screen}");
+    assert_eq!(line(&screen, "[y/N/?]"), "Delete 1 session? [y/N/?] no");
+    assert_eq!(sessions(&project), 1);
 }
 
 fn timed() {

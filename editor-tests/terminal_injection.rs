@@ -75,14 +75,17 @@ const OUR_STYLES: [&str; 11] = [
     "0m", "1m", "2m", "3m", "4m", "31m", "32m", "33m", "34m", "35m", "36m",
 ];
 
-/// Returns the text after one of our own sequences: the spinner's, which erase the rest of the
-/// screen and go up, and those that begin or end one of our styles.
+/// Returns the text after one of our own sequences: those of the spinner and of an edited answer,
+/// which erase the rest of the screen, go up or right, and have pasted text marked; and those that
+/// begin or end one of our styles.
 fn ours(text: &str) -> Option<&str> {
     let sequence = text.strip_prefix("\x1b[")?;
     if let Some(rest) = OUR_STYLES.iter().find_map(|s| sequence.strip_prefix(s)) {
         return Some(rest);
     }
-    sequence.strip_prefix(['J', 'A'])
+    ["J", "A", "C", "?2004h", "?2004l"]
+        .iter()
+        .find_map(|s| sequence.strip_prefix(s))
 }
 
 /// The time without output after which a program on a terminal waits for a line.

@@ -1,7 +1,7 @@
 //! `adjutant auth`: stored keys and logins. `adjutant acp --login`, which clients run in a
 //! terminal, is the same login, preceded by a question for the provider.
 
-use std::io::{BufRead, IsTerminal};
+use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::JsonListing;
 use super::ask::Question;
 use super::complete;
-use super::credential_input::{HiddenInput, ask, line, report_stored};
+use super::credential_input::{ask, ask_secret, line, report_stored};
 use super::project_context::ProjectContext;
 use super::{ask as model_question, organisation, terminal};
 use base::environment::Environment;
@@ -259,7 +259,7 @@ pub(super) async fn login(
         Some(id) => id,
         None if terminal => ask(
             "Provider (such as anthropic, openai, google, openrouter): ",
-            true,
+            environment,
         )?,
         None => bail!("name a provider: `adjutant auth login PROVIDER`"),
     };
@@ -286,7 +286,7 @@ pub(super) async fn login(
         }
         None => {
             let text = if terminal {
-                ask(&format!("Key for {name}: "), false)?
+                ask_secret(&format!("Key for {name}: "))?.unwrap_or_default()
             } else {
                 line()?
             };
@@ -355,7 +355,7 @@ async fn login_methods(
         id,
         &here.loaded.settings,
         directories,
-        Arc::new(TerminalLogin),
+        Arc::new(TerminalLogin(environment.clone())),
     )
     .await
     {
@@ -379,7 +379,7 @@ async fn by_plugin(login: PluginLogin, environment: &Environment) -> anyhow::Res
                 .enumerate()
                 .map(|(at, method)| format!("  {}. {method}", at + 1));
             let list = list.collect::<Vec<_>>().join("\n");
-            let answer = ask(&format!("Ways to log in:\n{list}\nNumber: "), true)?;
+            let answer = ask(&format!("Ways to log in:\n{list}\nNumber: "), environment)?;
             let chosen = answer
                 .parse::<usize>()
                 .ok()
@@ -403,20 +403,16 @@ async fn by_plugin(login: PluginLogin, environment: &Environment) -> anyhow::Res
 }
 
 /// The terminal as the user interface of a login through a plugin.
-struct TerminalLogin;
+struct TerminalLogin(Environment);
 
 impl LoginInterface for TerminalLogin {
     fn ask(&self, question: &str, secret: bool) -> Option<String> {
-        terminal::ask(question).ok()?;
-        let quiet = if secret { HiddenInput::new() } else { None };
-        let mut line = String::new();
-        let read = std::io::stdin().lock().read_line(&mut line);
-        if quiet.is_some() {
-            drop(quiet);
-            terminal::print_note("");
-        }
-        read.is_ok_and(|read| read > 0)
-            .then(|| line.trim().to_owned())
+        let line = if secret {
+            ask_secret(question)
+        } else {
+            terminal::answer(question, &self.0)
+        };
+        line.ok()?.map(|line| line.trim().to_owned())
     }
 
     fn say(&self, text: &str) {

@@ -6,13 +6,22 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
+use base::environment::Environment;
+
 use super::{say, terminal};
 
-/// Reads a line from the user at the terminal, without echo if it is secret.
-pub(super) fn ask(question: &str, echo: bool) -> anyhow::Result<String> {
+/// Reads a line from the user at the terminal.
+pub(super) fn ask(question: &str, environment: &Environment) -> anyhow::Result<String> {
+    let line = terminal::answer(question, environment)?;
+    Ok(line.unwrap_or_default().trim().to_owned())
+}
+
+/// Reads a secret from the user at the terminal, without echo; returns `None` at the end of the
+/// input.
+pub(super) fn ask_secret(question: &str) -> anyhow::Result<Option<String>> {
     terminal::ask(question)?;
-    let quiet = if echo { None } else { HiddenInput::new() };
-    let answer = line();
+    let quiet = HiddenInput::new();
+    let answer = next_line();
     if quiet.is_some() {
         drop(quiet);
         terminal::print_note("");
@@ -20,21 +29,25 @@ pub(super) fn ask(question: &str, echo: bool) -> anyhow::Result<String> {
     answer
 }
 
-/// Reads one line of standard input.
+/// Reads one line of standard input, which is empty at the end.
 pub(super) fn line() -> anyhow::Result<String> {
+    Ok(next_line()?.unwrap_or_default())
+}
+
+fn next_line() -> anyhow::Result<Option<String>> {
     let mut line = String::new();
-    std::io::stdin()
+    let size = std::io::stdin()
         .lock()
         .read_line(&mut line)
         .context("standard input cannot be read")?;
-    Ok(line.trim().to_owned())
+    Ok((size > 0).then(|| line.trim().to_owned()))
 }
 
 /// A guard that turns off the terminal's echo until it is dropped.
-pub(super) struct HiddenInput(rustix::termios::Termios);
+struct HiddenInput(rustix::termios::Termios);
 
 impl HiddenInput {
-    pub(super) fn new() -> Option<Self> {
+    fn new() -> Option<Self> {
         use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
         let before = tcgetattr(std::io::stdin()).ok()?;
         let mut quiet = before.clone();

@@ -350,7 +350,8 @@ fn agreed(environment: &Environment) -> anyhow::Result<bool> {
     );
     let explained =
         "y  installs exactly these, and your consent covers only these; n  installs nothing";
-    let answer = reply::yes_or_no(&question, explained, Some(false), super::terminal::answer)?;
+    let ask = |words: &str| super::terminal::answer(words, environment);
+    let answer = reply::yes_or_no(&question, explained, Some(false), ask)?;
     Ok(answer.unwrap_or(false))
 }
 

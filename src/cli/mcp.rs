@@ -1,7 +1,6 @@
 //! `adjutant mcp`: lists the MCP servers of this directory, logs in to them and calls their tools.
 
 use std::collections::HashMap;
-use std::io::BufRead;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -516,7 +515,7 @@ async fn call(
         Action::Deny => false,
         Action::Allow => true,
         Action::Ask if allow => true,
-        Action::Ask if person => confirm_call(name, &found.own, &arguments)?,
+        Action::Ask if person => confirm_call(name, &found.own, &arguments, environment)?,
         Action::Ask => false,
     };
     if !may {
@@ -540,7 +539,7 @@ async fn call(
             tokio::select! {
                 done = &mut calling => break done,
                 Some(message) = up.recv() => if let TurnMessage::AskForm(form) = message {
-                    answer(*form, allow);
+                    answer(*form, allow, environment);
                 },
             }
         }
@@ -564,7 +563,7 @@ async fn call(
 
 /// Answers a form of a server: at the terminal, field by field, or with its defaults if the user
 /// must not be asked.
-fn answer(form: FormRequest, allow: bool) {
+fn answer(form: FormRequest, allow: bool, environment: &Environment) {
     let FormRequest {
         requester,
         message,
@@ -575,21 +574,23 @@ fn answer(form: FormRequest, allow: bool) {
     let answer = match (&page, allow) {
         (FormPage::Fields(_), true) => page.accepted(|_| Vec::new()),
         (FormPage::Url(_), true) => FormReply::Declined,
-        (page, false) => fill(&requester, &message, page).unwrap_or(FormReply::Cancelled),
+        (page, false) => {
+            fill(&requester, &message, page, environment).unwrap_or(FormReply::Cancelled)
+        }
     };
     // The call may have ended.
     reply.send(answer).ok();
 }
 
-fn fill(requester: &str, message: &str, page: &FormPage) -> anyhow::Result<FormReply> {
+fn fill(
+    requester: &str,
+    message: &str,
+    page: &FormPage,
+    environment: &Environment,
+) -> anyhow::Result<FormReply> {
     let ask = |text: &str| -> anyhow::Result<String> {
-        terminal::ask(&format!("{} ", text::shown(text)))?;
-        let mut line = String::new();
-        std::io::stdin()
-            .lock()
-            .read_line(&mut line)
-            .context("standard input cannot be read")?;
-        Ok(line.trim().to_owned())
+        let line = terminal::answer(&format!("{} ", text::shown(text)), environment)?;
+        Ok(line.context("the input has ended")?.trim().to_owned())
     };
     let fields = match page {
         FormPage::Url(url) => {
@@ -599,6 +600,7 @@ fn fill(requester: &str, message: &str, page: &FormPage) -> anyhow::Result<FormR
             let agreed = agree(
                 &question,
                 "y  says that you have done what it asks; n  declines",
+                environment,
             )?;
             return Ok(if agreed {
                 page.accepted(|_| Vec::new())
@@ -611,6 +613,7 @@ fn fill(requester: &str, message: &str, page: &FormPage) -> anyhow::Result<FormR
     if !agree(
         &format!("{requester}: {message}\nAnswer it? [y/N/?]"),
         "y  shows its fields one by one; n  declines",
+        environment,
     )? {
         return Ok(FormReply::Declined);
     }
@@ -652,18 +655,25 @@ fn fill(requester: &str, message: &str, page: &FormPage) -> anyhow::Result<FormR
     Ok(page.accepted(|key| filled.get(key).cloned().unwrap_or_default()))
 }
 
-fn confirm_call(name: &str, tool: &str, arguments: &Map<String, Value>) -> anyhow::Result<bool> {
+fn confirm_call(
+    name: &str,
+    tool: &str,
+    arguments: &Map<String, Value>,
+    environment: &Environment,
+) -> anyhow::Result<bool> {
     let shown = text::title(&Value::Object(arguments.clone()).to_string());
     agree(
         &format!("Call {tool} of {name} with {shown}? [y/N/?]"),
         "y  calls it this once; n  does not",
+        environment,
     )
 }
 
 /// Asks for a yes. An empty answer is a no.
-fn agree(question: &str, explained: &str) -> anyhow::Result<bool> {
+fn agree(question: &str, explained: &str, environment: &Environment) -> anyhow::Result<bool> {
     let question = format!("{} ", text::shown(question));
-    Ok(reply::yes_or_no(&question, explained, Some(false), terminal::answer)?.unwrap_or(false))
+    let ask = |words: &str| terminal::answer(words, environment);
+    Ok(reply::yes_or_no(&question, explained, Some(false), ask)?.unwrap_or(false))
 }
 
 fn add(addition: &Addition, environment: &Environment) -> anyhow::Result<u8> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Value, json};
 
-use super::credential_input::{ask, line, report_stored};
+use super::credential_input::{ask_secret, line, report_stored};
 use super::say;
 use base::environment::Environment;
 use base::text;
@@ -105,7 +105,7 @@ fn token(base: &str, auth: &Value) -> anyhow::Result<String> {
                 "{base} says that this command prints your token; adjutant does not run it:\n\n  {command}\n"
             ));
         }
-        ask(&format!("Token for {base}: "), false)?
+        ask_secret(&format!("Token for {base}: "))?.unwrap_or_default()
     } else {
         line()?
     };

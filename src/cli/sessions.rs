@@ -609,7 +609,7 @@ async fn delete(
             }
         }
         rows::print(&rows, true, store, environment).await?;
-        if !agreed(ids.len())? {
+        if !agreed(ids.len(), environment)? {
             return Ok(1);
         }
     }
@@ -621,11 +621,12 @@ async fn delete(
 }
 
 /// Asks whether to delete sessions.
-fn agreed(count: usize) -> anyhow::Result<bool> {
+fn agreed(count: usize, environment: &Environment) -> anyhow::Result<bool> {
     let question = format!("Delete {}? [y/N/?] ", base::text::count(count, "session"));
     let explained = "y  deletes the conversations and what they saved for an undo; that cannot be brought back\n\
                      n  leaves them";
-    let answer = reply::yes_or_no(&question, explained, Some(false), terminal::answer)?;
+    let ask = |words: &str| terminal::answer(words, environment);
+    let answer = reply::yes_or_no(&question, explained, Some(false), ask)?;
     let agrees = answer.unwrap_or(false);
     if !agrees {
         super::say("Nothing was deleted.");
@@ -652,7 +653,7 @@ async fn prune_all(
         super::say(&format!("would delete {count}"));
     } else {
         if asks && !found.is_empty() {
-            if !agreed(found.len())? {
+            if !agreed(found.len(), environment)? {
                 return Ok(1);
             }
             // One that was used while the question waited stays, and one that is old by now was not

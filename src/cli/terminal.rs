@@ -6,9 +6,10 @@
 //! In a pipe or a file, the answer of a run and a patch are exact, because programs process them.
 //! On a terminal they are cleaned like everything else.
 
-mod echo;
 mod highlight;
+mod line_editor;
 mod markdown;
+mod modes;
 pub(super) mod question;
 pub(super) mod screen;
 mod spinner;
@@ -16,19 +17,20 @@ pub(super) mod style;
 pub(super) mod styled;
 
 use std::borrow::Cow;
-use std::io::{self, BufRead, BufWriter, IsTerminal, Stderr, Stdout, StdoutLock, Write};
+use std::io::{self, BufWriter, IsTerminal, Stderr, Stdout, StdoutLock, Write};
 use std::panic::PanicHookInfo;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use anyhow::Context as _;
 use textwrap::core::display_width;
 use textwrap::{WordSeparator, WordSplitter, WrapAlgorithm};
 
 use base::environment::Environment;
 use base::text;
-use styled::Styled;
+use modes::Modes;
+use question::Question;
+use styled::{Palette, Styled};
 
 #[expect(
     clippy::disallowed_methods,
@@ -119,8 +121,8 @@ fn say_whole(text: &str) {
 }
 
 /// Returns the colours of results.
-pub(super) fn palette(environment: &Environment) -> styled::Palette {
-    styled::Palette::of(&stdout(), environment)
+pub(super) fn palette(environment: &Environment) -> Palette {
+    Palette::of(&stdout(), environment)
 }
 
 /// Prints a result with colours.
@@ -139,7 +141,7 @@ pub(super) fn diff(text: &str, environment: &Environment) {
     if !stdout.is_terminal() {
         return exact(text);
     }
-    show(&styled::Palette::of(&stdout, environment).lines(text, style::of_change));
+    show(&Palette::of(&stdout, environment).lines(text, style::of_change));
 }
 
 /// Prints a report, with a style and a hanging indent for each line on a terminal.
@@ -471,23 +473,32 @@ pub(super) fn misused(message: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
+/// Returns whether the terminal can move its cursor, according to the environment.
+fn can_edit(environment: &Environment) -> bool {
+    environment.var("TERM") != Some("dumb")
+}
+
 /// Shows a question, and stays on the line.
 ///
 /// # Errors
 /// Returns an error if a terminal answers that cannot show the question.
 pub(super) fn ask(question: &str) -> io::Result<()> {
-    question::show(&styled::Palette::plain(question))
+    Question::show(&Palette::plain(question), &mut Modes::default(), false).map(drop)
 }
 
 /// Shows a question and returns the line that is typed; `None` at the end of the input.
-pub(super) fn answer(question: &str) -> anyhow::Result<Option<String>> {
-    ask(question)?;
-    let mut line = String::new();
-    let read = io::stdin()
-        .lock()
-        .read_line(&mut line)
-        .context("standard input cannot be read")?;
-    Ok((read > 0).then_some(line))
+///
+/// # Errors
+/// Returns an error if a terminal answers that cannot show the question.
+pub(super) fn answer(question: &str, environment: &Environment) -> anyhow::Result<Option<String>> {
+    let mut modes = Modes::default();
+    let can_edit = can_edit(environment);
+    let question = Question::show(&Palette::plain(question), &mut modes, can_edit)?;
+    let line = question.answer(None);
+    if line.is_none() {
+        question::end_line(modes.is_edited());
+    }
+    Ok(line)
 }
 
 /// Prints a message of the command-line parser. Errors repeat user input, so they are cleaned; help

@@ -152,7 +152,11 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
                     "Not trusted: these are off, and you are not asked again. `adjutant trust --revoke` undoes that."
                 }
             });
-            if yes && !review.not_installed.is_empty() && can_ask && confirm_lookup(review)? {
+            if yes
+                && !review.not_installed.is_empty()
+                && can_ask
+                && confirm_lookup(review, environment)?
+            {
                 return super::extensions::install(&args.dir, false, environment).await;
             }
         }
@@ -217,7 +221,7 @@ fn change_answer(
 }
 
 /// Asks whether to look up the plugins that are not installed.
-fn confirm_lookup(review: &Review) -> anyhow::Result<bool> {
+fn confirm_lookup(review: &Review, environment: &Environment) -> anyhow::Result<bool> {
     let names = base::text::escaped(&review.not_installed.join(", "));
     let (these, them) = if review.not_installed.len() == 1 {
         ("This plugin is", "it")
@@ -228,7 +232,8 @@ fn confirm_lookup(review: &Review) -> anyhow::Result<bool> {
         format!("{these} not installed: {names}. See what npm would install for {them}? [y/N/?] ");
     let explained = "y  looks it up, lists it, and asks again before it installs anything\n\
                      n  skips this; `adjutant extensions install` does it later";
-    let answer = reply::yes_or_no(&question, explained, Some(false), super::terminal::answer)?;
+    let ask = |words: &str| super::terminal::answer(words, environment);
+    let answer = reply::yes_or_no(&question, explained, Some(false), ask)?;
     Ok(answer.unwrap_or(false))
 }
 
@@ -254,10 +259,10 @@ fn confirm_trust(
         explained.push_str("\nv  shows the whole list, all changes and the files that would run");
     }
     reply::yes_or_no(&question, &explained, None, |words| {
-        let mut line = super::terminal::answer(words)?;
+        let mut line = super::terminal::answer(words, environment)?;
         while can_view && line.as_deref().is_some_and(is_view) {
             show_texts(root, review, environment);
-            line = super::terminal::answer(&question)?;
+            line = super::terminal::answer(&question, environment)?;
         }
         Ok(line)
     })

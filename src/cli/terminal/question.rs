@@ -2,13 +2,25 @@
 //! if standard error goes elsewhere: a user must not answer a question without having seen it.
 
 use std::fs::File;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufRead as _, IsTerminal, PipeReader, Write};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
+use rustix::process::{Signal, kill_current_process_group};
+use rustix::termios::Termios;
+use textwrap::core::display_width;
 
-use super::echo;
+use super::line_editor::{LineEditor, LineEvent};
+use super::modes::{self, Modes};
 use super::styled::Styled;
+
+/// The longest pause between the lines of a pasted text, and between the bytes of a key.
+const PASTE_PAUSE: Duration = Duration::from_millis(50);
+/// Asks the terminal to mark pasted text.
+const BEGIN_PASTE_MARKS: &str = "\u{1b}[?2004h";
+const END_PASTE_MARKS: &str = "\u{1b}[?2004l";
 
 /// The stream that shows questions.
 enum Output {
@@ -31,7 +43,7 @@ impl Output {
         writable(stdin.as_fd()).ok().map(Self::Terminal)
     }
 
-    fn write(self, text: &str) -> io::Result<()> {
+    fn write(&self, text: &str) -> io::Result<()> {
         match self {
             Self::Stderr => write_and_flush(super::stderr().lock(), text),
             Self::Terminal(terminal) => write_and_flush(terminal, text),
@@ -66,27 +78,224 @@ pub(in crate::cli) fn has_user() -> bool {
     Output::of_user().is_some()
 }
 
-/// Shows a question, and stays on its line. Lines that were typed before it are discarded, because
-/// they do not answer it.
-///
-/// # Errors
-/// Returns an error if a terminal answers that cannot show the question.
-pub(super) fn show(question: &Styled) -> io::Result<()> {
-    if !io::stdin().is_terminal() {
-        // The next line of a pipe answers, whether the question is read or not.
-        write_and_flush(super::stderr().lock(), question.as_str()).ok();
-        return Ok(());
+/// A question that is shown and not answered yet.
+pub(in crate::cli) struct Question {
+    answers: Answers,
+}
+
+/// The source of the answer.
+enum Answers {
+    /// The next line of a pipe, whether the question is read or not.
+    Pipe,
+    /// A line that the terminal lets the user edit.
+    Line,
+    /// The keys of a line that begins at the column `start`, and the modes of the terminal without
+    /// the question.
+    Keys {
+        start: usize,
+        original: Box<Termios>,
+    },
+}
+
+impl Question {
+    /// Shows a question, and stays on its line. Lines that were typed before it are discarded,
+    /// because they do not answer it. With `can_edit`, the answer can be edited.
+    ///
+    /// # Errors
+    /// Returns an error if a terminal answers that cannot show the question.
+    pub(super) fn show(question: &Styled, modes: &mut Modes, can_edit: bool) -> io::Result<Self> {
+        if !io::stdin().is_terminal() {
+            write_and_flush(super::stderr().lock(), question.as_str()).ok();
+            return Ok(Self {
+                answers: Answers::Pipe,
+            });
+        }
+        let output = Output::of_user().ok_or_else(|| {
+            io::Error::other("the terminal of standard input cannot show the question")
+        })?;
+        let original = if can_edit { modes.edit() } else { None };
+        if original.is_none() {
+            modes.show();
+        }
+        modes::discard_typed();
+        let text = question.wrapped(super::columns());
+        output.write(text.as_str())?;
+        let Some(original) = original else {
+            return Ok(Self {
+                answers: Answers::Line,
+            });
+        };
+        output.write(BEGIN_PASTE_MARKS)?;
+        let last = text.as_str().rsplit('\n').next().unwrap_or_default();
+        Ok(Self {
+            answers: Answers::Keys {
+                start: display_width(last) % terminal_columns(),
+                original: Box::new(original),
+            },
+        })
     }
-    let output = Output::of_user().ok_or_else(|| {
-        io::Error::other("the terminal of standard input cannot show the question")
-    })?;
-    echo::discard_typed();
-    output.write(question.wrapped(super::columns()).as_str())
+
+    /// Reads the answer; returns `None` at the end of the input, or once the other end of
+    /// `withdrawn` is closed. Lines that are pasted at once are one answer.
+    pub(in crate::cli) fn answer(&self, withdrawn: Option<&PipeReader>) -> Option<String> {
+        match &self.answers {
+            Answers::Pipe => {
+                let mut line = String::new();
+                let size = io::stdin().lock().read_line(&mut line).ok()?;
+                (size > 0).then_some(line)
+            }
+            Answers::Line => read_lines(withdrawn),
+            Answers::Keys { start, original } => read_keys(*start, original, withdrawn),
+        }
+    }
 }
 
 /// Ends the line of a question that is not answered.
-pub(super) fn end_line() {
-    if let Some(output) = Output::of_user() {
-        output.write("\n").ok();
+pub(super) fn end_line(is_edited: bool) {
+    let Some(output) = Output::of_user() else {
+        return;
+    };
+    let marks = if is_edited { END_PASTE_MARKS } else { "" };
+    output.write(&format!("{marks}\n")).ok();
+}
+
+/// Reads lines that the terminal lets the user edit.
+fn read_lines(withdrawn: Option<&PipeReader>) -> Option<String> {
+    let mut typed = Vec::new();
+    let mut pause = None;
+    while await_input(withdrawn, pause)? {
+        let piece = read_piece()?;
+        if piece.is_empty() {
+            break;
+        }
+        typed.extend(piece);
+        if typed.ends_with(b"\n") {
+            pause = Some(PASTE_PAUSE);
+        }
+    }
+    (!typed.is_empty()).then(|| without_keys(&String::from_utf8_lossy(&typed)))
+}
+
+/// Reads keys, and shows the line that they edit.
+fn read_keys(start: usize, original: &Termios, withdrawn: Option<&PipeReader>) -> Option<String> {
+    let output = Output::of_user()?;
+    let mut editor = LineEditor::new(start);
+    let draw = |editor: &mut LineEditor| {
+        let rows = super::rows().unwrap_or(usize::MAX);
+        output.write(&editor.draw(terminal_columns(), rows)).ok();
+    };
+    loop {
+        let is_whole = !editor.has_escape();
+        let pause = (!is_whole).then_some(PASTE_PAUSE);
+        if !await_input(withdrawn, pause)? {
+            editor.drop_escape();
+            continue;
+        }
+        let piece = read_piece()?;
+        let mut rest = &piece[..];
+        while let Some((event, after)) = editor.apply(rest) {
+            rest = after;
+            match event {
+                LineEvent::Enter => {
+                    // More follows only in a paste without marks.
+                    if rest.is_empty() && !await_input(withdrawn, Some(PASTE_PAUSE))? {
+                        editor.move_to_end();
+                        draw(&mut editor);
+                        output.write(END_PASTE_MARKS).ok();
+                        output.write("\n").ok();
+                        return Some(editor.text().to_owned());
+                    }
+                    editor.break_line();
+                }
+                LineEvent::EndOfInput => return None,
+                LineEvent::Interrupt => {
+                    // Without a handler, the signal ends this process at once.
+                    output.write(END_PASTE_MARKS).ok();
+                    modes::set(original);
+                    kill_current_process_group(Signal::INT).ok();
+                }
+            }
+        }
+        draw(&mut editor);
+    }
+}
+
+/// Waits for input; returns false if there is none within `timeout`, and `None` once the other end
+/// of `withdrawn` or the terminal is closed.
+fn await_input(withdrawn: Option<&PipeReader>, timeout: Option<Duration>) -> Option<bool> {
+    let stdin = io::stdin();
+    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+    let mut sources = vec![PollFd::new(&stdin, PollFlags::IN)];
+    if let Some(withdrawn) = withdrawn {
+        sources.push(PollFd::new(withdrawn, PollFlags::IN));
+    }
+    loop {
+        match poll(&mut sources, timeout.as_ref()) {
+            Ok(0) => return Some(false),
+            Ok(_) => break,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+    if sources[1..]
+        .iter()
+        .any(|source| !source.revents().is_empty())
+    {
+        return None;
+    }
+    let state = sources[0].revents();
+    if state.contains(PollFlags::NVAL) {
+        // macOS cannot poll /dev/tty: a read waits instead.
+        return Some(timeout.is_none());
+    }
+    let is_open = !state.intersects(PollFlags::HUP | PollFlags::ERR);
+    (is_open && state.contains(PollFlags::IN)).then_some(true)
+}
+
+/// Reads the input that has arrived; `None` if the terminal is closed.
+fn read_piece() -> Option<Vec<u8>> {
+    let mut buffer = vec![0; 4096];
+    let size = rustix::io::read(io::stdin(), &mut buffer).ok()?;
+    buffer.truncate(size);
+    Some(buffer)
+}
+
+/// Returns the width of the terminal as it is, at which its rows end.
+fn terminal_columns() -> usize {
+    super::window_columns().unwrap_or(super::DEFAULT_COLUMNS)
+}
+
+/// Removes the sequences that arrow keys and the like send, which are no part of an answer.
+fn without_keys(line: &str) -> String {
+    let mut text = String::new();
+    let mut rest = line.chars().peekable();
+    while let Some(c) = rest.next() {
+        if c != '\u{1b}' {
+            text.push(c);
+            continue;
+        }
+        if rest.next_if(|c| matches!(c, '[' | 'O')).is_some() {
+            while rest.next_if(|c| c.is_ascii_digit() || *c == ';').is_some() {}
+            rest.next();
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_keys;
+
+    #[test]
+    fn keys_are_no_part_of_an_answer() {
+        for (typed, expected) in [
+            ("no", "no"),
+            ("\u{1b}[D\u{1b}[Ano", "no"),
+            ("a\u{1b}[1;5Cb\u{1b}OPc", "abc"),
+            ("\u{1b}", ""),
+            ("x\u{1b}[", "x"),
+        ] {
+            assert_eq!(without_keys(typed), expected, "{typed:?}");
+        }
     }
 }

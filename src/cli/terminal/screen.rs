@@ -4,8 +4,9 @@ use std::io::{self, IsTerminal};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use super::echo::Echo;
 use super::markdown::MarkdownStream;
+use super::modes::Modes;
+use super::question::Question;
 use super::spinner::{PendingRetry, Spinner, SpinnerLines};
 use super::styled::{Palette, Styled};
 use base::environment::Environment;
@@ -27,6 +28,8 @@ pub(in crate::cli) struct Screen {
     is_read: bool,
     /// True if the spinner is shown, which needs a terminal that can erase a line.
     turns: bool,
+    /// True if the user can edit answers.
+    can_edit: bool,
     // A std mutex, a leaf lock.
     state: Mutex<State>,
 }
@@ -44,7 +47,7 @@ struct State {
     delayed: Vec<Output>,
     shown: UnseenFilter,
     markdown: MarkdownStream,
-    echo: Echo,
+    modes: Modes,
     /// Whether the last output did not end a line.
     within: bool,
     /// True once the user has interrupted a run that ends with a line about it.
@@ -80,7 +83,7 @@ impl Screen {
         shows_calls: bool,
         environment: &Environment,
     ) -> Self {
-        let moves = environment.var("TERM") != Some("dumb");
+        let can_edit = super::can_edit(environment);
         let is_read = super::stderr().is_terminal();
         let aside = Palette::of(&super::stderr(), environment);
         let state = State {
@@ -93,7 +96,8 @@ impl Screen {
             watched: super::stdout().is_terminal(),
             shows_calls,
             is_read,
-            turns: has_spinner && is_read && moves,
+            turns: has_spinner && is_read && can_edit,
+            can_edit,
             state: Mutex::new(state),
         }
     }
@@ -231,12 +235,11 @@ impl Screen {
     ///
     /// # Errors
     /// Returns an error if the user cannot see the question.
-    pub(in crate::cli) fn ask(&self, question: &Styled) -> io::Result<()> {
+    pub(in crate::cli) fn ask(&self, question: &Styled) -> io::Result<Question> {
         let mut state = self.state();
         state.stop();
         state.asked_at.get_or_insert_with(Instant::now);
-        state.echo.show();
-        super::question::show(question)
+        Question::show(question, &mut state.modes, self.can_edit)
     }
 
     /// Ends a question. Without an answer, its line has no end yet.
@@ -276,7 +279,7 @@ impl Screen {
         state.end_question(false);
         state.is_finished = true;
         state.doing = None;
-        state.echo.restore();
+        state.modes.restore();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -321,8 +324,9 @@ impl State {
             doing.since += asked_at.elapsed();
         }
         if !is_answered {
-            super::question::end_line();
+            super::question::end_line(self.modes.is_edited());
         }
+        self.modes.show();
         for output in std::mem::take(&mut self.delayed) {
             output.print();
         }
@@ -343,7 +347,7 @@ impl State {
         if self.asked_at.is_some() {
             return;
         }
-        self.echo.hide();
+        self.modes.hide();
         let since = doing.since;
         let activity = text::escaped(&doing.name);
         let retry = doing.retry.clone();

@@ -1,0 +1,528 @@
+//! A line that the user edits at a terminal: typed bytes in, the text and its picture out. Does no
+//! input or output itself.
+
+use std::borrow::Cow;
+
+use textwrap::core::display_width;
+use unicode_segmentation::UnicodeSegmentation as _;
+
+use base::text;
+
+/// The size of a line; more is not inserted.
+const MAX_LINE_BYTES: usize = 64 << 10;
+/// The longest parameters of a key; longer ones are cut, which makes the key unknown.
+const MAX_PARAMETERS: usize = 8;
+
+/// Sequences of the terminal.
+const UP: &str = "\u{1b}[A";
+const RIGHT: &str = "\u{1b}[C";
+const ERASE_BELOW: &str = "\u{1b}[J";
+
+/// The line, and the state of the keys and of the picture.
+#[derive(Debug, Default)]
+pub(super) struct LineEditor {
+    text: String,
+    /// The cursor, as an offset between two graphemes.
+    cursor: usize,
+    key: KeyState,
+    /// True within a paste that the terminal marks.
+    is_pasting: bool,
+    /// The first column of the text: the end of the question.
+    start: usize,
+    /// The row of the cursor in the picture, counted from the first row of the text.
+    row: usize,
+}
+
+/// The beginning of a key that consists of several bytes.
+#[derive(Debug, Default)]
+enum KeyState {
+    #[default]
+    None,
+    /// The first bytes of a character.
+    Character(Vec<u8>),
+    Escape,
+    /// The parameters of a control sequence.
+    Control(Vec<u8>),
+    /// `ESC O`, by which some terminals begin arrow keys.
+    Application,
+}
+
+/// An effect of a key beyond the line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LineEvent {
+    Enter,
+    /// Ctrl-D on an empty line.
+    EndOfInput,
+    /// Ctrl-C on an empty line.
+    Interrupt,
+}
+
+/// A place in the picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Cell {
+    row: usize,
+    column: usize,
+}
+
+impl LineEditor {
+    /// Creates an empty line that begins at a column.
+    pub(super) fn new(start: usize) -> Self {
+        Self {
+            start,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Applies typed bytes up to the first event. Returns it with the bytes after it.
+    pub(super) fn apply<'b>(&mut self, bytes: &'b [u8]) -> Option<(LineEvent, &'b [u8])> {
+        for (at, byte) in bytes.iter().enumerate() {
+            if let Some(event) = self.byte(*byte) {
+                return Some((event, &bytes[at + 1..]));
+            }
+        }
+        None
+    }
+
+    /// Returns whether the last byte may be the beginning of a key, or the Escape key alone.
+    pub(super) fn has_escape(&self) -> bool {
+        matches!(self.key, KeyState::Escape)
+    }
+
+    /// Ignores an Escape key that no other byte followed.
+    pub(super) fn drop_escape(&mut self) {
+        self.key = KeyState::None;
+    }
+
+    /// Inserts a line break, and moves behind it.
+    pub(super) fn break_line(&mut self) {
+        self.insert("\n");
+    }
+
+    fn byte(&mut self, byte: u8) -> Option<LineEvent> {
+        match std::mem::take(&mut self.key) {
+            KeyState::None => return self.first_byte(byte),
+            KeyState::Character(mut bytes) => {
+                if !(0x80..0xc0).contains(&byte) {
+                    self.insert("\u{fffd}");
+                    return self.first_byte(byte);
+                }
+                bytes.push(byte);
+                self.character(bytes);
+            }
+            // A control character is never a part of a key, so that nothing hides an Enter or a Ctrl-C.
+            _ if byte < 0x20 => return self.first_byte(byte),
+            KeyState::Escape => match byte {
+                b'[' => self.key = KeyState::Control(Vec::new()),
+                b'O' => self.key = KeyState::Application,
+                b'b' => self.cursor = self.word_start(),
+                b'f' => self.cursor = self.word_end(),
+                0x7f => self.delete(self.word_start(), self.cursor),
+                _ => {}
+            },
+            KeyState::Control(mut parameters) => {
+                if (0x40..0x7f).contains(&byte) {
+                    self.control_sequence(&parameters, byte);
+                } else {
+                    parameters.truncate(MAX_PARAMETERS);
+                    parameters.push(byte);
+                    self.key = KeyState::Control(parameters);
+                }
+            }
+            KeyState::Application => self.control_sequence(&[], byte),
+        }
+        None
+    }
+
+    fn first_byte(&mut self, byte: u8) -> Option<LineEvent> {
+        match byte {
+            0x1b => self.key = KeyState::Escape,
+            0x00..0x20 | 0x7f => return self.control_character(byte),
+            0x80.. => self.character(vec![byte]),
+            _ => self.insert(char::from(byte).encode_utf8(&mut [0; 4])),
+        }
+        None
+    }
+
+    /// Inserts a character once its bytes are complete.
+    fn character(&mut self, bytes: Vec<u8>) {
+        match std::str::from_utf8(&bytes) {
+            // A control character of Latin-1.
+            Ok(c) if c.chars().all(char::is_control) => {}
+            Ok(c) => self.insert(c),
+            Err(why) if why.error_len().is_none() => self.key = KeyState::Character(bytes),
+            Err(_) => self.insert("\u{fffd}"),
+        }
+    }
+
+    fn control_character(&mut self, byte: u8) -> Option<LineEvent> {
+        const fn ctrl(letter: u8) -> u8 {
+            letter & 0x1f
+        }
+        const CTRL_A: u8 = ctrl(b'a');
+        const CTRL_B: u8 = ctrl(b'b');
+        const CTRL_C: u8 = ctrl(b'c');
+        const CTRL_D: u8 = ctrl(b'd');
+        const CTRL_E: u8 = ctrl(b'e');
+        const CTRL_F: u8 = ctrl(b'f');
+        const CTRL_H: u8 = ctrl(b'h');
+        const CTRL_K: u8 = ctrl(b'k');
+        const CTRL_U: u8 = ctrl(b'u');
+        const CTRL_W: u8 = ctrl(b'w');
+        match byte {
+            CTRL_C if self.text.is_empty() => return Some(LineEvent::Interrupt),
+            CTRL_C => self.delete(0, self.text.len()),
+            b'\r' | b'\n' if self.is_pasting => self.break_line(),
+            b'\t' if self.is_pasting => self.insert("\t"),
+            _ if self.is_pasting => {}
+            b'\r' | b'\n' => return Some(LineEvent::Enter),
+            CTRL_D if self.text.is_empty() => return Some(LineEvent::EndOfInput),
+            CTRL_D => self.delete(self.cursor, self.after()),
+            CTRL_A => self.cursor = self.line_start(),
+            CTRL_E => self.cursor = self.line_end(),
+            CTRL_B => self.cursor = self.before(),
+            CTRL_F => self.cursor = self.after(),
+            CTRL_H | 0x7f => self.delete(self.before(), self.cursor),
+            CTRL_K => self.delete(self.cursor, self.line_end()),
+            CTRL_U => self.delete(self.line_start(), self.cursor),
+            CTRL_W => self.delete(self.word_start(), self.cursor),
+            _ => {}
+        }
+        None
+    }
+
+    fn control_sequence(&mut self, parameters: &[u8], action: u8) {
+        match (parameters, action) {
+            (b"200", b'~') => self.is_pasting = true,
+            (b"201", b'~') => self.is_pasting = false,
+            (b"" | b"1", b'D') => self.cursor = self.before(),
+            (b"" | b"1", b'C') => self.cursor = self.after(),
+            // With Ctrl or Alt.
+            (b"1;5" | b"1;3", b'D') => self.cursor = self.word_start(),
+            (b"1;5" | b"1;3", b'C') => self.cursor = self.word_end(),
+            (b"" | b"1", b'H') | (b"1" | b"7", b'~') => self.cursor = self.line_start(),
+            (b"" | b"1", b'F') | (b"4" | b"8", b'~') => self.cursor = self.line_end(),
+            (b"3", b'~') => self.delete(self.cursor, self.after()),
+            _ => {}
+        }
+    }
+
+    fn insert(&mut self, piece: &str) {
+        if self.text.len() + piece.len() <= MAX_LINE_BYTES {
+            self.text.insert_str(self.cursor, piece);
+            self.cursor += piece.len();
+        }
+    }
+
+    fn delete(&mut self, from: usize, to: usize) {
+        self.text.replace_range(from..to, "");
+        self.cursor = from;
+    }
+
+    /// Returns the offset of the grapheme before the cursor.
+    fn before(&self) -> usize {
+        let last = self.text[..self.cursor].graphemes(true).next_back();
+        self.cursor - last.map_or(0, str::len)
+    }
+
+    /// Returns the offset after the grapheme at the cursor.
+    fn after(&self) -> usize {
+        let next = self.text[self.cursor..].graphemes(true).next();
+        self.cursor + next.map_or(0, str::len)
+    }
+
+    /// Returns the beginning of the word before the cursor.
+    fn word_start(&self) -> usize {
+        let before = self.text[..self.cursor].trim_end();
+        let blank = before.char_indices().rfind(|(_, c)| c.is_whitespace());
+        blank.map_or(0, |(at, c)| at + c.len_utf8())
+    }
+
+    /// Returns the end of the word after the cursor.
+    fn word_end(&self) -> usize {
+        let after = &self.text[self.cursor..];
+        let blanks = after.len() - after.trim_start().len();
+        let word = after[blanks..].find(char::is_whitespace);
+        word.map_or(self.text.len(), |end| self.cursor + blanks + end)
+    }
+
+    fn line_start(&self) -> usize {
+        self.text[..self.cursor].rfind('\n').map_or(0, |at| at + 1)
+    }
+
+    fn line_end(&self) -> usize {
+        let end = self.text[self.cursor..].find('\n');
+        end.map_or(self.text.len(), |end| self.cursor + end)
+    }
+
+    /// Returns the sequences that replace the last picture by one of the current line. Of a line
+    /// that is higher than the window, the rows around the cursor are drawn.
+    pub(super) fn draw(&mut self, columns: usize, rows: usize) -> String {
+        let columns = columns.max(1);
+        let rows = rows.max(1);
+        let mut first = 0;
+        let mut cells = self.cells(first, columns);
+        while let Some(cursor) = cells.iter().find(|(at, _)| *at == self.cursor)
+            && cursor.1.row >= rows
+        {
+            let above = cursor.1.row + 1 - rows;
+            let Some((next, _)) = cells.iter().find(|(_, cell)| cell.row >= above) else {
+                break;
+            };
+            first = *next;
+            cells = self.cells(first, columns);
+        }
+        let mut out = "\r".to_owned();
+        out.push_str(&UP.repeat(self.row));
+        out.push_str(&RIGHT.repeat(self.start));
+        out.push_str(ERASE_BELOW);
+        let mut end = 0;
+        let mut cursor = Cell {
+            row: 0,
+            column: self.start,
+        };
+        for (at, cell) in cells {
+            if cell.row >= rows {
+                break;
+            }
+            if cell.row > end {
+                out.push_str("\r\n");
+            }
+            end = cell.row;
+            if at == self.cursor {
+                cursor = cell;
+            }
+            if let Some(grapheme) = self.text[at..].graphemes(true).next() {
+                out.push_str(&shown(grapheme));
+            }
+        }
+        out.push_str(&UP.repeat(end - cursor.row));
+        out.push('\r');
+        out.push_str(&RIGHT.repeat(cursor.column));
+        self.row = cursor.row;
+        out
+    }
+
+    /// Moves the cursor to the end, so that the next output follows the line.
+    pub(super) fn move_to_end(&mut self) {
+        self.cursor = self.text.len();
+    }
+
+    /// Returns the cells of the graphemes from an offset on, and of the end of the text.
+    fn cells(&self, first: usize, columns: usize) -> Vec<(usize, Cell)> {
+        let mut cells = Vec::new();
+        let mut next = Cell {
+            row: 0,
+            column: self.start,
+        };
+        let new_row = |cell: Cell| Cell {
+            row: cell.row + 1,
+            column: 0,
+        };
+        for (at, grapheme) in self.text[first..].grapheme_indices(true) {
+            let width = display_width(&shown(grapheme));
+            if next.column > 0 && next.column + width > columns {
+                next = new_row(next);
+            }
+            cells.push((first + at, next));
+            next.column += width;
+            if grapheme.contains('\n') {
+                next = new_row(next);
+            }
+        }
+        if next.column >= columns {
+            next = new_row(next);
+        }
+        cells.push((self.text.len(), next));
+        cells
+    }
+}
+
+/// Returns the picture of a grapheme. Line breaks are drawn by the rows.
+fn shown(grapheme: &str) -> Cow<'_, str> {
+    match grapheme {
+        "\n" => "".into(),
+        "\t" => " ".into(),
+        _ => text::shown(grapheme),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZero;
+
+    use super::*;
+
+    fn typed(bytes: &str) -> LineEditor {
+        let mut editor = LineEditor::new(2);
+        assert_eq!(editor.apply(bytes.as_bytes()), None, "{bytes:?}");
+        editor
+    }
+
+    #[test]
+    fn keys_edit_the_line() {
+        for (name, bytes, text, rest) in [
+            ("letters", "no", "no", ""),
+            (
+                "left",
+                "n, use the branch\u{1b}[D\u{1b}[D\u{1b}[D\u{1b}[D\u{1b}[D\u{1b}[Dnew ",
+                "n, use the new branch",
+                "branch",
+            ),
+            ("left of some terminals", "ac\u{1b}ODb", "abc", "c"),
+            ("left at the beginning", "\u{1b}[D\u{1b}[Dab", "ab", ""),
+            ("right at the end", "ab\u{1b}[Cc", "abc", ""),
+            ("Home and End", "b\u{1b}[Ha\u{1b}[Fc", "abc", ""),
+            (
+                "Home and End of a keypad",
+                "b\u{1b}[1~a\u{1b}[4~c",
+                "abc",
+                "",
+            ),
+            ("Ctrl-A and Ctrl-E", "b\u{1}a\u{5}c", "abc", ""),
+            ("Ctrl-B and Ctrl-F", "ac\u{2}b\u{6}d", "abcd", ""),
+            ("Backspace", "abx\u{7f}c", "abc", ""),
+            ("Backspace at the beginning", "\u{7f}a", "a", ""),
+            ("Delete", "axb\u{2}\u{2}\u{1b}[3~", "ab", "b"),
+            ("Ctrl-D within a line", "axb\u{2}\u{2}\u{4}", "ab", "b"),
+            ("Ctrl-D at the end of a line", "ab\u{4}", "ab", ""),
+            ("Ctrl-W", "one two  \u{17}", "one ", ""),
+            ("Ctrl-U", "one two\u{2}\u{2}\u{2}\u{15}", "two", "two"),
+            ("Ctrl-K", "one two\u{2}\u{2}\u{2}\u{b}", "one ", ""),
+            ("Ctrl-C clears", "one\u{3}two", "two", ""),
+            ("word left", "one two\u{1b}[1;5Dx", "one xtwo", "two"),
+            ("word right", "one two\u{1}\u{1b}fx", "onex two", " two"),
+            ("Alt-Backspace", "one two\u{1b}\u{7f}", "one ", ""),
+            ("up and down", "a\u{1b}[A\u{1b}[Bb", "ab", ""),
+            ("unknown keys", "a\u{1b}[15~\u{1b}[1;2P\u{1b}xb", "ab", ""),
+            (
+                "endless parameters",
+                "a\u{1b}[1;1;1;1;1;1;1;1;1;5Db",
+                "ab",
+                "",
+            ),
+            ("wide characters", "漢字\u{1b}[D\u{7f}", "字", "字"),
+            (
+                "one picture of several characters",
+                "a👩‍💻\u{7f}e\u{301}\u{1b}[D\u{1b}[3~b",
+                "ab",
+                "",
+            ),
+            ("bytes that are no text", "a\u{9b}b", "ab", ""),
+            (
+                "marked paste",
+                "a\u{1b}[200~b\nc\td\u{4}\u{1b}[201~e",
+                "ab\nc\tde",
+                "",
+            ),
+            (
+                "Ctrl-A in a second line",
+                "\u{1b}[200~b\nd\u{1b}[201~\u{1}c",
+                "b\ncd",
+                "d",
+            ),
+        ] {
+            let editor = typed(bytes);
+            assert_eq!(editor.text(), text, "{name}");
+            assert_eq!(&editor.text[editor.cursor..], rest, "{name}");
+        }
+    }
+
+    #[test]
+    fn incomplete_bytes_are_replaced() {
+        let mut editor = LineEditor::new(0);
+        for piece in [&b"a\xc3"[..], b"\xa4\xffb\xe2\x82", b"c"] {
+            assert_eq!(editor.apply(piece), None);
+        }
+        assert_eq!(editor.text(), "aä\u{fffd}b\u{fffd}c");
+    }
+
+    #[test]
+    fn event_ends_the_applied_bytes() {
+        for (bytes, event, rest, text) in [
+            ("y\nn", LineEvent::Enter, "n", "y"),
+            ("\r", LineEvent::Enter, "", ""),
+            ("\u{4}y", LineEvent::EndOfInput, "y", ""),
+            ("y\u{3}\u{3}", LineEvent::Interrupt, "", ""),
+            // No key hides them.
+            ("a\u{1b}\n", LineEvent::Enter, "", "a"),
+            ("a\u{1b}[\n", LineEvent::Enter, "", "a"),
+            ("\u{1b}]\u{3}", LineEvent::Interrupt, "", ""),
+            ("\u{1b}[200~\u{3}", LineEvent::Interrupt, "", ""),
+        ] {
+            let mut editor = LineEditor::new(0);
+            assert_eq!(
+                editor.apply(bytes.as_bytes()),
+                Some((event, rest.as_bytes())),
+                "{bytes:?}"
+            );
+            assert_eq!(editor.text(), text, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn line_has_a_size() {
+        let mut editor = LineEditor::new(0);
+        editor.apply("a".repeat(MAX_LINE_BYTES + 10).as_bytes());
+        assert_eq!(editor.text().len(), MAX_LINE_BYTES);
+    }
+
+    /// After each key, the screen shows the line, and the cursor is at the next letter's cell.
+    #[test]
+    fn picture_shows_the_line() {
+        for (name, keys, expected, cursor) in [
+            ("empty", &[""][..], "> ", (0, 2)),
+            ("letters", &["a", "b"], "> ab", (0, 4)),
+            ("cursor", &["ab", "\u{1b}[D"], "> ab", (0, 3)),
+            ("full row", &["abcdefgh"], "> abcdefgh", (1, 0)),
+            ("two rows", &["abcdefgh", "ij"], "> abcdefgh\nij", (1, 2)),
+            (
+                "back into the first row",
+                &["abcdefghij", "\u{1b}[D\u{1b}[D\u{1b}[D", "x"],
+                "> abcdefgx\nhij",
+                (1, 0),
+            ),
+            ("deleted row", &["abcdefghij", "\u{15}", "x"], "> x", (0, 3)),
+            ("wide at the edge", &["abcdefg漢"], "> abcdefg\n漢", (1, 2)),
+            (
+                "pasted lines",
+                &["\u{1b}[200~one\ntwo\u{1b}[201~"],
+                "> one\ntwo",
+                (1, 3),
+            ),
+            (
+                "deleted line",
+                &["\u{1b}[200~one\ntwo\u{1b}[201~", "\u{3}"],
+                "> ",
+                (0, 2),
+            ),
+            (
+                "higher than the window",
+                &["\u{1b}[200~1\n2\n3\n4\n5\u{1b}[201~"],
+                "> 2\n3\n4\n5",
+                (3, 1),
+            ),
+            (
+                "direction override",
+                &["a\u{202e}"],
+                "> a\n\\u{202e}",
+                (1, 8),
+            ),
+        ] {
+            let [rows, columns] = [4, 10].map(|n| NonZero::new(n).unwrap());
+            let mut screen = vt100::Parser::new(rows, columns, 0);
+            screen.process(b"> ");
+            let mut editor = LineEditor::new(2);
+            for key in keys {
+                editor.apply(key.as_bytes());
+                screen.process(editor.draw(10, 4).as_bytes());
+            }
+            let shown = screen.screen();
+            assert_eq!(shown.contents(), expected, "{name}");
+            assert_eq!(shown.cursor_position(), cursor, "{name}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The modes of the terminal on standard input. Typed keys are not echoed while a spinner turns: a
+//! key that is echoed there would stay on the screen after the line of the spinner is erased.
+
+use std::io::{self, IsTerminal};
+
+use rustix::termios::{
+    self, LocalModes, OptionalActions, QueueSelector, SpecialCodeIndex, Termios,
+};
+
+/// The code that no key has.
+const NO_KEY: u8 = if cfg!(target_os = "macos") { 0xff } else { 0 };
+
+/// The changed modes of the terminal. Dropping it restores the original ones.
+#[derive(Default)]
+pub(super) struct Modes {
+    /// The modes before they were changed.
+    original: Option<Termios>,
+    is_edited: bool,
+}
+
+impl Modes {
+    /// Stops showing typed keys. Does nothing if standard input is not a terminal, or belongs to
+    /// another job, which would stop this one.
+    pub(super) fn hide(&mut self) {
+        self.change(|modes| {
+            modes
+                .local_modes
+                .remove(LocalModes::ECHO | LocalModes::ECHONL);
+        });
+    }
+
+    /// Shows typed keys again, for a question.
+    pub(super) fn show(&mut self) {
+        self.is_edited = false;
+        if self.original.is_some() {
+            // A Ctrl-C at a question is not shown either.
+            self.change(|modes| modes.local_modes.remove(LocalModes::ECHOCTL));
+        }
+    }
+
+    /// Delivers each key at once, Ctrl-C included, and shows none. Returns the original modes, or
+    /// `None` if the terminal must not be changed, or its user or the program that started this one
+    /// has changed how it reads lines.
+    pub(super) fn edit(&mut self) -> Option<Termios> {
+        let lines = LocalModes::ICANON | LocalModes::ECHO;
+        let is_changed = self.change(|modes| {
+            if !modes.local_modes.contains(lines) {
+                return;
+            }
+            modes.local_modes.remove(lines | LocalModes::ECHONL);
+            modes.special_codes[SpecialCodeIndex::VMIN] = 1;
+            modes.special_codes[SpecialCodeIndex::VTIME] = 0;
+            modes.special_codes[SpecialCodeIndex::VINTR] = NO_KEY;
+        });
+        let original = self.original.clone()?;
+        self.is_edited = is_changed && original.local_modes.contains(lines);
+        self.is_edited.then_some(original)
+    }
+
+    /// Returns whether keys are delivered at once.
+    pub(super) fn is_edited(&self) -> bool {
+        self.is_edited
+    }
+
+    /// Restores the terminal.
+    pub(super) fn restore(&mut self) {
+        self.is_edited = false;
+        if let Some(original) = self.original.take()
+            && is_foreground()
+        {
+            set(&original);
+        }
+    }
+
+    /// Adapts the original modes. Returns whether the terminal has them now.
+    fn change(&mut self, adapt: impl FnOnce(&mut Termios)) -> bool {
+        let Some(current) = modes() else {
+            return false;
+        };
+        let mut modes = self.original.get_or_insert(current).clone();
+        adapt(&mut modes);
+        set(&modes)
+    }
+}
+
+impl Drop for Modes {
+    fn drop(&mut self) {
+        self.restore();
+    }
+}
+
+/// Discards the keys that were typed and not read yet.
+pub(super) fn discard_typed() {
+    if modes().is_some() {
+        termios::tcflush(io::stdin(), QueueSelector::IFlush).ok();
+    }
+}
+
+/// Sets the modes of the terminal. Returns whether it has them now.
+pub(super) fn set(modes: &Termios) -> bool {
+    termios::tcsetattr(io::stdin(), OptionalActions::Now, modes).is_ok()
+}
+
+fn modes() -> Option<Termios> {
+    if !io::stdin().is_terminal() || !is_foreground() {
+        return None;
+    }
+    termios::tcgetattr(io::stdin()).ok()
+}
+
+/// Returns whether the terminal may be changed: a job in the background is stopped if it tries.
+fn is_foreground() -> bool {
+    // A terminal that does not control this process has no job to ask for, and stops nothing.
+    termios::tcgetpgrp(io::stdin()).map_or(true, |group| group == rustix::process::getpgrp())
+}
