@@ -109,8 +109,8 @@ fn s22_a_session_of_ten_thousand_messages() {
         store.load(&id).await.unwrap();
         for number in 0..COUNT {
             let message = user_message(number);
-            store.message(&id, &message).await;
-            store.part(&id, &message.id, &message.parts[0]).await;
+            store.write_message(&id, &message).await;
+            store.write_part(&id, &message.id, &message.parts[0]).await;
         }
         store.flush(&id).await.unwrap();
         store.close(&id).await;

@@ -256,8 +256,8 @@ fn stored_message(number: usize) -> Message {
 
 async fn keep(store: &Store, id: &SessionId, number: usize) -> Result<(), Error> {
     let message = stored_message(number);
-    store.message(id, &message).await;
-    store.part(id, &message.id, &message.parts[0]).await;
+    store.write_message(id, &message).await;
+    store.write_part(id, &message.id, &message.parts[0]).await;
     store.flush(id).await
 }
 
@@ -280,7 +280,7 @@ async fn append(store: &Store, id: &SessionId, count: usize) {
                 "not created"
             });
             store
-                .record(&Record::new(id.clone(), "/w".into(), Timestamp(1)))
+                .write_record(&Record::new(id.clone(), "/w".into(), Timestamp(1)))
                 .await;
             0
         }

@@ -24,7 +24,7 @@ pub fn long(data: &Path, cwd: &Path, id: &SessionId, messages: usize, bytes: usi
             ..Record::new(id.clone(), cwd.into(), Timestamp(1))
         };
         store.create(&record).await.unwrap();
-        store.record(&record).await;
+        store.write_record(&record).await;
         // A hundred messages before the end.
         let summary = messages.saturating_sub(100) / 2 * 2;
         for number in 0..messages {
@@ -53,7 +53,7 @@ pub fn many(data: &Path, cwd: &Path, sessions: usize) {
                 ..Record::new(id.clone(), cwd.into(), time)
             };
             store.create(&record).await.unwrap();
-            store.record(&record).await;
+            store.write_record(&record).await;
             let message = message(0, 0, 10, &mut random);
             add(&store, &id, &message).await;
             store.flush(&id).await.unwrap();
@@ -63,9 +63,9 @@ pub fn many(data: &Path, cwd: &Path, sessions: usize) {
 }
 
 async fn add(store: &Store, id: &SessionId, message: &Message) {
-    store.message(id, message).await;
+    store.write_message(id, message).await;
     for part in &message.parts {
-        store.part(id, &message.id, part).await;
+        store.write_part(id, &message.id, part).await;
     }
 }
 

@@ -271,7 +271,7 @@ fn title_set_during_a_load_remains() {
             .create(&Record::new(id.clone(), project.cwd(), Timestamp(1)))
             .await
             .unwrap();
-        store.message(&id, &hello()).await;
+        store.write_message(&id, &hello()).await;
         store.stop().await;
     });
     let mut client = Client::new(project);
@@ -491,7 +491,7 @@ fn old_sessions_are_deleted_when_the_first_one_is_opened() {
                 )
             };
             store.create(&record).await.unwrap();
-            store.message(&record.id, &hello()).await;
+            store.write_message(&record.id, &hello()).await;
             store.flush(&record.id).await.unwrap();
         }
         store.stop().await;

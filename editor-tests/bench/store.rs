@@ -74,9 +74,9 @@ fn message(number: usize, text: &str) -> Message {
 }
 
 async fn write(store: &Store, id: &SessionId, message: &Message) {
-    store.message(id, message).await;
+    store.write_message(id, message).await;
     for part in &message.parts {
-        store.part(id, &message.id, part).await;
+        store.write_part(id, &message.id, part).await;
     }
 }
 
@@ -96,7 +96,7 @@ fn fill_in(open: impl FnOnce() -> Store, cwd: &Path, messages: usize) {
         let store = open();
         let record = Record::new(id(1), cwd.into(), Timestamp(1));
         store.create(&record).await.unwrap();
-        store.record(&record).await;
+        store.write_record(&record).await;
         for number in 0..messages {
             write(&store, &id(1), &message(number, &"word ".repeat(200))).await;
         }
@@ -117,7 +117,7 @@ fn many(open: impl FnOnce() -> Store, cwd: &Path) {
                 ..Record::new(id(n), cwd.into(), Timestamp(1))
             };
             store.create(&record).await.unwrap();
-            store.record(&record).await;
+            store.write_record(&record).await;
             write(&store, &record.id, &message(0, "Hello.")).await;
             store.close(&record.id).await;
         }

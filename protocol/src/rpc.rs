@@ -477,7 +477,7 @@ impl Peer {
     }
 
     /// Passes a response to its caller. Unknown ids are ignored.
-    pub fn settle(&self, id: &str, outcome: Result<&str, Error>) {
+    pub fn resolve(&self, id: &str, outcome: Result<&str, Error>) {
         let waiter = id
             .parse()
             .ok()

@@ -305,7 +305,7 @@ async fn list(all: bool, json: bool, environment: &Environment) -> anyhow::Resul
                 "agent": grant.agent,
                 "permission": grant.permission,
                 "pattern": grant.pattern,
-                "given": grant.given.iso(),
+                "given": grant.granted_at.iso(),
             })
         };
         let all: Vec<Value> = grants.iter().map(entry).collect();
@@ -329,13 +329,13 @@ async fn list(all: bool, json: bool, environment: &Environment) -> anyhow::Resul
             agent,
             permission,
             pattern,
-            given,
+            granted_at,
             ..
         } = grant;
         super::say(&format!(
             "{}{agent}: {permission} {pattern}  ({})",
             if all { "  " } else { "" },
-            given.iso()
+            granted_at.iso()
         ));
     }
     Ok(0)

@@ -504,7 +504,7 @@ async fn export_json(store: &Store, id: &SessionId, output: Option<PathBuf>) -> 
     let (document, damage) = loop {
         let feed = match tries {
             MAX_EXPORT_TRIES => store.peek(id).await?.into(),
-            _ => store.read_out(id).await?,
+            _ => store.stream(id).await?,
         };
         tries += 1;
         let damage = feed.damage_log();
@@ -899,7 +899,7 @@ pub(super) async fn find(
     environment: &Environment,
 ) -> anyhow::Result<SessionId> {
     let exact = SessionId::new(name);
-    if exact.is_well_formed() && store.read_out(&exact).await.is_ok() {
+    if exact.is_well_formed() && store.stream(&exact).await.is_ok() {
         return Ok(exact);
     }
     let is_last = name == LAST;

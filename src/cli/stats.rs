@@ -158,7 +158,7 @@ async fn collect(
             let children = store.children(&id).await?;
             let costs = children_costs(store, &children).await?;
             waiting.extend(children);
-            let Ok(feed) = store.read_out(&id).await else {
+            let Ok(feed) = store.stream(&id).await else {
                 unreadable += 1;
                 continue;
             };
@@ -199,7 +199,7 @@ async fn collect(
 async fn children_costs(store: &Store, children: &[SessionId]) -> anyhow::Result<Vec<ChildCost>> {
     let mut costs = Vec::new();
     for child in children {
-        let Ok(feed) = store.read_out(child).await else {
+        let Ok(feed) = store.stream(child).await else {
             continue;
         };
         let read = move || {

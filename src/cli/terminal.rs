@@ -537,7 +537,7 @@ pub(super) fn long_help(mut command: clap::Command) -> io::Result<()> {
 }
 
 /// Returns a time as it is read: in seconds, or in minutes and seconds.
-pub(super) fn spoken(time: Duration) -> String {
+pub(super) fn format_duration(time: Duration) -> String {
     let seconds = time.as_secs();
     match (seconds / 60, seconds % 60) {
         (0, seconds) => format!("{seconds} s"),
@@ -555,7 +555,7 @@ pub(super) fn panicked(info: &PanicHookInfo<'_>) {
 mod tests {
     use std::time::Duration;
 
-    use super::{broken, expanded, fitted_to, message_after_name, spoken, wrapped};
+    use super::{broken, expanded, fitted_to, format_duration, message_after_name, wrapped};
 
     #[test]
     fn code_is_broken_at_the_edge() {
@@ -595,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_spoken() {
+    fn times_are_formatted_for_readers() {
         for (seconds, words) in [
             (0, "0 s"),
             (59, "59 s"),
@@ -603,7 +603,7 @@ mod tests {
             (75, "1 min 15 s"),
             (3600, "60 min"),
         ] {
-            assert_eq!(spoken(Duration::from_secs(seconds)), words);
+            assert_eq!(format_duration(Duration::from_secs(seconds)), words);
         }
     }
 

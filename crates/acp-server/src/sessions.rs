@@ -585,7 +585,7 @@ pub async fn status(server: Arc<Server>, id: SessionId) -> Result<SessionStatus,
     if server.shared.has_session(&id) {
         return Ok(SessionStatus::Open);
     }
-    if id.is_well_formed() && server.shared.store.has(&id).await? {
+    if id.is_well_formed() && server.shared.store.contains(&id).await? {
         return Ok(SessionStatus::Saved);
     }
     Err(RequestError::session_not_found(id.as_str()))
@@ -706,7 +706,7 @@ pub fn archive(
                 server
                     .shared
                     .store
-                    .change(&id, RecordChange::Archived(aside))
+                    .change_record(&id, RecordChange::Archived(aside))
                     .await?,
             ),
         }

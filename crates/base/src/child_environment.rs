@@ -93,7 +93,7 @@ pub const GIT_UNTRUSTED: [(&str, &str); 5] = [
 
 /// Variables for every program unless the user has set them: output appears when it is printed, and
 /// no program advertises its own update.
-const QUIET: [(&str, &str); 4] = [
+const PLAIN_OUTPUT_VARIABLES: [(&str, &str); 4] = [
     ("PYTHONUNBUFFERED", "1"),
     ("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
     ("NPM_CONFIG_UPDATE_NOTIFIER", "false"),
@@ -121,18 +121,18 @@ impl Variables {
         let non_interactive = NON_INTERACTIVE
             .iter()
             .map(|(name, value)| ((*name).into(), (*value).into()));
-        let quiet = QUIET
+        let quiet = PLAIN_OUTPUT_VARIABLES
             .iter()
             .map(|(name, value)| ((*name).into(), (*value).into()));
         quiet
-            .chain(self.given(environment))
+            .chain(self.for_chosen_program(environment))
             .chain(non_interactive)
             .collect()
     }
 
     /// Returns the environment of a program that the user or the editor has chosen, such as an MCP
     /// server.
-    pub fn given(&self, environment: &Environment) -> BTreeMap<OsString, OsString> {
+    pub fn for_chosen_program(&self, environment: &Environment) -> BTreeMap<OsString, OsString> {
         let path = environment.path();
         let path = path
             .iter()
@@ -661,7 +661,7 @@ mod tests {
         assert_eq!(environment.var("PATH"), Some("/usr/bin:/bin"));
         assert_eq!(get("LD_LIBRARY_PATH"), Some("/opt/lib"));
         assert_eq!(get("PYTHONPATH"), Some("/p"));
-        let named = variables(&["PYTHONPATH", "PATH"], &[]).given(&environment);
+        let named = variables(&["PYTHONPATH", "PATH"], &[]).for_chosen_program(&environment);
         assert_eq!(named[std::ffi::OsStr::new("PYTHONPATH")], "src:/p");
         assert_eq!(named[std::ffi::OsStr::new("PATH")], "/usr/bin:/bin");
         assert_eq!(

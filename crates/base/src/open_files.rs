@@ -144,7 +144,7 @@ impl SessionFiles {
     }
 
     /// Takes files that are open already or cannot be refused, even if the share has no more.
-    pub fn held(files: u64) -> Self {
+    pub fn take_unconditionally(files: u64) -> Self {
         OF_SESSIONS.fetch_add(files, Ordering::Relaxed);
         Self {
             files,

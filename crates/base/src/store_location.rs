@@ -57,14 +57,14 @@ impl std::fmt::Debug for DatabaseLocation {
 
 impl DatabaseLocation {
     pub const NAMESPACE: &'static str = "adjutant";
-    pub const LEASE: Duration = Duration::from_secs(5);
+    pub const LEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
     pub fn new(url: &str) -> Self {
         Self {
             url: url.into(),
             namespace: Self::NAMESPACE.into(),
             user: None,
-            lease: Self::LEASE,
+            lease: Self::LEASE_TIMEOUT,
             outage_limits: OutageLimits::default(),
         }
     }

@@ -155,7 +155,7 @@ impl<T: Send + 'static> BlockingFuture<T> {
     /// Completes a computation in progress, so that the work can be dropped at a wait. Returns `None`
     /// if there is no result by then. Work whose computation was in progress continues when it is
     /// awaited again.
-    pub async fn settle(&mut self) -> Option<T> {
+    pub async fn finish_current_poll(&mut self) -> Option<T> {
         let Stage::Polled(polled) = &mut self.stage else {
             return None;
         };
@@ -306,7 +306,7 @@ mod tests {
     async fn settle_completes_computation_in_progress() {
         assert!(
             poll_on_blocking_threads(std::future::pending::<u8>())
-                .settle()
+                .finish_current_poll()
                 .await
                 .is_none()
         );
@@ -322,7 +322,7 @@ mod tests {
             begun = begun => begun.unwrap(),
         }
         sender.send(7_u8).unwrap();
-        assert_eq!(work.settle().await, Some(7));
+        assert_eq!(work.finish_current_poll().await, Some(7));
         // The work is dropped while it waits.
         let (guard, dropped) = tokio::sync::oneshot::channel::<()>();
         let mut work = poll_on_blocking_threads(async move {

@@ -159,7 +159,7 @@ pub(crate) fn read(
         layers: parsed,
         contributed,
         directories,
-        scripts: script::once(scripts),
+        scripts: script::without_duplicates(scripts),
     }
 }
 

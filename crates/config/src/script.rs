@@ -357,7 +357,7 @@ fn package_name(spec: &str) -> &str {
 
 /// Removes duplicates. A script that the user's own settings name is the user's, even if a project
 /// names it too.
-pub(crate) fn once(mut scripts: Vec<ScriptEntry>) -> Vec<ScriptEntry> {
+pub(crate) fn without_duplicates(mut scripts: Vec<ScriptEntry>) -> Vec<ScriptEntry> {
     let own: BTreeSet<PathBuf> = scripts
         .iter()
         .filter(|script| !script.project)

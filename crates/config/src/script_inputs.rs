@@ -21,7 +21,7 @@ const MAX_SEARCHED_BYTES: u64 = 64 << 10;
 const MAX_SEARCHED_NAMES: usize = 500;
 
 /// Extensions of files that are run; other files are data.
-const CODE: [&str; 40] = [
+const CODE_EXTENSIONS: [&str; 40] = [
     "sh",
     "bash",
     "zsh",
@@ -69,7 +69,7 @@ const MAX_BASES: usize = 16;
 const MAX_DEPTH: usize = 4;
 
 /// Programs, with the files of their start directory that decide what they run.
-const DECIDING: [(&[&str], &[&str]); 11] = [
+const MANIFESTS_BY_PROGRAM: [(&[&str], &[&str]); 11] = [
     (
         &["npm", "npx", "pnpm", "pnpx", "yarn", "bun", "bunx"],
         &["package.json", ".npmrc", ".yarnrc.yml"],
@@ -102,12 +102,12 @@ const DECIDING: [(&[&str], &[&str]); 11] = [
 ];
 
 /// Programs that run the package named by the next argument, from any source.
-const FETCHING: [&str; 8] = [
+const PACKAGE_RUNNERS: [&str; 8] = [
     "npx", "pnpx", "bunx", "uvx", "pipx", "dlx", "tsx", "dotenvx",
 ];
 
 /// Programs that build sources and run the result.
-const BUILDING: [&str; 5] = ["cargo", "go", "gradle", "mvn", "dotnet"];
+const BUILD_TOOLS: [&str; 5] = ["cargo", "go", "gradle", "mvn", "dotnet"];
 
 /// Programs that run a directory or a module.
 const INTERPRETERS: [&str; 29] = [
@@ -413,7 +413,7 @@ impl InputCollector {
     /// Adds the files that decide what a program runs, from its start directory and directories in
     /// its arguments.
     fn deciding(&mut self, named: &[&str], pieces: &[&str], base: &Path) {
-        let files = DECIDING
+        let files = MANIFESTS_BY_PROGRAM
             .iter()
             .filter(|(programs, _)| named.iter().any(|name| programs.contains(name)));
         let files: Vec<&str> = files.flat_map(|(_, files)| files.iter().copied()).collect();
@@ -435,11 +435,11 @@ impl InputCollector {
 
     /// Lists parts that run and are not named files.
     fn unnamed_parts(&mut self, named: &[&str], pieces: &[&str], bases: &[PathBuf]) {
-        let deciding = DECIDING
+        let deciding = MANIFESTS_BY_PROGRAM
             .iter()
             .any(|(programs, _)| named.iter().any(|name| programs.contains(name)));
         for (at, name) in named.iter().enumerate() {
-            if FETCHING.contains(name) {
+            if PACKAGE_RUNNERS.contains(name) {
                 let package = pieces[at + 1..]
                     .iter()
                     .find(|word| !word.starts_with('-'))
@@ -447,7 +447,7 @@ impl InputCollector {
                 self.covered
                     .add_not_covered(format!("{package}, wherever {name} finds it"));
             }
-            if BUILDING.contains(name) {
+            if BUILD_TOOLS.contains(name) {
                 self.covered
                     .add_not_covered(format!("the sources that {name} builds"));
             }
@@ -644,7 +644,8 @@ impl ScriptInputs {
             return;
         };
         let code = real.extension().is_some_and(|ending| {
-            CODE.iter()
+            CODE_EXTENSIONS
+                .iter()
                 .any(|extension| ending.eq_ignore_ascii_case(extension))
         });
         if real.starts_with(root) && real.is_file() && (code || is_executable(&real)) {
@@ -685,10 +686,11 @@ fn is_executable(_: &Path) -> bool {
 /// Returns whether a file is run or decides what a program runs.
 pub(crate) fn is_code(path: &Path) -> bool {
     let ending = path.extension().is_some_and(|ending| {
-        CODE.iter()
+        CODE_EXTENSIONS
+            .iter()
             .any(|extension| ending.eq_ignore_ascii_case(extension))
     });
-    let deciding = DECIDING
+    let deciding = MANIFESTS_BY_PROGRAM
         .iter()
         .any(|(_, files)| files.iter().any(|file| path.ends_with(file)));
     ending || deciding || is_executable(path)

@@ -199,7 +199,7 @@ impl PluginHost {
         let child = program.start(StdioMode::Separate, &work);
         let mut child =
             child.map_err(|e| Failure::ForModel(format!("it cannot be started: {e}")))?;
-        child.outlast(SessionFiles::held(PER_PROGRAM));
+        child.outlast(SessionFiles::take_unconditionally(PER_PROGRAM));
         let (lines, coming) = mpsc::channel(MAX_WAITING_LINES);
         let stop = CancellationToken::new();
         let gone = CancellationToken::new();

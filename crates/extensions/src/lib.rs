@@ -77,7 +77,7 @@ pub struct Extensions {
 }
 
 /// Returns whether any hook or plugin may handle this event. Cheap if there are none.
-pub fn any(settings: &Settings, on: HookPoint) -> bool {
+pub fn has_handler(settings: &Settings, on: HookPoint) -> bool {
     !settings.scripts.is_empty() || settings.hooks.iter().any(|hook| hook.on == on)
 }
 

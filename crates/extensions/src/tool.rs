@@ -198,7 +198,7 @@ impl CustomTool {
                     let now = Instant::now();
                     if self.home.upgrade().is_some_and(|home| home.has_subagent_at_work()) {
                         clock.record_progress(now);
-                        if clock.until().is_some_and(|until| until > now) {
+                        if clock.deadline().is_some_and(|until| until > now) {
                             continue;
                         }
                     }

@@ -222,7 +222,7 @@ async fn run(
         Ok(child) => child,
         Err(e) => return End::Broke(format!("it cannot be started: {e}"), None),
     };
-    child.outlast(SessionFiles::held(PER_PROGRAM));
+    child.outlast(SessionFiles::take_unconditionally(PER_PROGRAM));
     let (Some(stdin), Some(stdout), stderr) = child.streams() else {
         return End::Broke("it has no pipes".into(), None);
     };

@@ -34,7 +34,7 @@ impl Asker {
 
     /// Returns an asker without a session: the receiver of the event sender answers, and there is
     /// no model.
-    pub(super) fn alone(event_sender: EventSender, cancelled: CancellationToken) -> Self {
+    pub(super) fn without_session(event_sender: EventSender, cancelled: CancellationToken) -> Self {
         let requests = tokio::sync::mpsc::channel(1).0;
         Self {
             call: CallId::new("call"),

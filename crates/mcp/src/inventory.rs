@@ -199,7 +199,7 @@ impl McpServers {
             .map(|known| known.link.clone());
         let link = link.ok_or_else(|| format!("there is no MCP server {server}"))?;
         let cancelled = CancellationToken::new();
-        let asker = Some(Asker::alone(event_sender, cancelled.clone()));
+        let asker = Some(Asker::without_session(event_sender, cancelled.clone()));
         let caller = RequestCaller {
             asker,
             ..RequestCaller::unattended(&cancelled)

@@ -338,7 +338,7 @@ impl McpServers {
                     .map(|(name, value)| (name.into(), value.into()));
                 let env = self
                     .variables
-                    .given(&self.environment)
+                    .for_chosen_program(&self.environment)
                     .into_iter()
                     .chain(own)
                     .collect();
@@ -418,7 +418,7 @@ impl McpServers {
         }
         self.catch_up(|_| true, cancelled).await;
         let changes = self.begin_turn();
-        let mut notices = self.news();
+        let mut notices = self.new_notices();
         notices.events.splice(..0, changes);
         notices
     }
@@ -527,7 +527,7 @@ impl McpServers {
                 server.turn = Some(turn);
             }
         }
-        for notice in self.news().events {
+        for notice in self.new_notices().events {
             event_sender.event(notice).await;
         }
     }

@@ -27,7 +27,7 @@ pub(super) enum AnnouncedState {
 impl McpServers {
     /// Returns the new notices for the user: servers that do not work, and tools whose names are
     /// taken. A server that starts late is available from a later step on.
-    pub(super) fn news(&self) -> ServerNotices {
+    pub(super) fn new_notices(&self) -> ServerNotices {
         let mut list = self.list();
         let mut news = Vec::new();
         let mut failed = Vec::new();
@@ -36,7 +36,7 @@ impl McpServers {
             // Read once: a server may fail or recover in the meantime.
             let state = server.link.state();
             failing.extend(server.failing(&state));
-            match server.news(state) {
+            match server.new_state_change(state) {
                 Some(StateChange::Works(notices)) => news.extend(notices),
                 Some(StateChange::Fails(failure)) => failed.push(failure),
                 None => {}
@@ -194,7 +194,7 @@ fn collision(server: &str, lost: &[String]) -> Option<Event> {
 
 impl ServerConnection {
     /// Returns the change of its state since the last notice, if there is one.
-    fn news(&mut self, state: ServerState) -> Option<StateChange> {
+    fn new_state_change(&mut self, state: ServerState) -> Option<StateChange> {
         let breakdown = match state {
             ServerState::Starting(_) => return None,
             ServerState::Ready(ready) => {

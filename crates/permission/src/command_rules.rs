@@ -66,8 +66,8 @@ impl<'r> CommandRules<'r> {
         Self {
             rules,
             grants,
-            about: rules.about(&request.permission),
-            granted: grants.about("bash"),
+            about: rules.rules_about(&request.permission),
+            granted: grants.rules_about("bash"),
             posture: rules.posture(),
             rule_of_hidden: guarantee.rule_of_hidden(rules),
             isolated: request.isolated,

@@ -156,13 +156,13 @@ pub(super) fn decide_pattern<'r>(
 
 fn last_match<'r>(rules: &'r Rules, permission: &str, pattern: &str) -> Option<&'r Rule> {
     if let Some(address) = address(permission, pattern) {
-        let fitting = rules.about(permission).fitting_address(&address);
+        let fitting = rules.rules_about(permission).fitting_address(&address);
         return fitting
             .into_iter()
             .map(|(_, rule)| rule)
             .rfind(|rule| url::fits(rule, &address));
     }
-    let fitting = rules.about(permission).fitting(pattern);
+    let fitting = rules.rules_about(permission).fitting(pattern);
     fitting
         .into_iter()
         .map(|(_, rule)| rule)
@@ -185,7 +185,7 @@ pub(super) fn judge<'r>(
     pattern: &str,
 ) -> (Action, Option<&'r Rule>) {
     if let Some(address) = address(permission, pattern) {
-        let fitting = rules.about(permission).fitting_address(&address);
+        let fitting = rules.rules_about(permission).fitting_address(&address);
         let matching: Vec<&Rule> = fitting
             .into_iter()
             .map(|(_, rule)| rule)
@@ -197,7 +197,7 @@ pub(super) fn judge<'r>(
         Action::Deny => wildcard::matches_folded(&rule.pattern, pattern),
         _ => wildcard::matches(&rule.pattern, pattern),
     };
-    let fitting = rules.about(permission).fitting(pattern).into_iter();
+    let fitting = rules.rules_about(permission).fitting(pattern).into_iter();
     let matching: Vec<&Rule> = fitting.map(|(_, rule)| rule).filter(is_match).collect();
     decide(&matching)
 }

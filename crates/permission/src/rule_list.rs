@@ -108,14 +108,14 @@ impl Rules {
             (&other.permission, &other.pattern, other.action)
                 == (&rule.permission, &rule.pattern, rule.action)
         };
-        self.about(&rule.permission)
+        self.rules_about(&rule.permission)
             .fitting(&rule.pattern)
             .into_iter()
             .any(|(_, other)| is_same_rule(other))
     }
 
     /// Returns the rules about a permission.
-    pub(super) fn about(&self, permission: &str) -> RulesAbout<'_> {
+    pub(super) fn rules_about(&self, permission: &str) -> RulesAbout<'_> {
         let mut about = RulesAbout::default();
         let mut offset = 0;
         for piece in &self.pieces {

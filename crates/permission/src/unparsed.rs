@@ -104,12 +104,12 @@ mod tests {
         for (text, pattern, found) in table {
             let rules = Rules::from(vec![rule(pattern)]);
             assert_eq!(
-                find_denied(&rules.about("bash"), text, &|_, _| true).is_some(),
+                find_denied(&rules.rules_about("bash"), text, &|_, _| true).is_some(),
                 found,
                 "{text} against {pattern}"
             );
         }
         let rules = Rules::from(vec![rule("rm *")]);
-        assert!(find_denied(&rules.about("bash"), "rm x", &|_, _| false).is_none());
+        assert!(find_denied(&rules.rules_about("bash"), "rm x", &|_, _| false).is_none());
     }
 }

@@ -482,7 +482,7 @@ fn filled(base: &str, id: &str, environment: &Environment) -> Result<String, Err
 }
 
 /// Ends of the names of variables with the parts of an address.
-const PLACES: &[&str] = &[
+const ADDRESS_VARIABLE_SUFFIXES: &[&str] = &[
     "_HOST",
     "_URL",
     "_ENDPOINT",
@@ -513,7 +513,7 @@ fn has_end(name: &str, ends: &[&str]) -> bool {
 }
 
 fn is_key_name(name: &str) -> bool {
-    !has_end(name, PLACES) && !has_end(name, UNUSED_CREDENTIALS)
+    !has_end(name, ADDRESS_VARIABLE_SUFFIXES) && !has_end(name, UNUSED_CREDENTIALS)
 }
 
 /// Returns name and value of the first set variable that holds a key. Names of locations, files and

@@ -73,7 +73,7 @@ impl SurrogateJoiner {
 
 impl Decoder for SurrogateJoiner {
     fn decode(&mut self, event: &str, data: &str, out: &mut Vec<Delta>) -> Result<Flow, Error> {
-        let held = surrogates::held(data);
+        let held = surrogates::with_placeholders(data);
         self.has_halves |= matches!(held, Cow::Owned(_));
         if !self.has_halves {
             return self.decoder.decode(event, data, out);

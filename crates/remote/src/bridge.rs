@@ -27,7 +27,7 @@ use super::resend_buffer::MessageTally;
 use super::resume::RECEIVED;
 use super::streams::CONNECTION_ID;
 use super::waiting_lines::WaitingLines;
-use super::websocket::{self, Halves, PING};
+use super::websocket::{self, Halves, PING_INTERVAL};
 
 /// The number of attempts to reach a server that has never answered.
 const MAX_FIRST_ATTEMPTS: u32 = 4;
@@ -627,7 +627,7 @@ impl Bridge {
                 return SocketEnd::Broken;
             }
         }
-        let mut ping = tokio::time::interval(PING);
+        let mut ping = tokio::time::interval(PING_INTERVAL);
         ping.tick().await;
         let mut heard = Instant::now();
         loop {
@@ -673,7 +673,7 @@ impl Bridge {
                     }
                 },
                 _ = ping.tick() => {
-                    if heard.elapsed() > PING * 3 {
+                    if heard.elapsed() > PING_INTERVAL * 3 {
                         return SocketEnd::Broken;
                     }
                     sink.send(Message::Ping(self.tally.ping())).await

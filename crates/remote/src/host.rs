@@ -29,7 +29,7 @@ use config::settings::ServeSettings;
 use events::bus::{EventFilter, Subscription};
 use permission::account::AccountAccess;
 use session::{ServedPlaces, Sessions, StartTelemetry};
-use store::{StoreMetrics, StoreNumber};
+use store::{StoreMetric, StoreMetrics};
 
 /// The state shared by all connections of a serving process.
 pub struct Host {
@@ -352,10 +352,10 @@ impl Host {
 
     /// Ends all connections, and waits until all sessions are stored.
     pub async fn finish(&self) {
-        const GRACE: Duration = Duration::from_secs(5);
+        const CLOSE_GRACE: Duration = Duration::from_secs(5);
         self.ended.cancel();
         self.tasks.close();
-        if tokio::time::timeout(GRACE, self.tasks.wait())
+        if tokio::time::timeout(CLOSE_GRACE, self.tasks.wait())
             .await
             .is_err()
         {
@@ -440,7 +440,7 @@ impl Host {
             usize::from(self.draining.is_cancelled()),
         );
         for number in store_numbers(&users) {
-            let StoreNumber {
+            let StoreMetric {
                 name,
                 kind,
                 help,
@@ -487,10 +487,10 @@ fn max_sockets(wanted: usize, budget: &FileBudget) -> usize {
 }
 
 /// Returns the sums of the counters of all users' stores.
-fn store_numbers(users: &[Arc<ServedUser>]) -> Vec<StoreNumber> {
+fn store_numbers(users: &[Arc<ServedUser>]) -> Vec<StoreMetric> {
     let mut all = StoreMetrics::default().read();
     for user in users {
-        for (sum, number) in all.iter_mut().zip(user.sessions.store.numbers()) {
+        for (sum, number) in all.iter_mut().zip(user.sessions.store.metrics()) {
             sum.value += number.value;
         }
     }

@@ -44,7 +44,7 @@ use tokio_util::sync::CancellationToken;
 const MAX_IN_FLIGHT: usize = 1024;
 
 /// The time limit for requests in flight after the end of input, and for the writer.
-const GRACE: Duration = Duration::from_secs(2);
+const IN_FLIGHT_GRACE: Duration = Duration::from_secs(2);
 
 /// The treatment of the requests in flight when a connection ends.
 #[derive(Debug, Clone, Copy)]
@@ -113,14 +113,20 @@ pub async fn serve_until(
             flight.landed(done, outbox);
         }
     };
-    if tokio::time::timeout(GRACE, landing).await.is_err() {
+    if tokio::time::timeout(IN_FLIGHT_GRACE, landing)
+        .await
+        .is_err()
+    {
         tracing::warn!("requests did not end in time; leaving them");
     }
     close(outbox).await;
 }
 
 async fn close(outbox: &Outbox) {
-    if tokio::time::timeout(GRACE, outbox.close()).await.is_err() {
+    if tokio::time::timeout(IN_FLIGHT_GRACE, outbox.close())
+        .await
+        .is_err()
+    {
         tracing::warn!("the other side does not read; leaving");
     }
 }
@@ -136,7 +142,7 @@ fn handle_line(table: &impl Router, peer: &Peer, flight: &mut InFlight, line: &L
     };
     match read {
         Err(invalid) => outbox.push(&rpc::failure(&invalid.id, &invalid.error)),
-        Ok(RpcMessage::Response { id, outcome }) => peer.settle(id, outcome),
+        Ok(RpcMessage::Response { id, outcome }) => peer.resolve(id, outcome),
         Ok(RpcMessage::Notification { method, params }) if method == acp::CANCEL_REQUEST => {
             flight.cancel(params)
         }

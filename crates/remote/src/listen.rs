@@ -213,8 +213,8 @@ async fn serve(
         .max_concurrent_streams(1024);
     server
         .http2()
-        .keep_alive_interval(super::websocket::PING)
-        .keep_alive_timeout(super::websocket::PING);
+        .keep_alive_interval(super::websocket::PING_INTERVAL)
+        .keep_alive_timeout(super::websocket::PING_INTERVAL);
     let serving = server.serve_connection_with_upgrades(TokioIo::new(io), service);
     tokio::pin!(serving);
     tokio::select! {

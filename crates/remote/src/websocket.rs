@@ -33,7 +33,7 @@ use acp_server::detached::Liveness;
 use base::lock::locked;
 
 /// The interval of pings.
-pub const PING: Duration = Duration::from_secs(20);
+pub const PING_INTERVAL: Duration = Duration::from_secs(20);
 
 /// The maximum number of unanswered pings.
 const MAX_MISSED_PINGS: u32 = 2;
@@ -262,13 +262,13 @@ async fn write_messages<S: Sink<Message, Error = Error> + Unpin>(
 ) -> End {
     for message in again {
         if !matches!(
-            timeout(PING * MAX_MISSED_PINGS, send_one(sink, message)).await,
+            timeout(PING_INTERVAL * MAX_MISSED_PINGS, send_one(sink, message)).await,
             Ok(Ok(()))
         ) {
             return End::BROKEN;
         }
     }
-    let mut ping = tokio::time::interval(PING);
+    let mut ping = tokio::time::interval(PING_INTERVAL);
     ping.tick().await;
     loop {
         let beats = || Message::Ping(locked(&counts.tally).ping());
@@ -276,7 +276,7 @@ async fn write_messages<S: Sink<Message, Error = Error> + Unpin>(
             lines = outgoing.next() => match lines {
                 Some(lines) => {
                     let sending = send(sink, lines, |line| locked(&counts.tally).sent(line));
-                    timeout(PING * MAX_MISSED_PINGS, sending).await
+                    timeout(PING_INTERVAL * MAX_MISSED_PINGS, sending).await
                 }
                 None => return End::LEAVING,
             },
@@ -284,10 +284,10 @@ async fn write_messages<S: Sink<Message, Error = Error> + Unpin>(
                 if counts.missed.fetch_add(1, Ordering::Relaxed) >= MAX_MISSED_PINGS {
                     return End::BROKEN;
                 }
-                timeout(PING, sink.send(beats())).await
+                timeout(PING_INTERVAL, sink.send(beats())).await
             }
-            () = counts.owed.notified() => timeout(PING, sink.send(beats())).await,
-            () = liveness.asked() => timeout(PING, sink.send(beats())).await,
+            () = counts.owed.notified() => timeout(PING_INTERVAL, sink.send(beats())).await,
+            () = liveness.asked() => timeout(PING_INTERVAL, sink.send(beats())).await,
         };
         if !matches!(sent, Ok(Ok(()))) {
             return End::BROKEN;

@@ -130,7 +130,7 @@ impl Sessions {
             return Err(OpenError::other_directory(id, kept, options.cwd).into());
         }
         // A session that cannot be saved exists only in this process.
-        if live.is_some() && self.store.has(id).await == Ok(false) {
+        if live.is_some() && self.store.contains(id).await == Ok(false) {
             return Err(OpenError::Store(store::Error::NotFound(id.clone())).into());
         }
         let dismissed = live.is_some().then(dismiss).flatten();
@@ -171,7 +171,10 @@ impl Sessions {
         if let Some(live) = &live {
             live.close_to_archive().await;
         }
-        let changed = self.store.change(id, RecordChange::Archived(true)).await;
+        let changed = self
+            .store
+            .change_record(id, RecordChange::Archived(true))
+            .await;
         // Another connection may have opened it in the meantime.
         if live.is_some() && !self.has_session(id) {
             self.store.close(id).await;
@@ -287,7 +290,7 @@ mod tests {
             parts: Vec::new(),
         };
         sessions.store.create(&record).await.unwrap();
-        sessions.store.message(&id, &message).await;
+        sessions.store.write_message(&id, &message).await;
         sessions.store.close(&id).await;
         let other = Store::start(&environment.dirs.data);
         let is_locked = async || {

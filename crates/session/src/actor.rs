@@ -153,7 +153,7 @@ impl Actor {
         tokio::select! {
             event = self.session.next_event() => self.session.handle(event).await,
             () = self.context.shared.jobs.await_end() => {
-                jobs::settle(&mut self.history, &self.context).await;
+                jobs::record_ended_jobs(&mut self.history, &self.context).await;
                 for notice in jobs::notices(&self.context) {
                     // If there is no receiver, the next turn shows it.
                     self.session.out_of_turn_events.send(notice).ok();
@@ -305,7 +305,7 @@ impl Actor {
         is_message: bool,
         event_sender: EventSender,
     ) {
-        jobs::settle(&mut self.history, &self.context).await;
+        jobs::record_ended_jobs(&mut self.history, &self.context).await;
         late_changes::log_deleted(&self.history, &mut record, &self.context);
         carry_choices(&self.session.record, &mut record);
         let changed = record != self.session.record;
@@ -508,7 +508,7 @@ impl Actor {
             // An empty session that is used further may exist only in this process's store, which
             // must not forget it.
         } else if !(purpose != ClosePurpose::Close && self.history.messages.is_empty())
-            && let Err(e) = store.leave(id).await
+            && let Err(e) = store.close_and_delete_if_empty(id).await
         {
             tracing::warn!("session {id} could not be examined when it was closed: {e}");
         }
@@ -597,18 +597,21 @@ impl SessionState {
     async fn amend(&mut self, change: RecordChange) {
         change.apply(&mut self.record);
         self.events.updated(&self.record);
-        self.sessions.store.amend(&self.record.id, change).await;
+        self.sessions
+            .store
+            .queue_record_change(&self.record.id, change)
+            .await;
     }
 
     /// Stores the record as a whole.
     async fn store_record(&self) {
         self.events.updated(&self.record);
-        self.sessions.store.record(&self.record).await;
+        self.sessions.store.write_record(&self.record).await;
     }
 
     /// Records the ends of background jobs, and their writes so far.
     async fn record_jobs(&mut self, history: &mut History, context: &SessionContext) {
-        jobs::settle(history, context).await;
+        jobs::record_ended_jobs(history, context).await;
         late_changes::collect(history, context).await;
         let before = self.record.file_log.clone();
         late_changes::log_deleted(history, &mut self.record, context);

@@ -419,7 +419,7 @@ fn delete_keys(environment: &Environment, chosen: &str) -> std::io::Result<Resul
 async fn compact(cx: &mut BuiltinContext<'_>, rest: &str) -> TurnOutcome {
     let turn = cx.turn;
     // As with a prompt, undone turns are deleted.
-    revert::settle(cx.history, cx.record, &turn.session.recorder).await;
+    revert::delete_undone_turns(cx.history, cx.record, &turn.session.recorder).await;
     if compact::has_messages_since_summary(cx.history) {
         let focus = if rest.is_empty() {
             None

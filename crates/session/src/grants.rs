@@ -70,9 +70,9 @@ impl Grants {
                 agent: agent.into(),
                 permission: permission.into(),
                 pattern: pattern.clone(),
-                given: self.environment.now(),
+                granted_at: self.environment.now(),
             };
-            if let Err(e) = self.store.grant(&grant).await {
+            if let Err(e) = self.store.add_grant(&grant).await {
                 tracing::warn!("a grant applies to this process only: {e}");
             }
             self.held.send_modify(|held| {

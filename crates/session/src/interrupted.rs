@@ -17,7 +17,7 @@ use transcript::{CallState, Content, FailureCause, FileChange, Message, Part};
 
 /// Determines the file changes of interrupted steps, and removes their temporary files. Returns the
 /// parts that changed.
-pub(super) async fn settle(
+pub(super) async fn record_changes_of_interrupted_steps(
     history: History,
     record: &Record,
     tracker: Arc<Tracker>,

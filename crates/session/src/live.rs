@@ -118,7 +118,7 @@ impl LiveSessions {
             base::task::spawn_in(tasks, async move {
                 let _listened = listened;
                 let requests = tokio::select! {
-                    requests = store.requests() => requests,
+                    requests = store.receive_takeover_requests() => requests,
                     () = ended.cancelled() => return,
                 };
                 match requests {

@@ -290,7 +290,7 @@ impl Sessions {
     /// they hold even if the session is closed before its next prompt.
     async fn restrict(&self, record: &mut Record, options: &OpenOptions) {
         if add_restrictions(record, options) {
-            self.store.record(record).await;
+            self.store.write_record(record).await;
         }
     }
 
@@ -383,8 +383,8 @@ impl Sessions {
         let (beginning, first) = oneshot::channel();
         let load_options = LoadOptions {
             without_old_results: true,
-            unknown: unknown.map(Box::new),
-            beginning: (shown.is_some() && !made).then_some(beginning),
+            fallback_record: unknown.map(Box::new),
+            first_messages: (shown.is_some() && !made).then_some(beginning),
         };
         let showing = beginning::show(
             first,
@@ -445,9 +445,9 @@ impl Sessions {
     async fn recover(&self, id: &SessionId, history: &mut History, living: &SessionJobs) {
         let lives = |job: &str| living.jobs.has(job);
         for message in turn::recover::recover_except(history, lives) {
-            self.store.message(id, &message).await;
+            self.store.write_message(id, &message).await;
             for part in &message.parts {
-                self.store.part(id, &message.id, part).await;
+                self.store.write_part(id, &message.id, part).await;
             }
         }
     }
@@ -468,7 +468,7 @@ impl Sessions {
             return Err(store::Error::NotFound(id.clone()).into());
         }
         let from = match before {
-            None => self.store.read_out(id).await?,
+            None => self.store.stream(id).await?,
             Some(message) => self.before(id, message).await?.into(),
         };
         let fork = match self.copy(from, &options).await {
@@ -533,7 +533,7 @@ impl Sessions {
         id: SessionId,
         holder: LockHolder,
     ) -> Result<(StoredSession, usize), store::Error> {
-        match self.store.request(&holder, &id).await {
+        match self.store.request_takeover(&holder, &id).await {
             Some(limit) => self.load_when_released(&id, &holder, limit).await,
             None => Err(store::Error::Locked { id, holder }),
         }
@@ -632,9 +632,11 @@ impl Sessions {
             root,
             self.environment.home.as_deref(),
         );
-        let (history, settled) = interrupted::settle(history, &record, snapshots.clone()).await;
+        let (history, settled) =
+            interrupted::record_changes_of_interrupted_steps(history, &record, snapshots.clone())
+                .await;
         for (message, part) in settled {
-            self.store.part(&record.id, &message, &part).await;
+            self.store.write_part(&record.id, &message, &part).await;
         }
         let (has_steering_message, heard) = watch::channel(false);
         let events = SessionEvents::new(

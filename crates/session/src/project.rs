@@ -307,11 +307,11 @@ impl ConfigSnapshot {
             .filter(|problem| shown.contains(&self.daily_text(problem)))
             .cloned()
             .collect();
-        self.news(&known)
+        self.notices(&known)
     }
 
     /// Returns the notices for the user: the problems that are not among `known`.
-    pub(super) fn news(&self, known: &[Problem]) -> Vec<Event> {
+    pub(super) fn notices(&self, known: &[Problem]) -> Vec<Event> {
         let broken = self.broken.iter().flat_map(|broken| &broken.problems);
         let broken = broken.map(|problem| {
             notice(format!("The earlier settings stay in force, and new denies apply as far as they can be read: {problem}"))
@@ -688,7 +688,7 @@ impl ConfigWatcher {
             });
             event_sender.event(Event::Options).await;
         }
-        for notice in read.news(&self.read.problems) {
+        for notice in read.notices(&self.read.problems) {
             event_sender.event(notice).await;
         }
         self.read = Arc::new(read);

@@ -134,7 +134,7 @@ impl PromptRun {
             return TurnOutcome::Ended;
         };
         // The next prompt deletes undone turns.
-        revert::settle(
+        revert::delete_undone_turns(
             &mut self.history,
             &mut self.record,
             &self.turn.session.recorder,

@@ -121,10 +121,10 @@ mod tests {
                 steer: None,
                 approvals: None,
             };
-            store.amend(&record.id, choice).await;
+            store.queue_record_change(&record.id, choice).await;
             if named {
                 store
-                    .amend(&record.id, RecordChange::Title("Mine".into()))
+                    .queue_record_change(&record.id, RecordChange::Title("Mine".into()))
                     .await;
             }
             if has_message {
@@ -143,7 +143,7 @@ mod tests {
                     role,
                     parts: Vec::new(),
                 };
-                store.message(&record.id, &message).await;
+                store.write_message(&record.id, &message).await;
             }
             store.flush(&record.id).await.unwrap();
             // The state after a process was killed.

@@ -145,13 +145,13 @@ pub async fn relocate(
     let worktree = Worktree::find(cwd, &[], environment.home.as_deref());
     let roots = roots_of(&from, &worktree.root, cwd);
     for (message, part) in move_paths(stored, roots.old, roots.new) {
-        store.part(&stored.record.id, &message, &part).await;
+        store.write_part(&stored.record.id, &message, &part).await;
     }
     stored.record.origin = repository(&worktree);
     if store.is_shared().await {
         stored.record.shared_name = Some(worktree.shared_directory_name(cwd));
     }
-    store.record(&stored.record).await;
+    store.write_record(&stored.record).await;
 }
 
 /// Applies a decision about a project's trust from another machine, or shares the local one.

@@ -245,7 +245,7 @@ impl Replay {
         }
         match self
             .store
-            .parts(
+            .read_parts(
                 &self.session,
                 wanted(&self.history.messages[self.at..self.history.messages_without_results]),
             )

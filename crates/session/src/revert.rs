@@ -29,7 +29,7 @@ use futures_util::{StreamExt as _, stream};
 use base::task::spawn_blocking;
 
 use self::judge::{FileVerdict, Obstacle, RevertCare, judge};
-pub use self::past::{FileVersion, files, remember, restore, settle, versions};
+pub use self::past::{FileVersion, delete_undone_turns, files, remember, restore, versions};
 pub use self::report::{RevertHints, RevertReport};
 use super::{changes, interrupted};
 use crate::turn;
@@ -563,7 +563,7 @@ impl FileRestoration {
         if !base::file::read_regular(&self.path).is_ok_and(|now| now == *bytes) {
             disk::write(&self.path, bytes)?;
         }
-        Ok(self.access.settle(&self.path)?)
+        Ok(self.access.set_final_mode(&self.path)?)
     }
 
     /// Creates the file. Only its owner can access it until it is complete.
@@ -574,7 +574,7 @@ impl FileRestoration {
         // one.
         let fresh = disk::fresh_name().tempfile_in(dir)?;
         disk::write(fresh.path(), bytes)?;
-        self.access.settle(fresh.path())?;
+        self.access.set_final_mode(fresh.path())?;
         fresh.persist(&self.path).map_err(|e| e.error)?;
         Ok(())
     }

@@ -92,7 +92,10 @@ async fn switch_agent(
         && let Some(choice) = choices[0]
     {
         let change = choice.borrow().record_change();
-        shared.store.amend(&turn.session.id, change).await;
+        shared
+            .store
+            .queue_record_change(&turn.session.id, change)
+            .await;
     }
     if let Some(agent_name) = &agent_name {
         turn.event_sender

@@ -138,10 +138,10 @@ impl Sessions {
     /// Waits for a limited time until the sessions' tasks have ended and released the store,
     /// because the process is exiting.
     pub async fn finish(&self) {
-        const GRACE: Duration = Duration::from_secs(2);
+        const CLOSE_GRACE: Duration = Duration::from_secs(2);
         self.ended.cancel();
         self.tasks.close();
-        if tokio::time::timeout(GRACE, self.tasks.wait())
+        if tokio::time::timeout(CLOSE_GRACE, self.tasks.wait())
             .await
             .is_err()
         {
@@ -151,7 +151,7 @@ impl Sessions {
         base::task::spawn_blocking(sandbox::process::sweep)
             .await
             .ok();
-        if tokio::time::timeout(GRACE, self.store.stop())
+        if tokio::time::timeout(CLOSE_GRACE, self.store.stop())
             .await
             .is_err()
         {

@@ -470,7 +470,7 @@ impl WriteJournal {
     /// others are recognised. A file that is certain to be unchanged is forgotten.
     ///
     /// Returns whether there are files that are still open, or were reported just now.
-    pub fn settle(&self) -> bool {
+    pub fn note_closed_files(&self) -> bool {
         if self.renaming.load(Ordering::SeqCst) > 0 {
             return true;
         }
@@ -493,7 +493,7 @@ impl WriteJournal {
                 is_pending = true;
                 continue;
             }
-            is_pending |= locked(&self.state).settle(&path, reported);
+            is_pending |= locked(&self.state).note_closed_file(&path, reported);
         }
         is_pending
     }
@@ -727,7 +727,7 @@ impl JournalState {
     /// Notes the metadata of a file that no program has open, or forgets it if it is certain to be
     /// unchanged. Does nothing if the file was reported again. Returns whether it is still to be
     /// forgotten.
-    fn settle(&mut self, path: &Path, reported: Instant) -> bool {
+    fn note_closed_file(&mut self, path: &Path, reported: Instant) -> bool {
         let touched = self.touched.get_mut(path);
         let Some(touched) = touched.filter(|touched| touched.reported == reported) else {
             return false;

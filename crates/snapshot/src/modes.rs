@@ -286,7 +286,7 @@ impl FileAccess {
     ///
     /// # Errors
     /// Errors of the system.
-    pub fn settle(&self, path: &Path) -> io::Result<()> {
+    pub fn set_final_mode(&self, path: &Path) -> io::Result<()> {
         set_mode(path, self.wanted)
     }
 }

@@ -47,7 +47,7 @@ pub use fleet::{BusySession, ClaimedTask, TaskState, TaskStatus};
 pub use holder::LockHolder;
 pub use job::OwnerRequest;
 pub use list::{ListCursor, ListFilling, ListQuery, SessionPage};
-pub use metrics::{StoreMetrics, StoreNumber};
+pub use metrics::{StoreMetric, StoreMetrics};
 pub use record::{
     DiffStats, FileLogEntry, InheritedRestrictions, LeftOutTools, PastUndo, Record, RecordChange,
     RefusedDeclaration, SessionSummary, TitleSource, UndoEntry, Undos, visible,
@@ -78,11 +78,11 @@ pub struct LoadOptions {
     pub without_old_results: bool,
     /// The record to use if a damaged file has none and the index has lost it, so that the session
     /// can be continued.
-    pub unknown: Option<Box<Record>>,
+    pub fallback_record: Option<Box<Record>>,
     /// The receiver of the first messages, which are sent as soon as they are read if all of them
     /// are unchanged since they were first written. A part that was written long after its message
     /// may be missing. It is possible that nothing is sent.
-    pub beginning: Option<oneshot::Sender<StoredSession>>,
+    pub first_messages: Option<oneshot::Sender<StoredSession>>,
 }
 
 /// A permission that is stored because the user chose "always".
@@ -94,7 +94,7 @@ pub struct Grant {
     pub permission: String,
     /// The pattern that the user was shown.
     pub pattern: String,
-    pub given: Timestamp,
+    pub granted_at: Timestamp,
 }
 
 /// The grants of one project, or of all projects.
@@ -160,7 +160,7 @@ impl Store {
     }
 
     /// Returns the counters of the store.
-    pub fn numbers(&self) -> Vec<StoreNumber> {
+    pub fn metrics(&self) -> Vec<StoreMetric> {
         self.metrics.read()
     }
 
@@ -184,18 +184,19 @@ impl Store {
 
     /// Writes a session's record. It does not replace a title that the user gave: only
     /// [`RecordChange::Title`] does.
-    pub async fn record(&self, record: &Record) {
+    pub async fn write_record(&self, record: &Record) {
         self.write(&record.id, SessionWrite::Record(Box::new(record.clone())))
             .await;
     }
 
-    /// Changes one aspect of a session's record.
-    pub async fn amend(&self, session: &SessionId, amend: RecordChange) {
+    /// Changes one aspect of a session's record, with the other writes of the session; see
+    /// [`Store::change_record`] for a durable change.
+    pub async fn queue_record_change(&self, session: &SessionId, amend: RecordChange) {
         self.write(session, SessionWrite::Amend(amend)).await;
     }
 
     /// Writes a message without its parts. A message with the same id is replaced.
-    pub async fn message(&self, session: &SessionId, message: &Message) {
+    pub async fn write_message(&self, session: &SessionId, message: &Message) {
         match serde_json::to_string(message) {
             Ok(json) => {
                 self.write(
@@ -212,7 +213,7 @@ impl Store {
     }
 
     /// Removes a message and all later ones.
-    pub async fn cut(&self, session: &SessionId, from: &MessageId) {
+    pub async fn truncate_from(&self, session: &SessionId, from: &MessageId) {
         self.write(
             session,
             SessionWrite::Cut {
@@ -223,16 +224,16 @@ impl Store {
     }
 
     /// Writes a part. A part with the same id is replaced.
-    pub async fn part(&self, session: &SessionId, message: &MessageId, part: &Part) {
-        self.write_part(session, message, part, false).await;
+    pub async fn write_part(&self, session: &SessionId, message: &MessageId, part: &Part) {
+        self.write_part_with(session, message, part, false).await;
     }
 
     /// Writes a part that a longer one with the same id will replace soon.
     pub async fn write_growing_part(&self, session: &SessionId, message: &MessageId, part: &Part) {
-        self.write_part(session, message, part, true).await;
+        self.write_part_with(session, message, part, true).await;
     }
 
-    async fn write_part(
+    async fn write_part_with(
         &self,
         session: &SessionId,
         message: &MessageId,
@@ -296,8 +297,8 @@ impl Store {
     }
 
     /// Like [`Store::load`], but leaves out the results of calls that no model will see: those
-    /// before the history that the last summary left in place. Also returns the number of these
-    /// messages, counted from the beginning.
+    /// before the history that the last summary left in place. Also returns the number of leading
+    /// messages whose results were left out.
     ///
     /// # Errors
     /// Returns any [`Error`].
@@ -338,7 +339,11 @@ impl Store {
     ///
     /// # Errors
     /// Returns any [`Error`].
-    pub async fn parts(&self, session: &SessionId, ids: Vec<PartId>) -> Result<Vec<Part>, Error> {
+    pub async fn read_parts(
+        &self,
+        session: &SessionId,
+        ids: Vec<PartId>,
+    ) -> Result<Vec<Part>, Error> {
         let session = session.clone();
         self.ask(|reply| StoreJob::Parts {
             session,
@@ -358,11 +363,11 @@ impl Store {
         self.ask(|reply| StoreJob::Peek { session, reply }).await
     }
 
-    /// Whether the session exists. Does not open it.
+    /// Returns whether the session exists. Does not open it.
     ///
     /// # Errors
     /// Returns [`Error::Unwritable`] if no index is available.
-    pub async fn has(&self, session: &SessionId) -> Result<bool, Error> {
+    pub async fn contains(&self, session: &SessionId) -> Result<bool, Error> {
         let session = session.clone();
         self.ask(|reply| StoreJob::Has { session, reply }).await
     }
@@ -372,7 +377,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns any [`Error`] except [`Error::Locked`].
-    pub async fn read_out(&self, session: &SessionId) -> Result<StreamedSession, Error> {
+    pub async fn stream(&self, session: &SessionId) -> Result<StreamedSession, Error> {
         let session = session.clone();
         self.ask(|reply| StoreJob::ReadOut { session, reply }).await
     }
@@ -399,9 +404,13 @@ impl Store {
     ///
     /// # Errors
     /// See [`Store::import`].
-    pub async fn import_copy(&self, feed: StreamedSession, of: &SessionId) -> Result<(), Error> {
+    pub async fn import_copy(
+        &self,
+        feed: StreamedSession,
+        original: &SessionId,
+    ) -> Result<(), Error> {
         let feed = Box::new(feed);
-        let of = Some(of.clone());
+        let of = Some(original.clone());
         self.ask(|reply| StoreJob::Import { feed, of, reply }).await
     }
 
@@ -410,7 +419,7 @@ impl Store {
     /// # Errors
     /// Returns any [`Error`].
     pub async fn rename(&self, session: &SessionId, title: &str) -> Result<Record, Error> {
-        self.change(session, RecordChange::Title(title.to_owned()))
+        self.change_record(session, RecordChange::Title(title.to_owned()))
             .await
     }
 
@@ -418,7 +427,11 @@ impl Store {
     ///
     /// # Errors
     /// Returns any [`Error`].
-    pub async fn change(&self, session: &SessionId, change: RecordChange) -> Result<Record, Error> {
+    pub async fn change_record(
+        &self,
+        session: &SessionId,
+        change: RecordChange,
+    ) -> Result<Record, Error> {
         let session = session.clone();
         self.ask(|reply| StoreJob::Change {
             session,
@@ -452,7 +465,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns any [`Error`]. The session is closed in any case.
-    pub async fn leave(&self, session: &SessionId) -> Result<bool, Error> {
+    pub async fn close_and_delete_if_empty(&self, session: &SessionId) -> Result<bool, Error> {
         let session = session.clone();
         self.ask(|reply| StoreJob::Leave { session, reply }).await
     }
@@ -500,10 +513,14 @@ impl Store {
         }
     }
 
-    /// Requests the owner of a session to release it. Returns the time that this may take; `None`
+    /// Asks the owner of a session to release it. Returns the time that this may take; `None`
     /// if the owner cannot be notified: it runs on another machine with files of its own, or has
     /// ended.
-    pub async fn request(&self, holder: &LockHolder, session: &SessionId) -> Option<Duration> {
+    pub async fn request_takeover(
+        &self,
+        holder: &LockHolder,
+        session: &SessionId,
+    ) -> Option<Duration> {
         let holder = holder.clone();
         let session = session.clone();
         self.ask(|reply| StoreJob::Ask {
@@ -520,7 +537,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns an error if requests cannot be received.
-    pub async fn requests(&self) -> Result<TakeoverRequests, Error> {
+    pub async fn receive_takeover_requests(&self) -> Result<TakeoverRequests, Error> {
         let source = self.ask(|reply| StoreJob::Requests { reply }).await?;
         TakeoverRequests::listen(source).map_err(|e| Error::Unwritable(e.to_string()))
     }
@@ -616,7 +633,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns [`Error::Unwritable`].
-    pub async fn grant(&self, grant: &Grant) -> Result<(), Error> {
+    pub async fn add_grant(&self, grant: &Grant) -> Result<(), Error> {
         let grant = Box::new(grant.clone());
         self.ask(|reply| StoreJob::Grant { grant, reply }).await
     }

@@ -20,7 +20,7 @@ pub struct StoreMetrics {
 
 /// A counter or gauge with its value.
 #[derive(Debug, Clone, PartialEq)]
-pub struct StoreNumber {
+pub struct StoreMetric {
     pub name: &'static str,
     /// The metric type of Prometheus: `counter` or `gauge`.
     pub kind: &'static str,
@@ -71,9 +71,9 @@ impl StoreMetrics {
     }
 
     /// Returns all numbers, always in the same order.
-    pub fn read(&self) -> Vec<StoreNumber> {
+    pub fn read(&self) -> Vec<StoreMetric> {
         let seconds = Duration::from_micros(self.micros.load(Ordering::Relaxed)).as_secs_f64();
-        let number = |name, kind, help, value| StoreNumber {
+        let number = |name, kind, help, value| StoreMetric {
             name,
             kind,
             help,

@@ -77,9 +77,9 @@ async fn each(test: impl AsyncFn(TestStore)) {
 
 pub(super) async fn write(store: &Store, record: &Record, messages: &[Message]) {
     for message in messages {
-        store.message(&record.id, message).await;
+        store.write_message(&record.id, message).await;
         for part in &message.parts {
-            store.part(&record.id, &message.id, part).await;
+            store.write_part(&record.id, &message.id, part).await;
         }
     }
 }
@@ -96,7 +96,7 @@ async fn history_is_restored() {
             write(&store, &record, &messages).await;
             // A part that is written again stays at its position.
             store
-                .part(&record.id, &messages[0].id, &messages[0].parts[0])
+                .write_part(&record.id, &messages[0].id, &messages[0].parts[0])
                 .await;
             store.flush(&record.id).await.unwrap();
             store.close(&record.id).await;
@@ -308,24 +308,24 @@ async fn session_is_read_out_unchanged() {
                 late: Some(place),
             },
         };
-        store.record(&record).await;
-        store.part(&record.id, &messages[3].id, &late).await;
+        store.write_record(&record).await;
+        store.write_part(&record.id, &messages[3].id, &late).await;
         store.flush(&record.id).await.unwrap();
         let whole = store.peek(&record.id).await.unwrap();
         assert_eq!(whole.messages[3].parts.len(), 3);
         assert_eq!(
-            store.read_out(&record.id).await.unwrap().into_stored(),
+            store.stream(&record.id).await.unwrap().into_stored(),
             Ok(whole.clone()),
             "open"
         );
         store.close(&record.id).await;
         assert_eq!(
-            store.read_out(&record.id).await.unwrap().into_stored(),
+            store.stream(&record.id).await.unwrap().into_stored(),
             Ok(whole.clone()),
             "closed"
         );
         let renamed = renamed(
-            store.read_out(&record.id).await.unwrap(),
+            store.stream(&record.id).await.unwrap(),
             &environment(&backend),
         );
         let copy = renamed.record.id.clone();
@@ -364,7 +364,7 @@ async fn failed_import_leaves_nothing() {
                 .await,
             Err(broken)
         );
-        assert_eq!(store.has(&record.id).await, Ok(false));
+        assert_eq!(store.contains(&record.id).await, Ok(false));
         let messages = [Ok(message("a", &["one"]))];
         store
             .import(StreamedSession::new(record.clone(), messages.into_iter()))
@@ -395,7 +395,7 @@ async fn search_ignores_case() {
             let record = record(&format!("ses_0000000{n}"), "/w", n as u64);
             store.create(&record).await.unwrap();
             write(&store, &record, &[message(&format!("m{n}"), &[words])]).await;
-            store.record(&record).await;
+            store.write_record(&record).await;
             store.flush(&record.id).await.unwrap();
         }
         store.list(None, None, 10).await.unwrap();
@@ -448,10 +448,10 @@ async fn session_without_prompt_is_saved_until_left() {
         for n in 1..=4 {
             let record = record(id(n).as_str(), "/w", n);
             store.create(&record).await.unwrap();
-            store.record(&record).await;
+            store.write_record(&record).await;
         }
         for (n, change) in [(2, chosen()), (3, named()), (4, chosen())] {
-            store.amend(&id(n), change).await;
+            store.queue_record_change(&id(n), change).await;
         }
         write(
             &store,
@@ -494,7 +494,11 @@ async fn session_without_prompt_is_saved_until_left() {
         // It is in use: other processes must not delete it.
         assert!(!again.discard(&id(2), true).await.unwrap());
         for (n, removed) in [(2, true), (3, false), (4, false)] {
-            assert_eq!(again.leave(&id(n)).await.unwrap(), removed, "{n}");
+            assert_eq!(
+                again.close_and_delete_if_empty(&id(n)).await.unwrap(),
+                removed,
+                "{n}"
+            );
         }
         assert_eq!(listed(&again).await, [id(4), id(3)]);
         assert_eq!(again.empty_sessions().await.unwrap(), []);
@@ -514,7 +518,7 @@ async fn lists_are_paged() {
             };
             store.create(&record).await.unwrap();
             write(&store, &record, &[message(&format!("m{n}"), &["x"])]).await;
-            store.record(&record).await;
+            store.write_record(&record).await;
             store.close(&record.id).await;
         }
         let ids = |page: &SessionPage| {
@@ -565,7 +569,7 @@ async fn project_list_includes_subdirectories() {
             let record = record(&format!("ses_0000000{n}"), cwd, 10 + n as u64 / 2);
             store.create(&record).await.unwrap();
             write(&store, &record, &[message(&format!("m{n}"), &["x"])]).await;
-            store.record(&record).await;
+            store.write_record(&record).await;
             store.close(&record.id).await;
         }
         let ids = |page: &SessionPage| {
@@ -649,7 +653,7 @@ async fn cut_messages_are_deleted() {
         store.await_written(&record.id).await;
         // Some of them are written in the same batch as the cut.
         write(&store, &record, &[message("d", &["four"])]).await;
-        store.cut(&record.id, &MessageId::new("b")).await;
+        store.truncate_from(&record.id, &MessageId::new("b")).await;
         write(&store, &record, &[message("b", &["again"])]).await;
         store.flush(&record.id).await.unwrap();
         store.stop().await;
@@ -659,7 +663,7 @@ async fn cut_messages_are_deleted() {
             left.messages,
             [message("a", &["one"]), message("b", &["again"])]
         );
-        store.cut(&record.id, &MessageId::new("a")).await;
+        store.truncate_from(&record.id, &MessageId::new("a")).await;
         store.flush(&record.id).await.unwrap();
         assert_eq!(store.peek(&record.id).await.unwrap().messages, []);
         assert_eq!(
@@ -680,7 +684,7 @@ async fn grants_and_recent_models_belong_to_project() {
             agent: "build".into(),
             permission: "bash".into(),
             pattern: pattern.into(),
-            given: Timestamp(7),
+            granted_at: Timestamp(7),
         };
         for grant in [
             grant("/a", "ls *"),
@@ -688,7 +692,7 @@ async fn grants_and_recent_models_belong_to_project() {
             grant("/b", "ls *"),
             grant("/a", "ls *"),
         ] {
-            store.grant(&grant).await.unwrap();
+            store.add_grant(&grant).await.unwrap();
         }
         assert_eq!(
             store.grants("/a").await.unwrap().grants,
@@ -738,13 +742,13 @@ async fn children_are_deleted_with_parent() {
         );
         assert_eq!(store.list(None, None, 9).await.unwrap().sessions.len(), 1);
         let part = store
-            .parts(&child.id, vec![PartId::new("a-0"), PartId::new("none")])
+            .read_parts(&child.id, vec![PartId::new("a-0"), PartId::new("none")])
             .await
             .unwrap();
         assert_eq!(part, message("a", &["one"]).parts);
         assert!(
             store
-                .change(&parent.id, RecordChange::Archived(true))
+                .change_record(&parent.id, RecordChange::Archived(true))
                 .await
                 .unwrap()
                 .archived
@@ -752,7 +756,7 @@ async fn children_are_deleted_with_parent() {
         store.close(&child.id).await;
         store.delete(&parent.id).await.unwrap();
         for id in [&parent.id, &child.id] {
-            assert!(!store.has(id).await.unwrap());
+            assert!(!store.contains(id).await.unwrap());
             assert!(matches!(store.load(id).await, Err(Error::NotFound(_))));
         }
     })

@@ -121,7 +121,7 @@ async fn follow(
             () = ending.cancelled() => true,
         };
         while let Some(event) = events.try_next_event() {
-            for finished in turns.take(&event) {
+            for finished in turns.record(&event) {
                 pipeline.record(finished);
             }
         }

@@ -210,7 +210,7 @@ impl Turns {
     }
 
     /// Takes an event into account. Returns the spans and measurements that it completes.
-    pub(crate) fn take(&mut self, event: &SessionEvent) -> Vec<Finished> {
+    pub(crate) fn record(&mut self, event: &SessionEvent) -> Vec<Finished> {
         let about = &event.properties;
         match event.kind {
             TURN_STARTED => self.turn_started(event),

@@ -50,13 +50,13 @@ impl CallTimeout {
     }
 
     /// Returns the deadline; `None` while the user is being asked.
-    pub fn until(&self) -> Option<Instant> {
+    pub fn deadline(&self) -> Option<Instant> {
         self.asked.is_none().then(|| self.word.min(self.end))
     }
 
     /// Waits until the deadline.
     pub async fn run_out(&self) {
-        match self.until() {
+        match self.deadline() {
             Some(until) => tokio::time::sleep_until(until).await,
             None => std::future::pending().await,
         }
@@ -115,7 +115,7 @@ mod tests {
             let mut clock = CallTimeout::start(Duration::from_secs(10), start);
             for (second, what) in heard {
                 let now = start + Duration::from_secs(second);
-                if clock.until().is_some_and(|until| until <= now) {
+                if clock.deadline().is_some_and(|until| until <= now) {
                     break;
                 }
                 match what {
@@ -125,7 +125,7 @@ mod tests {
                 }
             }
             assert_eq!(
-                clock.until().map(|until| (until - start).as_secs()),
+                clock.deadline().map(|until| (until - start).as_secs()),
                 expected,
                 "{name}"
             );
@@ -140,7 +140,7 @@ mod tests {
         clock.set_asking(true, after(1));
         clock.set_asking(false, after(1001));
         (1..=400).for_each(|n| clock.record_progress(after(1001 + n * 2)));
-        assert_eq!(clock.until(), Some(after(1600)));
+        assert_eq!(clock.deadline(), Some(after(1600)));
         assert_eq!(clock.why(after(1599)), "it reported nothing for 10 s");
         assert_eq!(clock.why(after(1600)), "it took longer than 600 s in all");
     }

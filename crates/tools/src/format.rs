@@ -37,7 +37,7 @@ const MAX_MESSAGE_BYTES: usize = 600;
 pub struct NotifiedFormatters(Mutex<BTreeSet<String>>);
 
 /// Returns whether any formatter of the settings is for files of that name.
-pub fn any(settings: &Settings, path: &Path) -> bool {
+pub fn has_formatter(settings: &Settings, path: &Path) -> bool {
     settings.formatters.iter().any(|entry| entry.is_for(path))
 }
 
@@ -194,7 +194,7 @@ fn failure(ran: io::Result<ProgramOutput>) -> Option<String> {
             };
             let mut screen = TerminalScreen::default();
             let message = [
-                screen.take(&message[..message.len().min(4 * MAX_MESSAGE_BYTES)]),
+                screen.push_bytes(&message[..message.len().min(4 * MAX_MESSAGE_BYTES)]),
                 screen.end(),
             ]
             .concat();

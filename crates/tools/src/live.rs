@@ -76,7 +76,7 @@ pub(super) struct TerminalTail {
 
 impl TerminalTail {
     /// Takes more output. Returns it as text.
-    pub(super) fn take(&mut self, bytes: &[u8]) -> String {
+    pub(super) fn push_bytes(&mut self, bytes: &[u8]) -> String {
         let text = self.decoder.push(bytes);
         self.lines.push(&text);
         text
@@ -124,8 +124,8 @@ impl LiveOutput {
         }
     }
 
-    pub(super) fn take(&mut self, bytes: &[u8]) {
-        let text = self.tail.take(bytes);
+    pub(super) fn push_bytes(&mut self, bytes: &[u8]) {
+        let text = self.tail.push_bytes(bytes);
         self.push(&text);
     }
 
@@ -253,10 +253,10 @@ mod tests {
         ] {
             let fixture = TestProject::new();
             let mut live = LiveOutput::new(&fixture.context());
-            live.take(sent.as_bytes());
+            live.push_bytes(sent.as_bytes());
             assert_eq!(live.piece().unwrap_or_default(), sent);
             for piece in &pieces {
-                live.take(piece.as_bytes());
+                live.push_bytes(piece.as_bytes());
             }
             let piece = live.piece().unwrap();
             let (start, rest) = piece.split_once("...").unwrap();
@@ -270,7 +270,7 @@ mod tests {
                 taken
             );
             assert!(live.unsent.is_empty());
-            live.take(giant.as_bytes());
+            live.push_bytes(giant.as_bytes());
             assert!(live.has_unsent_output());
         }
     }
@@ -279,7 +279,7 @@ mod tests {
     fn coloured_output_counts_skipped_bytes() {
         let coloured = |text: &str| {
             let mut tail = TerminalTail::default();
-            tail.take(text.as_bytes());
+            tail.push_bytes(text.as_bytes());
             tail.coloured()
         };
         let long = LINE.repeat(3 * MAX_UPDATE_BYTES / LINE.len());

@@ -18,11 +18,11 @@ use transcript::CallFacts;
 const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// The maximum total size of all stored results, in bytes.
-pub const ALL_KEPT: u64 = 512 << 20;
+pub const MAX_STORED_BYTES: u64 = 512 << 20;
 
 /// A result that was written to within this time may still grow, so it is not removed to free
 /// space.
-const IN_USE: Duration = Duration::from_secs(10 * 60);
+const IN_USE_GRACE: Duration = Duration::from_secs(10 * 60);
 
 /// The end of a long result that remains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -278,21 +278,21 @@ pub fn ensure_space(environment: &Environment, more: u64) -> bool {
         .collect();
     files.sort_unstable_by_key(|(age, ..)| *age);
     let mut sum: u64 = files.iter().map(|(_, size, _)| size).sum();
-    while sum.saturating_add(more) > ALL_KEPT
-        && let Some((_, size, path)) = files.pop_if(|(age, ..)| *age > IN_USE)
+    while sum.saturating_add(more) > MAX_STORED_BYTES
+        && let Some((_, size, path)) = files.pop_if(|(age, ..)| *age > IN_USE_GRACE)
     {
         if std::fs::remove_file(path).is_ok() {
             sum -= size;
         }
     }
-    sum.saturating_add(more) <= ALL_KEPT
+    sum.saturating_add(more) <= MAX_STORED_BYTES
 }
 
 /// Returns the error for a result that is not stored for lack of space.
 pub fn full() -> io::Error {
     io::Error::other(format!(
         "the saved outputs have reached their limit of {} MiB",
-        ALL_KEPT >> 20
+        MAX_STORED_BYTES >> 20
     ))
 }
 

@@ -17,8 +17,8 @@ use crate::cli::form::{self, Field, FieldAnswer, FieldReply};
 use crate::cli::refused::{self, RefusedCall};
 use crate::cli::reply::{self, TypedReply};
 use crate::cli::terminal;
+use crate::cli::terminal::format_duration;
 use crate::cli::terminal::screen::Screen;
-use crate::cli::terminal::spoken;
 use crate::cli::terminal::style::{BAD, FAINT, GOOD, STRONG};
 use crate::cli::terminal::styled::{MAX_CHANGE_LINES, MAX_SPARED_LINES, Palette, Styled};
 use crate::cli::trust::{fitted_question, whole_file};
@@ -730,7 +730,7 @@ impl Client {
             .saturating_duration_since(call.begun)
             .saturating_sub(waited);
         let time = if elapsed > MAX_UNTIMED {
-            format!(" ({})", spoken(elapsed))
+            format!(" ({})", format_duration(elapsed))
         } else {
             String::new()
         };

@@ -75,7 +75,7 @@ async fn import_one(
     if let Some(cwd) = cwd {
         feed.record.cwd = cwd;
     }
-    if !feed.record.id.is_well_formed() || store.has(&feed.record.id).await? {
+    if !feed.record.id.is_well_formed() || store.contains(&feed.record.id).await? {
         feed = store::renamed(feed, environment);
     }
     let record = feed.record.clone();
@@ -140,7 +140,7 @@ async fn import_all(store: &Store, environment: &Environment, path: &Path) -> an
             counts.fail(found, "its id is not one of a session");
             continue;
         }
-        if store.has(&found.id).await? {
+        if store.contains(&found.id).await? {
             counts.present += 1;
             continue;
         }

@@ -89,7 +89,7 @@ pub(in crate::cli) async fn summary(
         summary: summary.clone(),
         undos,
     };
-    let why = match store.change(id, change).await {
+    let why = match store.change_record(id, change).await {
         Ok(record) if record.summary.as_ref() == Some(&summary) => return Ok(0),
         Ok(_) => "something was undone meanwhile; run the command again".to_owned(),
         Err(e) => e.to_string(),

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use textwrap::core::display_width;
 
+use super::format_duration;
 use super::markdown::cut;
-use super::spoken;
 use base::lock::locked;
 
 /// The time between two drawings.
@@ -111,14 +111,14 @@ impl SpinnerLines {
         {
             let left = Duration::from_secs(left.as_secs() + u64::from(left.subsec_nanos() > 0));
             let cause = retry.cause.trim_end_matches('.');
-            let words = format!("retrying in {} ({cause}", spoken(left));
+            let words = format!("retrying in {} ({cause}", format_duration(left));
             return format!("{})", cut(&words, columns.saturating_sub(1)));
         }
         // Zero seconds are not worth showing.
         let elapsed = now.saturating_duration_since(self.since);
         let time = match elapsed.as_secs() {
             0 => String::new(),
-            _ => format!(", {}", spoken(elapsed)),
+            _ => format!(", {}", format_duration(elapsed)),
         };
         let available = columns.saturating_sub(time.len());
         format!("{}{time}", cut(&self.activity, available))

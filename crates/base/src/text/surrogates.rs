@@ -19,7 +19,7 @@ pub fn replaced(json: &str) -> Cow<'_, str> {
 
 /// Replaces every unpaired surrogate of a JSON text by its placeholder. The result is owned if
 /// there is one.
-pub fn held(json: &str) -> Cow<'_, str> {
+pub fn with_placeholders(json: &str) -> Cow<'_, str> {
     rewritten(json, |unit| {
         char::from_u32(OFFSET + u32::from(unit)).unwrap_or(char::REPLACEMENT_CHARACTER)
     })
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn halves_are_joined_across_texts() {
-        let halves = |json: &str| held(json).into_owned();
+        let halves = |json: &str| with_placeholders(json).into_owned();
         let first = halves(r"a \ud83d");
         let second = halves(r"\ude00 b");
         for (text, expected) in [
@@ -165,7 +165,7 @@ mod tests {
             ("a", "a", false),
             ("", "", false),
         ] {
-            let mut text = held(json).into_owned();
+            let mut text = with_placeholders(json).into_owned();
             assert_eq!(split_first_half(&mut text).is_some(), is_split, "{json}");
             assert_eq!(text, rest, "{json}");
         }

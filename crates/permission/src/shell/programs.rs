@@ -344,7 +344,9 @@ impl EffectCollector<'_> {
                 self.effect(Effect::Unproven);
                 self.carries(option.value.as_ref());
             }
-            OptionEffect::Until => find::until(self, option, args, program.name == "find"),
+            OptionEffect::Until => {
+                find::add_terminated_command(self, option, args, program.name == "find")
+            }
             OptionEffect::Formats => special::formats(self, option),
             OptionEffect::Settings => special::settings(self, option),
             OptionEffect::Options => special::ssh_option(self, option),

@@ -251,7 +251,7 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
 
     fn step(&mut self, item: Result<Option<Bytes>, Error>) {
         match item {
-            Ok(Some(bytes)) => match self.take(&bytes) {
+            Ok(Some(bytes)) => match self.receive(&bytes) {
                 Ok(Flow::More) => {}
                 Ok(Flow::Done) => {
                     self.over = true;
@@ -298,7 +298,7 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
         }
     }
 
-    fn take(&mut self, bytes: &[u8]) -> Result<Flow, Error> {
+    fn receive(&mut self, bytes: &[u8]) -> Result<Flow, Error> {
         self.first = false;
         let remaining = 201 - self.head.len().min(201);
         self.head

@@ -21,7 +21,7 @@ use transcript::{Content, FileChange, FileState, Message};
 const MAX_PAST_UNDOS: usize = 50;
 
 /// Deletes the messages of undone turns, so that the conversation can continue without them.
-pub async fn settle(history: &mut History, record: &mut Record, recorder: &Recorder) {
+pub async fn delete_undone_turns(history: &mut History, record: &mut Record, recorder: &Recorder) {
     let Some(from) = record.undone.last().map(|last| last.from.clone()) else {
         return;
     };

@@ -251,7 +251,7 @@ impl Life {
     /// Stores the messages of a turn with file changes.
     async fn changed(&mut self, n: usize, files: Vec<FileChange>) {
         let recorder = self.recorder();
-        settle(&mut self.history, &mut self.record, &recorder).await;
+        delete_undone_turns(&mut self.history, &mut self.record, &recorder).await;
         let model = ModelRef {
             provider: "p".into(),
             model: "m".into(),

@@ -202,7 +202,7 @@ impl ChildTask<'_> {
         base::task::spawn_blocking(move || scratch::remove(&scratch))
             .await
             .ok();
-        jobs::settle(&mut history, &context).await;
+        jobs::record_ended_jobs(&mut history, &context).await;
         late_changes::collect(&mut history, &context).await;
 
         record.updated = self.parent.now();
@@ -451,14 +451,15 @@ impl ChildTask<'_> {
             recorder.store_message(&message).await;
         }
         if let Some(tracker) = self.parent.session.snapshots.clone() {
-            let (settled, parts) = interrupted::settle(history, &record, tracker).await;
+            let (settled, parts) =
+                interrupted::record_changes_of_interrupted_steps(history, &record, tracker).await;
             history = settled;
             for (message, part) in parts {
                 recorder.part(&message, &part).await;
             }
         }
         // As with a prompt, undone turns are deleted.
-        revert::settle(&mut history, &mut record, &recorder).await;
+        revert::delete_undone_turns(&mut history, &mut record, &recorder).await;
         if let Some(plan) = revert::todos(&history.messages) {
             record.todos = plan;
         }

@@ -27,7 +27,7 @@ use base::id::{MessageId, PartId};
 use base::task::{BlockingFuture, MAX_IN_PLACE_BYTES, poll_by_size, poll_on_blocking_threads};
 use config::settings::{HookPoint, OutputLimits};
 use events::{CallUpdate, Event, LiveFacts, Progress, Severity, ToolKind};
-use extensions::any;
+use extensions::has_handler;
 use permission::plan::SharedAnalysis;
 use permission::{AccessRequest, Action, Denial};
 use tools::conversation::task::TaskTool;
@@ -52,7 +52,7 @@ const MAX_PATH_BYTES: usize = 4096;
 const CANCEL_GRACE: Duration = Duration::from_millis(200);
 
 /// The further time for a tool that is computing or waiting for a disk.
-const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
+const CURRENT_POLL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The further time to finish the result of a tool that has ended.
 const FINISHING_TIMEOUT: Duration = Duration::from_secs(5);
@@ -678,7 +678,7 @@ impl RunningCall<'_> {
         context: &mut ToolContext,
         mut prepared: PreparedCall,
     ) -> Result<PreparedCall, Failure> {
-        if !any(&self.turn.project.context.settings, HookPoint::ToolBefore) {
+        if !has_handler(&self.turn.project.context.settings, HookPoint::ToolBefore) {
             return Ok(prepared);
         }
         let advice = hooks::before(
@@ -775,7 +775,7 @@ impl RunningCall<'_> {
     }
 
     fn has_hooks_after(&self) -> bool {
-        any(&self.turn.project.context.settings, HookPoint::ToolAfter)
+        has_handler(&self.turn.project.context.settings, HookPoint::ToolAfter)
     }
 
     /// Runs a call again each time a further permission that it needs has been given.
@@ -926,7 +926,8 @@ async fn left_result<T: Send + 'static>(
     has_ended: &AtomicBool,
 ) -> Result<T, Failure> {
     if !has_ended.load(Ordering::Acquire) {
-        let settled = tokio::time::timeout(SETTLE_TIMEOUT, result.settle()).await;
+        let settled =
+            tokio::time::timeout(CURRENT_POLL_TIMEOUT, result.finish_current_poll()).await;
         if let Ok(Some(result)) = settled {
             return result;
         }

@@ -29,7 +29,7 @@ use base::lock::locked;
 use base::task::{JoinHandle, spawn_blocking};
 use config::settings::{HookPoint, Settings};
 use events::{Event, Severity};
-use extensions::any;
+use extensions::has_handler;
 use permission::AccessRequest;
 use permission::shell::CommandUnit;
 use sandbox::{PendingWrite, WriteObserver};
@@ -177,7 +177,7 @@ async fn settle_writes(
             }
             delay = MAX_SETTLE_DELAY.min(delay * 2);
             let journal = journal.clone();
-            let settled = spawn_blocking(move || journal.settle()).await;
+            let settled = spawn_blocking(move || journal.note_closed_files()).await;
             is_pending = settled.unwrap_or_default();
         }
     };
@@ -412,7 +412,8 @@ impl ChangeRecorder {
             .collect();
         // A hook may change anything.
         let settings = &turn.project.context.settings;
-        let hooked = any(settings, HookPoint::ToolBefore) || any(settings, HookPoint::ToolAfter);
+        let hooked = has_handler(settings, HookPoint::ToolBefore)
+            || has_handler(settings, HookPoint::ToolAfter);
         // A custom tool that replaces a built-in one may also change anything.
         let replaced = settings
             .general
@@ -441,7 +442,7 @@ impl ChangeRecorder {
         // A formatter may also change other files, which the edited file names.
         let formatted = changes
             .iter()
-            .any(|change| format::any(settings, Path::new(&change.path)));
+            .any(|change| format::has_formatter(settings, Path::new(&change.path)));
         if !reported && (hooked || formatted) {
             self.compared(turn, &call.title).await;
         }

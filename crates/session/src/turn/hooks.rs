@@ -18,7 +18,7 @@ use events::{Event, Severity, Status};
 use extensions::hook_event::Moment;
 use extensions::hook_outcome::Advice;
 use extensions::subagents::PluginTurnAccess;
-use extensions::{any, guards};
+use extensions::{guards, has_handler};
 use permission::{AccessRequest, Action, Verdict};
 use project::agent::Agent;
 use providers::Request;
@@ -191,7 +191,8 @@ pub(super) async fn judged(
     request: &AccessRequest,
     mut verdict: Verdict,
 ) -> Result<Verdict, Failure> {
-    if verdict.action == Action::Deny || !any(&turn.project.context.settings, HookPoint::Permission)
+    if verdict.action == Action::Deny
+        || !has_handler(&turn.project.context.settings, HookPoint::Permission)
     {
         return Ok(verdict);
     }
@@ -262,8 +263,8 @@ pub async fn prompt(
 ) -> Option<Vec<Content>> {
     let settings = &turn.project.context.settings;
     let scripts = &turn.session.extensions.scripts;
-    let first = turn.session.extensions.begin() && any(settings, HookPoint::SessionStart);
-    if !first && !any(settings, HookPoint::Prompt) {
+    let first = turn.session.extensions.begin() && has_handler(settings, HookPoint::SessionStart);
+    if !first && !has_handler(settings, HookPoint::Prompt) {
         // Plugins that were removed from the settings are stopped.
         scripts.end().await;
         return Some(content);
@@ -430,7 +431,7 @@ pub(super) async fn ended(
         TurnOutcome::Failed(_) => "failed",
         TurnOutcome::Cancelled | TurnOutcome::Steered => return None,
     };
-    if turn.session.depth > 0 || !any(&turn.project.context.settings, HookPoint::TurnEnd) {
+    if turn.session.depth > 0 || !has_handler(&turn.project.context.settings, HookPoint::TurnEnd) {
         return None;
     }
     let agent = step_context::agent(turn).ok()?;
@@ -480,7 +481,7 @@ pub(super) async fn compaction(
     auto: bool,
     focus: Option<&str>,
 ) -> Vec<String> {
-    if !any(&turn.project.context.settings, HookPoint::Compaction) {
+    if !has_handler(&turn.project.context.settings, HookPoint::Compaction) {
         return Vec::new();
     }
     let context = tool_context::of_step(turn, frame, &turn.call_id());
@@ -533,7 +534,7 @@ pub async fn small_model(turn: &TurnContext, current: &ModelRef) -> Option<Model
 /// its events have no receiver.
 pub async fn session_end(turn: &TurnContext) {
     if !turn.session.extensions.has_begun()
-        || !any(&turn.project.context.settings, HookPoint::SessionEnd)
+        || !has_handler(&turn.project.context.settings, HookPoint::SessionEnd)
     {
         return;
     }

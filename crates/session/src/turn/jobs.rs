@@ -94,7 +94,7 @@ fn shown(printed: &str, how: &str) -> String {
 }
 
 /// Records in the history how jobs have ended.
-pub async fn settle(history: &mut History, session: &SessionContext) {
+pub async fn record_ended_jobs(history: &mut History, session: &SessionContext) {
     for ended in session.shared.jobs.unsettled() {
         // The call is missing if it was undone in the meantime.
         let Some((message, part_index)) = place(history, &ended.call) else {
@@ -156,8 +156,11 @@ fn known(ended: &EndedJob, state: fn(String) -> JobState) -> CallFacts {
 }
 
 /// Returns the note for the model about ended jobs, and marks them as reported.
-pub(super) async fn news(history: &mut History, turn: &TurnContext) -> Option<String> {
-    settle(history, &turn.session).await;
+pub(super) async fn take_note_on_ended_jobs(
+    history: &mut History,
+    turn: &TurnContext,
+) -> Option<String> {
+    record_ended_jobs(history, &turn.session).await;
     if !turn.session.shared.jobs.take_unknown_end() {
         return None;
     }

@@ -83,7 +83,7 @@ impl Recorder {
     /// Stores and publishes a message without its parts.
     pub async fn message(&self, message: &Message) {
         self.events.message(message);
-        self.store.message(&self.session, message).await;
+        self.store.write_message(&self.session, message).await;
     }
 
     /// Stores and publishes a part.
@@ -99,7 +99,7 @@ impl Recorder {
         {
             self.output(path).await;
         }
-        self.store.part(&self.session, message, part).await;
+        self.store.write_part(&self.session, message, part).await;
     }
 
     /// Stores a part of an answer that is still growing, without publishing it. The deltas are
@@ -221,7 +221,7 @@ impl Recorder {
             choice.borrow().record_change().apply(&mut record);
         }
         self.events.updated(&record);
-        self.store.record(&record).await;
+        self.store.write_record(&record).await;
     }
 
     /// Deletes a message and all later ones. `removed` contains all deleted messages.
@@ -229,7 +229,7 @@ impl Recorder {
         for message in removed {
             self.events.removed(&message.id);
         }
-        self.store.cut(&self.session, from).await;
+        self.store.truncate_from(&self.session, from).await;
     }
 
     /// Waits until all changes so far would survive the end of this process.

@@ -230,7 +230,7 @@ impl Refusals {
 
     /// Disables the rejected tools and fields after the request was accepted, and notifies the
     /// user.
-    pub(super) async fn settle(&mut self, turn: &TurnContext, frame: &StepContext) {
+    pub(super) async fn disable_refused(&mut self, turn: &TurnContext, frame: &StepContext) {
         let provider = &frame.model.id.provider;
         for RefusedField { name, reason } in self.fields.drain(..) {
             locked(&turn.session.refused_tools.fields).insert((key(&frame.model, name), name));

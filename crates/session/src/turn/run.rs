@@ -184,7 +184,7 @@ async fn steps(
             turn.session.left_out_tools.report(turn, &frame).await;
         }
         remind_of(history, turn, &frame, made, last).await;
-        if let Some(news) = jobs::news(history, turn).await {
+        if let Some(news) = jobs::take_note_on_ended_jobs(history, turn).await {
             note(history, turn, &frame, &news).await;
         }
         spoken_last |= limits.money == Remaining::Spent;

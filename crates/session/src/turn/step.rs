@@ -184,7 +184,7 @@ async fn ask(
         let error = match ended {
             None => return Err(cancelled_fault()),
             Some(Ok((finish, usage))) => {
-                refusals.settle(turn, frame).await;
+                refusals.disable_refused(turn, frame).await;
                 let has_content = message.parts[first..]
                     .iter()
                     .any(|part| !matches!(part.content, Content::Reasoning(_)));
@@ -192,8 +192,10 @@ async fn ask(
                 if has_content || finish == Finish::Refusal || finish == Finish::Length || empty > 1
                 {
                     match finish {
-                        Finish::Stop if !has_content => remark(turn, message, EMPTY).await,
-                        Finish::Refusal if !has_content => remark(turn, message, REFUSED).await,
+                        Finish::Stop if !has_content => remark(turn, message, EMPTY_ANSWER).await,
+                        Finish::Refusal if !has_content => {
+                            remark(turn, message, REFUSED_ANSWER).await
+                        }
                         _ => {}
                     }
                     return Ok((finish, usage));
@@ -241,8 +243,8 @@ async fn ask(
     }
 }
 
-const EMPTY: &str = "(The model gave an empty answer.)";
-const REFUSED: &str = "(The model, or a filter at its provider, refused to answer.)";
+const EMPTY_ANSWER: &str = "(The model gave an empty answer.)";
+const REFUSED_ANSWER: &str = "(The model, or a filter at its provider, refused to answer.)";
 
 /// Adds a text that lists the rejected calls and announces the end of the turn, for clients that
 /// show only the answer. The model knows it from the calls. Without an answer it is a notice.

@@ -280,7 +280,7 @@ impl Worker {
                 agent: row.try_get(1)?,
                 permission: row.try_get(2)?,
                 pattern: row.try_get(3)?,
-                given: Timestamp(u64::try_from(row.try_get::<_, i64>(4)?).unwrap_or_default()),
+                granted_at: Timestamp(u64::try_from(row.try_get::<_, i64>(4)?).unwrap_or_default()),
             })
         };
         let grants = rows
@@ -296,7 +296,7 @@ impl Worker {
     pub(super) async fn grant(&self, grant: &Grant) -> Result<(), DatabaseFault> {
         let sql = "INSERT INTO allowed (project, agent, permission, pattern, given) VALUES ($1, $2, $3, $4, $5)
             ON CONFLICT (project, agent, permission, pattern) DO UPDATE SET given = excluded.given";
-        let given = i64::try_from(grant.given.0).unwrap_or(i64::MAX);
+        let given = i64::try_from(grant.granted_at.0).unwrap_or(i64::MAX);
         let values: SqlParams<'_> = &[
             (&grant.project, Type::TEXT),
             (&grant.agent, Type::TEXT),

@@ -35,12 +35,12 @@ async fn requested_session_is_handed_over() {
     first.create(&record).await.unwrap();
     write(&first, &record, &[message("a", &["one"])]).await;
     first.flush(&id()).await.unwrap();
-    let mut requests = first.requests().await.unwrap();
+    let mut requests = first.receive_takeover_requests().await.unwrap();
     let Err(Error::Locked { holder, .. }) = other.load(&id()).await else {
         panic!("it was given twice")
     };
     assert_eq!(holder.pid, Some(std::process::id()));
-    let patience = other.request(&holder, &id()).await.unwrap();
+    let patience = other.request_takeover(&holder, &id()).await.unwrap();
     assert!(
         patience > Duration::from_secs(30),
         "whoever is gone has it for that long"
@@ -65,7 +65,7 @@ async fn write_of_former_owner_is_refused() {
     first.create(&record).await.unwrap();
     write(&first, &record, &[message("a", &["one"])]).await;
     first.flush(&id()).await.unwrap();
-    let mut requests = first.requests().await.unwrap();
+    let mut requests = first.receive_takeover_requests().await.unwrap();
     // As if it had been suspended for longer than its lease.
     let (client, namespace) = direct_client(&location).await;
     let expire = format!("UPDATE {namespace}.owner SET until = now() - interval '1 s'");
@@ -208,7 +208,7 @@ async fn flushed(store: &Store, id: &SessionId) {
 
 fn number(store: &Store, name: &str) -> f64 {
     store
-        .numbers()
+        .metrics()
         .iter()
         .find(|number| number.name == name)
         .unwrap()

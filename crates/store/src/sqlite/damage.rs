@@ -15,9 +15,9 @@ async fn create_three_sessions(dir: &Path) {
     for n in 0..3u64 {
         let record = record(&format!("ses_0000000{n}"), "/w", 10 + n);
         store.create(&record).await.unwrap();
-        store.record(&record).await;
+        store.write_record(&record).await;
         write(&store, &record, &[message(&format!("m{n}"), &["x"])]).await;
-        store.record(&record).await;
+        store.write_record(&record).await;
         store.flush(&record.id).await.unwrap();
     }
     let grant = Grant {
@@ -25,9 +25,9 @@ async fn create_three_sessions(dir: &Path) {
         agent: "build".into(),
         permission: "bash".into(),
         pattern: "ls *".into(),
-        given: Timestamp(1),
+        granted_at: Timestamp(1),
     };
-    store.grant(&grant).await.unwrap();
+    store.add_grant(&grant).await.unwrap();
     store.stop().await;
 }
 
@@ -94,7 +94,7 @@ async fn many_unknown(dir: &Path) -> usize {
         };
         store.create(&record).await.unwrap();
         write(&store, &record, &[message("m", &["x"])]).await;
-        store.record(&record).await;
+        store.write_record(&record).await;
         store.close(&record.id).await;
     }
     store.stop().await;
@@ -148,7 +148,7 @@ async fn session_deleted_during_fill_stays_deleted_with_children() {
     // Jobs are executed in order, so this one waits for the deletion of orphans.
     store.list(None, None, 1).await.unwrap();
     for id in [&parent, &child] {
-        assert!(!store.has(id).await.unwrap(), "{id}");
+        assert!(!store.contains(id).await.unwrap(), "{id}");
     }
     assert_eq!(
         store.list(None, None, 100).await.unwrap().sessions.len(),
@@ -339,7 +339,7 @@ async fn missing_or_truncated_file_is_reported_once() {
             let store = Store::start(dir.path());
             let record = store.load(&id).await.unwrap().record;
             write(&store, &record, &[message("more", &["y"])]).await;
-            store.record(&record).await;
+            store.write_record(&record).await;
             store.await_written(&id).await;
             let killed = tempfile::tempdir().unwrap();
             for suffix in ["", "-wal"] {
@@ -457,7 +457,7 @@ async fn session_with_empty_file_continues() {
     ));
     other.stop().await;
     store
-        .amend(&record.id, RecordChange::Title("Mine".into()))
+        .queue_record_change(&record.id, RecordChange::Title("Mine".into()))
         .await;
     write(&store, &record, &[message("a", &["one"])]).await;
     store.flush(&record.id).await.unwrap();
@@ -477,10 +477,10 @@ async fn title_and_choice_of_user_survive_record_of_turn() {
     store.create(&record).await.unwrap();
     write(&store, &record, &[message("a", &["one"])]).await;
     store
-        .amend(&record.id, RecordChange::Title("Mine".into()))
+        .queue_record_change(&record.id, RecordChange::Title("Mine".into()))
         .await;
     store
-        .amend(
+        .queue_record_change(
             &record.id,
             RecordChange::Choice {
                 agent: "plan".into(),
@@ -492,7 +492,7 @@ async fn title_and_choice_of_user_survive_record_of_turn() {
         .await;
     record.agent = Some("plan".into());
     record.title = Some("words of the prompt".into());
-    store.record(&record).await;
+    store.write_record(&record).await;
     store.await_written(&record.id).await;
     let listed = store.list(None, None, 10).await.unwrap().sessions.remove(0);
     assert_eq!(

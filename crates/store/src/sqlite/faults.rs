@@ -194,7 +194,7 @@ async fn fd09_foreign_files_are_unchanged() {
         let store = Store::start(dir.path());
         store.create(&good).await.unwrap();
         write(&store, &good, &[message("a", &["here"])]).await;
-        store.record(&good).await;
+        store.write_record(&good).await;
         store.stop().await;
     }
     let sessions = dir.path().join("sessions");

@@ -444,7 +444,7 @@ mod tests {
         let record = record(&format!("ses_0000000{n}"), "/w", 10 + n);
         store.create(&record).await.unwrap();
         write(store, &record, &[message("m", &[words])]).await;
-        store.record(&record).await;
+        store.write_record(&record).await;
         store.await_written(&record.id).await;
     }
 

@@ -97,7 +97,7 @@ fn read_grant(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<Grant>> {
         agent: row.get(1)?,
         permission: row.get(2)?,
         pattern: row.get(3)?,
-        given: Timestamp(u64::try_from(given).unwrap_or_default()),
+        granted_at: Timestamp(u64::try_from(given).unwrap_or_default()),
     };
     let crc_at_writing: i64 = row.get(5)?;
     let is_as_written = crc_at_writing == UNCHECKED || crc_at_writing == grant_crc(&grant, given);
@@ -503,7 +503,7 @@ impl SessionIndex {
     }
 
     pub(super) fn grant(&self, grant: &Grant) -> Result<(), Error> {
-        let given = i64::try_from(grant.given.0).unwrap_or(i64::MAX);
+        let given = i64::try_from(grant.granted_at.0).unwrap_or(i64::MAX);
         self.db
             .execute(
                 &format!("INSERT OR REPLACE INTO grant_ ({GRANT_COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6)"),

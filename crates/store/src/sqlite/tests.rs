@@ -62,7 +62,7 @@ async fn lists_are_paged_and_rebuilt() {
         let record = record(&format!("ses_0000000{n}"), cwd, 10 + n / 2);
         store.create(&record).await.unwrap();
         write(&store, &record, &[message(&format!("m{n}"), &["x"])]).await;
-        store.record(&record).await;
+        store.write_record(&record).await;
         store.flush(&record.id).await.unwrap();
         store.close(&record.id).await;
     }
@@ -249,7 +249,7 @@ async fn damage_is_salvaged_and_reported() {
         let store = Store::start(dir.path());
         store.create(&record).await.unwrap();
         write(&store, &record, &messages).await;
-        store.record(&record).await;
+        store.write_record(&record).await;
         store.stop().await;
     }
     let path = file(dir.path(), "ses_00000001");

@@ -66,7 +66,7 @@ pub(crate) fn work(dir: PathBuf, mut jobs: Receiver<StoreJob>, wake_and_metrics:
         in_background: HashSet::new(),
         background_writer: BackgroundWriter::new(finished, wake_and_metrics),
         done,
-        _files: SessionFiles::held(FILES_PER_STORE),
+        _files: SessionFiles::take_unconditionally(FILES_PER_STORE),
     };
     if let Some(stopped) = thread.run(&mut jobs) {
         drop(thread);

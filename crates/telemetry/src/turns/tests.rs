@@ -32,7 +32,7 @@ fn unfinished(content: bool, events: &[(u64, &'static str, Value)]) -> (Turns, V
         let mut event = traces.try_next_event().expect("it was published");
         event.at = Timestamp(*at);
         event.directory = Path::new("/p").into();
-        seen.extend(shown(turns.take(&event)));
+        seen.extend(shown(turns.record(&event)));
     }
     (turns, seen)
 }

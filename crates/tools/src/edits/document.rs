@@ -580,7 +580,7 @@ impl Document {
         if let Some(bytes) = self.foreign_bytes(new)? {
             return self.write_foreign(new, &bytes, context);
         }
-        if !format::any(&context.project.settings, real) {
+        if !format::has_formatter(&context.project.settings, real) {
             return self.put(new, false, context).await;
         }
         // Formatters work on the disk; then the editor gets the formatted text, once.
@@ -657,7 +657,7 @@ impl Document {
         self.make_directory()?;
         disk::write(real, bytes).map_err(|e| self.refused(&e))?;
         self.written(new, context);
-        let note = format::any(&context.project.settings, real)
+        let note = format::has_formatter(&context.project.settings, real)
             .then(|| "No formatter was run, because the file is not UTF-8.".to_owned());
         Ok(WrittenText {
             text: new.clone(),

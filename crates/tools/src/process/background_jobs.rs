@@ -233,7 +233,9 @@ impl Jobs {
     ) -> (String, Option<PathBuf>) {
         let id = format!("bash_{}", self.next.fetch_add(1, Ordering::Relaxed) + 1);
         running.printed.move_to_file();
-        running.child.outlast(SessionFiles::held(PER_PROGRAM));
+        running
+            .child
+            .outlast(SessionFiles::take_unconditionally(PER_PROGRAM));
         let path = running.printed.path();
         let DetachedCommand {
             child,
@@ -487,8 +489,8 @@ impl RunningJob {
         (self.id.clone(), text::title(&self.command), how)
     }
 
-    fn take(&self, bytes: &[u8]) {
-        self.state().take(bytes);
+    fn push_bytes(&self, bytes: &[u8]) {
+        self.state().push_bytes(bytes);
         self.printed.notify_waiters();
     }
 
@@ -536,9 +538,9 @@ impl RunningJob {
 }
 
 impl JobProgress {
-    fn take(&mut self, bytes: &[u8]) {
-        self.tail.take(bytes);
-        let done = self.printed.take(bytes);
+    fn push_bytes(&mut self, bytes: &[u8]) {
+        self.tail.push_bytes(bytes);
+        let done = self.printed.push_bytes(bytes);
         self.add(&done);
     }
 
@@ -616,7 +618,7 @@ impl JobFollower {
                         Err(e) => (format!("it could not be waited for: {e}"), ProgramExit { code: None, signal: None }),
                     });
                     if self.open {
-                        let take = |bytes: &[u8]| job.take(bytes);
+                        let take = |bytes: &[u8]| job.push_bytes(bytes);
                         tokio::select! {
                             open = drain_pipe(&mut self.pipe, &mut buffer, take) => self.open = open,
                             () = job.stop.cancelled() => {}
@@ -638,7 +640,7 @@ impl JobFollower {
                     Ok(n) => {
                         burst += n;
                         go_on = Instant::now() + BURST_PAUSE;
-                        job.take(&buffer[..n]);
+                        job.push_bytes(&buffer[..n]);
                     }
                 },
             }

@@ -335,7 +335,7 @@ impl Tool for BashTool {
                 .add(running, &command, &context.call.id);
             let words = end.describe_background(&id);
             let apart = if shown.text.is_empty() { "" } else { "\n" };
-            live.take(format!("{apart}{words}\n").as_bytes());
+            live.push_bytes(format!("{apart}{words}\n").as_bytes());
             result_notes.coloured = live.tail().coloured();
             live.finish_or_cancel(exit.clone(), &context).await;
             result_notes.background = Some((id, words, path));

@@ -68,16 +68,16 @@ impl CapturedOutput {
     }
 
     /// Takes more output. Returns the output that cannot change any more.
-    pub(crate) fn take(&mut self, bytes: &[u8]) -> Vec<u8> {
-        let done = self.screen.take(bytes);
-        self.settle(&done);
+    pub(crate) fn push_bytes(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let done = self.screen.push_bytes(bytes);
+        self.store(&done);
         done
     }
 
     /// Ends the capture. Returns the rest, which cannot change any more.
     pub(crate) fn end(&mut self) -> Vec<u8> {
         let done = self.screen.end();
-        self.settle(&done);
+        self.store(&done);
         done
     }
 
@@ -86,7 +86,7 @@ impl CapturedOutput {
         self.screen.live()
     }
 
-    fn settle(&mut self, bytes: &[u8]) {
+    fn store(&mut self, bytes: &[u8]) {
         let was_long = self.long(&[]);
         self.total += length(bytes);
         self.lines += breaks(bytes);
@@ -343,21 +343,21 @@ mod tests {
     /// Eight programs that print without end must not exceed the total for all stored outputs.
     #[test]
     fn stored_outputs_are_bounded_in_sum() {
-        use crate::truncate::{ALL_KEPT, folder};
+        use crate::truncate::{MAX_STORED_BYTES, folder};
         let fixture = crate::test::TestProject::new();
         let environment = fixture.context().project.environment.clone();
         let old = folder(&environment.dirs).join("old");
         base::environment::private_dir(old.parent().unwrap()).unwrap();
         let sparse =
             |path: &Path, size: u64| std::fs::File::create(path).unwrap().set_len(size).unwrap();
-        sparse(&old, ALL_KEPT - (20 << 20));
+        sparse(&old, MAX_STORED_BYTES - (20 << 20));
         let limits = OutputLimits {
             lines: 10,
             bytes: 1 << 10,
         };
         let print = |mib: usize| {
             let mut printed = CapturedOutput::new(limits, environment.clone());
-            (0..mib).for_each(|_| drop(printed.take(&vec![b'y'; 1 << 20])));
+            (0..mib).for_each(|_| drop(printed.push_bytes(&vec![b'y'; 1 << 20])));
             printed
         };
         let printed = print(30);

@@ -24,7 +24,7 @@ const CANCEL: u8 = 0x18;
 /// Renders a text as a terminal would show it in the end.
 pub fn rendered(text: &str) -> String {
     let mut screen = TerminalScreen::default();
-    let mut out = screen.take(text.as_bytes());
+    let mut out = screen.push_bytes(text.as_bytes());
     out.extend(screen.end());
     String::from_utf8_lossy(&out).into_owned()
 }
@@ -75,7 +75,7 @@ impl Default for Viewport {
 
 impl TerminalScreen {
     /// Takes more output. Returns the text that cannot change any more.
-    pub(crate) fn take(&mut self, mut bytes: &[u8]) -> Vec<u8> {
+    pub(crate) fn push_bytes(&mut self, mut bytes: &[u8]) -> Vec<u8> {
         while let Some(first) = bytes.first() {
             if !self.page.ground {
                 // An unterminated sequence, as in binary data, must not swallow the rest.
@@ -556,7 +556,7 @@ mod tests {
         let mut text = Vec::new();
         pieces
             .into_iter()
-            .for_each(|piece| text.extend(screen.take(piece.as_ref())));
+            .for_each(|piece| text.extend(screen.push_bytes(piece.as_ref())));
         text.extend(screen.end());
         String::from_utf8_lossy(&text).into_owned()
     }
@@ -639,7 +639,7 @@ mod tests {
     fn binary_data_is_unchanged() {
         let mut screen = TerminalScreen::default();
         let bytes = b"caf\xe9 \xff\xfe\n".repeat(100);
-        let mut out = screen.take(&bytes);
+        let mut out = screen.push_bytes(&bytes);
         out.extend(screen.end());
         assert_eq!(out, bytes);
     }
@@ -649,18 +649,20 @@ mod tests {
         let mut screen = TerminalScreen::default();
         let mut done = 0;
         for n in 0..2_000 {
-            done += screen.take(format!("{n}\n").repeat(50).as_bytes()).len();
+            done += screen
+                .push_bytes(format!("{n}\n").repeat(50).as_bytes())
+                .len();
             assert!(screen.live().len() < 200);
         }
         assert!(done > 400_000);
         for _ in 0..100 {
-            screen.take(&[b'x'; 60_000]);
+            screen.push_bytes(&[b'x'; 60_000]);
             assert!(screen.live().len() <= MAX_LIVE_BYTES);
         }
         // A line that is overwritten repeatedly takes no additional memory.
         let bar: String = (0..100_000).map(|n| format!("\r[{n:>6}/100000]")).collect();
         let mut screen = TerminalScreen::default();
-        assert!(screen.take(bar.as_bytes()).is_empty());
+        assert!(screen.push_bytes(bar.as_bytes()).is_empty());
         assert_eq!(screen.end(), b"[ 99999/100000]");
     }
 }

@@ -275,7 +275,7 @@ impl Analyzer<'_> {
             RunEffect::TextInThisShell(text) => {
                 let before = state.directories();
                 self.text(&text, unit, false, false, state);
-                state.settle();
+                state.merge_outcomes();
                 // It may run any number of times.
                 if state.directories() != before {
                     state.forget_directory();

@@ -25,7 +25,7 @@ impl Analyzer<'_> {
                 .count();
             let (chain, behind) = rest.split_at(1 + more);
             rest = behind;
-            state.settle();
+            state.merge_outcomes();
             // `cd a && make &`: the whole chain runs in a separate shell.
             if more > 0 && chain[more].background {
                 self.chain(script, chain, &mut state.clone());

@@ -88,7 +88,7 @@ impl Analyzer<'_> {
         mut inner: ShellState,
         state: &mut ShellState,
     ) {
-        inner.settle();
+        inner.merge_outcomes();
         if inner.cwd != state.cwd {
             function.moves.set(true);
         }

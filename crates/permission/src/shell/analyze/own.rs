@@ -24,7 +24,7 @@ const READ_ONLY: [(&str, Option<&[&str]>); 12] = [
 ];
 
 /// Options with a directory as value, which may be named `adjutant`.
-const PLACES: [&str; 6] = [
+const DIRECTORY_OPTIONS: [&str; 6] = [
     "-C",
     "--directory",
     "--prefix",
@@ -94,7 +94,7 @@ pub(super) fn judge(ours: bool, all: &[Arg], unit: &mut CommandUnit) {
     };
     let is_directory = |at: usize| {
         at.checked_sub(1)
-            .is_some_and(|at| PLACES.iter().any(|option| args[at].is(option)))
+            .is_some_and(|at| DIRECTORY_OPTIONS.iter().any(|option| args[at].is(option)))
     };
     let names_us = |at: usize| {
         args[at].text().is_some_and(is_named) && !is_directory(at) && starts_change(at, true)

@@ -13,11 +13,11 @@ use syntax::{Assign, Operator, Piece, Redirect, Script, ShellCommand, Word};
 
 /// Returns whether a command runs in the shell itself, so that other commands may see the variables
 /// that are set for it.
-fn runs_here(name: &Arg, state: &ShellState) -> bool {
-    const HERE: &str = "eval source . command builtin trap : break continue exec exit export readonly return set shift \
+fn runs_in_shell(name: &Arg, state: &ShellState) -> bool {
+    const SHELL_BUILTINS: &str = "eval source . command builtin trap : break continue exec exit export readonly return set shift \
         times unset";
     name.text()
-        .is_none_or(|name| among(HERE, name) || state.is_function(name))
+        .is_none_or(|name| among(SHELL_BUILTINS, name) || state.is_function(name))
 }
 
 impl Analyzer<'_> {
@@ -45,7 +45,7 @@ impl Analyzer<'_> {
             }
         }
         let args = self.expand(script, words, state);
-        if args.first().is_some_and(|name| runs_here(name, state)) {
+        if args.first().is_some_and(|name| runs_in_shell(name, state)) {
             // Commands in this shell see the variables, and some shells keep them after a few
             // builtins.
             assigns

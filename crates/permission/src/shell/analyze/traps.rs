@@ -36,7 +36,7 @@ impl Analyzer<'_> {
         let plain = unit.clone();
         let mut inner = state.clone();
         self.text(text, unit, false, false, &mut inner);
-        inner.settle();
+        inner.merge_outcomes();
         // Nothing runs after a trap at the end.
         let signals = words.iter().skip_while(|word| word.raw != text.raw).skip(1);
         if !signals

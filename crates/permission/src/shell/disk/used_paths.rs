@@ -477,7 +477,7 @@ impl Disk<'_> {
         unit: &mut CommandUnit,
         state: &mut ShellState,
     ) {
-        state.settle();
+        state.merge_outcomes();
         let before = state.directories();
         let Some(target) = target else {
             return state.set_directories(Directories {

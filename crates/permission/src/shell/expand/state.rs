@@ -176,7 +176,7 @@ impl ShellState {
     }
 
     /// Merges both outcomes of the last command, since no later command depends on its result.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn merge_outcomes(&mut self) {
         if let Some(failed) = self.on_failure.take() {
             self.set_directories(self.directories().or(&failed));
         }
@@ -184,7 +184,7 @@ impl ShellState {
 
     /// Makes the directories before a command possible again, since it may not have been executed.
     pub(crate) fn keep_possible(&mut self, before: &Directories) {
-        self.settle();
+        self.merge_outcomes();
         if self.cwd != before.cwd || self.previous != before.previous {
             self.set_directories(before.or(&self.directories()));
         }

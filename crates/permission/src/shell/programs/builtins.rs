@@ -15,7 +15,7 @@ const BUILTINS: &str = ": true false echo printf test [ pwd cd pushd popd dirs r
     compopt mapfile readarray caller disown suspend logout";
 
 /// Builtins that change nothing, whatever their words are.
-const QUIET: &str = ": true false pwd dirs times break continue return exit shift caller logout umask ulimit type \
+const HARMLESS_BUILTINS: &str = ": true false pwd dirs times break continue return exit shift caller logout umask ulimit type \
     help which";
 
 const OTHER_READING: &str = "it changes how the shell reads commands";
@@ -35,7 +35,7 @@ pub(crate) fn builtin(
         effects: vec![],
         context,
     };
-    let known = among(QUIET, name)
+    let known = among(HARMLESS_BUILTINS, name)
         || builtin.sets_variables(name, args)
         || builtin.changes_shell(name, args)
         || builtin.runs_words(name, args);
@@ -209,13 +209,14 @@ impl Builtin<'_> {
             }
             "set" => self.set_options(args),
             "shopt" => {
-                const QUIET: &str =
+                const HARMLESS_SHOPT_OPTIONS: &str =
                     "nullglob failglob inherit_errexit globstar checkwinsize pipefail xpg_echo";
                 let (options, at) = Options::leading(args, "", &[]);
                 let names = args.get(at..).unwrap_or_default();
-                let known = names
-                    .iter()
-                    .all(|arg| arg.text().is_some_and(|text| among(QUIET, text)));
+                let known = names.iter().all(|arg| {
+                    arg.text()
+                        .is_some_and(|text| among(HARMLESS_SHOPT_OPTIONS, text))
+                });
                 if options.has(&["-s", "-u"]) && !known {
                     self.set_opaque(OTHER_READING);
                 }
@@ -399,7 +400,8 @@ impl Builtin<'_> {
     }
 
     fn set_options(&mut self, args: &[Arg]) {
-        const QUIET: &str = "pipefail errexit nounset xtrace noclobber noglob verbose";
+        const HARMLESS_SET_OPTIONS: &str =
+            "pipefail errexit nounset xtrace noclobber noglob verbose";
         if args.is_empty() {
             self.set_unproven();
         }
@@ -420,7 +422,7 @@ impl Builtin<'_> {
                 if args
                     .get(at + 1)
                     .and_then(Arg::text)
-                    .is_some_and(|name| !among(QUIET, name))
+                    .is_some_and(|name| !among(HARMLESS_SET_OPTIONS, name))
                 {
                     self.set_opaque(OTHER_READING);
                 }

@@ -366,7 +366,7 @@ fn sample(pattern: &str) -> String {
 }
 
 /// Adds a command that ends at `;` or `+`, with the found files among its words.
-pub(super) fn until(
+pub(super) fn add_terminated_command(
     collector: &mut EffectCollector<'_>,
     option: &GivenOption,
     args: &[Arg],

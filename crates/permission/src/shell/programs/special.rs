@@ -276,7 +276,7 @@ pub(super) fn formats(collector: &mut EffectCollector<'_>, option: &GivenOption)
 
 /// Handles `git -c key=value`: accepts settings that start nothing.
 pub(super) fn settings(collector: &mut EffectCollector<'_>, option: &GivenOption) {
-    const QUIET: [&str; 12] = [
+    const HARMLESS_GIT_SETTINGS: [&str; 12] = [
         "color.",
         "user.name",
         "user.email",
@@ -303,7 +303,11 @@ pub(super) fn settings(collector: &mut EffectCollector<'_>, option: &GivenOption
         .map(|arg| arg.prefix().to_ascii_lowercase())
         .unwrap_or_default();
     let key = set.split('=').next().unwrap_or_default();
-    if !QUIET.iter().any(|start| key.starts_with(start)) && !PAIRS.contains(&set.as_str()) {
+    if !HARMLESS_GIT_SETTINGS
+        .iter()
+        .any(|start| key.starts_with(start))
+        && !PAIRS.contains(&set.as_str())
+    {
         collector.set_opaque("a setting for this one command may start a program");
         collector.add_foreign_code(option.value.as_ref());
     }
@@ -313,7 +317,7 @@ pub(super) fn settings(collector: &mut EffectCollector<'_>, option: &GivenOption
 /// blank or `=`, as in ssh.
 pub(super) fn ssh_option(collector: &mut EffectCollector<'_>, option: &GivenOption) {
     #[rustfmt::skip]
-    const QUIET: [&str; 56] = [
+    const HARMLESS_SSH_OPTIONS: [&str; 56] = [
         "addkeystoagent", "addressfamily", "batchmode", "bindaddress", "bindinterface", "canonicaldomains",
         "canonicalizefallbacklocal", "canonicalizehostname", "canonicalizemaxdots", "casignaturealgorithms",
         "checkhostip", "ciphers", "clearallforwardings", "compression", "connectionattempts", "connecttimeout",
@@ -342,7 +346,7 @@ pub(super) fn ssh_option(collector: &mut EffectCollector<'_>, option: &GivenOpti
         collector.uses(Access::Edit, &rest);
     } else if key == "identityfile" {
         collector.uses(Access::Read, &rest);
-    } else if !QUIET.contains(&key.as_str()) {
+    } else if !HARMLESS_SSH_OPTIONS.contains(&key.as_str()) {
         collector.add_danger("-o");
         collector.add(RunEffect::Text {
             text: rest,

@@ -40,7 +40,7 @@ async fn session_with_texts(store: &Store, n: usize, texts: &[String]) -> Sessio
     let record = record(&format!("ses_{n:08}"), "/w", n as u64);
     store.create(&record).await.unwrap();
     write_texts(store, &record.id, "m", texts).await;
-    store.record(&record).await;
+    store.write_record(&record).await;
     store.flush(&record.id).await.unwrap();
     record.id
 }
@@ -173,7 +173,7 @@ async fn search_reads_candidates_and_unindexed_sessions() {
         [open.clone()].into()
     );
     store
-        .cut(
+        .truncate_from(
             &SessionId::new(open.as_str()),
             &base::id::MessageId::new("later0"),
         )
@@ -241,7 +241,9 @@ async fn search_equals_reading_all_sessions() {
             }
             2 => {
                 other.load(id).await.unwrap();
-                other.cut(id, &base::id::MessageId::new("m0")).await;
+                other
+                    .truncate_from(id, &base::id::MessageId::new("m0"))
+                    .await;
                 write_texts(&other, id, "instead", &[text()]).await;
                 other.close(id).await;
             }
@@ -513,7 +515,7 @@ async fn unindexed_session_is_indexed_after_loading() {
     let other = store(&location);
     other.load(&id).await.unwrap();
     other
-        .amend(&id, RecordChange::Title("Stripes".into()))
+        .queue_record_change(&id, RecordChange::Title("Stripes".into()))
         .await;
     wait_until_indexed(&client, &namespace).await;
     assert_eq!(names(&other, "needle").await, [id.to_string()]);

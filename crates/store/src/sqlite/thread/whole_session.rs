@@ -52,8 +52,8 @@ impl Thread {
     ) -> Result<(StoredSession, usize), Error> {
         let LoadOptions {
             without_old_results,
-            unknown,
-            beginning: wanted,
+            fallback_record,
+            first_messages: wanted,
         } = options;
         let (known, messages) = self
             .known_record(session)
@@ -70,7 +70,7 @@ impl Thread {
         // The log of a missing file may be a remnant of a deleted session.
         let has_log = salvage::has_log(&path) && (is_there || known.is_some());
         let fallback = if is_there {
-            unknown.map(|record| *record)
+            fallback_record.map(|record| *record)
         } else {
             None
         };

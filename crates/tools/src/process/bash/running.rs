@@ -68,7 +68,7 @@ impl OutputKeeping {
     /// The interval if less was printed since.
     const LONG_INTERVAL: Duration = Duration::from_secs(30);
 
-    fn take(&mut self, bytes: usize) {
+    fn count(&mut self, bytes: usize) {
         self.new_bytes += bytes;
         self.last.get_or_insert_with(Instant::now);
     }
@@ -170,7 +170,7 @@ impl RunningCommand {
                     Ok(n) => {
                         // The command has a thread of its own, so a flood is read until the pipe is
                         // empty; cancellation and time limits are checked after each piece.
-                        self.take(&buffer[..n]);
+                        self.push_bytes(&buffer[..n]);
                         quiet = Instant::now() + QUIET_TIME;
                     }
                 },
@@ -178,10 +178,10 @@ impl RunningCommand {
         }
     }
 
-    fn take(&mut self, bytes: &[u8]) {
-        self.printed.take(bytes);
-        self.live.take(bytes);
-        self.keeping.take(bytes.len());
+    fn push_bytes(&mut self, bytes: &[u8]) {
+        self.printed.push_bytes(bytes);
+        self.live.push_bytes(bytes);
+        self.keeping.count(bytes.len());
     }
 
     /// Returns the failure after a cancel, with the output so far. Called before the shell is
@@ -191,7 +191,7 @@ impl RunningCommand {
         for _ in 0..MAX_DRAINED_PIECES {
             match self.pipe.try_read(&mut buffer) {
                 Ok(0) | Err(_) => break,
-                Ok(n) => self.take(&buffer[..n]),
+                Ok(n) => self.push_bytes(&buffer[..n]),
             }
         }
         self.printed.end();
@@ -224,8 +224,8 @@ impl RunningCommand {
             ..
         } = self;
         let take = |bytes: &[u8]| {
-            printed.take(bytes);
-            live.take(bytes);
+            printed.push_bytes(bytes);
+            live.push_bytes(bytes);
         };
         tokio::select! {
             biased;
@@ -311,8 +311,8 @@ mod tests {
             let mut longest = Duration::ZERO;
             while started.elapsed() < Duration::from_secs(300) {
                 tokio::time::advance(Duration::from_millis(50)).await;
-                printed.take(line.as_bytes());
-                keeping.take(line.len());
+                printed.push_bytes(line.as_bytes());
+                keeping.count(line.len());
                 all += line.len();
                 longest = longest.max(keeping.last.unwrap().elapsed());
                 if keeping.next().is_some_and(|next| next <= Instant::now()) {
