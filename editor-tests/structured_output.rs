@@ -170,7 +170,7 @@ pub fn no_schema() {
 }
 
 /// A result that is not an object comes unwrapped, and its definitions reach the model. A turn that
-/// ends in another way has no result: the exit code says how it ended, standard error why.
+/// ends in another way has no result: the exit code and standard error have the reason.
 pub fn other_ends() {
     let ports =
         r##"{"type":"array","items":{"$ref":"#/$defs/port"},"$defs":{"port":{"type":"integer"}}}"##;

@@ -681,7 +681,7 @@ fn placeholder(id: &str) -> String {
     format!("‹{id}›")
 }
 
-/// Tests of both directions: what a short form stands for, and that shortening is its opposite.
+/// Tests of both directions: the expansion of a short form, and that shortening is its opposite.
 pub(super) fn own_tests() {
     let update = |update: &str| {
         format!(

@@ -582,7 +582,7 @@ impl WriteJournal {
         }
     }
 
-    /// Returns whether a process has a file open for writing. Where the system cannot tell, only the
+    /// Returns whether a process has a file open for writing. If the system cannot tell, only the
     /// process that touched it last counts.
     fn is_being_written(&self, path: &Path, pid: u32) -> bool {
         (self.has_writer)(path).unwrap_or_else(|| has_open(pid, path))

@@ -1,5 +1,5 @@
-//! `bash_output`: returns the output of a background command since the last read, and says whether
-//! the command still runs. On request it first waits for matching output or the end.
+//! `bash_output`: returns the output of a background command since the last read, and whether the
+//! command still runs. On request it first waits for matching output or the end.
 //!
 //! Limits: eight commands at once for each session, 256 MiB of output stored for each.
 
