@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use similar::ChangeTag;
 
 use super::chart::{self, UsageStep};
@@ -15,7 +15,7 @@ use base::environment::Timestamp;
 use base::text;
 use store::StoredSession;
 use transcript::{
-    Assistant, Call, CallState, Change, Content, File, Message, Part, Role, ToolKind,
+    Assistant, Call, CallState, Change, Content, File, Message, ModelRef, Part, Role, ToolKind,
 };
 
 /// The longest output of a call, in bytes, because the page is for reading.
@@ -120,6 +120,8 @@ struct Numbers {
     turns: usize,
     calls: usize,
     began: Timestamp,
+    /// The agent and the model of the last answer in the turn.
+    speaker: Option<(String, ModelRef)>,
     /// The prefix of the project's paths.
     root: String,
 }
@@ -238,6 +240,7 @@ fn user(main: &mut String, index: &mut String, message: &Message, numbers: &mut 
     }
     numbers.turns += 1;
     numbers.began = message.created;
+    numbers.speaker = None;
     let n = numbers.turns;
     let words = message.visible_text();
     let line = text::title(
@@ -284,7 +287,9 @@ fn answer(
         .parts
         .iter()
         .any(|p| matches!(&p.content, Content::Text(t) if !t.text.trim().is_empty()));
-    if speaks {
+    let speaker = (assistant.agent.clone(), assistant.model.clone());
+    if speaks && numbers.speaker.as_ref() != Some(&speaker) {
+        numbers.speaker = Some(speaker);
         put!(
             main,
             "<p class=\"who\"><b>{}</b><span>{}</span><span>{}</span></p>",
@@ -387,7 +392,16 @@ fn call(out: &mut String, call: &Call, numbers: &Numbers) {
         diff(out, change, &numbers.root);
     }
     let shown = changes.is_empty() || call.kind == ToolKind::Execute;
-    if shown && call.input.as_object().is_none_or(|input| !input.is_empty()) {
+    if let Some((path, old, new)) = replacement(call)
+        && changes.is_empty()
+    {
+        intended_change(
+            out,
+            path.strip_prefix(&*numbers.root).unwrap_or(path),
+            old,
+            new,
+        );
+    } else if shown && call.input.as_object().is_none_or(|input| !input.is_empty()) {
         put!(
             out,
             "<h4>{}</h4><pre>{}</pre>",
@@ -419,6 +433,56 @@ fn call(out: &mut String, call: &Call, numbers: &Numbers) {
     out.push_str("</div></details>\n");
 }
 
+/// Returns the file, the old and the new text of a call that replaces a text.
+fn replacement(call: &Call) -> Option<(&str, &str, &str)> {
+    let argument = |name: &str| call.input.get(name)?.as_str();
+    Some((
+        argument("filePath")?,
+        argument("oldString")?,
+        argument("newString")?,
+    ))
+}
+
+/// Shows a replacement that was not made. The numbers of its lines are not known.
+fn intended_change(out: &mut String, path: &str, old: &str, new: &str) {
+    put!(
+        out,
+        "<p class=\"file mono\">{}</p><pre class=\"diff\">",
+        Esc(path)
+    );
+    for (class, sign, text) in [("d", '-', old), ("a", '+', new)] {
+        for line in text.lines() {
+            put!(
+                out,
+                "<span class=\"{class}\"><i></i>{sign} {}</span>",
+                Esc(line)
+            );
+        }
+    }
+    out.push_str("</pre>");
+}
+
+/// Returns the questions of a call with their choices. `None` if it asks none.
+fn questions(input: &Map<String, Value>) -> Option<String> {
+    let questions = input.get("questions")?.as_array()?;
+    let mut lines = Vec::new();
+    for question in questions {
+        lines.push(question.get("question")?.as_str()?.to_owned());
+        let options = question.get("options").and_then(Value::as_array);
+        for option in options.into_iter().flatten() {
+            let label = option.get("label")?.as_str()?;
+            let description = option.get("description").and_then(Value::as_str);
+            lines.push(match description {
+                Some(description) if !description.is_empty() => {
+                    format!("  - {label}: {description}")
+                }
+                _ => format!("  - {label}"),
+            });
+        }
+    }
+    Some(lines.join("\n"))
+}
+
 /// Returns the arguments in a readable form.
 fn input(call: &Call) -> String {
     match &*call.input {
@@ -428,6 +492,9 @@ fn input(call: &Call) -> String {
                 && let Some(Value::String(command)) = input.get("command")
             {
                 return format!("$ {command}");
+            }
+            if let Some(questions) = questions(input) {
+                return questions;
             }
             let line = |(key, value): (&String, &Value)| match value {
                 Value::String(text) if text.contains('\n') => format!("{key}:\n{text}"),

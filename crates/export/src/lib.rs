@@ -17,6 +17,7 @@
 pub mod chart;
 pub mod conversation;
 pub mod file;
+pub mod highlight;
 pub mod html;
 pub mod json;
 pub mod markdown;

@@ -5,12 +5,16 @@ use pulldown_cmark::{
     CodeBlockKind, Event, HeadingLevel, LinkType, Options, Parser, Tag, TagEnd, TextMergeStream,
 };
 
+use crate::highlight::{Highlighter, TokenKind};
 use base::text;
 
 const OPTIONS: Options = Options::ENABLE_TABLES
     .union(Options::ENABLE_STRIKETHROUGH)
     .union(Options::ENABLE_TASKLISTS)
     .union(Options::ENABLE_FOOTNOTES);
+
+/// The longest line of code that is coloured.
+const MAX_COLOURED_BYTES: usize = 2000;
 
 /// Renders the Markdown of a prompt, with its line breaks.
 pub fn html_of_prompt(text: &str) -> String {
@@ -54,6 +58,10 @@ struct TextPlace {
     is_code: bool,
     /// True in a block of code with the changes of files.
     is_diff: bool,
+    /// The state of colouring a block of code.
+    code: Option<Highlighter>,
+    /// The text of a block of HTML.
+    html: Option<String>,
 }
 
 /// A link or picture whose end is not reached.
@@ -68,6 +76,21 @@ impl TextPlace {
     /// Appends an event, made harmless.
     fn push<'a>(&mut self, event: Event<'a>, out: &mut Vec<Event<'a>>) {
         match &event {
+            Event::Start(Tag::HtmlBlock) => {
+                self.html = Some(String::new());
+                return;
+            }
+            Event::Html(html) => {
+                if let Some(block) = &mut self.html {
+                    block.push_str(&text::without_formatting_tags(html));
+                    return;
+                }
+            }
+            Event::End(TagEnd::HtmlBlock) => {
+                let block = self.html.take().unwrap_or_default();
+                push_paragraph(&block, out);
+                return;
+            }
             Event::Start(
                 Tag::Link {
                     link_type,
@@ -100,13 +123,22 @@ impl TextPlace {
                 self.is_code = true;
                 self.is_diff = matches!(kind, CodeBlockKind::Fenced(info)
                     if matches!(info.split_whitespace().next(), Some("diff" | "patch")));
+                self.code = match kind {
+                    CodeBlockKind::Fenced(info) => Highlighter::of(&language(info).to_lowercase()),
+                    CodeBlockKind::Indented => None,
+                };
             }
             Event::End(TagEnd::CodeBlock) => {
                 self.is_code = false;
                 self.is_diff = false;
+                self.code = None;
             }
             Event::Text(words) if self.is_diff => {
                 out.extend(words.split_inclusive('\n').flat_map(changed_line));
+                return;
+            }
+            Event::Text(words) if self.code.is_some() => {
+                self.push_code(words, out);
                 return;
             }
             Event::Text(words)
@@ -135,12 +167,78 @@ impl TextPlace {
     }
 }
 
+impl TextPlace {
+    /// Appends lines of code with the classes of their tokens.
+    fn push_code(&mut self, code: &str, out: &mut Vec<Event<'_>>) {
+        for line in code.split_inclusive('\n') {
+            let words = line.trim_end_matches('\n');
+            let highlighter = self
+                .code
+                .as_mut()
+                .filter(|_code| words.len() <= MAX_COLOURED_BYTES);
+            let pieces = highlighter.and_then(|code| code.pieces(words));
+            for (piece, kind) in pieces.unwrap_or_else(|| vec![(words, TokenKind::Plain)]) {
+                let text = Event::Text(piece.to_owned().into());
+                let Some(class) = class(kind) else {
+                    out.push(text);
+                    continue;
+                };
+                let start = format!("<span class=\"{class}\">");
+                out.push(Event::InlineHtml(start.into()));
+                out.push(text);
+                out.push(Event::InlineHtml("</span>".into()));
+            }
+            if words.len() < line.len() {
+                out.push(Event::Text("\n".into()));
+            }
+        }
+    }
+}
+
+/// Returns the class of a token in the page.
+fn class(kind: TokenKind) -> Option<&'static str> {
+    match kind {
+        TokenKind::Plain => None,
+        TokenKind::Comment => Some("t-comment"),
+        TokenKind::Text | TokenKind::Inserted => Some("t-text"),
+        TokenKind::Constant => Some("t-constant"),
+        TokenKind::Keyword => Some("t-keyword"),
+        TokenKind::Function => Some("t-function"),
+        TokenKind::Name => Some("t-name"),
+        TokenKind::Deleted => Some("t-deleted"),
+    }
+}
+
+/// Returns the language in the words after a fence.
+fn language(info: &str) -> String {
+    info.chars()
+        .take_while(|c| c.is_alphanumeric() || "+-_#.".contains(*c))
+        .collect()
+}
+
 fn superscript<'a>(text: &str) -> [Event<'a>; 3] {
     [
         Event::InlineHtml("<sup>".into()),
         Event::Text(text.to_owned().into()),
         Event::InlineHtml("</sup>".into()),
     ]
+}
+
+/// Appends the text of a block of HTML with its lines, if it has any.
+fn push_paragraph(block: &str, out: &mut Vec<Event<'_>>) {
+    let lines = block.lines().map(str::trim);
+    let lines: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
+    if lines.is_empty() {
+        return;
+    }
+    out.push(Event::Start(Tag::Paragraph));
+    for (number, line) in lines.into_iter().enumerate() {
+        if number > 0 {
+            out.push(Event::HardBreak);
+        }
+        out.push(Event::Text(line.to_owned().into()));
+    }
+    out.push(Event::End(TagEnd::Paragraph));
 }
 
 /// Returns a line of a block of changes in its colour.
@@ -189,9 +287,10 @@ fn push_linked(text: &str, out: &mut Vec<Event<'_>>) {
 
 fn harmless(event: Event<'_>) -> Event<'_> {
     match event {
-        Event::Html(html) | Event::InlineHtml(html) => {
-            Event::Text(text::without_formatting_tags(&html).into())
-        }
+        Event::Html(html) | Event::InlineHtml(html) => match text::without_formatting_tags(&html) {
+            line_break if line_break == "\n" => Event::HardBreak,
+            text => Event::Text(text.into()),
+        },
         Event::Start(Tag::Heading { level, .. }) => {
             let level = lower(level);
             Event::Start(Tag::Heading {
@@ -225,13 +324,9 @@ fn harmless(event: Event<'_>) -> Event<'_> {
             id: "".into(),
         }),
         Event::End(TagEnd::Image) => Event::End(TagEnd::Link),
-        Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(info))) => {
-            let language: String = info
-                .chars()
-                .take_while(|c| c.is_alphanumeric() || "+-_#.".contains(*c))
-                .collect();
-            Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(language.into())))
-        }
+        Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(info))) => Event::Start(Tag::CodeBlock(
+            CodeBlockKind::Fenced(language(&info).into()),
+        )),
         other => other,
     }
 }
@@ -346,7 +441,25 @@ mod tests {
             ("[`a.rs`](a.rs)", "<p><code>a.rs</code></p>\n".to_owned()),
             ("![](plan.png) [a](#b)", "<p> (plan.png) a (#b)</p>\n".to_owned()),
             ("<x@a.example>", "<p><a href=\"mailto:x@a.example\">x@a.example</a></p>\n".to_owned()),
-            ("a<br>b <!-- c --><kbd>d</kbd>", "<p>a\nb d</p>\n".to_owned()),
+            ("a<br>b <!-- c --><kbd>d</kbd>", "<p>a<br />\nb d</p>\n".to_owned()),
+            (
+                "|a|\n|---|\n|b<br/>c|",
+                "<table><thead><tr><th>a</th></tr></thead><tbody>\n<tr><td>b<br />\nc</td></tr>\n</tbody></table>\n"
+                    .to_owned(),
+            ),
+            (
+                "<details><summary>More</summary>\n\nof *it*\n\n</details>",
+                "<p>More</p>\n<p>of <em>it</em></p>\n".to_owned(),
+            ),
+            ("<div>\na<br>b\n</div>", "<p>a<br />\nb</p>\n".to_owned()),
+            (
+                "```rust\nlet a = \"<b>\"; // <i>\nb\n```",
+                "<pre><code class=\"language-rust\"><span class=\"t-keyword\">let</span> a \
+                 <span class=\"t-keyword\">=</span> <span class=\"t-text\">\"</span>\
+                 <span class=\"t-text\">&lt;b&gt;</span><span class=\"t-text\">\"</span>; \
+                 <span class=\"t-comment\">//</span><span class=\"t-comment\"> &lt;i&gt;</span>\nb\n</code></pre>\n"
+                    .to_owned(),
+            ),
             (
                 "```diff\n-a\n+b\n```",
                 "<pre><code class=\"language-diff\"><span class=\"d\">-a\n</span><span class=\"a\">+b\n</span></code></pre>\n"

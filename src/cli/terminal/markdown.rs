@@ -15,9 +15,10 @@ use pulldown_cmark::{
 use textwrap::core::{Word, break_words, display_width};
 use textwrap::wrap_algorithms::wrap_first_fit;
 
-use super::highlight::Highlighter;
+use super::highlight;
 use super::style::{CODE, FAINT, STRONG, StyleSupport, of_change, painted};
 use base::text;
+use export::highlight::Highlighter;
 
 /// The smallest width that text is wrapped to.
 const MIN_WIDTH: usize = 20;
@@ -552,7 +553,7 @@ impl CodeBlock {
         };
         pieces
             .into_iter()
-            .map(|(words, style)| paint(look, style, words))
+            .map(|(words, kind)| paint(look, highlight::style(kind), words))
             .collect()
     }
 }
@@ -975,9 +976,12 @@ impl BlockRenderer {
                     self.style(STRONG.underline());
                     self.styles.swap_remove(self.styles.len() - 2);
                 }
+                let marks = format!("{} ", "#".repeat(level as usize));
                 if self.look.ink == StyleSupport::Plain {
-                    self.spans
-                        .push(Style::new(), &format!("{} ", "#".repeat(level as usize)));
+                    self.spans.push(Style::new(), &marks);
+                } else if level >= HeadingLevel::H3 {
+                    // The first two levels differ in their style.
+                    self.spans.push(FAINT, &marks);
                 }
             }
             Tag::Strong => self.style(STRONG),
@@ -1182,8 +1186,11 @@ impl BlockRenderer {
         let Some(mut widths) = column_widths(&widths, &least, room) else {
             return self.stacked(&rows);
         };
-        let measured_widths = widths.clone();
         // Later rows may have longer cells.
+        if !is_measured {
+            widen(&mut widths, room);
+        }
+        let measured_widths = widths.clone();
         let is_left = |alignment| matches!(alignment, Alignment::None | Alignment::Left);
         if !is_measured
             && alignments.last().copied().is_some_and(is_left)
@@ -1260,6 +1267,19 @@ fn column_widths(natural: &[usize], least: &[usize], room: usize) -> Option<Vec<
         .rev()
         .map(limited)
         .find(|widths| widths.iter().sum::<usize>() <= room)
+}
+
+/// Widens all columns but the last by a part of their widths, as far as there are free columns of
+/// the terminal.
+fn widen(widths: &mut [usize], room: usize) {
+    const MAX_ADDED: usize = 8;
+    let Some(count) = widths.len().checked_sub(1).filter(|count| *count > 0) else {
+        return;
+    };
+    let free = room.saturating_sub(widths.iter().sum());
+    for width in &mut widths[..count] {
+        *width += (*width / 2).min(MAX_ADDED).min(free / count);
+    }
 }
 
 /// Returns the widths of the cells of a row that may have longer cells than its columns are wide, and
@@ -1448,7 +1468,7 @@ mod tests {
     fn rows_of_a_table_are_printed_as_they_arrive() {
         let look = look(40);
         let mut stream = MarkdownStream::default();
-        let rule = "─".repeat(4);
+        let rule = "─".repeat(6);
         for (line, printed) in [
             ("| Name | Use |", String::new()),
             ("|---|---|", String::new()),
@@ -1457,14 +1477,14 @@ mod tests {
             ("| c | three |", String::new()),
             (
                 "| d | four |",
-                format!("Name  Use\n{rule}  ─────\na     one\nb     two\nc     three\n"),
+                format!("Name    Use\n{rule}  ─────\na       one\nb       two\nc       three\n"),
             ),
             (
                 "| extended | a text that is longer than the column |",
-                "d     four\nextended  a text that is longer than the\n".to_owned(),
+                "d       four\nextended  a text that is longer than the\n".to_owned(),
             ),
             ("| e | five |", "          column\n".to_owned()),
-            ("", "e     five\n".to_owned()),
+            ("", "e       five\n".to_owned()),
         ] {
             assert_eq!(stream.push(&format!("{line}\n"), look), printed, "{line}");
         }
@@ -1474,13 +1494,46 @@ mod tests {
     fn later_cell_is_wrapped_at_a_readable_width() {
         let table = "| Name | Use |\n|---|---|\n| a | one |\n| b | two |\n| c | three |\n\
                      | several longer words | four |\n";
-        let rule = "─".repeat(4);
+        let rule = "─".repeat(6);
         assert_eq!(
             rendered(table, look(40)),
             format!(
-                "Name  Use\n{rule}  ─────\na     one\nb     two\nc     three\n\
+                "Name    Use\n{rule}  ─────\na       one\nb       two\nc       three\n\
                  several longer  four\nwords\n"
             )
+        );
+    }
+
+    #[test]
+    fn slightly_longer_cells_of_later_rows_fit_their_column() {
+        let rows = (0..12).map(|n| format!("| row {n} with text | short |\n"));
+        let table = format!("| Name | Use |\n|---|---|\n{}", rows.collect::<String>());
+        let shown = rendered(&table, look(80));
+        assert_eq!(shown.lines().count(), 2 + 12, "{shown}");
+        assert!(
+            shown.contains("\nrow 9 with text         short\nrow 10 with text        short\n"),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn levels_of_headings_differ() {
+        let look = RenderStyle {
+            ink: StyleSupport::Effects,
+            ..look(80)
+        };
+        let lines: Vec<String> = ["# A", "## A", "### A", "#### A"]
+            .iter()
+            .map(|source| rendered(source, look))
+            .collect();
+        assert_eq!(
+            lines,
+            [
+                "\u{1b}[1m\u{1b}[4mA\u{1b}[0m\n",
+                "\u{1b}[1mA\u{1b}[0m\n",
+                "\u{1b}[2m### \u{1b}[0m\u{1b}[1mA\u{1b}[0m\n",
+                "\u{1b}[2m#### \u{1b}[0m\u{1b}[1mA\u{1b}[0m\n",
+            ]
         );
     }
 
