@@ -30,6 +30,24 @@ pub fn title(text: &str) -> String {
     cut_chars(&escaped(text.trim()), TITLE)
 }
 
+/// Returns the title of a command: its only line, or the first one with the number of all lines.
+pub fn command_title(command: &str) -> String {
+    let command = command.trim();
+    let Some((first, rest)) = command.split_once('\n') else {
+        return title(command);
+    };
+    let lines = 1 + rest.lines().count();
+    let count = format!("({lines} lines)");
+    let first = escaped(first.trim_end());
+    let room = TITLE - " … ".chars().count() - count.chars().count();
+    let shown = cut_chars(&first, room);
+    if shown == first {
+        format!("{shown} … {count}")
+    } else {
+        format!("{shown} {count}")
+    }
+}
+
 /// Returns whether a value is longer than `most` as JSON, estimated from its texts and the number
 /// of its values. Reading stops at the limit.
 pub fn is_longer(value: &Value, most: usize) -> bool {
@@ -260,6 +278,21 @@ pub fn thousands(n: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn title_of_a_command_is_one_line() {
+        for (command, expected) in [
+            ("ls -la\n", "ls -la"),
+            ("cat > a <<EOF\none\ntwo\nEOF", "cat > a <<EOF … (4 lines)"),
+            ("\n  a \\\n  b", "a \\ … (2 lines)"),
+        ] {
+            assert_eq!(command_title(command), expected);
+        }
+        let long = format!("echo {}\nls", "a".repeat(TITLE));
+        let title = command_title(&long);
+        assert!(title.ends_with("aa… (2 lines)"), "{title}");
+        assert!(title.chars().count() <= TITLE, "{title}");
+    }
 
     #[test]
     fn tail_begins_with_a_whole_line() {

@@ -486,7 +486,7 @@ impl RunningJob {
     /// Returns id, command line and end, for people.
     fn summary(&self) -> (String, String, Option<String>) {
         let how = self.state().end.as_ref().map(|(how, _)| how.clone());
-        (self.id.clone(), text::title(&self.command), how)
+        (self.id.clone(), text::command_title(&self.command), how)
     }
 
     fn push_bytes(&self, bytes: &[u8]) {

@@ -158,8 +158,8 @@ impl Tool for BashTool {
 
     fn describe(input: &Input, _: &ToolContext) -> CallDescription {
         let title = match input.run_in_background {
-            Some(true) => text::title(&format!("{} &", input.command)),
-            _ => text::title(&input.command),
+            Some(true) => text::command_title(&format!("{} &", input.command.trim_end())),
+            _ => text::command_title(&input.command),
         };
         CallDescription {
             title,
