@@ -157,16 +157,14 @@ pub(super) fn manual(args: &ManualArgs) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// Returns the page of a command, which can be one below another command; of the program without
-/// words.
+/// Returns the page of a command, which can be one below another command; that of the program
+/// without words.
 fn page_of(pages: &[ManualPage], words: &[String]) -> anyhow::Result<ManualPage> {
+    let named = |name: &str| pages.iter().find(|page| page.name == name).cloned();
     let Some((first, below)) = words.split_first() else {
-        let page = pages.iter().find(|page| page.name == PROGRAM);
-        return page.cloned().context("there is no page of the program");
+        return named(PROGRAM).context("there is no page of the program");
     };
-    let wanted = page_name(first);
-    let page = pages.iter().find(|page| page.name == wanted);
-    let page = page.with_context(|| {
+    let page = named(&page_name(first)).with_context(|| {
         let names: Vec<&str> = help::page_names().collect();
         format!(
             "there is no command {first}; there are {}",
@@ -174,13 +172,11 @@ fn page_of(pages: &[ManualPage], words: &[String]) -> anyhow::Result<ManualPage>
         )
     })?;
     if below.is_empty() {
-        return Ok(page.clone());
+        return Ok(page);
     }
-    let all = command_page::pages(&mut help::command());
-    let own = format!("{PROGRAM} {}", words.join(" "));
-    let part = all.iter().find(|part| part.name == own);
-    let part = part.with_context(|| {
+    named(&page_name(&words.join("-"))).with_context(|| {
         let begin = format!("{PROGRAM} {first} ");
+        let all = command_page::pages(&mut help::command());
         let names = all.iter().filter_map(|part| part.name.strip_prefix(&begin));
         let names: Vec<&str> = names.collect();
         if names.is_empty() {
@@ -191,12 +187,6 @@ fn page_of(pages: &[ManualPage], words: &[String]) -> anyhow::Result<ManualPage>
             below.join(" "),
             names.join(", ")
         )
-    })?;
-    let below_it = format!("{own} ");
-    let parts = all.iter().filter(|part| part.name.starts_with(&below_it));
-    Ok(ManualPage {
-        name: page_name(&words.join("-")),
-        text: subcommand_page(&words.join("-"), part, parts),
     })
 }
 
@@ -251,26 +241,25 @@ struct ManualPage {
     text: String,
 }
 
-/// Returns the page of the program, and one of each command with the commands below it.
+/// Returns the page of the program, and one of each command. That of a command with others below it
+/// describes them as well.
 fn manual_pages(mut command: Command) -> Vec<ManualPage> {
     let mut pages = vec![ManualPage {
         name: PROGRAM.to_owned(),
         text: program_page(&command),
     }];
     let all = command_page::pages(&mut command);
-    for (_, names) in SUBJECTS {
-        for name in *names {
-            let own = format!("{PROGRAM} {name}");
-            let below = format!("{own} ");
-            let Some(page) = all.iter().find(|page| page.name == own) else {
-                continue; // `help` is described by the program's page
-            };
-            let parts = all.iter().filter(|page| page.name.starts_with(&below));
-            pages.push(ManualPage {
-                name: page_name(name),
-                text: subcommand_page(name, page, parts),
-            });
-        }
+    for page in &all {
+        let name = page.name.replace(' ', "-");
+        let below = format!("{} ", page.name);
+        let parts: Vec<&CommandPage> = all
+            .iter()
+            .filter(|page| page.name.starts_with(&below))
+            .collect();
+        pages.push(ManualPage {
+            text: subcommand_page(&name, page, &parts),
+            name,
+        });
     }
     pages
 }
@@ -347,24 +336,34 @@ fn program_page(command: &Command) -> String {
 }
 
 /// Returns the page of a command. `parts` are the commands below it.
-fn subcommand_page<'a>(
-    name: &str,
-    command: &CommandPage,
-    parts: impl Iterator<Item = &'a CommandPage>,
-) -> String {
-    let mut page = heading(&page_name(name), &command.purpose);
+fn subcommand_page(name: &str, command: &CommandPage, parts: &[&CommandPage]) -> String {
+    let mut page = heading(name, &command.purpose);
     page.push_str(".SH SYNOPSIS\n");
     push_usage(&mut page, command);
     page.push_str(".SH DESCRIPTION\n");
-    push_description(&mut page, command);
-    page.push_str(
-        ".SH OPTIONS\n.TP\n\\fB\\-h, \\-\\-help\\fR\nPrint help, also after a command below this one.\n",
-    );
-    for argument in &command.arguments {
+    let (details, status) = split_exit_status(&command.details);
+    push_description(&mut page, &command.purpose, &details);
+    let (options, positional): (Vec<&ArgumentEntry>, Vec<&ArgumentEntry>) = command
+        .arguments
+        .iter()
+        .partition(|argument| argument.term.starts_with('-'));
+    if !positional.is_empty() {
+        page.push_str(".SH ARGUMENTS\n");
+    }
+    for argument in positional {
         push_argument(&mut page, argument);
     }
-    let mut parts = parts.peekable();
-    if parts.peek().is_some() {
+    page.push_str(".SH OPTIONS\n");
+    for argument in options {
+        push_argument(&mut page, argument);
+    }
+    let help = if parts.is_empty() {
+        "Print help."
+    } else {
+        "Print help, also after a command below this one."
+    };
+    let _ = writeln!(page, ".TP\n\\fB\\-h, \\-\\-help\\fR\n{help}");
+    if !parts.is_empty() {
         page.push_str(".SH COMMANDS\n");
     }
     for part in parts {
@@ -377,13 +376,43 @@ fn subcommand_page<'a>(
     if !examples.is_empty() {
         push_section(&mut page, "EXAMPLES", &examples);
     }
+    if !status.is_empty() {
+        push_section(&mut page, "EXIT STATUS", &status);
+    }
     page.push_str(".SH \"SEE ALSO\"\n");
-    // A command below another one has no file of its own.
-    if let Some((above, _)) = name.split_once('-') {
-        let _ = writeln!(page, "{},", reference(above));
+    if let Some((above, _)) = name.rsplit_once('-').filter(|(above, _)| *above != PROGRAM) {
+        let _ = writeln!(page, "\\fB{}\\fR(1),", escaped(above));
     }
     page.push_str("\\fBadjutant\\fR(1), for files, variables and exit codes\n");
     page
+}
+
+/// Splits the paragraphs of a description into those that stay, and the exit codes in them.
+fn split_exit_status(details: &[String]) -> (Vec<String>, Vec<(String, String)>) {
+    const LIST: &str = "Exit codes: ";
+    const AS_RUN: &str = "Exits as `adjutant run`";
+    const FAILED: &str = "Exits with 1 ";
+    let mut others = Vec::new();
+    let mut status = Vec::new();
+    for paragraph in details {
+        if paragraph.starts_with(LIST) || paragraph.starts_with(AS_RUN) {
+            status = owned(EXIT_CODES);
+            continue;
+        }
+        let Some((before, cause)) = paragraph.split_once(FAILED) else {
+            others.push(paragraph.clone());
+            continue;
+        };
+        if !before.trim().is_empty() {
+            others.push(before.trim().to_owned());
+        }
+        status = vec![
+            ("0".to_owned(), "Done.".to_owned()),
+            ("1".to_owned(), text::capitalised(cause)),
+            ("2".to_owned(), "The command line is wrong.".to_owned()),
+        ];
+    }
+    (others, status)
 }
 
 /// Appends a command below the command of a page.
@@ -391,7 +420,7 @@ fn push_command(page: &mut String, command: &CommandPage) {
     let _ = writeln!(page, ".SS \"{}\"", escaped(&command.name));
     push_usage(page, command);
     page.push_str(".PP\n");
-    push_description(page, command);
+    push_description(page, &command.purpose, &command.details);
     for argument in &command.arguments {
         push_argument(page, argument);
     }
@@ -403,12 +432,9 @@ fn push_usage(page: &mut String, command: &CommandPage) {
     }
 }
 
-fn push_description(page: &mut String, command: &CommandPage) {
-    let purpose = std::iter::once(&command.purpose);
-    let paragraphs: Vec<String> = purpose
-        .chain(&command.details)
-        .map(|paragraph| prose(paragraph))
-        .collect();
+fn push_description(page: &mut String, purpose: &str, details: &[String]) {
+    let details = details.iter().map(String::as_str);
+    let paragraphs: Vec<String> = std::iter::once(purpose).chain(details).map(prose).collect();
     let _ = writeln!(page, "{}", paragraphs.join("\n.PP\n"));
 }
 
@@ -555,26 +581,46 @@ mod tests {
         let all = command_page::pages(&mut help::command());
         assert!(all.len() > 50, "{}", all.len());
         for CommandPage { name, purpose, .. } in all {
-            let mut words = name.split(' ').skip(1);
-            let page = page_name(words.next().unwrap());
-            let page = pages.iter().find(|known| known.name == page).unwrap();
-            let entry = if words.next().is_some() {
-                format!(".SS \"{}\"\n", escaped(&name))
-            } else {
-                format!("{} \\- {}\n", escaped(&page.name), escaped(&purpose))
-            };
+            let own = name.replace(' ', "-");
+            let page = pages.iter().find(|known| known.name == own).unwrap();
+            let entry = format!("{} \\- {}\n", escaped(&own), escaped(&purpose));
             assert_eq!(page.text.matches(&entry).count(), 1, "{name}");
+            if let Some((above, _)) = name.rsplit_once(' ').filter(|(above, _)| *above != PROGRAM) {
+                let above = above.replace(' ', "-");
+                let above = pages.iter().find(|known| known.name == above).unwrap();
+                let entry = format!(".SS \"{}\"\n", escaped(&name));
+                assert_eq!(above.text.matches(&entry).count(), 1, "{name}");
+            }
         }
         for ManualPage { name, text } in &pages[1..] {
             let headings = headings(text);
-            let begins = headings.starts_with(&["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS"]);
+            let begins = headings.starts_with(&["NAME", "SYNOPSIS", "DESCRIPTION"]);
             assert!(begins && headings.ends_with(&["SEE ALSO"]), "{headings:?}");
+            let options = text.split(".SH OPTIONS").nth(1).unwrap();
+            let options = options.split(".SH ").next().unwrap();
+            let has_argument = ["[", "<"].map(|mark| format!(".TP\n\\fB{mark}"));
             assert!(
-                pages[0]
-                    .text
-                    .contains(&format!("\\fB{}\\fR(1)", escaped(name)))
+                !has_argument.iter().any(|start| options.contains(start)),
+                "{options}"
             );
+            assert!(options.contains("Print help"), "{name}");
         }
+        for name in help::page_names() {
+            let entry = format!("\\fB{}\\fR(1)", escaped(&page_name(name)));
+            assert!(pages[0].text.contains(&entry), "{name}");
+        }
+        let run = &pages
+            .iter()
+            .find(|page| page.name == "adjutant-run")
+            .unwrap()
+            .text;
+        for expected in [
+            ".SH ARGUMENTS\n.TP\n\\fB[PROMPT]...\\fR\n",
+            ".SH \"EXIT STATUS\"\n.TP\n\\fB0\\fR\nDone.\n",
+        ] {
+            assert!(run.contains(expected), "{run}");
+        }
+        assert!(!run.contains("Exit codes:"), "{run}");
     }
 
     #[test]
