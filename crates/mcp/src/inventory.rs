@@ -52,6 +52,7 @@ pub struct ServerStatus {
     /// The state for display, such as `connected`.
     pub state: String,
     pub is_ready: bool,
+    pub is_starting: bool,
     /// The number of its tools, as far as they are known.
     pub tools: usize,
     pub prompts: usize,
@@ -81,6 +82,7 @@ impl McpServers {
             let offer = link.offers();
             let tools = offer.as_ref().map_or(0, |offer| offer.tools.len());
             let prompts = offer.as_ref().map_or(0, |offer| offer.prompts.len());
+            let is_starting = matches!(&state, ServerState::Starting(_));
             let state = match state {
                 ServerState::Ready(_) if is_ready => "connected".to_owned(),
                 ServerState::Ready(_) => "the connection broke off".to_owned(),
@@ -94,6 +96,7 @@ impl McpServers {
                 name: link.name.clone(),
                 state,
                 is_ready,
+                is_starting,
                 tools,
                 prompts,
             }

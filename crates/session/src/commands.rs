@@ -604,12 +604,12 @@ fn answer_elsewhere(
 ) -> Option<String> {
     if HELP.contains(&name) {
         let command = |info: events::CommandInfo| {
-            let line = format!("- `/{}` {}", info.name, info.description);
-            line.trim_end().to_owned()
+            let line = format!("- `/{}`: {}", info.name, info.description);
+            line.trim_end_matches([':', ' ']).to_owned()
         };
         let commands: Vec<String> = offered().into_iter().map(command).collect();
         return Some(format!(
-            "Everything else is a prompt. The commands are:\n\n{}",
+            "The commands, which begin a prompt; everything else is sent to the model:\n\n{}",
             commands.join("\n")
         ));
     }
@@ -736,8 +736,8 @@ mod tests {
             Some(order.rest)
         };
         for (text, part) in [
-            ("/help", "- `/undo` "),
-            ("/?", "- `/review` "),
+            ("/help", "- `/undo`: "),
+            ("/?", "- `/review`: "),
             ("/clear", "without `-c`"),
             ("/model", "-m PROVIDER/MODEL"),
             ("/model openai/gpt-5", "-m PROVIDER/MODEL"),

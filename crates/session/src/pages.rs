@@ -108,9 +108,16 @@ fn context_row(used: ContextUse, window: Option<u64>) -> String {
 fn servers_row(servers: &[ServerStatus]) -> String {
     let ready = servers.iter().filter(|server| server.is_ready).count();
     if ready == servers.len() {
-        format!("{ready} connected")
-    } else {
-        format!("{ready} of {} connected (`/mcp`)", servers.len())
+        return format!("{ready} connected");
+    }
+    let starting = servers.iter().filter(|server| server.is_starting).count();
+    match starting {
+        0 => format!("{ready} of {} connected (`/mcp`)", servers.len()),
+        _ if starting == servers.len() => format!("{starting} still starting (`/mcp`)"),
+        _ => format!(
+            "{ready} of {} connected, {starting} still starting (`/mcp`)",
+            servers.len()
+        ),
     }
 }
 
@@ -256,6 +263,7 @@ mod tests {
             name: name.into(),
             state: state.into(),
             is_ready,
+            is_starting: state == "starting",
             tools,
             prompts: 0,
         };
@@ -268,6 +276,16 @@ mod tests {
         assert_eq!(listed.lines().count(), 2, "{listed}");
         assert_eq!(servers_row(&both), "1 of 2 connected (`/mcp`)");
         assert_eq!(servers_row(&both[..1]), "1 connected");
+        assert_eq!(
+            servers_row(&[server("a", "starting", false, 0)]),
+            "1 still starting (`/mcp`)"
+        );
+        let mut all = both.to_vec();
+        all.push(server("c", "starting", false, 0));
+        assert_eq!(
+            servers_row(&all),
+            "1 of 3 connected, 1 still starting (`/mcp`)"
+        );
         assert!(server_list(&[]).contains("No MCP servers"));
     }
 }
