@@ -19,7 +19,7 @@ use crate::project::Project;
 use crate::pty;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 35] = [
+pub const ALL: [(&str, fn()); 36] = [
     ("run leaves its answer and no spinner", answer),
     ("answer fits the terminal's width", widths),
     ("paragraph and table appear before their end", streamed),
@@ -41,6 +41,7 @@ pub const ALL: [(&str, fn()); 35] = [
     ("question shows the command", question),
     ("question fits the terminal", fitted_question),
     ("question with choices takes no wrong number", choices),
+    ("earlier session looks as its run", shown_again),
     ("end of the input leaves the question's line", ended_input),
     ("long change is viewed before it is allowed", viewed),
     ("spinner says what the model does", activities),
@@ -223,7 +224,7 @@ fn answer() {
         screen.contains("    a.txt +1 -0\n    1 +new line\n"),
         "{screen}"
     );
-    let list = "• Todo list: 1 of 2 open\n  [x] look\n  [>] mend\n";
+    let list = "• Todo list: 1 of 2 open\n  [x] look\n  [>] mend\n\nDone\n";
     assert!(screen.contains(list), "{screen}");
     assert_eq!(
         line(&screen, "all in"),
@@ -309,7 +310,7 @@ fn streamed() {
     let table = format!("| Name | Use |\n|---|---|\n{rows}");
     let (_model, project) = fixture(&format!("text: {}\nhang", json!(table)), &json!({}));
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
-    terminal.wait("file 5  of it");
+    terminal.wait("file 5     of it");
     terminal.wait("answering");
     interrupt(&terminal, Signal::INT);
     let (_, screen) = terminal.end();
@@ -644,7 +645,7 @@ fn timed() {
     assert!(time.is_some_and(|time| time.ends_with(" s)")), "{screen}");
     assert!(
         screen.contains(
-            "    … 11 lines before; `adjutant sessions export -o FILE.html` has all\n    7\n    8\n    9\n"
+            "    … 11 lines before; `adjutant sessions show --full` has all\n    7\n    8\n    9\n"
         ),
         "{screen}"
     );
@@ -667,7 +668,7 @@ fn long_output() {
     for expected in [
         // A line about one or two lines would be no shorter.
         "• seq 5\n    1\n    2\n    3\n    4\n    5\n",
-        "    … 5 lines before; `adjutant sessions export -o FILE.html` has all\n    6\n    7\n    8\n",
+        "    … 5 lines before; `adjutant sessions show --full` has all\n    6\n    7\n    8\n",
         "    a       bc\n",
         "    … 3 lines before\n    4\n    5\n    6\n",
         "    … 1898 lines before\n    1001898\n    1001899\n    1001900\n",
@@ -716,6 +717,7 @@ fn plain() {
         "* echo begun",
         "    begun",
         "x exit 3 (exit code 3)",
+        "",
         "- It is all",
         "- there",
     ];
@@ -802,7 +804,7 @@ fn question() {
         screen.contains("✗ touch x (rejected)\n")
             && screen
                 .trim_end()
-                .ends_with("answer with `adjutant run -c PROMPT`"),
+                .ends_with("Answer with `adjutant run -c PROMPT`."),
         "{screen}"
     );
 }
@@ -872,6 +874,7 @@ fn choices() {
     let mut terminal = Terminal::with_columns(adjutant(&project, &["run", "Do it."]), 40);
     terminal.wait("? explains");
     let screen = terminal.text();
+    assert!(screen.contains("? 1 of 2: Which store?\n"), "{screen}");
     assert!(
         screen.contains(
             "  1  SQLite: one file, no server, and\n     good enough for a single machine\n"
@@ -884,8 +887,10 @@ fn choices() {
     terminal.wait("There is no choice 9: answer 1 or 2.");
     terminal.enter("y");
     terminal.wait("\"y\" is none of the choices: 1 or 2.");
+    terminal.enter("postgres");
+    terminal.wait("Taken as: PostgreSQL.");
     terminal.enter("sqlite");
-    terminal.wait("Which parts?");
+    terminal.wait("? 2 of 2: Which parts?");
     terminal.enter("1,7");
     terminal.wait("There is no choice 7: answer 1 or 2.");
     terminal.enter("1, and docs");
@@ -895,7 +900,73 @@ fn choices() {
     let (code, screen) = terminal.end();
     assert_eq!(code, Some(0), "{screen}");
     assert!(!screen.contains(" s)"), "{screen}");
+    assert!(
+        screen
+            .contains("• Store, Parts\n    Store: SQLite\n    Parts: Search, Export\n\nSo be it."),
+        "{screen}"
+    );
     assert_eq!(model.problems(), Vec::<String>::new());
+    let document = adjutant(&project, &["sessions", "show", "--json"])
+        .output()
+        .unwrap();
+    let document: Value = serde_json::from_slice(&document.stdout).unwrap();
+    assert_eq!(
+        document["messages"][1]["calls"][0]["answers"],
+        json!([["SQLite"], ["Search", "Export"]])
+    );
+}
+
+/// The calls of an earlier session look as in its run, and with all lines if they are wanted.
+fn shown_again() {
+    let script = format!(
+        "call bash {}\n---\ncall write {{\"filePath\":\"big.txt\",\"content\":\"new\\n\"}}\n---\n\
+         call write {{\"filePath\":\"a.txt\",\"content\":\"new line\\n\"}}\n---\n\
+         call bash {{\"command\":\"exit 7\"}}\n---\ntext: Done.",
+        json!({ "command": "cat > b <<EOF\none\ntwo\nEOF\nseq 9" })
+    );
+    let (_model, project) = fixture(&script, &json!({}));
+    project.write("big.txt", &"a line\n".repeat(100));
+    let (code, run) = Terminal::start(adjutant(&project, &["run", "Do it."])).end();
+    assert_eq!(code, Some(0), "{run}");
+    let (code, list) = Terminal::start(adjutant(&project, &["sessions"])).end();
+    assert_eq!(code, Some(0), "{list}");
+    let head: Vec<&str> = line(&list, "session").split_whitespace().collect();
+    assert_eq!(
+        head,
+        ["session", "last", "used", "changed", "title"],
+        "{list}"
+    );
+    assert_eq!(
+        line(&list, "just now").matches(" file").count(),
+        1,
+        "{list}"
+    );
+    let (code, shown) = Terminal::start(adjutant(&project, &["sessions", "show"])).end();
+    assert_eq!(code, Some(0), "{shown}");
+    for screen in [&run, &shown] {
+        assert!(
+            screen.contains(
+                "• cat > b <<EOF … (5 lines)\n    … 6 lines before; `adjutant sessions show --full"
+            ),
+            "{screen}"
+        );
+        for part in [
+            "` has all\n    7\n    8\n    9\n✗ Write big.txt\n    big.txt exists",
+            "• Write a.txt\n    a.txt +1 -0\n    1 +new line\n✗ exit 7 (exit code 7)\n",
+            "\n\nDone.",
+        ] {
+            assert!(screen.contains(part), "{part}:\n{screen}");
+        }
+    }
+    let (code, full) = Terminal::start(adjutant(&project, &["sessions", "show", "--full"])).end();
+    assert_eq!(code, Some(0), "{full}");
+    let part = "    cat > b <<EOF\n    one\n    two\n    EOF\n    seq 9\n    1\n    2\n";
+    assert!(
+        full.contains(part) && !full.contains("lines before"),
+        "{full}"
+    );
+    let (_, found) = Terminal::start(adjutant(&project, &["sessions", "search", "DONE"])).end();
+    assert!(found.contains("Done. (1 message)"), "{found}");
 }
 
 /// The end of the input rejects, and leaves the question's line; notices do not come between a
@@ -966,11 +1037,21 @@ fn activities() {
     let next = screen.find("interrupted; `adjutant run -c PROMPT`");
     assert!(answer.is_some() && answer < next, "{screen}");
 
+    // The time of long reasoning remains.
+    let script = "reasoning: Hm.\npause\ntext: It is there.";
+    let (model, project) = fixture(script, &json!({}));
+    let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
+    terminal.wait("thinking, 2 s");
+    model.resume();
+    let (code, screen) = terminal.end();
+    assert_eq!(code, Some(0), "{screen}");
+    assert!(line(&screen, "thought for ").ends_with(" s"), "{screen}");
+
     let busy = "status 503 retry-after 30 {\"error\":{\"message\":\"overloaded\"}}";
     let (_model, project) = fixture(busy, &json!({}));
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
+    terminal.wait("overloaded");
     terminal.wait("retrying in ");
-    terminal.wait("overloaded)");
     interrupt(&terminal, Signal::INT);
     terminal.end();
 }

@@ -7,6 +7,7 @@ mod acp;
 mod agents;
 mod ask;
 mod auth;
+mod call_view;
 pub(crate) mod command_page;
 mod complete;
 mod config;

@@ -128,15 +128,15 @@ fn legend(shown: &Shown, takes_own: bool, is_required: bool) -> String {
     if !shown.options.is_empty() {
         let numbers = numbers_of(shown.options.len());
         ways.push(if several {
-            format!("{numbers}, several as 1, 2")
+            format!("Answer {numbers} (several: 1, 2)")
         } else {
-            numbers
+            format!("Answer {numbers}")
         });
         if takes_own {
-            ways.push("your own words".to_owned());
+            ways.push("or in your own words".to_owned());
         }
     }
-    let ways = ways.join("; ");
+    let ways = ways.join(", ");
     let skips = match &shown.default {
         Some(_) => "Enter: what is in brackets",
         None if is_required => "",
@@ -158,6 +158,13 @@ fn numbers_of(options: usize) -> String {
 }
 
 impl Field {
+    /// Adds the place of the question among several to its text.
+    pub(super) fn number(&mut self, number: usize, count: usize) {
+        if let Some(question) = self.words.strip_prefix("? ") {
+            self.words = format!("? {number} of {count}: {question}");
+        }
+    }
+
     /// Reads a line as the answer.
     pub(super) fn read(&self, line: &str) -> FieldReply {
         use v1::ElicitationContentValue as Put;
@@ -231,6 +238,13 @@ impl Field {
         }
         if chosen.is_empty() {
             let is_answer = matches!(reply, TypedReply::Yes | TypedReply::No | TypedReply::Always);
+            if let Some(option) = self.option_like(line)
+                && !is_answer
+            {
+                let label = &self.options[option].1;
+                let taken_as = format!("Taken as: {label}. {SENDS}");
+                return FieldReply::Unlikely(taken_as, self.chosen(vec![option]));
+            }
             return if is_answer || self.own.is_none() {
                 self.unlikely(format!("\"{line}\" is none of the choices: {all}."), line)
             } else {
@@ -258,6 +272,22 @@ impl Field {
         self.options
             .iter()
             .position(|(value, label)| label.to_lowercase() == name || value.to_lowercase() == name)
+    }
+
+    /// Returns the only option whose name begins with a text, or else the only one that contains it.
+    fn option_like(&self, part: &str) -> Option<usize> {
+        const MIN_CHARS: usize = 2;
+        let part = part.to_lowercase();
+        if part.chars().count() < MIN_CHARS {
+            return None;
+        }
+        let only = |fits: &dyn Fn(&str) -> bool| {
+            let all = self.options.iter().enumerate();
+            let mut fitting = all.filter(|(_, (_, label))| fits(&label.to_lowercase()));
+            let (option, _) = fitting.next()?;
+            fitting.next().is_none().then_some(option)
+        };
+        only(&|label| label.starts_with(&part)).or_else(|| only(&|label| label.contains(&part)))
     }
 
     /// Returns the options with a comment, and the meaning of the line.
@@ -324,6 +354,7 @@ impl Field {
                 let all = numbers_of(self.options.len());
                 if !self.options.is_empty() {
                     lines.push(format!("{all}  chooses what has this number"));
+                    lines.push("NAME  or a part of it chooses it, too".to_owned());
                 }
                 if self.takes == AnswerType::Several {
                     lines.push("1, 2  chooses both".to_owned());
@@ -551,6 +582,21 @@ mod tests {
                 "mine",
                 json!("\"mine\" is none of the choices: 1 or 2."),
             ),
+            (
+                "kind",
+                "kind t",
+                json!(["Taken as: Kind two.", { "kind": "k2" }]),
+            ),
+            (
+                "kind",
+                "ONE",
+                json!(["Taken as: Kind one.", { "kind": "k1" }]),
+            ),
+            (
+                "kind",
+                "kind",
+                json!("\"kind\" is none of the choices: 1 or 2."),
+            ),
             ("kind", "9", json!(no)),
             ("kind", "", json!(needed)),
             ("count", "12", json!({ "count": 12 })),
@@ -577,17 +623,17 @@ mod tests {
 ? Of which kind? (must be answered)
   1  Kind one
   2  Kind two
-  1 or 2
+  Answer 1 or 2
   ? explains
 ? Which?
   1  a: first
   2  b
-  1 or 2; your own words
+  Answer 1 or 2, or in your own words
   Enter skips; ? explains
 ? Which of them?
   1  x
   2  y
-  1 or 2, several as 1, 2; your own words
+  Answer 1 or 2 (several: 1, 2), or in your own words
   Enter skips; ? explains
 ? Why?
   Enter skips; ? explains
@@ -597,7 +643,7 @@ mod tests {
         assert_eq!(shown, expected);
         let form = form();
         let several = form.iter().find(|field| field.name == "question2").unwrap();
-        let explained = "  1 or 2  chooses what has this number\n  1, 2  chooses both\n  1, but TEXT  chooses it, with a comment\n  any other text  is your own answer\n  Enter  gives no answer to this question\n  Ctrl-D  answers none of the questions";
+        let explained = "  1 or 2  chooses what has this number\n  NAME  or a part of it chooses it, too\n  1, 2  chooses both\n  1, but TEXT  chooses it, with a comment\n  any other text  is your own answer\n  Enter  gives no answer to this question\n  Ctrl-D  answers none of the questions";
         assert_eq!(meaning(several, "?"), explained);
     }
 }

@@ -319,6 +319,8 @@ async fn list(all: bool, json: bool, environment: &Environment) -> anyhow::Resul
             "Nothing has been granted in this project."
         });
     }
+    let is_watched = super::terminal::is_watched();
+    let now = environment.now();
     let mut project = None;
     for grant in &grants {
         if all && project != Some(&grant.project) {
@@ -335,7 +337,11 @@ async fn list(all: bool, json: bool, environment: &Environment) -> anyhow::Resul
         super::say(&format!(
             "{}{agent}: {permission} {pattern}  ({})",
             if all { "  " } else { "" },
-            granted_at.iso()
+            if is_watched {
+                base::listing::age(*granted_at, now)
+            } else {
+                granted_at.iso()
+            }
         ));
     }
     Ok(0)

@@ -797,7 +797,7 @@ fn ended(args: &Args, client: &Client, response: &v1::PromptResponse) -> anyhow:
             if stopped && client.person() && client.shows_hints() {
                 client
                     .screen
-                    .print_note("answer with `adjutant run -c PROMPT`");
+                    .print_note("Answer with `adjutant run -c PROMPT`.");
             }
         }
     }

@@ -6,6 +6,7 @@ mod fleet;
 mod import;
 mod relocate;
 mod rows;
+mod show;
 mod summary;
 
 use std::io::{self, BufRead as _, BufReader, BufWriter, Seek as _, Write as _};
@@ -78,11 +79,14 @@ pub(super) enum Verb {
     List(Listing),
     /// Show a conversation
     ///
-    /// At a terminal its Markdown is rendered; in a pipe it is printed as it is.
+    /// At a terminal it looks as in its runs; in a pipe it is Markdown.
     Show {
         /// Session: its id, the beginning of it, or `last`
         #[arg(default_value = "last", add = ArgValueCandidates::new(candidates))]
         id: String,
+        /// Show outputs and changes with all their lines
+        #[arg(long, conflicts_with = "json")]
+        full: bool,
         /// Print JSON: the session with its messages and the titles of its calls
         #[arg(long)]
         json: bool,
@@ -152,7 +156,7 @@ pub(super) enum Verb {
     /// Exits with 1 if files were left alone because they have changed since.
     Revert {
         /// Session: its id, the beginning of it, or `last`
-        #[arg(add = ArgValueCandidates::new(candidates))]
+        #[arg(default_value = "last", add = ArgValueCandidates::new(candidates))]
         id: String,
         /// Message from which to undo, with everything after it; the id of a part means its step
         #[arg(long, value_name = "ID")]
@@ -308,18 +312,9 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
         Verb::List(Listing {
             all, limit, json, ..
         }) => list(store, environment, all, limit, json).await,
-        Verb::Show { id, json } => {
+        Verb::Show { id, full, json } => {
             let id = find(store, &id, here, environment).await?;
-            let stored = store.peek(&id).await?;
-            let children = store.children(&id).await?;
-            if json {
-                let document = document::conversation(&stored, &children);
-                terminal::json(&serde_json::to_string_pretty(&document)?);
-                return Ok(0);
-            }
-            let markdown = conversation::markdown(&stored, &children, CallDetail::Results);
-            terminal::rendered(&markdown, environment);
-            Ok(0)
+            show::show(store, environment, &id, full, json).await
         }
         Verb::Summary { id } => {
             let id = find(store, &id, here, environment).await?;
@@ -426,11 +421,13 @@ async fn search(
     // A search covers only indexed sessions.
     store.filled().await?;
     let store::SearchPage {
-        hits,
+        mut hits,
         unindexed,
         too_large,
         cut,
-    } = store.search(query, text, limit).await?;
+    } = store.search(query, text, limit.saturating_add(1)).await?;
+    let has_more = hits.len() > limit;
+    hits.truncate(limit);
     let missing = unindexed.saturating_sub(too_large);
     if missing >= SLOW_SEARCH_SESSIONS {
         terminal::print_note(&format!(
@@ -458,6 +455,9 @@ async fn search(
             all.push(entry);
         }
         terminal::json(&serde_json::to_string_pretty(&all)?);
+        if has_more {
+            terminal::print_note(&more_in_json(limit));
+        }
         return Ok(u8::from(hits.is_empty()));
     }
     if hits.is_empty() {
@@ -476,7 +476,11 @@ async fn search(
             ..found_row(hit)
         });
     }
-    rows::print(&rows, all, store, environment).await?;
+    let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+    rows::print(&rows, all, &words, store, environment).await?;
+    if has_more {
+        super::say(&more_sessions(limit));
+    }
     Ok(0)
 }
 
@@ -608,7 +612,7 @@ async fn delete(
                 Err(_) => super::say(id.as_str()),
             }
         }
-        rows::print(&rows, true, store, environment).await?;
+        rows::print(&rows, true, &[], store, environment).await?;
         if !agreed(ids.len(), environment)? {
             return Ok(1);
         }
@@ -647,7 +651,7 @@ async fn prune_all(
     if is_dry || asks {
         let records = found.iter().map(|found| found.record.clone());
         let rows: Vec<SessionRow> = records.map(SessionRow::from).collect();
-        rows::print(&rows, true, store, environment).await?;
+        rows::print(&rows, true, &[], store, environment).await?;
     }
     if is_dry {
         super::say(&format!("would delete {count}"));
@@ -710,10 +714,7 @@ async fn list(
         }
         terminal::json(&serde_json::to_string_pretty(&all)?);
         if page.next.is_some() {
-            terminal::print_note(&format!(
-                "there are more sessions than the {} listed; --limit N lists more",
-                all.len()
-            ));
+            terminal::print_note(&more_in_json(all.len()));
         }
         return Ok(0);
     }
@@ -733,7 +734,7 @@ async fn list(
             ..listed_row(record)
         });
     }
-    rows::print(&rows, all, store, environment).await?;
+    rows::print(&rows, all, &[], store, environment).await?;
     if !all {
         relocate::offer(store, environment).await;
     }
@@ -743,12 +744,22 @@ async fn list(
         );
     }
     if page.next.is_some() {
-        super::say(&format!(
-            "… and more; --limit {} shows more of them",
-            limit.saturating_mul(2)
-        ));
+        super::say(&more_sessions(limit));
     }
     Ok(0)
+}
+
+/// Returns the line after a list that has reached its limit.
+fn more_sessions(limit: usize) -> String {
+    format!(
+        "… and more; --limit {} shows more of them",
+        limit.saturating_mul(2)
+    )
+}
+
+/// Returns the note next to a list in JSON that has reached its limit.
+fn more_in_json(listed: usize) -> String {
+    format!("there are more sessions than the {listed} listed; --limit N lists more")
 }
 
 /// Returns the row of a session, at a terminal with the beginning of its summary. Scripts get that

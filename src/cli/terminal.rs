@@ -183,14 +183,6 @@ pub(super) fn verdicts(text: &str, environment: &Environment) {
     show(&palette.first_words(&text, style::of_verdict));
 }
 
-/// Prints Markdown: rendered for a terminal, and as it is for a pipe or a file.
-pub(super) fn rendered(text: &str, environment: &Environment) {
-    if !is_watched() {
-        return say_whole(text);
-    }
-    show(&palette(environment).markdown(text, 0));
-}
-
 /// Prints JSON, with invisible characters escaped.
 pub(super) fn json(text: &str) {
     let end = if text.ends_with('\n') { "" } else { "\n" };

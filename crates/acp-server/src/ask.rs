@@ -73,6 +73,10 @@ pub fn question(ask: &PermissionRequest) -> ChoiceRequest {
     }
     answers.push(answer(REJECT, "Reject".into(), AnswerKind::Reject));
     if !details.is_empty() {
+        // Otherwise its items would be those of the list of reasons.
+        if ask.wording.has_listed_reasons() {
+            text.push("Details:".to_owned());
+        }
         text.push(list(&details));
     }
     let unattended = ask

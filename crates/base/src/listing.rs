@@ -1,6 +1,8 @@
 //! Lists for a terminal: the states of their entries, and a table that fits the terminal. Widths
 //! are in columns of a terminal, of which a character takes none, one or two.
 
+use crate::environment::Timestamp;
+use crate::text;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// The narrowest table; a narrower terminal wraps its lines.
@@ -55,6 +57,28 @@ pub fn terminal_width() -> Option<usize> {
     // Fails for everything that is not a terminal.
     let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok()?;
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
+}
+
+/// Describes how long ago a time was.
+pub fn age(then: Timestamp, now: Timestamp) -> String {
+    const MINUTE: u64 = 60;
+    const HOUR: u64 = 60 * MINUTE;
+    const DAY: u64 = 24 * HOUR;
+    const MONTH: u64 = 30 * DAY;
+    const YEAR: u64 = 365 * DAY;
+    let seconds = now.0.saturating_sub(then.0) / 1000;
+    let days = |days: u64, noun: &str| {
+        let days = usize::try_from(days).unwrap_or(usize::MAX);
+        format!("{} ago", text::count(days, noun))
+    };
+    match seconds {
+        0..MINUTE => "just now".to_owned(),
+        MINUTE..HOUR => format!("{} min ago", seconds / MINUTE),
+        HOUR..DAY => format!("{} h ago", seconds / HOUR),
+        DAY..MONTH => days(seconds / DAY, "day"),
+        MONTH..YEAR => days(seconds / MONTH, "month"),
+        _ => days(seconds / YEAR, "year"),
+    }
 }
 
 /// Returns the number of columns that a text takes.
@@ -415,5 +439,21 @@ amazon-bedrock/us.anthropic.claude-sonnet-4-5-20250929-v1:0
         assert_eq!(wrapped("abcdef g", 4), ["abcd", "ef g"]);
         assert_eq!(wrapped("a-bcdef", 4), ["a-", "bcde", "f"]);
         assert_eq!(wrapped("", 4), Vec::<String>::new());
+    }
+
+    #[test]
+    fn times_are_ages() {
+        for (minutes, expected) in [
+            (0, "just now"),
+            (59, "59 min ago"),
+            (119, "1 h ago"),
+            (24 * 60, "1 day ago"),
+            (29 * 24 * 60, "29 days ago"),
+            (70 * 24 * 60, "2 months ago"),
+            (800 * 24 * 60, "2 years ago"),
+        ] {
+            let now = Timestamp(minutes * 60_000);
+            assert_eq!(age(Timestamp(0), now), expected);
+        }
     }
 }

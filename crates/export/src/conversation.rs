@@ -9,7 +9,8 @@ use base::id::SessionId;
 use base::text;
 use store::StoredSession;
 use transcript::{
-    Call, CallState, Change, Completed, Content, FailureCause, Message, Role, ToolKind,
+    Call, CallFacts, CallState, Change, Completed, Content, FailureCause, Message, Part, Role,
+    ToolKind,
 };
 
 /// The lines shown of the output of a command that succeeded, from its end.
@@ -21,6 +22,9 @@ const MAX_CHANGE_LINES: usize = 40;
 /// The hidden lines that are shown all the same: a line about them would not be shorter.
 const MAX_SPARED_LINES: usize = 2;
 
+/// The end of a call with an error.
+pub const FAILED: &str = "failed";
+
 /// The details of the calls in a conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallDetail {
@@ -28,13 +32,59 @@ pub enum CallDetail {
     Titles,
     /// Whole commands, the ends of outputs and the changes of files, as a run shows them.
     Results,
+    /// The same with all lines.
+    Full,
+}
+
+impl CallDetail {
+    /// Returns the number of lines shown of a text that is usually cut to `limit` lines.
+    fn limit(self, limit: usize) -> usize {
+        match self {
+            Self::Titles | Self::Results => limit,
+            Self::Full => usize::MAX,
+        }
+    }
+}
+
+/// A part of a conversation.
+#[derive(Debug)]
+pub enum ConversationPart<'a> {
+    /// Markdown, which begins with a blank line.
+    Text(String),
+    Call(&'a Call),
 }
 
 /// Returns the Markdown of a session, with a note in place of undone turns. `children` are the
 /// sessions of its subagents.
 pub fn markdown(stored: &StoredSession, children: &[SessionId], detail: CallDetail) -> String {
+    let calls = CallList {
+        detail,
+        root: &stored.record.cwd,
+    };
+    let mut out = String::new();
+    // Calls that follow each other are one list.
+    let mut is_list = false;
+    for part in parts(stored, children) {
+        match part {
+            ConversationPart::Text(text) => {
+                out.push_str(&text);
+                is_list = false;
+            }
+            ConversationPart::Call(call) => {
+                if !std::mem::replace(&mut is_list, true) {
+                    out.push('\n');
+                }
+                calls.push_call(call, &mut out);
+            }
+        }
+    }
+    out
+}
+
+/// Returns the parts of a session: its title, prompts, answers and calls.
+pub fn parts<'a>(stored: &'a StoredSession, children: &[SessionId]) -> Vec<ConversationPart<'a>> {
     let record = &stored.record;
-    let mut out = format!(
+    let mut head = format!(
         "# {}\n\n{}  {}  {}\n",
         record.title.as_deref().unwrap_or("(no title)"),
         record.id,
@@ -42,51 +92,66 @@ pub fn markdown(stored: &StoredSession, children: &[SessionId], detail: CallDeta
         record.cwd.display()
     );
     if let Some(summary) = record.description() {
-        out += &format!("\n## Summary\n\n{}\n", summary.trim());
+        head += &format!("\n## Summary\n\n{}\n", summary.trim());
     }
     for damage in &stored.damage {
-        out += &format!("\n> {damage}\n");
+        head += &format!("\n> {damage}\n");
     }
     if let Some(note) = undone_note(stored) {
-        out += &format!("\n> {note}\n");
+        head += &format!("\n> {note}\n");
     }
+    let mut out = vec![ConversationPart::Text(head)];
     let shown = store::visible(&stored.messages, &stored.record.undone);
     let mut speaker = String::new();
-    // True if the last part was a call, so that the next call belongs to the same list.
-    let mut is_list = false;
     for message in stored.messages.iter().take(shown) {
         let next = match &message.role {
             Role::User(_) => "You".to_owned(),
             Role::Assistant(assistant) => format!("Assistant ({})", assistant.model),
         };
-        // The steps of a turn are one answer.
-        let begins = next != speaker || message.user().is_some();
-        let mut is_still_list = is_list && !begins;
-        let mut text = String::new();
-        let mut calls = CallList {
-            detail,
-            root: &record.cwd,
-            is_list: &mut is_still_list,
-        };
-        calls.push_parts(message, &mut text);
+        let mut parts: Vec<ConversationPart<'_>> = message
+            .parts
+            .iter()
+            .filter_map(|part| conversation_part(message, part))
+            .collect();
         if let Some(fault) = message.assistant().and_then(|said| said.fault.as_ref()) {
-            text += &format!("\n> {}\n", fault.message);
-            is_still_list = false;
+            parts.push(ConversationPart::Text(format!("\n> {}\n", fault.message)));
         }
-        if text.is_empty() {
+        if parts.is_empty() {
             continue;
         }
-        is_list = is_still_list;
-        if begins {
-            out += &format!("\n## {next}\n");
+        // The steps of a turn are one answer.
+        if next != speaker || message.user().is_some() {
+            out.push(ConversationPart::Text(format!("\n## {next}\n")));
             speaker = next;
         }
-        out += &text;
+        out.extend(parts);
     }
     for child in children {
-        out += &format!("\nDelegated: {child}\n");
+        out.push(ConversationPart::Text(format!("\nDelegated: {child}\n")));
     }
     out
+}
+
+/// Returns a part of a message as it is shown, if it is.
+fn conversation_part<'a>(message: &Message, part: &'a Part) -> Option<ConversationPart<'a>> {
+    match &part.content {
+        Content::Text(words) if !words.synthetic && !words.text.trim().is_empty() => {
+            let words = words.for_display();
+            let words = words.trim();
+            Some(ConversationPart::Text(if message.user().is_some() {
+                format!("\n{}\n", with_hard_breaks(words))
+            } else {
+                format!("\n{words}\n")
+            }))
+        }
+        Content::Tool(call) => Some(ConversationPart::Call(call)),
+        Content::File(file) => {
+            let name = file.name.as_deref().or(file.uri.as_deref());
+            let name = name.unwrap_or(&file.mime);
+            Some(ConversationPart::Text(format!("\n(attached: {name})\n")))
+        }
+        _ => None,
+    }
 }
 
 /// The form of the calls in a conversation.
@@ -94,49 +159,16 @@ struct CallList<'a> {
     detail: CallDetail,
     /// The directory that paths are relative to.
     root: &'a Path,
-    /// True if the last part was a call, so that the next one belongs to the same list.
-    is_list: &'a mut bool,
 }
 
 impl CallList<'_> {
-    /// Appends the Markdown of a message.
-    fn push_parts(&mut self, message: &Message, text: &mut String) {
-        for part in &message.parts {
-            // Calls that follow each other are one list.
-            let was_list = std::mem::take(self.is_list);
-            match &part.content {
-                Content::Text(words) if !words.synthetic && !words.text.trim().is_empty() => {
-                    let words = words.for_display();
-                    if message.user().is_some() {
-                        *text += &format!("\n{}\n", with_hard_breaks(words.trim()));
-                    } else {
-                        *text += &format!("\n{}\n", words.trim());
-                    }
-                }
-                Content::Tool(call) => {
-                    if !was_list {
-                        text.push('\n');
-                    }
-                    self.push_call(call, text);
-                    *self.is_list = true;
-                }
-                Content::File(file) => {
-                    let name = file.name.as_deref().or(file.uri.as_deref());
-                    *text += &format!("\n(attached: {})\n", name.unwrap_or(&file.mime));
-                }
-                // They have no text here, and separate nothing.
-                _ => *self.is_list = was_list,
-            }
-        }
-    }
-
     /// Appends a call as an item of a list.
     fn push_call(&self, call: &Call, text: &mut String) {
         let state = ending(call);
         let separator = if state.is_empty() { "" } else { " — " };
         let command = match self.detail {
             CallDetail::Titles => None,
-            CallDetail::Results => command(call),
+            CallDetail::Results | CallDetail::Full => command(call),
         };
         // A command of several lines is no inline code.
         let is_long = command.is_some_and(|command| command.trim_end().contains('\n'));
@@ -146,6 +178,9 @@ impl CallList<'_> {
         };
         let mark = if has_failed(call) { "✗ " } else { "" };
         *text += &format!("- {mark}{title}{separator}{state}\n");
+        if let Some(answers) = answers(call) {
+            push_block("text", answers, text);
+        }
         if self.detail == CallDetail::Titles {
             return;
         }
@@ -155,16 +190,24 @@ impl CallList<'_> {
         match &call.state {
             CallState::Completed(done) => {
                 if call.kind == ToolKind::Execute {
-                    push_output(done, text);
+                    let limit = if exit(done).is_empty() {
+                        MAX_OUTPUT_LINES
+                    } else {
+                        MAX_FAILED_OUTPUT_LINES
+                    };
+                    let printed = done.display.as_deref().unwrap_or(&done.output);
+                    push_end(printed, self.detail.limit(limit), text);
                 }
                 for change in &done.changes {
                     self.push_change(change, text);
                 }
             }
-            CallState::Failed { error, .. } => push_end(error, MAX_FAILED_OUTPUT_LINES, text),
+            CallState::Failed { error, .. } => {
+                push_end(error, self.detail.limit(MAX_FAILED_OUTPUT_LINES), text);
+            }
             CallState::Running { printed, .. } => {
                 let printed = printed.as_deref().unwrap_or_default();
-                push_end(printed, MAX_FAILED_OUTPUT_LINES, text);
+                push_end(printed, self.detail.limit(MAX_FAILED_OUTPUT_LINES), text);
             }
             CallState::Pending => {}
         }
@@ -179,10 +222,11 @@ impl CallList<'_> {
         let mut lines = vec![format!("{} +{added} -{removed}", path.display())];
         let unified = diff.unified(None);
         let all: Vec<&str> = unified.lines().collect();
-        let shown = if all.len() <= MAX_CHANGE_LINES + MAX_SPARED_LINES {
+        let limit = self.detail.limit(MAX_CHANGE_LINES);
+        let shown = if all.len() <= limit.saturating_add(MAX_SPARED_LINES) {
             all.len()
         } else {
-            MAX_CHANGE_LINES
+            limit
         };
         lines.extend(all[..shown].iter().map(|line| (*line).to_owned()));
         if shown < all.len() {
@@ -192,8 +236,19 @@ impl CallList<'_> {
     }
 }
 
+/// Returns the user's answers to the questions of a call, one in each line.
+pub fn answers(call: &Call) -> Option<&str> {
+    let CallState::Completed(done) = &call.state else {
+        return None;
+    };
+    if !done.facts.details.contains_key(CallFacts::ANSWERS) {
+        return None;
+    }
+    done.display.as_deref()
+}
+
 /// Returns whether a call has ended without success.
-pub(crate) fn has_failed(call: &Call) -> bool {
+pub fn has_failed(call: &Call) -> bool {
     match &call.state {
         CallState::Completed(done) => !exit(done).is_empty(),
         CallState::Failed { .. } => true,
@@ -202,7 +257,7 @@ pub(crate) fn has_failed(call: &Call) -> bool {
 }
 
 /// Describes the end of a call in a word or two; empty if it succeeded.
-pub(crate) fn ending(call: &Call) -> String {
+pub fn ending(call: &Call) -> String {
     /// The beginning of the error of a call that the user rejected with a reason, which the model
     /// got.
     const REJECTION: &str = "The user rejected this tool call";
@@ -215,7 +270,7 @@ pub(crate) fn ending(call: &Call) -> String {
             FailureCause::ProcessEnded => "interrupted",
             FailureCause::NotBegun => "not begun",
             FailureCause::Error if error.starts_with(REJECTION) => "rejected",
-            FailureCause::Error => "failed",
+            FailureCause::Error => FAILED,
         },
         CallState::Pending | CallState::Running { .. } => "not ended",
     };
@@ -235,21 +290,11 @@ pub(crate) fn exit(done: &Completed) -> String {
 }
 
 /// Returns the whole command line of a call that runs one.
-fn command(call: &Call) -> Option<&str> {
+pub fn command(call: &Call) -> Option<&str> {
     if call.kind != ToolKind::Execute {
         return None;
     }
     call.input.get("command")?.as_str()
-}
-
-/// Appends the last lines of a command's output.
-fn push_output(done: &Completed, text: &mut String) {
-    let limit = if exit(done).is_empty() {
-        MAX_OUTPUT_LINES
-    } else {
-        MAX_FAILED_OUTPUT_LINES
-    };
-    push_end(done.display.as_deref().unwrap_or(&done.output), limit, text);
 }
 
 /// Appends the last lines of a text, and the number of the others.

@@ -112,7 +112,7 @@ fn can_be_granted(unit: &CommandUnit) -> Result<(), String> {
     };
     match unit.touches.iter().find(is_asked_about) {
         Some(path_use) => Err(format!(
-            "{} needs permission of its own",
+            "it would not cover the use of {}, about which you are asked as well",
             path_use.patterns.join(", ")
         )),
         None => Ok(()),

@@ -113,6 +113,11 @@ impl QuestionWording {
         }
     }
 
+    /// Returns whether a question has a list of reasons, because there are several.
+    pub fn has_listed_reasons(&self) -> bool {
+        self.complete_question.is_none() && self.stated_reasons().len() > 1
+    }
+
     /// Returns the reason to ask in a few words, without a verb if possible: "outside the project".
     pub fn short_reason(&self) -> String {
         if self.complete_question.is_some() {

@@ -17,6 +17,9 @@ pub const NOT_ALLOWED: &str = "Not allowed";
 /// The request to the model at the end of a denial. Users do not need it.
 pub const NO_WORKAROUND: &str = "Do not try to work around this.";
 
+/// The beginning of the text after a call that the user has rejected.
+pub const YOU_REJECTED: &str = "You rejected ";
+
 /// Describes the denied access, the rule that denies it, and the alternative. `rules` are those of
 /// the agent.
 pub fn explain(verdict: &Verdict, request: &AccessRequest, rules: &Rules) -> String {

@@ -331,6 +331,8 @@ impl CallFacts {
     pub const TRUNCATED: &str = "truncated";
     /// The key of the file that contains its complete output.
     pub const OUTPUT_PATH: &str = "outputPath";
+    /// The user's answers to its questions.
+    pub const ANSWERS: &str = "answers";
     const SANDBOX: &str = "sandbox";
     const NEWS: &str = "news";
     const LOADED: &str = "loaded";

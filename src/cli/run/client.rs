@@ -13,14 +13,17 @@ use tokio::sync::oneshot;
 
 use super::keyboard::{Keyboard, LineCheck};
 use super::{Args, OutputFormat};
+use crate::cli::call_view::{
+    CallOutput, EndedCall, MAX_GOOD_OUTPUT_LINES, MAX_OUTPUT_LINES, ShownLines,
+};
 use crate::cli::form::{self, Field, FieldAnswer, FieldReply};
 use crate::cli::refused::{self, RefusedCall};
 use crate::cli::reply::{self, TypedReply};
 use crate::cli::terminal;
 use crate::cli::terminal::format_duration;
 use crate::cli::terminal::screen::Screen;
-use crate::cli::terminal::style::{BAD, FAINT, GOOD, STRONG};
-use crate::cli::terminal::styled::{MAX_CHANGE_LINES, MAX_SPARED_LINES, Palette, Styled};
+use crate::cli::terminal::style::{BAD, FAINT, STRONG};
+use crate::cli::terminal::styled::{MAX_CHANGE_LINES, Palette, Styled};
 use crate::cli::trust::{fitted_question, whole_file};
 use acp_server::ask::YES;
 use acp_server::meta::{COMMENT, LINES_BEFORE, WHY_NOT_ALWAYS, member, with_member};
@@ -32,23 +35,21 @@ use base::text;
 use base::text::diff::LineDiff;
 use providers::local;
 use providers::registry::Registry;
+use tools::denial_message::YOU_REJECTED;
 use transcript::{CallFacts, ExitCode, ModelRef};
 
 /// The lines of a question about trust in addition to its text and changes: the title with the line
 /// before it, the answers, and the line that is typed.
 const TRUST_ANSWER_LINES: usize = 7;
 
-/// The number of lines shown of a failed command's output, from its end.
-const MAX_OUTPUT_LINES: usize = 10;
-
-/// The number of lines shown of the output of a command that succeeded, from its end.
-const MAX_GOOD_OUTPUT_LINES: usize = 3;
-
 /// The activity before the model answers: it may load, think without showing it, or be busy.
 const WAITING: &str = "waiting for the model";
 
 /// The time after which a running call is named without a spinner.
 const MAX_UNANNOUNCED: Duration = Duration::from_secs(5);
+
+/// The shortest time of the model's reasoning that is shown.
+const MIN_SHOWN_REASONING: Duration = Duration::from_secs(2);
 
 /// The longest time of a call that is not shown.
 const MAX_UNTIMED: Duration = Duration::from_secs(1);
@@ -84,6 +85,10 @@ struct RunProgress {
     calls: HashMap<v1::ToolCallId, CallProgress>,
     /// The todo list that a call in progress has set.
     plan: Option<(v1::ToolCallId, v1::Plan)>,
+    /// True if the last output is a call, after which a blank line separates the text that follows.
+    follows_call: bool,
+    /// The beginning of the reasoning that the model is at.
+    thinking_since: Option<Instant>,
     /// Whether there was text since the last call.
     answered: bool,
     /// The text since the last call, if only a result is printed.
@@ -102,10 +107,8 @@ struct RunProgress {
     model: Option<ModelRef>,
     /// True when the prompt is about to be sent; before that, no model is shown.
     has_begun: bool,
-    /// True once the command that exports the whole output of a call was named.
-    has_named_export: bool,
-    /// The cause of the last failed request.
-    retry_cause: String,
+    /// The command that shows the whole output of a call, until it was named.
+    full_output_hint: Option<String>,
 }
 
 /// The task of a subagent.
@@ -183,7 +186,10 @@ impl Client {
             stopped: AtomicBool::new(false),
             keyboard: Keyboard::new(screen.clone()),
             screen,
-            progress: Mutex::default(),
+            progress: Mutex::new(RunProgress {
+                full_output_hint: Some("adjutant sessions show --full".to_owned()),
+                ..RunProgress::default()
+            }),
         }
     }
 
@@ -330,9 +336,13 @@ impl Client {
     }
 
     /// Prints a notice as a note. A request that fails is an error as well, so it is also shown
-    /// without notes, once for each cause, and next to the spinner until it is repeated.
+    /// without notes, once for each cause. The spinner counts the seconds until it is repeated.
     fn notice(&self, text: &str) {
         let Some((wait, cause)) = parse_retry_notice(text) else {
+            // After a call of a prompt it is a notice, after one of an answer a part of the answer.
+            if text.starts_with(YOU_REJECTED) && !self.quiet {
+                return self.screen.print_note(text);
+            }
             return self.note(text);
         };
         // The beginning of the failed answer ends here: the next attempt begins anew.
@@ -346,13 +356,7 @@ impl Client {
         } else {
             self.note(text);
         }
-        let mut progress = self.progress();
-        if let Some(cause) = cause {
-            cause.clone_into(&mut progress.retry_cause);
-        }
-        let cause = progress.retry_cause.clone();
-        drop(progress);
-        self.screen.retrying(WAITING, &cause, wait);
+        self.screen.retrying(WAITING, wait);
     }
 
     /// Prints a note on standard error, unless notes are left out.
@@ -382,6 +386,7 @@ impl Client {
         if client.format != OutputFormat::Text {
             return;
         }
+        client.time_reasoning(&note.update);
         match note.update {
             v1::SessionUpdate::AgentThoughtChunk(_) => client.speaking("thinking"),
             v1::SessionUpdate::AgentMessageChunk(_) if client.silent => {
@@ -465,6 +470,29 @@ impl Client {
         }
     }
 
+    /// Measures the time of the model's reasoning, and prints it when something else follows.
+    fn time_reasoning(&self, update: &v1::SessionUpdate) {
+        let mut progress = self.progress();
+        match update {
+            v1::SessionUpdate::AgentThoughtChunk(_) => {
+                progress.thinking_since.get_or_insert_with(Instant::now);
+                return;
+            }
+            v1::SessionUpdate::AgentMessageChunk(_) | v1::SessionUpdate::ToolCall(_) => {}
+            _ => return,
+        }
+        let elapsed = progress.thinking_since.take().map(|since| since.elapsed());
+        drop(progress);
+        if let Some(elapsed) = elapsed
+            && elapsed >= MIN_SHOWN_REASONING
+            && self.shows_hints()
+        {
+            let line = format!("thought for {}", format_duration(elapsed));
+            self.screen.end_line();
+            self.screen.message(&self.screen.aside.line(FAINT, &line));
+        }
+    }
+
     /// Adds text of the model. It is shown immediately on a terminal, and otherwise held back until
     /// it is known to be the answer.
     fn words(&self, chunk: v1::ContentChunk) {
@@ -472,7 +500,10 @@ impl Client {
             return;
         };
         let mut progress = self.progress();
-        let another = progress.message.is_some() && progress.message != chunk.message_id;
+        let is_blank = text.text.trim().is_empty();
+        let follows_call = !is_blank && std::mem::take(&mut progress.follows_call);
+        let is_other_message = progress.message.is_some() && progress.message != chunk.message_id;
+        let another = follows_call || is_other_message;
         progress.message = chunk.message_id;
         if self.screen.is_watched() {
             drop(progress);
@@ -666,6 +697,7 @@ impl Client {
             if let Some((_, plan)) = plan {
                 self.show_todos(&plan);
             }
+            self.progress().follows_call = self.shows_hints();
         }
         self.screen.show_activity(&next);
     }
@@ -713,44 +745,48 @@ impl Client {
         output: &serde_json::Value,
         printed: &str,
     ) -> Styled {
-        let whole = output[CallFacts::OUTPUT_PATH].as_str().map(Path::new);
         let palette = self.screen.aside;
-        let mut out = palette.styled(
-            if failed { BAD } else { GOOD },
-            if failed {
-                palette.mark("✗ ", "x ")
-            } else {
-                palette.mark("• ", "* ")
-            },
-        );
-        out.push(&palette.line(Style::new(), &call.title));
         let now = Instant::now();
         let waited = call.waiting.until(now);
         let elapsed = now
             .saturating_duration_since(call.begun)
             .saturating_sub(waited);
-        let time = if elapsed > MAX_UNTIMED {
-            format!(" ({})", format_duration(elapsed))
-        } else {
-            String::new()
+        let refused = call.refused.as_ref().filter(|_refused| failed);
+        let failure = match refused {
+            Some(refused) => Some((FAINT, refused.clone())),
+            None if failed => exit_code(output).map(|code| (BAD, format!("exit code {code}"))),
+            None => None,
         };
-        if failed && let Some(refused) = &call.refused {
-            out.push(&palette.line(FAINT, &format!(" ({refused})")));
-            return out;
-        }
+        let is_command = call.kind == v1::ToolKind::Execute;
+        let shown = if refused.is_some() {
+            None
+        } else if failed && is_command {
+            Some(ShownLines::Last(MAX_OUTPUT_LINES))
+        } else if failed {
+            Some(ShownLines::First(MAX_OUTPUT_LINES))
+        } else if is_command {
+            Some(ShownLines::Last(MAX_GOOD_OUTPUT_LINES))
+        } else if output[CallFacts::ANSWERS].is_array() {
+            Some(ShownLines::All)
+        } else {
+            None
+        };
+        let ended = EndedCall {
+            title: &call.title,
+            has_failed: failed,
+            failure,
+            time: (elapsed > MAX_UNTIMED && refused.is_none()).then_some(elapsed),
+            output: shown.map(|shown| CallOutput {
+                text: printed,
+                shown,
+                whole: output[CallFacts::OUTPUT_PATH].as_str().map(Path::new),
+            }),
+        };
+        let mut hint = self.progress().full_output_hint.take();
+        let mut out = ended.render(palette, &mut hint);
+        self.progress().full_output_hint = hint;
         if failed {
-            let code = output["exit"].as_i64();
-            if let Some(code) = code.and_then(|code| i32::try_from(code).ok()) {
-                let code = format!(" (exit code {})", ExitCode(code));
-                out.push(&palette.line(BAD, &code));
-            }
-            out.push(&palette.line(FAINT, &time));
-            self.push_output(&mut out, printed, whole, MAX_OUTPUT_LINES);
             return out;
-        }
-        out.push(&palette.line(FAINT, &time));
-        if call.kind == v1::ToolKind::Execute {
-            self.push_output(&mut out, printed, whole, MAX_GOOD_OUTPUT_LINES);
         }
         // A hook or a formatter may have changed the accepted text.
         for diff in call
@@ -762,39 +798,6 @@ impl Client {
             out.push(&self.change(diff, 4, MAX_CHANGE_LINES));
         }
         out
-    }
-
-    /// Appends the last lines of a call's output, and the place of the others. `whole` is the file
-    /// that has all of it if the call's result is cut.
-    fn push_output(&self, out: &mut Styled, printed: &str, whole: Option<&Path>, limit: usize) {
-        let palette = self.screen.aside;
-        let lines: Vec<&str> = printed.trim_end().lines().collect();
-        let hidden = lines.len().saturating_sub(limit);
-        let hidden = if whole.is_none() && hidden <= MAX_SPARED_LINES {
-            0
-        } else {
-            hidden
-        };
-        if hidden > 0 {
-            let dots = palette.mark("…", "...");
-            let count = text::count(hidden, "line");
-            let earlier = match whole {
-                // The result does not have all lines, so they are not counted.
-                Some(file) => format!("{dots} all lines: {}", file.display()),
-                None if std::mem::replace(&mut self.progress().has_named_export, true) => {
-                    format!("{dots} {count} before")
-                }
-                None => format!(
-                    "{dots} {count} before; `adjutant sessions export -o FILE.html` has all"
-                ),
-            };
-            out.push(&Palette::plain("\n    "));
-            out.push(&palette.line(FAINT, &earlier));
-        }
-        for line in &lines[hidden..] {
-            out.push(&Palette::plain("\n    "));
-            out.push(&palette.line(FAINT, &terminal::expanded(line, terminal::TAB_STOP)));
-        }
     }
 
     /// Renders the change of one file.
@@ -1014,7 +1017,11 @@ impl Client {
         {
             self.screen.print_note(&request.message);
         }
-        for field in fields {
+        let count = fields.len();
+        for (number, mut field) in (1..).zip(fields) {
+            if count > 1 {
+                field.number(number, count);
+            }
             content.extend(self.field(field).await?);
         }
         Some(content)
@@ -1105,9 +1112,21 @@ impl Client {
             .iter()
             .map(|option| option.name.clone())
             .collect();
+        let is_command = self
+            .progress()
+            .calls
+            .get(&request.tool_call.tool_call_id)
+            .is_some_and(|call| call.kind == v1::ToolKind::Execute);
         let why_not_always = member(request.meta.as_ref(), WHY_NOT_ALWAYS)
             .and_then(serde_json::Value::as_str)
-            .map(text::escaped);
+            .map(|why| {
+                let why = text::escaped(why);
+                if is_command {
+                    format!("{why}; `adjutant permissions explain COMMAND` names the settings that allow it")
+                } else {
+                    why
+                }
+            });
         // Any other text is sent with a refusal, after an empty line confirms it.
         let mut instead: Option<String> = None;
         let (last, taken) = oneshot::channel();
@@ -1428,6 +1447,12 @@ fn program_output(content: &[v1::ToolCallContent]) -> Option<&str> {
             .strip_prefix('\n')?
             .strip_suffix(fence)
     })
+}
+
+/// Returns the exit code of a call that has one.
+fn exit_code(output: &serde_json::Value) -> Option<ExitCode> {
+    let code = output["exit"].as_i64()?;
+    Some(ExitCode(i32::try_from(code).ok()?))
 }
 
 /// Returns the text of a notice in one line.

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use base::id::SessionId;
 use session::turn::rounded;
 use store::{Record, StoredSession};
-use transcript::{Call, CallState, Content, Message, Role};
+use transcript::{Call, CallFacts, CallState, Content, Message, Role};
 
 /// Returns a session without its messages. `undone_turns` of them can be redone.
 pub(super) fn session(record: &Record, undone_turns: usize) -> Value {
@@ -80,10 +80,16 @@ fn call(call: &Call) -> Value {
         CallState::Completed(done) => ("completed", done.facts.exit.as_ref()),
         CallState::Failed { .. } => ("failed", None),
     };
-    json!({
+    let answers = call.state.facts();
+    let answers = answers.and_then(|facts| facts.details.get(CallFacts::ANSWERS));
+    let mut document = json!({
         "tool": call.tool,
         "title": call.title,
         "state": state,
         "exitCode": exit.and_then(|exit| exit.code),
-    })
+    });
+    if let Some(answers) = answers {
+        document["answers"] = answers.clone();
+    }
+    document
 }

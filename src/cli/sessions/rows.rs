@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
-use anstyle::Style;
+use anstyle::{AnsiColor, Style};
 
 use crate::cli::terminal;
 use crate::cli::terminal::style::{FAINT, STRONG};
@@ -22,6 +22,13 @@ const MIN_ID_BYTES: usize = 16;
 
 /// The narrowest terminal in which a title is next to its id and age.
 const MIN_COLUMNS: usize = 60;
+
+/// The style of a word that was searched.
+const HIT: Style = AnsiColor::Yellow.on_default().bold();
+
+/// The titles of two columns.
+const LAST_USED: &str = "last used";
+const CHANGED: &str = "changed";
 
 const INDENT: &str = "  ";
 const GAP: &str = "  ";
@@ -52,15 +59,19 @@ struct TerminalList {
     now: Timestamp,
     home: Option<PathBuf>,
     palette: Palette,
+    /// The words that were searched, in lower case.
+    hits: Vec<String>,
 }
 
-/// Prints a list, with the directories of the sessions if `has_places`.
+/// Prints a list, with the directories of the sessions if `has_places`. A terminal shows the `hits`
+/// in titles and notes in a colour.
 ///
 /// # Errors
 /// The other sessions cannot be read, from whose ids those of the list must differ.
 pub(super) async fn print(
     rows: &[SessionRow],
     has_places: bool,
+    hits: &[String],
     store: &Store,
     environment: &Environment,
 ) -> Result<(), store::Error> {
@@ -86,6 +97,7 @@ pub(super) async fn print(
         now: environment.now(),
         home: environment.home.clone(),
         palette: terminal::palette(environment),
+        hits: hits.iter().map(|hit| hit.to_lowercase()).collect(),
     };
     terminal::show(&list.render(rows, ids, has_places));
     Ok(())
@@ -115,6 +127,8 @@ struct Cells<'a> {
     row: &'a SessionRow,
     id: String,
     age: String,
+    /// The number of changed files, if there are any.
+    changed: String,
 }
 
 /// The widths of the columns.
@@ -122,6 +136,22 @@ struct Cells<'a> {
 struct CellWidths {
     id: usize,
     age: usize,
+    changed: usize,
+}
+
+impl CellWidths {
+    /// Returns the widths for a list that has titles of columns.
+    fn with_titles(self) -> Self {
+        Self {
+            age: self.age.max(LAST_USED.len()),
+            changed: if self.changed == 0 {
+                0
+            } else {
+                self.changed.max(CHANGED.len())
+            },
+            ..self
+        }
+    }
 }
 
 impl TerminalList {
@@ -133,14 +163,30 @@ impl TerminalList {
             .map(|(row, id)| Cells {
                 row,
                 id,
-                age: age(row.record.updated, self.now),
+                age: listing::age(row.record.updated, self.now),
+                changed: changed_files(&row.record),
             })
             .collect();
         let widths = CellWidths {
             id: cells.iter().map(|cells| cells.id.len()).max().unwrap_or(0),
             age: cells.iter().map(|cells| cells.age.len()).max().unwrap_or(0),
+            changed: cells
+                .iter()
+                .map(|cells| cells.changed.len())
+                .max()
+                .unwrap_or(0),
         };
         let mut out = Styled::default();
+        let has_head = self.columns >= MIN_COLUMNS;
+        let widths = if has_head {
+            widths.with_titles()
+        } else {
+            widths
+        };
+        if has_head {
+            let indent = if has_places { INDENT } else { "" };
+            self.push_head(widths, indent, &mut out);
+        }
         if !has_places {
             for cells in &cells {
                 self.push(cells, widths, "", &mut out);
@@ -182,24 +228,34 @@ impl TerminalList {
     }
 
     fn push(&self, cells: &Cells<'_>, widths: CellWidths, indent: &str, out: &mut Styled) {
-        let Cells { row, id, age } = cells;
+        let Cells {
+            row,
+            id,
+            age,
+            changed,
+        } = cells;
         let CellWidths {
             id: id_width,
             age: age_width,
+            changed: changed_width,
         } = widths;
         let start = format!("{indent}{id:id_width$}{GAP}");
         out.push(&Palette::plain(&start));
-        out.push(&self.palette.line(FAINT, &format!("{age:>age_width$}")));
-        let before_title = if self.columns < MIN_COLUMNS {
-            out.push(&Palette::plain("\n"));
-            format!("{indent}{INDENT}")
+        let mut facts = format!("{age:>age_width$}");
+        if changed_width > 0 {
+            facts.push_str(&format!("{GAP}{changed:>changed_width$}"));
+        }
+        let is_narrow = self.columns < MIN_COLUMNS;
+        let (facts, before_title) = if is_narrow {
+            (facts.trim_end(), format!("\n{indent}{INDENT}"))
         } else {
-            GAP.to_owned()
+            (facts.as_str(), GAP.to_owned())
         };
-        let used = if self.columns < MIN_COLUMNS {
-            before_title.len()
+        out.push(&self.palette.line(FAINT, facts));
+        let used = if is_narrow {
+            indent.len() + INDENT.len()
         } else {
-            start.len() + age_width + GAP.len()
+            start.len() + facts.len() + GAP.len()
         };
         out.push(&Palette::plain(&before_title));
         self.push_line(Style::new(), title(&row.record), used, out);
@@ -217,6 +273,22 @@ impl TerminalList {
         }
     }
 
+    /// Appends the titles of the columns.
+    fn push_head(&self, widths: CellWidths, indent: &str, out: &mut Styled) {
+        let mut head = format!(
+            "{indent}{:id$}{GAP}{:>age$}",
+            "session",
+            LAST_USED,
+            id = widths.id,
+            age = widths.age
+        );
+        if widths.changed > 0 {
+            head.push_str(&format!("{GAP}{:>1$}", CHANGED, widths.changed));
+        }
+        out.push(&self.palette.line(FAINT, &format!("{head}{GAP}title")));
+        out.push(&Palette::plain("\n"));
+    }
+
     fn push_note(&self, note: &str, indent: &str, out: &mut Styled) {
         let before_note = format!("{indent}{INDENT}{INDENT}");
         out.push(&Palette::plain(&before_note));
@@ -227,8 +299,59 @@ impl TerminalList {
     /// Ends a line, of which some columns are used, with a text that is cut to the rest.
     fn push_line(&self, style: Style, text: &str, used: usize, out: &mut Styled) {
         let text = listing::shortened(text, self.columns.saturating_sub(used));
-        out.push(&self.palette.line(style, &text));
+        for (part, is_hit) in divided(&text, &self.hits) {
+            let style = if is_hit { HIT } else { style };
+            out.push(&self.palette.line(style, part));
+        }
         out.push(&Palette::plain("\n"));
+    }
+}
+
+/// Divides a text into the words that were searched and the rest.
+fn divided<'t>(text: &'t str, hits: &[String]) -> Vec<(&'t str, bool)> {
+    let mut parts = Vec::new();
+    let mut start = 0;
+    let mut at = 0;
+    while let Some(c) = text[at..].chars().next() {
+        let hit = hits
+            .iter()
+            .filter_map(|hit| length_of_hit(&text[at..], hit));
+        let Some(length) = hit.max() else {
+            at += c.len_utf8();
+            continue;
+        };
+        if start < at {
+            parts.push((&text[start..at], false));
+        }
+        parts.push((&text[at..at + length], true));
+        at += length;
+        start = at;
+    }
+    if start < text.len() {
+        parts.push((&text[start..], false));
+    }
+    parts
+}
+
+/// Returns the length in bytes of a word in lower case at the beginning of a text in any case.
+fn length_of_hit(text: &str, hit: &str) -> Option<usize> {
+    let mut rest = hit;
+    for (at, c) in text.char_indices() {
+        if rest.is_empty() {
+            return (at > 0).then_some(at);
+        }
+        for lower in c.to_lowercase() {
+            rest = rest.strip_prefix(lower)?;
+        }
+    }
+    (rest.is_empty() && !hit.is_empty()).then_some(text.len())
+}
+
+/// Returns the number of files that a session has changed, unless it has changed none.
+fn changed_files(record: &Record) -> String {
+    match record.changed.map_or(0, |changed| changed.files) {
+        0 => String::new(),
+        files => text::count(files, "file"),
     }
 }
 
@@ -264,30 +387,10 @@ fn shortened_ids(ids: &[SessionId], neighbours: &[SessionId]) -> Vec<String> {
     ids.iter().map(shortened).collect()
 }
 
-/// Describes how long ago a time was.
-fn age(then: Timestamp, now: Timestamp) -> String {
-    const MINUTE: u64 = 60;
-    const HOUR: u64 = 60 * MINUTE;
-    const DAY: u64 = 24 * HOUR;
-    const MONTH: u64 = 30 * DAY;
-    const YEAR: u64 = 365 * DAY;
-    let seconds = now.0.saturating_sub(then.0) / 1000;
-    let days = |days: u64, noun: &str| {
-        let days = usize::try_from(days).unwrap_or(usize::MAX);
-        format!("{} ago", text::count(days, noun))
-    };
-    match seconds {
-        0..MINUTE => "just now".to_owned(),
-        MINUTE..HOUR => format!("{} min ago", seconds / MINUTE),
-        HOUR..DAY => format!("{} h ago", seconds / HOUR),
-        DAY..MONTH => days(seconds / DAY, "day"),
-        MONTH..YEAR => days(seconds / MONTH, "month"),
-        _ => days(seconds / YEAR, "year"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use store::DiffStats;
+
     use super::*;
 
     const MINUTE_MILLIS: u64 = 60_000;
@@ -337,10 +440,31 @@ mod tests {
             columns,
             now: Timestamp(100 * MINUTE_MILLIS),
             home: Some("/home/me".into()),
+            hits: Vec::new(),
             palette: Palette::of(
                 &std::fs::File::open("/dev/null").unwrap(),
                 &Environment::from_vars(std::collections::BTreeMap::new()),
             ),
+        }
+    }
+
+    #[test]
+    fn searched_words_are_marked_in_any_case() {
+        for (text, hits, expected) in [
+            ("Ein Test, TESTET", "test", "Ein [Test], [TEST]ET"),
+            ("ÄRGER", "ärg", "[ÄRG]ER"),
+            ("abc", "b bc", "a[bc]"),
+            ("abc", "", "abc"),
+        ] {
+            let hits: Vec<String> = hits.split(' ').map(str::to_owned).collect();
+            let marked = divided(text, &hits).into_iter().map(|(part, is_hit)| {
+                if is_hit {
+                    format!("[{part}]")
+                } else {
+                    part.to_owned()
+                }
+            });
+            assert_eq!(marked.collect::<String>(), expected);
         }
     }
 
@@ -364,19 +488,27 @@ mod tests {
         rows[2].note =
             Some("It is\noiled, and burns all the night through as if it were new".into());
         rows[1].undone_turns = 2;
-        let places = "~/work/beta\n  \
-            ses_01a2289e9db2   1 min ago  Rewrite the parser of the s…\n  \
-            ses_01a2289de5732    1 h ago  A lamp\n      \
+        rows[0].record.changed = Some(DiffStats {
+            files: 1,
+            additions: 2,
+            deletions: 0,
+        });
+        let places = "  \
+            session            last used  changed  title\n\
+            ~/work/beta\n  \
+            ses_01a2289e9db2   1 min ago   1 file  Rewrite the parser…\n  \
+            ses_01a2289de5732    1 h ago           A lamp\n      \
             It is oiled, and burns all the night through as if it…\n\n\
             ~\n  \
-            ses_01a2289de5731  5 min ago  Why\n      2 turns undone; /redo restores one\n";
+            ses_01a2289de5731  5 min ago           Why\n      2 turns undone; /redo restores one\n";
         let wide = "\
-            ses_01a2289e9db2   1 min ago  Rewrite the parser of the settings in small steps\n\
-            ses_01a2289de5731  5 min ago  Why\n    2 turns undone; /redo restores one\n\
-            ses_01a2289de5732    1 h ago  A lamp\n    \
+            session            last used  changed  title\n\
+            ses_01a2289e9db2   1 min ago   1 file  Rewrite the parser of the settings in small steps\n\
+            ses_01a2289de5731  5 min ago           Why\n    2 turns undone; /redo restores one\n\
+            ses_01a2289de5732    1 h ago           A lamp\n    \
             It is oiled, and burns all the night through as if it were new\n";
         let narrow = "\
-            ses_01a2289e9db2   1 min ago\n  \
+            ses_01a2289e9db2   1 min ago  1 file\n  \
             Rewrite the parser of the settings in…\n\
             ses_01a2289de5731  5 min ago\n  Why\n    2 turns undone; /redo restores one\n\
             ses_01a2289de5732    1 h ago\n  A lamp\n    \
@@ -388,22 +520,6 @@ mod tests {
             let ids = ids.map(str::to_owned).to_vec();
             let shown = list(columns).render(&rows, ids, has_places);
             assert_eq!(shown.as_str(), expected, "{columns}");
-        }
-    }
-
-    #[test]
-    fn times_are_ages() {
-        for (minutes, expected) in [
-            (0, "just now"),
-            (59, "59 min ago"),
-            (119, "1 h ago"),
-            (24 * 60, "1 day ago"),
-            (29 * 24 * 60, "29 days ago"),
-            (70 * 24 * 60, "2 months ago"),
-            (800 * 24 * 60, "2 years ago"),
-        ] {
-            let now = Timestamp(minutes * MINUTE_MILLIS);
-            assert_eq!(age(Timestamp(0), now), expected);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::markdown::MarkdownStream;
 use super::modes::Modes;
 use super::question::Question;
-use super::spinner::{PendingRetry, Spinner, SpinnerLines};
+use super::spinner::{Spinner, SpinnerLines};
 use super::styled::{Palette, Styled};
 use base::environment::Environment;
 use base::lock::locked;
@@ -63,8 +63,8 @@ struct Activity {
     name: String,
     /// Its beginning, later by the time that questions took.
     since: Instant,
-    /// The wait before it.
-    retry: Option<PendingRetry>,
+    /// The end of the wait before it.
+    retry_at: Option<Instant>,
     /// The last lines that its command has printed.
     printed: Vec<String>,
 }
@@ -182,7 +182,7 @@ impl Screen {
             state.doing = Some(Activity {
                 name: what.to_owned(),
                 since: Instant::now(),
-                retry: None,
+                retry_at: None,
                 printed: Vec::new(),
             });
             state.turn();
@@ -208,9 +208,9 @@ impl Screen {
         }
     }
 
-    /// Shows the spinner with the cause of a failed request and the time until it is repeated, and
-    /// with an activity afterwards.
-    pub(in crate::cli) fn retrying(&self, what: &str, cause: &str, wait: Duration) {
+    /// Shows the spinner with the time until a failed request is repeated, and with an activity
+    /// afterwards.
+    pub(in crate::cli) fn retrying(&self, what: &str, wait: Duration) {
         // A plugin may have written the notice, with a number of seconds that no clock has.
         const MAX_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
         let mut state = self.state();
@@ -221,10 +221,7 @@ impl Screen {
         state.doing = Some(Activity {
             name: what.to_owned(),
             since: at,
-            retry: Some(PendingRetry {
-                at,
-                cause: text::escaped(cause),
-            }),
+            retry_at: Some(at),
             printed: Vec::new(),
         });
         state.turn();
@@ -350,19 +347,19 @@ impl State {
         self.modes.hide();
         let since = doing.since;
         let activity = text::escaped(&doing.name);
-        let retry = doing.retry.clone();
+        let retry_at = doing.retry_at;
         let printed = doing.printed.clone();
         match &self.spinner {
             Some(spinner) => spinner.change(|lines| {
                 lines.activity = activity;
                 lines.since = since;
-                lines.retry = retry;
+                lines.retry_at = retry_at;
                 lines.printed = printed;
             }),
             None => {
                 let mut lines =
                     SpinnerLines::new(activity, since, self.preview.clone(), self.ascii);
-                lines.retry = retry;
+                lines.retry_at = retry_at;
                 lines.printed = printed;
                 self.spinner = Some(Spinner::start(lines));
             }

@@ -18,6 +18,9 @@ use base::lock::locked;
 /// The time between two drawings.
 const INTERVAL: Duration = Duration::from_millis(120);
 
+/// The time of an activity after which the key that stops it is named.
+const MIN_HINTED: Duration = Duration::from_secs(5);
+
 const MARKS: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
 const ASCII_MARKS: [&str; 4] = ["|", "/", "-", "\\"];
 
@@ -46,8 +49,8 @@ pub(super) struct SpinnerLines {
     pub(super) activity: String,
     /// Its beginning, later by the time that questions took.
     pub(super) since: Instant,
-    /// The wait before the activity.
-    pub(super) retry: Option<PendingRetry>,
+    /// The end of the wait before the activity.
+    pub(super) retry_at: Option<Instant>,
     /// The beginning of the next line of the answer.
     pub(super) preview: String,
     /// The last lines that the running command has printed, without tabs.
@@ -59,19 +62,12 @@ pub(super) struct SpinnerLines {
     has_ended: bool,
 }
 
-/// A failed request that will be repeated.
-#[derive(Debug, Clone)]
-pub(super) struct PendingRetry {
-    pub(super) at: Instant,
-    pub(super) cause: String,
-}
-
 impl SpinnerLines {
     pub(super) fn new(activity: String, since: Instant, preview: String, ascii: bool) -> Self {
         Self {
             activity,
             since,
-            retry: None,
+            retry_at: None,
             preview,
             printed: Vec::new(),
             ascii,
@@ -106,13 +102,12 @@ impl SpinnerLines {
     /// Describes the activity with its time in a number of columns, one less than the terminal has,
     /// because a full line would be wrapped.
     fn activity_in(&self, columns: usize, now: Instant) -> String {
-        if let Some(retry) = &self.retry
-            && let Some(left) = retry.at.checked_duration_since(now)
+        if let Some(at) = self.retry_at
+            && let Some(left) = at.checked_duration_since(now)
         {
             let left = Duration::from_secs(left.as_secs() + u64::from(left.subsec_nanos() > 0));
-            let cause = retry.cause.trim_end_matches('.');
-            let words = format!("retrying in {} ({cause}", format_duration(left));
-            return format!("{})", cut(&words, columns.saturating_sub(1)));
+            // The cause is in the note above.
+            return cut(&format!("retrying in {}", format_duration(left)), columns);
         }
         // Zero seconds are not worth showing.
         let elapsed = now.saturating_duration_since(self.since);
@@ -120,8 +115,15 @@ impl SpinnerLines {
             0 => String::new(),
             _ => format!(", {}", format_duration(elapsed)),
         };
-        let available = columns.saturating_sub(time.len());
-        format!("{}{time}", cut(&self.activity, available))
+        let line = format!(
+            "{}{time}",
+            cut(&self.activity, columns.saturating_sub(time.len()))
+        );
+        let hinted = format!("{line} (Ctrl-C stops)");
+        if elapsed >= MIN_HINTED && display_width(&hinted) <= columns {
+            return hinted;
+        }
+        line
     }
 
     fn draw(&self) {
@@ -230,8 +232,10 @@ mod tests {
         assert_eq!(drawn("answering", "", 0, 80, false), "⠋ answering\r");
         assert_eq!(
             drawn("answering", "", 75, 80, true),
-            "| answering, 1 min 15 s\r"
+            "| answering, 1 min 15 s (Ctrl-C stops)\r"
         );
+        assert_eq!(drawn("answering", "", 4, 80, true), "| answering, 4 s\r");
+        assert_eq!(drawn("answering", "", 5, 20, true), "| answering, 5 s\r");
         assert_eq!(
             drawn("answering", "the next", 1, 80, true),
             format!("the next\r\n| answering, 1 s\r{UP}")
@@ -274,19 +278,13 @@ mod tests {
         let at = now + Duration::from_secs(12);
         let waiting = "waiting for the model".to_owned();
         let mut lines = SpinnerLines::new(waiting, at, String::new(), true);
-        lines.retry = Some(PendingRetry {
-            at,
-            cause: "Acme answered 529 Overloaded.".to_owned(),
-        });
+        lines.retry_at = Some(at);
         let drawn = |millis, columns| {
             let drawn = lines.drawn(now + Duration::from_millis(millis), columns);
             drawn.strip_prefix(ERASE).unwrap().to_owned()
         };
-        assert_eq!(
-            drawn(100, 80),
-            "| retrying in 12 s (Acme answered 529 Overloaded)\r"
-        );
-        assert_eq!(drawn(11_000, 30), "| retrying in 1 s (Acme a...)\r");
+        assert_eq!(drawn(100, 80), "| retrying in 12 s\r");
+        assert_eq!(drawn(11_000, 20), "| retrying in 1 s\r");
         assert_eq!(drawn(12_500, 80), "| waiting for the model\r");
         assert_eq!(drawn(14_000, 80), "| waiting for the model, 2 s\r");
     }

@@ -38,6 +38,11 @@ impl Styled {
         Self(super::fitted_to(&self.0, columns))
     }
 
+    /// Wraps each line at spaces to the width of the terminal.
+    pub(in crate::cli) fn wrapped_to_terminal(&self) -> Self {
+        self.wrapped(super::columns())
+    }
+
     /// Appends another text.
     pub(in crate::cli) fn push(&mut self, more: &Self) {
         self.0.push_str(&more.0);

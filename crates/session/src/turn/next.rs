@@ -9,6 +9,7 @@ use tools::Tool;
 use tools::conversation::question::QuestionTool;
 use tools::conversation::structured_output;
 use tools::conversation::task::TaskTool;
+use tools::denial_message::YOU_REJECTED;
 use transcript::{
     Call, CallState, Content, FailureCause, Fault, FaultKind, Finish, Message, Part, Role,
 };
@@ -389,10 +390,10 @@ pub(super) fn rejection(message: &Message, attended: bool) -> String {
     }
     if all_of(TaskTool::NAME) {
         return format!(
-            "You rejected a call of a subagent ({titles}), so I stopped here. What should be done instead?"
+            "{YOU_REJECTED}a call of a subagent ({titles}), so I stopped here. What should be done instead?"
         );
     }
-    format!("You rejected {titles}, so I stopped here. What should be done instead?")
+    format!("{YOU_REJECTED}{titles}, so I stopped here. What should be done instead?")
 }
 
 /// Returns the calls of a message that the user has rejected: those of an answer, or those that a

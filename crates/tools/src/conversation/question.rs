@@ -17,6 +17,7 @@ use crate::{Availability, CallDescription, Failure, PermissionKey, Tool, ToolCon
 use base::text;
 use events::{self, QuestionReply, QuestionRequest, ToolKind, TurnMessage};
 use permission::AccessRequest;
+use transcript::CallFacts;
 
 /// The maximum number of questions of a call.
 const MAX_QUESTIONS: usize = 5;
@@ -215,7 +216,7 @@ fn output(questions: &[events::Question], answers: &[Vec<String>]) -> ToolOutput
     let all: Vec<Value> = (0..questions.len()).map(|at| json!(answer(at))).collect();
     ToolOutput {
         display: Some(display.join("\n")),
-        metadata: Map::from_iter([("answers".to_owned(), Value::Array(all))]),
+        metadata: Map::from_iter([(CallFacts::ANSWERS.to_owned(), Value::Array(all))]),
         ..ToolOutput::text(format!("The user has answered.\n\n{}", lines.join("\n")))
     }
 }
