@@ -13,6 +13,7 @@
 //! large file, an unnamed clone is made if the file system shares blocks between files.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
@@ -567,7 +568,7 @@ impl WriteJournal {
                     state.memory += present.memory();
                     state.clones += usize::from(present.is_clone());
                     // A writer that did not touch it last may be a program of others.
-                    let is_shared = !has_open(pid, &path);
+                    let is_shared = !has_open_for_writing(pid, &path);
                     let touched = TouchedFile {
                         is_shared,
                         ..TouchedFile::new(present, pid, calls)
@@ -585,7 +586,7 @@ impl WriteJournal {
     /// Returns whether a process has a file open for writing. If the system cannot tell, only the
     /// process that touched it last counts.
     fn is_being_written(&self, path: &Path, pid: u32) -> bool {
-        (self.has_writer)(path).unwrap_or_else(|| has_open(pid, path))
+        (self.has_writer)(path).unwrap_or_else(|| has_open_for_writing(pid, path))
     }
 
     /// Returns the states of a file before and after, if they differ, and its present state.
@@ -880,14 +881,24 @@ fn old_stamp(path: &Path) -> Option<FileStamp> {
     FileStamp::at(path).filter(|stamp| stamp.modified < youngest)
 }
 
-/// Returns whether a process has a file open, as far as that is visible.
-fn has_open(pid: u32, path: &Path) -> bool {
+/// Returns whether a process has a file open for writing, as far as that is visible.
+fn has_open_for_writing(pid: u32, path: &Path) -> bool {
     let open = fs::read_dir(format!("/proc/{pid}/fd"))
         .into_iter()
         .flatten()
         .flatten();
-    open.map(|entry| fs::read_link(entry.path()))
-        .any(|target| target.is_ok_and(|target| target == path))
+    open.filter(|entry| fs::read_link(entry.path()).is_ok_and(|target| target == path))
+        .any(|entry| is_writable(pid, &entry.file_name()))
+}
+
+/// Returns whether a descriptor of a process is open for writing, as far as that is visible.
+fn is_writable(pid: u32, descriptor: &OsStr) -> bool {
+    let info = Path::new("/proc").join(pid.to_string()).join("fdinfo");
+    let info = fs::read_to_string(info.join(descriptor)).unwrap_or_default();
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
+    // The access mode is in the two lowest bits: 0 reads, 1 writes, 2 does both.
+    flags.is_some_and(|flags| matches!(flags & 0o3, 1 | 2))
 }
 
 impl Tracker {
@@ -912,21 +923,27 @@ mod tests {
         let path = root.join("f");
         let call = CallId::new("call");
         let here = std::process::id();
-        let table: [(HasWriter, u32, Option<bool>); 5] = [
-            (|_| Some(true), here, Some(false)),
-            // The writer may be anyone.
-            (|_| Some(true), u32::MAX, Some(true)),
-            // The process only reads it.
-            (|_| Some(false), here, None),
-            (|_| None, here, Some(false)),
-            (|_| None, u32::MAX, None),
+        let table: [(HasWriter, u32, bool, Option<bool>); 8] = [
+            (|_| Some(true), here, true, Some(false)),
+            // The process only reads it, so the writer is another.
+            (|_| Some(true), here, false, Some(true)),
+            (|_| Some(true), u32::MAX, true, Some(true)),
+            (|_| Some(false), here, false, None),
+            (|_| Some(false), u32::MAX, false, None),
+            (|_| None, here, true, Some(false)),
+            (|_| None, here, false, None),
+            (|_| None, u32::MAX, true, None),
         ];
-        for (has_writer, pid, expected) in table {
-            let case = format!("{:?} {pid}", has_writer(&path));
+        for (has_writer, pid, is_writing, expected) in table {
+            let case = format!("{:?} {pid} {is_writing}", has_writer(&path));
             let journal = WriteJournal::new(tracker.clone(), has_writer);
             journal.program_started();
             fs::write(&path, "before").unwrap();
-            let _open = File::open(&path).unwrap();
+            let _open = File::options()
+                .read(true)
+                .write(is_writing)
+                .open(&path)
+                .unwrap();
             journal.touch(&path, pid, false, &call);
             fs::write(&path, "first").unwrap();
             assert_eq!(journal.take().files.len(), 1, "{case}");
