@@ -83,17 +83,20 @@ impl CallOutput<'_> {
             return push_lines(palette, FAINT, &lines, out);
         }
         let dots = palette.mark("…", "...");
-        let count = text::count(hidden, "line");
         let is_end = matches!(self.shown, ShownLines::Last(_));
-        let place = if is_end { "before" } else { "more" };
+        let count = if is_end {
+            format!("{} before", text::count(hidden, "line"))
+        } else {
+            text::count(hidden, "more line")
+        };
         let others = match (self.whole, hint.take()) {
             // The result does not have all lines, so they are not counted.
             (Some(file), unused) => {
                 *hint = unused;
                 format!("{dots} all lines: {}", file.display())
             }
-            (None, Some(command)) => format!("{dots} {count} {place}; `{command}` has all"),
-            (None, None) => format!("{dots} {count} {place}"),
+            (None, Some(command)) => format!("{dots} {count}; `{command}` has all"),
+            (None, None) => format!("{dots} {count}"),
         };
         if is_end {
             push_lines(palette, FAINT, &[&others], out);
