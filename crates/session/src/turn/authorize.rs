@@ -21,21 +21,22 @@ use project::agent::Agent;
 use tools::{Failure, ToolContext, denial_message};
 use transcript::{Call, Change};
 
-/// An access request that the user is asked about.
-struct AskedRequest<'n> {
+/// An access request that is allowed, or that the user is asked about.
+struct JudgedRequest<'n> {
     request: Cow<'n, AccessRequest>,
-    /// The policy under which it was last judged.
+    /// The policy under which it was judged.
     policy: Policy,
+    /// The verdict of the rules and hooks.
     verdict: Verdict,
     passed: PassedDenies,
     /// Whether a hook asks or has changed the verdict: no grant answers the question.
     hooked: bool,
 }
 
-impl AskedRequest<'_> {
-    fn owned(&self) -> AskedRequest<'static> {
+impl JudgedRequest<'_> {
+    fn owned(&self) -> JudgedRequest<'static> {
         let request = Cow::Owned(AccessRequest::clone(&self.request));
-        AskedRequest {
+        JudgedRequest {
             request,
             policy: self.policy.clone(),
             verdict: self.verdict.clone(),
@@ -43,6 +44,13 @@ impl AskedRequest<'_> {
             hooked: self.hooked,
         }
     }
+}
+
+/// An answer that allows what the user was asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Consent {
+    Once,
+    Always,
 }
 
 /// Authorizes the access requests of a call, and asks the user if the rules require it. All
@@ -58,48 +66,66 @@ pub(super) async fn permit(
     is_allowed: bool,
     asks: impl Fn(),
 ) -> Result<(), Failure> {
-    let mut asked: Vec<Vec<AskedRequest<'_>>> = Vec::new();
+    let mut judged_requests = Vec::with_capacity(requests.len());
     for request in requests {
-        let Some(asked_request) = judged(turn, agent, call, request).await? else {
-            continue;
-        };
-        if is_allowed {
-            continue;
-        }
-        let together = |group: &&mut Vec<AskedRequest<'_>>| {
-            group
-                .iter()
-                .any(|other| is_one_question(&other.request, &asked_request.request))
-        };
-        match asked.iter_mut().find(together) {
-            Some(group) => group.push(asked_request),
-            None => asked.push(vec![asked_request]),
-        }
+        judged_requests.push(judged(turn, agent, call, request).await?);
     }
-    if asked.is_empty() {
+    let is_asked = |judged_request: &&JudgedRequest<'_>| {
+        !is_allowed && judged_request.verdict.action == Action::Ask
+    };
+    let questions = questions(judged_requests.iter().filter(is_asked));
+    if questions.is_empty() {
         return Ok(());
     }
     // Stored before the question, because the process may end before the answer arrives.
     if let Err(e) = turn.session.recorder.flush().await {
         tracing::warn!("asking although the call could not be recorded: {e}");
     }
-    for group in &asked {
-        ask(turn, agent, call, group, reason, &asks).await?;
+    for question in &questions {
+        let consent = ask(turn, agent, call, question, reason, &asks).await?;
+        // Those that needed no question, or whose question was answered before, may be denied by
+        // now too.
+        still_allowed(turn, agent, &judged_requests).await?;
+        if consent == Consent::Always {
+            give(turn, agent, question).await;
+        }
     }
     Ok(())
+}
+
+/// Returns the access requests that the user is asked about together.
+fn questions<'j, 'n>(
+    asked: impl Iterator<Item = &'j JudgedRequest<'n>>,
+) -> Vec<Vec<&'j JudgedRequest<'n>>> {
+    let mut questions: Vec<Vec<&JudgedRequest<'n>>> = Vec::new();
+    for judged_request in asked {
+        let together = |question: &&mut Vec<&JudgedRequest<'n>>| {
+            question
+                .iter()
+                .any(|other| is_one_question(&other.request, &judged_request.request))
+        };
+        match questions.iter_mut().find(together) {
+            Some(question) => question.push(judged_request),
+            None => questions.push(vec![judged_request]),
+        }
+    }
+    questions
 }
 
 fn is_one_question(one: &AccessRequest, other: &AccessRequest) -> bool {
     matches!((&one.file, &other.file), (Some(one), Some(other)) if one.is_same(other))
 }
 
-/// Evaluates an access request. Returns `None` if it is allowed.
+/// Evaluates an access request.
+///
+/// # Errors
+/// Refuses the call if the rules or a hook deny the access; if the user cancels.
 async fn judged<'n>(
     turn: &TurnContext,
     agent: &Agent,
     call: PlacedCall<'_>,
     request: &'n AccessRequest,
-) -> Result<Option<AskedRequest<'n>>, Failure> {
+) -> Result<JudgedRequest<'n>, Failure> {
     let request = in_sandbox(turn, call.context, request).await;
     let passed = live_denies::check(turn, agent, &request).await?;
     let policy = tool_context::rules(turn, agent);
@@ -111,21 +137,20 @@ async fn judged<'n>(
         explain(&verdict, &request, &agent.rules, &[])
     );
     let verdict = hooks::judged(turn, agent, call, &request, verdict).await?;
-    match verdict.action {
-        Action::Allow => Ok(None),
-        Action::Deny => Err(Failure::Denied(Denial::Rule(denial_message::explain(
+    if verdict.action == Action::Deny {
+        return Err(Failure::Denied(Denial::Rule(denial_message::explain(
             &verdict,
             &request,
             &agent.rules,
-        )))),
-        Action::Ask => Ok(Some(AskedRequest {
-            request,
-            policy,
-            verdict,
-            passed,
-            hooked: is_allowed,
-        })),
+        ))));
     }
+    Ok(JudgedRequest {
+        request,
+        policy,
+        verdict,
+        passed,
+        hooked: is_allowed,
+    })
 }
 
 /// Evaluates an access request, unless that was done under the same rules when it was planned: a
@@ -158,7 +183,7 @@ struct QuestionText {
 
 impl QuestionText {
     fn of(
-        asked: &[AskedRequest<'_>],
+        asked: &[JudgedRequest<'_>],
         policy: &Policy,
         attended: bool,
         reason: Option<&str>,
@@ -206,7 +231,7 @@ impl QuestionText {
 async fn granted(
     turn: &TurnContext,
     agent: &Agent,
-    asked: &[AskedRequest<'_>],
+    asked: &[&JudgedRequest<'_>],
     checked_under: &mut Option<Policy>,
 ) -> bool {
     let policy = tool_context::rules(turn, agent);
@@ -229,21 +254,25 @@ async fn granted(
     true
 }
 
-/// Asks one question about access requests that belong together.
+/// Asks one question about access requests that belong together. Grants that were given in the
+/// meantime are a consent as well.
+///
+/// # Errors
+/// Refuses the call if the user does; if the user cancels.
 async fn ask(
     turn: &TurnContext,
     agent: &Agent,
     placed: PlacedCall<'_>,
-    asked: &[AskedRequest<'_>],
+    asked: &[&JudgedRequest<'_>],
     reason: Option<&str>,
     asks: &impl Fn(),
-) -> Result<(), Failure> {
+) -> Result<Consent, Failure> {
     let call = placed.call;
     // Subscribed before the evaluation, so that a grant given in between is not missed.
     let mut changes = turn.session.permissions.grants.changes();
     let mut checked_under = None;
     if granted(turn, agent, asked, &mut checked_under).await {
-        return Ok(());
+        return Ok(Consent::Once);
     }
     let pairs: Vec<(&AccessRequest, &Verdict)> = asked
         .iter()
@@ -252,7 +281,10 @@ async fn ask(
     let attended = turn.session.permissions.attended;
     let policy = tool_context::rules(turn, agent);
     let reason = reason.map(str::to_owned);
-    let owned: Vec<AskedRequest<'static>> = asked.iter().map(AskedRequest::owned).collect();
+    let owned: Vec<JudgedRequest<'static>> = asked
+        .iter()
+        .map(|asked_request| asked_request.owned())
+        .collect();
     // Without a user, the search for a setting that allows it judges the request several times.
     let is_large = !attended
         || asked
@@ -301,15 +333,8 @@ async fn ask(
             answer = &mut answer => {
                 events.replied(&id, reply_name(&answer));
                 return match answer {
-                    Ok(PermissionReply::Once) => still_allowed(turn, agent, asked).await,
-                    Ok(PermissionReply::Always) => {
-                        still_allowed(turn, agent, asked).await?;
-                        for asked_request in asked {
-                            let AccessRequest { permission, always, .. } = &*asked_request.request;
-                            turn.session.permissions.grants.give(&agent.name, permission, always).await;
-                        }
-                        Ok(())
-                    }
+                    Ok(PermissionReply::Once) => Ok(Consent::Once),
+                    Ok(PermissionReply::Always) => Ok(Consent::Always),
                     Ok(PermissionReply::No(Denial::Rejected)) if !attended => Err(denial_message::unanswered(&pairs, &wording)),
                     Ok(PermissionReply::No(denial)) => Err(Failure::Denied(denial)),
                     // The client disconnected or answered with an error, which is not
@@ -320,7 +345,7 @@ async fn ask(
             Ok(()) = changes.changed() => {
                 if granted(turn, agent, asked, &mut checked_under).await {
                     events.replied(&id, "once");
-                    return Ok(());
+                    return Ok(Consent::Once);
                 }
             }
         }
@@ -336,20 +361,28 @@ fn reply_name(answer: &Result<PermissionReply, oneshot::error::RecvError>) -> &'
     }
 }
 
-/// Refuses a call that the user has just allowed, if the settings have come to deny it in the
-/// meantime.
+/// Refuses a call that the user has just allowed, if the settings have come to deny one of its
+/// access requests in the meantime.
 async fn still_allowed(
     turn: &TurnContext,
     agent: &Agent,
-    asked: &[AskedRequest<'_>],
+    judged_requests: &[JudgedRequest<'_>],
 ) -> Result<(), Failure> {
+    let accesses = judged_requests
+        .iter()
+        .map(|judged_request| (&*judged_request.request, &judged_request.passed));
+    live_denies::check_again(turn, agent, accesses).await
+}
+
+/// Grants what the user has answered "always" to.
+async fn give(turn: &TurnContext, agent: &Agent, asked: &[&JudgedRequest<'_>]) {
+    let grants = &turn.session.permissions.grants;
     for asked_request in asked {
-        let AskedRequest {
-            request, passed, ..
-        } = asked_request;
-        live_denies::check_again(turn, agent, request, passed).await?;
+        let AccessRequest {
+            permission, always, ..
+        } = &*asked_request.request;
+        grants.give(&agent.name, permission, always).await;
     }
-    Ok(())
 }
 
 /// Returns a file access with the guarantees of the sandbox that a command would have: for

@@ -16,6 +16,7 @@ use super::adopt::{adopt, unchanged_files};
 use super::authorize;
 use super::change_recorder::ChangeRecorder;
 use super::hooks::PlacedCall;
+use super::live_denies;
 use super::repetition::Repeats;
 use super::resolve::{ResolvedCall, resolved};
 use super::step_context::StepContext;
@@ -619,7 +620,7 @@ impl RunningCall<'_> {
         } else {
             Vec::new()
         };
-        let done = self.further(prepared.run, &context).await;
+        let done = self.further(prepared, &context).await;
         adopt(before, &context).await;
         self.changes
             .after(self.turn, &self.call.call, done.is_err())
@@ -778,12 +779,17 @@ impl RunningCall<'_> {
         has_handler(&self.turn.project.context.settings, HookPoint::ToolAfter)
     }
 
-    /// Runs a call again each time a further permission that it needs has been given.
+    /// Runs a call again each time a further permission that it needs has been given, unless its
+    /// earlier ones are denied by then.
     async fn further(
         &mut self,
-        mut run: RunCall,
+        prepared: PreparedCall,
         context: &ToolContext,
     ) -> Result<CallResult, Failure> {
+        let PreparedCall {
+            mut requests,
+            mut run,
+        } = prepared;
         loop {
             let done = self.run(run, context).await;
             match self.followed(done, context).await {
@@ -791,6 +797,10 @@ impl RunningCall<'_> {
                     let FurtherCall { call, is_allowed } = *further;
                     self.permit(context, &call.requests, None, is_allowed)
                         .await?;
+                    for request in &requests {
+                        live_denies::check(self.turn, &self.frame.agent, request).await?;
+                    }
+                    requests.extend(call.requests);
                     run = call.run;
                 }
                 done => return done,

@@ -150,14 +150,18 @@ pub(super) async fn check(
     Ok(PassedDenies(forbidding))
 }
 
-/// Refuses an access that has passed an earlier check if the settings have come to deny it since.
-pub(super) async fn check_again(
+/// Refuses accesses that have passed earlier checks if the settings have come to deny one of them
+/// since.
+pub(super) async fn check_again<'r>(
     turn: &TurnContext,
     agent: &Agent,
-    request: &AccessRequest,
-    passed: &PassedDenies,
+    accesses: impl Iterator<Item = (&'r AccessRequest, &'r PassedDenies)>,
 ) -> Result<(), Failure> {
-    refuse(&present(turn).await, passed, agent, request)
+    let forbidding = present(turn).await;
+    for (request, passed) in accesses {
+        refuse(&forbidding, passed, agent, request)?;
+    }
+    Ok(())
 }
 
 /// Returns the agents whose denies apply now, after a look at the files.
