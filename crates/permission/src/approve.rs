@@ -8,6 +8,8 @@
 //! Rules of a session that ask ([`Policy::asks`]) turn an allow into a question as well, under all
 //! of them, and grants make no difference.
 //!
+//! So does a hook ([`AccessRequest::hook_question`]); nothing but the user answers its question.
+//!
 //! `sandboxed` removes questions that come from rules if a tested sandbox confines the effects to
 //! the project, without network. It removes no question about effects that a sandbox does not
 //! prevent: reading outside the project or files that may hold keys, control files, lines that
@@ -68,6 +70,14 @@ impl Policy {
     }
 
     fn judge_with(&self, grants: &Rules, request: &AccessRequest) -> Verdict {
+        let verdict = self.judge_without_hooks(grants, request);
+        match &request.hook_question {
+            Some(why) => verdict.asked_by_hook(why),
+            None => verdict,
+        }
+    }
+
+    fn judge_without_hooks(&self, grants: &Rules, request: &AccessRequest) -> Verdict {
         let verdict = self.judge_in_doubt(grants, request);
         if verdict.action != Action::Allow || !self.is_asked(grants, request) {
             return verdict;
@@ -402,5 +412,25 @@ mod tests {
         };
         assert!(judging(Approvals::Default, &asked).settles(&edit));
         assert!(!judging(Approvals::Ask, &asked).settles(&edit));
+    }
+
+    #[test]
+    fn nothing_answers_the_question_of_a_hook() {
+        let edit = isolated(AccessRequest {
+            effect: RequestEffect::ChangesProject,
+            hook_question: Some("a hook asks".into()),
+            ..AccessRequest::new("edit", "a.txt").always("a.txt")
+        });
+        for (rule, wanted) in [(Allow, Ask), (Ask, Ask), (Deny, Deny)] {
+            for approvals in [Approvals::Default, Approvals::Ask, Approvals::Sandboxed] {
+                let policy = Policy {
+                    grants: Rules::built_in(&[("edit", "a.txt", Allow)]),
+                    ..judging(approvals, &Rules::built_in(&[("edit", "a.txt", rule)]))
+                };
+                let verdict = policy.judge(&edit);
+                assert_eq!(verdict.action, wanted, "{rule:?} {approvals:?}");
+                assert!(!policy.settles(&edit), "{rule:?} {approvals:?}");
+            }
+        }
     }
 }

@@ -120,6 +120,8 @@ pub struct AccessRequest {
     /// The minimum verdict, which no rule can weaken, with its reason: a deny under every rule set,
     /// or a question about something that could not be analysed.
     pub minimum: Option<(Action, String)>,
+    /// The reason why a hook requires a question: no rule, grant or sandbox answers it.
+    pub hook_question: Option<String>,
     /// For a command line that only the rules keep from changing things: the reason why every part
     /// that is not known to be harmless is asked about, even if a rule allows it.
     pub unproven: Option<String>,
@@ -212,6 +214,22 @@ pub struct Verdict {
     /// For a command line: every part is known to be read-only, so that a sandbox may run it
     /// without a question. `false` for everything else.
     pub proven_read_only: bool,
+}
+
+impl Verdict {
+    /// Returns the verdict after a hook has required a question, for this reason. A deny remains.
+    #[must_use]
+    pub fn asked_by_hook(self, why: &str) -> Self {
+        if self.action == Action::Deny {
+            return self;
+        }
+        Self {
+            action: Action::Ask,
+            rule: None,
+            reason: Some(why.to_owned()),
+            ..self
+        }
+    }
 }
 
 impl Verdict {

@@ -186,7 +186,7 @@ impl PlannedVerdict {
     /// Returns the verdict if `policy` judges by the same rules, and nothing was demanded of the
     /// request since it was planned.
     pub fn under(&self, policy: &Policy, request: &AccessRequest) -> Option<Verdict> {
-        let is_current = request.minimum.is_none() && self.policy.judges_as(policy);
+        let is_current = request.hook_question.is_none() && self.policy.judges_as(policy);
         is_current.then(|| self.verdict.clone())
     }
 }
@@ -495,7 +495,7 @@ mod tests {
         });
         assert_eq!(changed, [false, false, true, false]);
         let demanded = AccessRequest {
-            minimum: Some((Ask, "a hook asks".into())),
+            hook_question: Some("a hook asks".into()),
             ..plan.request.clone()
         };
         assert!(!under(&asked, &demanded));

@@ -29,8 +29,6 @@ struct JudgedRequest<'n> {
     /// The verdict of the rules and hooks.
     verdict: Verdict,
     passed: PassedDenies,
-    /// Whether a hook asks or has changed the verdict: no grant answers the question.
-    hooked: bool,
 }
 
 impl JudgedRequest<'_> {
@@ -41,7 +39,6 @@ impl JudgedRequest<'_> {
             policy: self.policy.clone(),
             verdict: self.verdict.clone(),
             passed: self.passed.clone(),
-            hooked: self.hooked,
         }
     }
 }
@@ -56,7 +53,7 @@ enum Consent {
 /// Authorizes the access requests of a call, and asks the user if the rules require it. All
 /// requests are evaluated first, so that no question is asked about a call that another request
 /// forbids; there is one question per file. `reason` explains requests whose verdict has no
-/// reason; with `is_allowed`, nothing is asked; `asks` is called for each question that is sent.
+/// reason; with `is_allowed`, only hooks ask; `asks` is called for each question that is sent.
 pub(super) async fn permit(
     turn: &TurnContext,
     agent: &Agent,
@@ -71,7 +68,8 @@ pub(super) async fn permit(
         judged_requests.push(judged(turn, agent, call, request).await?);
     }
     let is_asked = |judged_request: &&JudgedRequest<'_>| {
-        !is_allowed && judged_request.verdict.action == Action::Ask
+        judged_request.verdict.action == Action::Ask
+            && (!is_allowed || judged_request.request.hook_question.is_some())
     };
     let questions = questions(judged_requests.iter().filter(is_asked));
     if questions.is_empty() {
@@ -126,17 +124,16 @@ async fn judged<'n>(
     call: PlacedCall<'_>,
     request: &'n AccessRequest,
 ) -> Result<JudgedRequest<'n>, Failure> {
-    let request = in_sandbox(turn, call.context, request).await;
+    let mut request = in_sandbox(turn, call.context, request).await;
     let passed = live_denies::check(turn, agent, &request).await?;
     let policy = tool_context::rules(turn, agent);
     let verdict = judge(&policy, &request).await;
-    let is_allowed = verdict.action == Action::Allow;
     tracing::info!(
         "for {}: {}",
         agent.name,
         explain(&verdict, &request, &agent.rules, &[])
     );
-    let verdict = hooks::judged(turn, agent, call, &request, verdict).await?;
+    let verdict = hooks::judged(turn, agent, call, &mut request, verdict).await?;
     if verdict.action == Action::Deny {
         return Err(Failure::Denied(Denial::Rule(denial_message::explain(
             &verdict,
@@ -149,7 +146,6 @@ async fn judged<'n>(
         policy,
         verdict,
         passed,
-        hooked: is_allowed,
     })
 }
 
@@ -195,15 +191,14 @@ impl QuestionText {
         let requests: Vec<&AccessRequest> = pairs.iter().map(|(request, _)| *request).collect();
         let lasting = asked
             .iter()
-            .all(|asked_request| !asked_request.hooked && policy.settles(&asked_request.request));
+            .all(|asked_request| policy.settles(&asked_request.request));
         let wording = QuestionWording::new(&pairs, reason);
         let allows = |request: &AccessRequest, rules: &[Rule]| {
             let policy = Policy {
                 rules: policy.rules.clone().then(&Rules::from(rules.to_vec())),
                 ..policy.clone()
             };
-            !asked.iter().any(|asked_request| asked_request.hooked)
-                && policy.judge(request).action == Action::Allow
+            policy.judge(request).action == Action::Allow
         };
         let unattended = (!attended).then(|| wording::settings_that_allow(&requests, allows));
         let details = details(&pairs);
@@ -243,8 +238,7 @@ async fn granted(
     }
     for asked_request in asked {
         // Under the same rules it would be asked again.
-        if asked_request.hooked
-            || policy.judges_as(&asked_request.policy)
+        if policy.judges_as(&asked_request.policy)
             || judge(&policy, &asked_request.request).await.action != Action::Allow
         {
             *checked_under = Some(policy);

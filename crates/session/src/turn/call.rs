@@ -30,7 +30,7 @@ use config::settings::{HookPoint, OutputLimits};
 use events::{CallUpdate, Event, LiveFacts, Progress, Severity, ToolKind};
 use extensions::has_handler;
 use permission::plan::SharedAnalysis;
-use permission::{AccessRequest, Action, Denial};
+use permission::{AccessRequest, Denial};
 use tools::conversation::task::TaskTool;
 use tools::files::loaded_instructions::{self, LoadedInstructions, ProjectInstructions};
 use tools::todowrite::sets_plan;
@@ -724,18 +724,13 @@ impl RunningCall<'_> {
             self.show(Some(changes)).await;
         }
         if let Some(why) = advice.ask {
-            match prepared.requests.first_mut() {
-                Some(request) if request.minimum.is_none() => {
-                    request.minimum = Some((Action::Ask, why))
-                }
-                Some(_) => {}
-                None => {
-                    let floor = Some((Action::Ask, why));
-                    prepared.requests.push(AccessRequest {
-                        minimum: floor,
-                        ..AccessRequest::new(tool.permission(), "*")
-                    });
-                }
+            if prepared.requests.is_empty() {
+                prepared
+                    .requests
+                    .push(AccessRequest::new(tool.permission(), "*"));
+            }
+            if let Some(request) = prepared.requests.first_mut() {
+                request.hook_question = Some(why);
             }
         }
         Ok(prepared)

@@ -1,6 +1,7 @@
 //! The hooks of a turn: the input of each hook event, and the effect of its outcome. Without hooks,
 //! each of these functions only checks an empty list.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -180,7 +181,8 @@ fn call_subjects(call: &Call) -> Vec<String> {
 }
 
 /// Applies hooks to a verdict. They may make it stricter, and hooks of the user may answer a
-/// question that only rules ask, never one that is above the rules.
+/// question that only rules ask, never one that is above the rules. A question that a hook requires
+/// becomes part of the request.
 ///
 /// # Errors
 /// To the model, if a hook refuses the call; if the user cancels.
@@ -188,7 +190,7 @@ pub(super) async fn judged(
     turn: &TurnContext,
     agent: &Agent,
     PlacedCall { call, context, .. }: PlacedCall<'_>,
-    request: &AccessRequest,
+    request: &mut Cow<'_, AccessRequest>,
     mut verdict: Verdict,
 ) -> Result<Verdict, Failure> {
     if verdict.action == Action::Deny
@@ -205,7 +207,7 @@ pub(super) async fn judged(
         HookPoint::Permission,
         &agent.name,
         call,
-        std::slice::from_ref(request),
+        std::slice::from_ref(&**request),
         context,
     )
     .with("permission", request.permission.as_str())
@@ -216,9 +218,9 @@ pub(super) async fn judged(
         return Err(Failure::ForModel(why));
     }
     if let Some(why) = advice.ask {
-        verdict.action = Action::Ask;
-        verdict.reason = Some(why);
-        verdict.rule = None;
+        let request = request.to_mut();
+        let why = request.hook_question.get_or_insert(why);
+        verdict = verdict.asked_by_hook(why);
     } else if advice.allow && asked_by_rules(request, &verdict) {
         verdict.action = Action::Allow;
     }
@@ -231,7 +233,8 @@ fn asked_by_rules(request: &AccessRequest, verdict: &Verdict) -> bool {
         .units
         .iter()
         .filter(|unit| unit.action == Action::Ask);
-    request.minimum.is_none()
+    request.hook_question.is_none()
+        && request.minimum.is_none()
         && request.unproven.is_none()
         && request.permission != "doom_loop"
         && verdict.reason.is_none()
