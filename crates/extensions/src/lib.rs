@@ -52,6 +52,7 @@ use self::scripts::Scripts;
 use base::lock::locked;
 use base::text;
 use config::Settings;
+use config::script::{ScriptEntry, ScriptKind};
 use config::settings::{HookEntry, HookPoint};
 use events::bus::Publisher;
 use events::{Event, Severity};
@@ -79,6 +80,13 @@ pub struct Extensions {
 /// Returns whether any hook or plugin may handle this event. Cheap if there are none.
 pub fn has_handler(settings: &Settings, on: HookPoint) -> bool {
     !settings.scripts.is_empty() || settings.hooks.iter().any(|hook| hook.on == on)
+}
+
+/// Returns whether a hook or plugin might change the arguments of a call of a tool.
+pub fn may_change_arguments(settings: &Settings, tool: &str) -> bool {
+    let is_plugin = |script: &ScriptEntry| script.kind == ScriptKind::Plugin;
+    let may_change = |hook: &HookEntry| hook.on == HookPoint::ToolBefore && names_tool(hook, tool);
+    settings.scripts.iter().any(is_plugin) || settings.hooks.iter().any(may_change)
 }
 
 /// Returns whether a hook might refuse or question a call of a tool on this subject.
@@ -307,19 +315,19 @@ async fn notice(severity: Severity, title: String, context: &ToolContext) {
 /// directory is a `list`.
 fn fits(hook: &HookEntry, moment: &Moment) -> bool {
     let tool = moment.tool.as_deref().unwrap_or_default();
-    let is_listed = |name: &str| {
-        hook.tools
-            .iter()
-            .any(|pattern| wildcard::matches(pattern, name))
-    };
     let is_listing = || moment.files.iter().any(|path| path.is_dir());
     let named = !hook.on.is_about_a_call()
-        || hook.tools.is_empty()
-        || is_listed(tool)
-        || tool == MULTIEDIT && is_listed(EditTool::NAME)
-        || tool == ReadTool::NAME && is_listed("list") && is_listing();
+        || names_tool(hook, tool)
+        || tool == MULTIEDIT && names_tool(hook, EditTool::NAME)
+        || tool == ReadTool::NAME && names_tool(hook, "list") && is_listing();
     let about = |pattern: &String| moment.is_about(pattern);
     named && hook.pattern.as_ref().is_none_or(about)
+}
+
+/// Returns whether a hook applies to calls of a tool, as far as that depends on the tool.
+fn names_tool(hook: &HookEntry, tool: &str) -> bool {
+    let is_listed = |pattern: &String| wildcard::matches(pattern, tool);
+    hook.tools.is_empty() || hook.tools.iter().any(is_listed)
 }
 
 /// Returns the common fields of every event.
@@ -349,32 +357,49 @@ mod tests {
     use super::*;
     use config::settings::HookFormat;
 
+    fn settings_with_hook(on: HookPoint, tools: &[&str], pattern: Option<&str>) -> Settings {
+        let hook = HookEntry {
+            name: "h".into(),
+            on,
+            tools: tools.iter().map(|tool| (*tool).to_owned()).collect(),
+            pattern: pattern.map(str::to_owned),
+            command: vec!["x".into()],
+            limit: std::time::Duration::from_secs(1),
+            environment: Vec::new(),
+            format: HookFormat::Adjutant,
+            withheld: None,
+            project: false,
+            source: String::new(),
+        };
+        Settings {
+            hooks: vec![hook],
+            ..Settings::default()
+        }
+    }
+
+    #[test]
+    fn hook_before_calls_of_a_tool_may_change_their_arguments() {
+        let table = [
+            (HookPoint::ToolBefore, &[][..], None, true),
+            (HookPoint::ToolBefore, &["read", "ba*"], None, true),
+            (HookPoint::ToolBefore, &["bash"], Some("git *"), true),
+            (HookPoint::ToolBefore, &["edit"], None, false),
+            (HookPoint::Permission, &["bash"], None, false),
+            (HookPoint::ToolAfter, &["bash"], None, false),
+        ];
+        for (on, tools, pattern, wanted) in table {
+            let settings = settings_with_hook(on, tools, pattern);
+            let found = may_change_arguments(&settings, "bash");
+            assert_eq!(found, wanted, "{on:?} {tools:?} {pattern:?}");
+        }
+        assert!(!may_change_arguments(&Settings::default(), "bash"));
+    }
+
     #[test]
     fn hook_guards_matching_calls_before_they_run() {
         let guarded = |on: HookPoint, tools: &[&str], pattern: Option<&str>, tool: &str| {
-            let tools = tools.iter().map(|tool| (*tool).to_owned()).collect();
-            let hooks = vec![HookEntry {
-                name: "h".into(),
-                on,
-                tools,
-                pattern: pattern.map(str::to_owned),
-                command: vec!["x".into()],
-                limit: std::time::Duration::from_secs(1),
-                environment: Vec::new(),
-                format: HookFormat::Adjutant,
-                withheld: None,
-                project: false,
-                source: String::new(),
-            }];
-            guards(
-                &Settings {
-                    hooks,
-                    ..Settings::default()
-                },
-                "build",
-                tool,
-                "general",
-            )
+            let settings = settings_with_hook(on, tools, pattern);
+            guards(&settings, "build", tool, "general")
         };
         let hook = |on: HookPoint, tools: &[&str], pattern: Option<&str>| {
             guarded(on, tools, pattern, "task")

@@ -98,7 +98,7 @@ pub trait Tool: Send + Sync + 'static {
     const DESCRIPTION: &'static str;
     /// The kind of work, as ACP names it.
     const KIND: ToolKind;
-    /// Whether calls of one step may run in parallel with others.
+    /// Whether calls may run in parallel with others of their step, whatever their arguments.
     const CONCURRENT: bool;
     /// The permission that hides the tool when it is denied for everything; `prepare` names it too.
     const PERMISSION: &'static str = Self::NAME;
@@ -510,7 +510,7 @@ pub trait AnyTool: Send + Sync {
     fn schema(&self) -> Arc<Value>;
     /// Returns the kind of work.
     fn kind(&self) -> ToolKind;
-    /// Returns whether calls of one step may run in parallel with others.
+    /// Returns whether calls may run in parallel with others of their step, whatever their arguments.
     fn concurrent(&self) -> bool;
     /// Returns whether this call may run in parallel; depends on its arguments.
     fn is_concurrent(&self, _input: &Value, _context: &ToolContext) -> bool {

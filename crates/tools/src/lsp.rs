@@ -104,7 +104,7 @@ impl Tool for LspTool {
     const NAME: &'static str = "lsp";
     const DESCRIPTION: &'static str = include_str!("lsp.md");
     const KIND: ToolKind = ToolKind::Search;
-    const CONCURRENT: bool = true;
+    const CONCURRENT: bool = false;
     const AVAILABILITY: Availability = Availability::PerStep;
     const PERMISSION_KEY: Option<PermissionKey> =
         Some(PermissionKey::reading("Querying a language server."));

@@ -9,6 +9,7 @@ use super::{TurnContext, tool_context};
 use base::task::{MAX_IN_PLACE_BYTES, poll_by_size};
 use base::text;
 use events::ToolKind;
+use extensions::may_change_arguments;
 use tools::{AnyTool, CallDescription, ToolContext, argument_repair};
 use transcript::Call;
 
@@ -42,6 +43,7 @@ pub(super) async fn resolved(
     calls: Vec<Call>,
 ) -> Vec<ResolvedCall> {
     let tools = frame.tools.clone();
+    let settings = turn.project.context.settings.clone();
     let several = calls.len() > 1;
     let one = |call: Call| (tool_context::of_step(turn, frame, &call.call), call);
     let calls: Vec<(ToolContext, Call)> = calls.into_iter().map(one).collect();
@@ -54,11 +56,10 @@ pub(super) async fn resolved(
             if let Some(tool) = &resolved.tool {
                 let input = &resolved.call.input;
                 let context = &resolved.context;
-                resolved.is_concurrent = if several {
-                    tool.is_concurrent(input, context)
-                } else {
-                    tool.concurrent()
-                };
+                // The arguments that decide it may be other ones when the call is made.
+                let may_change = || may_change_arguments(&settings, tool.name());
+                resolved.is_concurrent = tool.concurrent()
+                    || (several && tool.is_concurrent(input, context) && !may_change());
                 resolved.description = tool.describe(input, context);
             }
             resolved
