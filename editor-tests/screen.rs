@@ -19,7 +19,7 @@ use crate::project::Project;
 use crate::pty;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 36] = [
+pub const ALL: [(&str, fn()); 37] = [
     ("run leaves its answer and no spinner", answer),
     ("answer fits the terminal's width", widths),
     ("paragraph and table appear before their end", streamed),
@@ -34,6 +34,10 @@ pub const ALL: [(&str, fn()); 36] = [
     ("answer to a command is edited", edited_in_commands),
     ("pasted lines are one answer", pasted),
     ("Ctrl-C clears the answer", cleared),
+    (
+        "all of a question is on the terminal that answers",
+        whole_question,
+    ),
     ("interrupt leaves one line", interrupted),
     ("running call shows its time and last lines", timed),
     ("subagent's calls are indented", subagent),
@@ -626,6 +630,52 @@ fn edited_in_commands() {
     assert_eq!(code, Some(1), "{screen}");
     assert_eq!(line(&screen, "[y/N/?]"), "Delete 1 session? [y/N/?] no");
     assert_eq!(sessions(&project), 1);
+}
+
+/// The text above a form and the reason of a question are on the terminal that answers, too.
+fn whole_question() {
+    let mine = std::env::current_exe().unwrap();
+    let server = json!({ "mine": { "type": "local", "command": [mine, "--mcp-server"] } });
+    let on_terminal = |project: &Project, line: &str| {
+        let mut command = project.command("sh");
+        command
+            .args(["-c", &format!("exec \"$0\" {line} 2>err")])
+            .arg(env!("CARGO_BIN_EXE_adjutant"))
+            .current_dir(project.cwd());
+        Terminal::start(command)
+    };
+    let (_model, project) = fixture(
+        "call mine_ask {}\n---\nsees: Ann\ntext: So be it.",
+        &json!({ "permission": { "mine_*": "allow" }, "mcp": server }),
+    );
+    let mut terminal = on_terminal(&project, "run 'Do it.'");
+    terminal.wait("> ");
+    assert!(
+        terminal.text().contains("Who is it for?"),
+        "{}",
+        terminal.text()
+    );
+    terminal.enter("Ann");
+    terminal.wait("large");
+    terminal.enter("small");
+    let (code, screen) = terminal.end();
+    assert_eq!(code, Some(0), "{screen}");
+    assert_eq!(screen.matches("Who is it for?").count(), 1, "{screen}");
+
+    let (_model, project) = fixture(
+        "text: One.",
+        &json!({ "permission": { "mine_*": "dney" }, "mcp": server }),
+    );
+    let mut terminal = on_terminal(&project, "mcp call mine say '{\"text\": \"hello\"}'");
+    terminal.wait("? [y/N/?] ");
+    let reason = "note: mine_say: settings that could not be used may deny it";
+    assert!(terminal.text().contains(reason), "{}", terminal.text());
+    terminal.enter("y");
+    let (code, screen) = terminal.end();
+    assert_eq!(code, Some(0), "{screen}");
+    assert!(screen.contains("\nhello"), "{screen}");
+    let errors = std::fs::read_to_string(project.path("err")).unwrap();
+    assert!(!errors.contains("note: mine_say"), "{errors}");
 }
 
 fn timed() {

@@ -506,17 +506,25 @@ async fn call(
     });
     let denied = verdict.action == Action::Deny;
     // Without the reason, a question about an allowed tool is a riddle.
-    if verdict.action == Action::Ask
-        && let Some(reason) = &verdict.reason
-    {
-        terminal::print_note(&format!("note: {}: {reason}", found.name));
-    }
-    let may = match verdict.action {
-        Action::Deny => false,
-        Action::Allow => true,
-        Action::Ask if allow => true,
-        Action::Ask if person => confirm_call(name, &found.own, &arguments, environment)?,
-        Action::Ask => false,
+    let note = match &verdict.reason {
+        Some(reason) if verdict.action == Action::Ask => {
+            Some(format!("note: {}: {reason}", found.name))
+        }
+        _ => None,
+    };
+    let may = if verdict.action == Action::Ask && person && !allow {
+        let shown = text::title(&Value::Object(arguments.clone()).to_string());
+        let reason = note.map(|note| note + "\n").unwrap_or_default();
+        agree(
+            &format!("{reason}Call {} of {name} with {shown}? [y/N/?]", found.own),
+            "y  calls it this once; n  does not",
+            environment,
+        )?
+    } else {
+        if let Some(note) = note {
+            terminal::print_note(&note);
+        }
+        verdict.action == Action::Allow || (verdict.action == Action::Ask && allow)
     };
     if !may {
         terminal::print_note(&format!(
@@ -653,20 +661,6 @@ fn fill(
         );
     }
     Ok(page.accepted(|key| filled.get(key).cloned().unwrap_or_default()))
-}
-
-fn confirm_call(
-    name: &str,
-    tool: &str,
-    arguments: &Map<String, Value>,
-    environment: &Environment,
-) -> anyhow::Result<bool> {
-    let shown = text::title(&Value::Object(arguments.clone()).to_string());
-    agree(
-        &format!("Call {tool} of {name} with {shown}? [y/N/?]"),
-        "y  calls it this once; n  does not",
-        environment,
-    )
 }
 
 /// Asks for a yes. An empty answer is a no.

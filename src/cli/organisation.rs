@@ -100,12 +100,15 @@ fn token(base: &str, auth: &Value) -> anyhow::Result<String> {
     let command = text::title(&command.join(" "));
     let is_terminal = std::io::stdin().is_terminal();
     let token = if is_terminal {
-        if !command.is_empty() {
-            say(&format!(
-                "{base} says that this command prints your token; adjutant does not run it:\n\n  {command}\n"
-            ));
-        }
-        ask_secret(&format!("Token for {base}: "))?.unwrap_or_default()
+        // A part of the question, which is on the terminal wherever the output goes.
+        let hint = if command.is_empty() {
+            String::new()
+        } else {
+            format!(
+                "{base} says that this command prints your token; adjutant does not run it:\n\n  {command}\n\n"
+            )
+        };
+        ask_secret(&format!("{hint}Token for {base}: "))?.unwrap_or_default()
     } else {
         line()?
     };

@@ -1009,19 +1009,21 @@ impl Client {
             let explained = "y: you agree. n: you decline.";
             return self.agree(&question, explained).await?.then_some(content);
         }
-        // The message of a single question is in its field already.
-        if fields.len() > 1
-            || !fields
-                .iter()
-                .any(|field| field.words.contains(request.message.trim()))
-        {
-            self.screen.print_note(&request.message);
-        }
         let count = fields.len();
+        let message = request.message.trim();
+        // The message of a single question is in its field already.
+        let is_in_field = count == 1 && fields.iter().any(|field| field.words.contains(message));
+        let mut introduction = String::new();
+        if !is_in_field && !message.is_empty() {
+            introduction = format!("{message}\n\n");
+        }
         for (number, mut field) in (1..).zip(fields) {
             if count > 1 {
                 field.number(number, count);
             }
+            field
+                .words
+                .insert_str(0, &std::mem::take(&mut introduction));
             content.extend(self.field(field).await?);
         }
         Some(content)
