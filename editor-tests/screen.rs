@@ -19,7 +19,7 @@ use crate::project::Project;
 use crate::pty;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 37] = [
+pub const ALL: [(&str, fn()); 39] = [
     ("run leaves its answer and no spinner", answer),
     ("answer fits the terminal's width", widths),
     ("paragraph and table appear before their end", streamed),
@@ -34,6 +34,11 @@ pub const ALL: [(&str, fn()); 37] = [
     ("answer to a command is edited", edited_in_commands),
     ("pasted lines are one answer", pasted),
     ("Ctrl-C clears the answer", cleared),
+    ("secret is edited without being shown", secret),
+    (
+        "Ctrl-C at a secret restores the terminal",
+        interrupted_secret,
+    ),
     (
         "all of a question is on the terminal that answers",
         whole_question,
@@ -630,6 +635,60 @@ fn edited_in_commands() {
     assert_eq!(code, Some(1), "{screen}");
     assert_eq!(line(&screen, "[y/N/?]"), "Delete 1 session? [y/N/?] no");
     assert_eq!(sessions(&project), 1);
+}
+
+/// A secret is edited with the usual keys, and none of it is on the screen.
+fn secret() {
+    for variables in [&[][..], &[("TERM", "dumb")]] {
+        let (_model, project) = fixture("text: One.", &json!({}));
+        let mut command = adjutant(&project, &["auth", "login", "bench"]);
+        command.envs(variables.iter().copied());
+        let mut terminal = Terminal::start(command);
+        terminal.wait("Key for bench: ");
+        terminal.press("xkez\u{1b}[Dy\u{1b}[C\u{7f}\u{1b}[A\u{1b}[Hmy-\u{1b}[3~\r");
+        let (code, screen) = terminal.end();
+        assert_eq!(code, Some(0), "{variables:?}: {screen}");
+        assert_eq!(line(&screen, "Key for bench:").trim_end(), "Key for bench:");
+        let stored = project.path("~/.local/share/adjutant/auth.json");
+        let stored: Value =
+            serde_json::from_str(&std::fs::read_to_string(stored).unwrap()).unwrap();
+        assert_eq!(stored["bench"]["key"], "my-key", "{variables:?}: {screen}");
+    }
+    // Lines that are pasted at once are no key, and none of them is left for the shell.
+    let (_model, project) = fixture("text: One.", &json!({}));
+    let mut terminal = Terminal::start(adjutant(&project, &["auth", "login", "bench"]));
+    terminal.wait("Key for bench: ");
+    terminal.press("one\rtwo\r");
+    let (code, screen) = terminal.end();
+    assert_eq!(code, Some(1), "{screen}");
+    assert!(screen.contains("several lines were pasted"), "{screen}");
+    assert!(!screen.contains("two"), "{screen}");
+    assert!(!project.path("~/.local/share/adjutant/auth.json").exists());
+}
+
+/// Ctrl-C ends the command at once, whatever was typed, and the terminal is as before; the keys that
+/// would stop the command or let it write its memory to a file are no part of a secret.
+fn interrupted_secret() {
+    for typed in ["", "a-key", "a\u{1a}\u{1c}key"] {
+        let (_model, project) = fixture("text: One.", &json!({}));
+        let mut command = adjutant(&project, &["auth", "login", "bench"]);
+        // The signal goes to the group.
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let mut terminal = Terminal::start(command);
+        let ours = terminal.ours.try_clone().unwrap();
+        terminal.wait("Key for bench: ");
+        let modes = || rustix::termios::tcgetattr(&ours).unwrap().local_modes;
+        assert!(!modes().contains(LocalModes::ECHO), "{:?}", modes());
+        terminal.press(typed);
+        terminal.press("\u{3}");
+        let (code, screen) = terminal.end();
+        // A signal ended it.
+        assert_eq!(code, None, "{typed:?}: {screen}");
+        let echoed = LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG;
+        assert!(modes().contains(echoed), "{typed:?}: {:?}", modes());
+        assert!(!screen.contains("key"), "{typed:?}: {screen}");
+        assert!(!project.path("~/.local/share/adjutant/auth.json").exists());
+    }
 }
 
 /// The text above a form and the reason of a question are on the terminal that answers, too.

@@ -412,7 +412,13 @@ impl LoginInterface for TerminalLogin {
         } else {
             terminal::answer(question, &self.0)
         };
-        line.ok()?.map(|line| line.trim().to_owned())
+        match line {
+            Ok(line) => line.map(|line| line.trim().to_owned()),
+            Err(why) => {
+                terminal::print_note(&format!("adjutant: {why:#}"));
+                None
+            }
+        }
     }
 
     fn say(&self, text: &str) {

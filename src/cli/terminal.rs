@@ -470,14 +470,6 @@ fn can_edit(environment: &Environment) -> bool {
     environment.var("TERM") != Some("dumb")
 }
 
-/// Shows a question, and stays on the line.
-///
-/// # Errors
-/// Returns an error if a terminal answers that cannot show the question.
-pub(super) fn ask(question: &str) -> io::Result<()> {
-    Question::show(&Palette::plain(question), &mut Modes::default(), false).map(drop)
-}
-
 /// Shows a question and returns the line that is typed; `None` at the end of the input.
 ///
 /// # Errors
@@ -491,6 +483,21 @@ pub(super) fn answer(question: &str, environment: &Environment) -> anyhow::Resul
         question::end_line(modes.is_edited());
     }
     Ok(line)
+}
+
+/// Shows a question and returns the secret that is typed without being shown; `None` at the end of
+/// the input.
+///
+/// # Errors
+/// Returns an error if a terminal answers that cannot show the question or would show the answer.
+pub(super) fn secret_answer(question: &str) -> io::Result<Option<String>> {
+    let mut modes = Modes::default();
+    let question = Question::show_for_secret(&Palette::plain(question), &mut modes)?;
+    let secret = question.answer(None);
+    if secret.is_none() {
+        question::end_line(false);
+    }
+    Ok(secret)
 }
 
 /// Prints a message of the command-line parser. Errors repeat user input, so they are cleaned; help

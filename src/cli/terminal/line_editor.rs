@@ -27,6 +27,8 @@ pub(super) struct LineEditor {
     key: KeyState,
     /// True within a paste that the terminal marks.
     is_pasting: bool,
+    /// True for a secret, which has no picture.
+    is_hidden: bool,
     /// The first column of the text: the end of the question.
     start: usize,
     /// The row of the cursor in the picture, counted from the first row of the text.
@@ -53,7 +55,7 @@ pub(super) enum LineEvent {
     Enter,
     /// Ctrl-D on an empty line.
     EndOfInput,
-    /// Ctrl-C on an empty line.
+    /// Ctrl-C on an empty or hidden line.
     Interrupt,
 }
 
@@ -71,6 +73,18 @@ impl LineEditor {
             start,
             ..Self::default()
         }
+    }
+
+    /// Creates an empty line that is not shown.
+    pub(super) fn hidden() -> Self {
+        Self {
+            is_hidden: true,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn is_hidden(&self) -> bool {
+        self.is_hidden
     }
 
     pub(super) fn text(&self) -> &str {
@@ -173,7 +187,8 @@ impl LineEditor {
         const CTRL_U: u8 = ctrl(b'u');
         const CTRL_W: u8 = ctrl(b'w');
         match byte {
-            CTRL_C if self.text.is_empty() => return Some(LineEvent::Interrupt),
+            // Nobody sees whether a hidden line is empty.
+            CTRL_C if self.text.is_empty() || self.is_hidden => return Some(LineEvent::Interrupt),
             CTRL_C => self.delete(0, self.text.len()),
             b'\r' | b'\n' if self.is_pasting => self.break_line(),
             b'\t' if self.is_pasting => self.insert("\t"),
@@ -261,6 +276,9 @@ impl LineEditor {
     /// Returns the sequences that replace the last picture by one of the current line. Of a line
     /// that is higher than the window, the rows around the cursor are drawn.
     pub(super) fn draw(&mut self, columns: usize, rows: usize) -> String {
+        if self.is_hidden {
+            return String::new();
+        }
         let columns = columns.max(1);
         let rows = rows.max(1);
         let mut first = 0;
@@ -461,6 +479,18 @@ mod tests {
             );
             assert_eq!(editor.text(), text, "{bytes:?}");
         }
+    }
+
+    #[test]
+    fn hidden_line_has_no_picture() {
+        let mut editor = LineEditor::hidden();
+        editor.apply(b"ac\x1b[Db");
+        assert_eq!(editor.draw(10, 4), "");
+        assert_eq!(editor.text(), "abc");
+        assert_eq!(
+            editor.apply(b"\x03"),
+            Some((LineEvent::Interrupt, &b""[..]))
+        );
     }
 
     #[test]

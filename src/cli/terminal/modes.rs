@@ -47,9 +47,7 @@ impl Modes {
             if !modes.local_modes.contains(lines) {
                 return;
             }
-            modes.local_modes.remove(lines | LocalModes::ECHONL);
-            modes.special_codes[SpecialCodeIndex::VMIN] = 1;
-            modes.special_codes[SpecialCodeIndex::VTIME] = 0;
+            deliver_keys(modes);
             modes.special_codes[SpecialCodeIndex::VINTR] = NO_KEY;
         });
         let original = self.original.clone()?;
@@ -57,7 +55,22 @@ impl Modes {
         self.is_edited.then_some(original)
     }
 
-    /// Returns whether keys are delivered at once.
+    /// Delivers each key of a secret at once, and shows none. No key sends a signal, which would
+    /// stop or end this process without restoring the terminal. Returns the original modes, or
+    /// `None` if the terminal must not be changed.
+    pub(super) fn hide_secret(&mut self) -> Option<Termios> {
+        self.is_edited = false;
+        let is_changed = self.change(|modes| {
+            deliver_keys(modes);
+            modes.local_modes.remove(LocalModes::ISIG);
+        });
+        if !is_changed {
+            return None;
+        }
+        self.original.clone()
+    }
+
+    /// Returns whether an answer is shown while it is edited.
     pub(super) fn is_edited(&self) -> bool {
         self.is_edited
     }
@@ -87,6 +100,15 @@ impl Drop for Modes {
     fn drop(&mut self) {
         self.restore();
     }
+}
+
+/// Delivers each key at once, and shows none.
+fn deliver_keys(modes: &mut Termios) {
+    modes
+        .local_modes
+        .remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ECHONL);
+    modes.special_codes[SpecialCodeIndex::VMIN] = 1;
+    modes.special_codes[SpecialCodeIndex::VTIME] = 0;
 }
 
 /// Discards the keys that were typed and not read yet.

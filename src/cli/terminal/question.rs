@@ -89,10 +89,9 @@ enum Answers {
     Pipe,
     /// A line that the terminal lets the user edit.
     Line,
-    /// The keys of a line that begins at the column `start`, and the modes of the terminal without
-    /// the question.
+    /// The keys of a line, and the modes of the terminal without the question.
     Keys {
-        start: usize,
+        editor: LineEditor,
         original: Box<Termios>,
     },
 }
@@ -105,14 +104,9 @@ impl Question {
     /// Returns an error if a terminal answers that cannot show the question.
     pub(super) fn show(question: &Styled, modes: &mut Modes, can_edit: bool) -> io::Result<Self> {
         if !io::stdin().is_terminal() {
-            write_and_flush(super::stderr().lock(), question.as_str()).ok();
-            return Ok(Self {
-                answers: Answers::Pipe,
-            });
+            return Ok(Self::of_pipe(question));
         }
-        let output = Output::of_user().ok_or_else(|| {
-            io::Error::other("the terminal of standard input cannot show the question")
-        })?;
+        let output = terminal()?;
         let original = if can_edit { modes.edit() } else { None };
         if original.is_none() {
             modes.show();
@@ -129,28 +123,66 @@ impl Question {
         let last = text.as_str().rsplit('\n').next().unwrap_or_default();
         Ok(Self {
             answers: Answers::Keys {
-                start: display_width(last) % terminal_columns(),
+                editor: LineEditor::new(display_width(last) % terminal_columns()),
                 original: Box::new(original),
             },
         })
     }
 
+    /// Shows a question whose answer is a secret: nothing of it is shown. Keys that were typed
+    /// before it are discarded.
+    ///
+    /// # Errors
+    /// Returns an error if a terminal answers that cannot show the question or would show the
+    /// answer.
+    pub(super) fn show_for_secret(question: &Styled, modes: &mut Modes) -> io::Result<Self> {
+        if !io::stdin().is_terminal() {
+            return Ok(Self::of_pipe(question));
+        }
+        let output = terminal()?;
+        let original = modes.hide_secret().ok_or_else(|| {
+            io::Error::other(
+                "the terminal would show what you type: run this command in the foreground",
+            )
+        })?;
+        modes::discard_typed();
+        output.write(question.wrapped(super::columns()).as_str())?;
+        Ok(Self {
+            answers: Answers::Keys {
+                editor: LineEditor::hidden(),
+                original: Box::new(original),
+            },
+        })
+    }
+
+    fn of_pipe(question: &Styled) -> Self {
+        write_and_flush(super::stderr().lock(), question.as_str()).ok();
+        Self {
+            answers: Answers::Pipe,
+        }
+    }
+
     /// Reads the answer; returns `None` at the end of the input, or once the other end of
     /// `withdrawn` is closed. Lines that are pasted at once are one answer.
-    pub(in crate::cli) fn answer(&self, withdrawn: Option<&PipeReader>) -> Option<String> {
-        match &self.answers {
+    pub(in crate::cli) fn answer(self, withdrawn: Option<&PipeReader>) -> Option<String> {
+        match self.answers {
             Answers::Pipe => {
                 let mut line = String::new();
                 let size = io::stdin().lock().read_line(&mut line).ok()?;
                 (size > 0).then_some(line)
             }
             Answers::Line => read_lines(withdrawn),
-            Answers::Keys { start, original } => read_keys(*start, original, withdrawn),
+            Answers::Keys { editor, original } => read_keys(editor, &original, withdrawn),
         }
     }
 }
 
-/// Ends the line of a question that is not answered.
+fn terminal() -> io::Result<Output> {
+    Output::of_user()
+        .ok_or_else(|| io::Error::other("the terminal of standard input cannot show the question"))
+}
+
+/// Ends the line of a question.
 pub(super) fn end_line(is_edited: bool) {
     let Some(output) = Output::of_user() else {
         return;
@@ -176,10 +208,13 @@ fn read_lines(withdrawn: Option<&PipeReader>) -> Option<String> {
     (!typed.is_empty()).then(|| without_keys(&String::from_utf8_lossy(&typed)))
 }
 
-/// Reads keys, and shows the line that they edit.
-fn read_keys(start: usize, original: &Termios, withdrawn: Option<&PipeReader>) -> Option<String> {
+/// Reads keys, and shows the line that they edit unless it is hidden.
+fn read_keys(
+    mut editor: LineEditor,
+    original: &Termios,
+    withdrawn: Option<&PipeReader>,
+) -> Option<String> {
     let output = Output::of_user()?;
-    let mut editor = LineEditor::new(start);
     let draw = |editor: &mut LineEditor| {
         let rows = super::rows().unwrap_or(usize::MAX);
         output.write(&editor.draw(terminal_columns(), rows)).ok();
@@ -201,13 +236,18 @@ fn read_keys(start: usize, original: &Termios, withdrawn: Option<&PipeReader>) -
                     if rest.is_empty() && !await_input(withdrawn, Some(PASTE_PAUSE))? {
                         editor.move_to_end();
                         draw(&mut editor);
-                        output.write(END_PASTE_MARKS).ok();
-                        output.write("\n").ok();
+                        end_line(!editor.is_hidden());
                         return Some(editor.text().to_owned());
                     }
                     editor.break_line();
                 }
                 LineEvent::EndOfInput => return None,
+                LineEvent::Interrupt if editor.is_hidden() => {
+                    modes::set(original);
+                    kill_current_process_group(Signal::INT).ok();
+                    // With a handler, this process goes on, in a terminal that shows keys.
+                    return None;
+                }
                 LineEvent::Interrupt => {
                     // Without a handler, the signal ends this process at once.
                     output.write(END_PASTE_MARKS).ok();
