@@ -19,7 +19,7 @@ use crate::project::Project;
 use crate::pty;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 39] = [
+pub const ALL: [(&str, fn()); 40] = [
     ("run leaves its answer and no spinner", answer),
     ("answer fits the terminal's width", widths),
     ("paragraph and table appear before their end", streamed),
@@ -43,6 +43,7 @@ pub const ALL: [(&str, fn()); 39] = [
         "all of a question is on the terminal that answers",
         whole_question,
     ),
+    ("Ctrl-Z keeps the answer for later", suspended),
     ("interrupt leaves one line", interrupted),
     ("running call shows its time and last lines", timed),
     ("subagent's calls are indented", subagent),
@@ -621,6 +622,40 @@ fn cleared() {
         "{before:?} {after:?}"
     );
     assert!(!project.path("x").exists(), "{screen}");
+}
+
+/// Ctrl-Z stops the run with the terminal as before; afterwards, the question and the answer are
+/// shown again, and the answer can be edited.
+fn suspended() {
+    let (_model, project) = fixture(
+        "call bash {\"command\":\"touch x\"}\n---\nsees: use the new branch\ntext: So be it.",
+        &json!({ "permission": { "bash": "ask" } }),
+    );
+    let mut command = adjutant(&project, &["run", "Do it."]);
+    // The signal goes to the group.
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    let mut terminal = Terminal::start(command);
+    let program = Pid::from_child(&terminal.child);
+    let ours = terminal.ours.try_clone().unwrap();
+    terminal.wait("any other text rejects");
+    terminal.press("n, use the branch");
+    terminal.wait("n, use the branch");
+    terminal.press("\u{1a}");
+    let stopped = rustix::process::waitpid(Some(program), WaitOptions::UNTRACED);
+    assert!(stopped.unwrap().unwrap().1.stopped());
+    let modes = rustix::termios::tcgetattr(&ours).unwrap().local_modes;
+    assert!(
+        modes.contains(LocalModes::ICANON | LocalModes::ECHO),
+        "{modes:?}"
+    );
+    pty::write_to_screen(&ours, "\r\n[1]+ Stopped\r\n");
+    rustix::process::kill_process(program, Signal::CONT).unwrap();
+    terminal.wait("[1]+ Stopped");
+    terminal.press(&format!("{}new \r", "\u{1b}[D".repeat(6)));
+    let (code, screen) = terminal.end();
+    assert_eq!(code, Some(0), "{screen}");
+    let again = screen.split("[1]+ Stopped").nth(1).unwrap();
+    assert!(again.contains("n, use the new branch"), "{screen}");
 }
 
 /// Other commands let an answer be edited, too.

@@ -57,6 +57,10 @@ pub(super) enum LineEvent {
     EndOfInput,
     /// Ctrl-C on an empty or hidden line.
     Interrupt,
+    /// Ctrl-\
+    Quit,
+    /// Ctrl-Z
+    Suspend,
 }
 
 /// A place in the picture.
@@ -101,14 +105,21 @@ impl LineEditor {
         None
     }
 
-    /// Returns whether the last byte may be the beginning of a key, or the Escape key alone.
+    /// Returns whether the last byte may be the beginning of a key, or the Escape key alone. Within a
+    /// paste it is the beginning of the mark that ends it.
     pub(super) fn has_escape(&self) -> bool {
-        matches!(self.key, KeyState::Escape)
+        matches!(self.key, KeyState::Escape) && !self.is_pasting
     }
 
     /// Ignores an Escape key that no other byte followed.
     pub(super) fn drop_escape(&mut self) {
         self.key = KeyState::None;
+    }
+
+    /// Forgets the picture: the question is shown again, and the text begins at this column.
+    pub(super) fn begin_again(&mut self, start: usize) {
+        self.start = start;
+        self.row = 0;
     }
 
     /// Inserts a line break, and moves behind it.
@@ -138,7 +149,9 @@ impl LineEditor {
                 _ => {}
             },
             KeyState::Control(mut parameters) => {
-                if (0x40..0x7f).contains(&byte) {
+                // F1 to F5 of the Linux console begin with two brackets.
+                let is_second_bracket = byte == b'[' && parameters.is_empty();
+                if (0x40..0x7f).contains(&byte) && !is_second_bracket {
                     self.control_sequence(&parameters, byte);
                 } else {
                     parameters.truncate(MAX_PARAMETERS);
@@ -186,10 +199,14 @@ impl LineEditor {
         const CTRL_K: u8 = ctrl(b'k');
         const CTRL_U: u8 = ctrl(b'u');
         const CTRL_W: u8 = ctrl(b'w');
+        const CTRL_Z: u8 = ctrl(b'z');
+        const CTRL_BACKSLASH: u8 = ctrl(b'\\');
         match byte {
             // Nobody sees whether a hidden line is empty.
             CTRL_C if self.text.is_empty() || self.is_hidden => return Some(LineEvent::Interrupt),
             CTRL_C => self.delete(0, self.text.len()),
+            CTRL_Z if !self.is_pasting => return Some(LineEvent::Suspend),
+            CTRL_BACKSLASH if !self.is_pasting => return Some(LineEvent::Quit),
             b'\r' | b'\n' if self.is_pasting => self.break_line(),
             b'\t' if self.is_pasting => self.insert("\t"),
             _ if self.is_pasting => {}
@@ -416,6 +433,12 @@ mod tests {
             ("Alt-Backspace", "one two\u{1b}\u{7f}", "one ", ""),
             ("up and down", "a\u{1b}[A\u{1b}[Bb", "ab", ""),
             ("unknown keys", "a\u{1b}[15~\u{1b}[1;2P\u{1b}xb", "ab", ""),
+            (
+                "F1 and F5 of the Linux console",
+                "a\u{1b}[[A\u{1b}[[Eb",
+                "ab",
+                "",
+            ),
             (
                 "endless parameters",
                 "a\u{1b}[1;1;1;1;1;1;1;1;1;5Db",

@@ -38,17 +38,15 @@ impl Modes {
         }
     }
 
-    /// Delivers each key at once, Ctrl-C included, and shows none. Returns the original modes, or
-    /// `None` if the terminal must not be changed, or its user or the program that started this one
-    /// has changed how it reads lines.
+    /// Delivers each key at once, those that send signals included, and shows none. Returns the
+    /// original modes, or `None` if the terminal must not be changed, or its user or the program that
+    /// started this one has changed how it reads lines.
     pub(super) fn edit(&mut self) -> Option<Termios> {
         let lines = LocalModes::ICANON | LocalModes::ECHO;
         let is_changed = self.change(|modes| {
-            if !modes.local_modes.contains(lines) {
-                return;
+            if modes.local_modes.contains(lines) {
+                deliver_keys(modes);
             }
-            deliver_keys(modes);
-            modes.special_codes[SpecialCodeIndex::VINTR] = NO_KEY;
         });
         let original = self.original.clone()?;
         self.is_edited = is_changed && original.local_modes.contains(lines);
@@ -102,13 +100,27 @@ impl Drop for Modes {
     }
 }
 
-/// Delivers each key at once, and shows none.
+/// Sets the modes for a line that this process edits, from the original ones.
+pub(super) fn set_edited(original: &Termios) {
+    let mut modes = original.clone();
+    deliver_keys(&mut modes);
+    set(&modes);
+}
+
+/// Delivers each key at once, those that send signals included, and shows none.
 fn deliver_keys(modes: &mut Termios) {
     modes
         .local_modes
         .remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ECHONL);
     modes.special_codes[SpecialCodeIndex::VMIN] = 1;
     modes.special_codes[SpecialCodeIndex::VTIME] = 0;
+    for key in [
+        SpecialCodeIndex::VINTR,
+        SpecialCodeIndex::VQUIT,
+        SpecialCodeIndex::VSUSP,
+    ] {
+        modes.special_codes[key] = NO_KEY;
+    }
 }
 
 /// Discards the keys that were typed and not read yet.

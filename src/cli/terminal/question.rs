@@ -89,11 +89,46 @@ enum Answers {
     Pipe,
     /// A line that the terminal lets the user edit.
     Line,
-    /// The keys of a line, and the modes of the terminal without the question.
+    /// The keys of a line that this process edits.
     Keys {
+        question: EditedQuestion,
         editor: LineEditor,
-        original: Box<Termios>,
     },
+}
+
+/// A question whose answer this process lets the user edit.
+struct EditedQuestion {
+    /// The text, as it is shown.
+    text: String,
+    /// The modes of the terminal without the question.
+    original: Box<Termios>,
+}
+
+impl EditedQuestion {
+    /// Shows the question, and returns the column at which the answer begins.
+    fn draw(&self, output: &Output) -> io::Result<usize> {
+        output.write(&self.text)?;
+        output.write(BEGIN_PASTE_MARKS)?;
+        let last = self.text.rsplit('\n').next().unwrap_or_default();
+        let width = display_width(last);
+        if width > 0 && width.is_multiple_of(terminal_columns()) {
+            // The cursor waits at the end of a full row: the answer would be drawn over it.
+            output.write("\n")?;
+        }
+        Ok(width % terminal_columns())
+    }
+
+    /// Restores the terminal, and sends a signal as the terminal does for its key.
+    fn interrupt(&self, signal: Signal, output: &Output) {
+        output.write(END_PASTE_MARKS).ok();
+        self.send(signal);
+    }
+
+    /// Sends a signal in the original modes: without a handler, it ends or stops this process.
+    fn send(&self, signal: Signal) {
+        modes::set(&self.original);
+        kill_current_process_group(signal).ok();
+    }
 }
 
 impl Question {
@@ -113,18 +148,22 @@ impl Question {
         }
         modes::discard_typed();
         let text = question.wrapped(super::columns());
-        output.write(text.as_str())?;
         let Some(original) = original else {
+            output.write(text.as_str())?;
             return Ok(Self {
                 answers: Answers::Line,
             });
         };
-        output.write(BEGIN_PASTE_MARKS)?;
-        let last = text.as_str().rsplit('\n').next().unwrap_or_default();
+        let question = EditedQuestion {
+            // The width of a tab depends on its column.
+            text: text.as_str().replace('\t', " "),
+            original: Box::new(original),
+        };
+        let start = question.draw(&output)?;
         Ok(Self {
             answers: Answers::Keys {
-                editor: LineEditor::new(display_width(last) % terminal_columns()),
-                original: Box::new(original),
+                editor: LineEditor::new(start),
+                question,
             },
         })
     }
@@ -146,11 +185,15 @@ impl Question {
             )
         })?;
         modes::discard_typed();
-        output.write(question.wrapped(super::columns()).as_str())?;
+        let text = question.wrapped(super::columns()).as_str().to_owned();
+        output.write(&text)?;
         Ok(Self {
             answers: Answers::Keys {
                 editor: LineEditor::hidden(),
-                original: Box::new(original),
+                question: EditedQuestion {
+                    text,
+                    original: Box::new(original),
+                },
             },
         })
     }
@@ -172,7 +215,7 @@ impl Question {
                 (size > 0).then_some(line)
             }
             Answers::Line => read_lines(withdrawn),
-            Answers::Keys { editor, original } => read_keys(editor, &original, withdrawn),
+            Answers::Keys { question, editor } => read_keys(&question, editor, withdrawn),
         }
     }
 }
@@ -210,8 +253,8 @@ fn read_lines(withdrawn: Option<&PipeReader>) -> Option<String> {
 
 /// Reads keys, and shows the line that they edit unless it is hidden.
 fn read_keys(
+    question: &EditedQuestion,
     mut editor: LineEditor,
-    original: &Termios,
     withdrawn: Option<&PipeReader>,
 ) -> Option<String> {
     let output = Output::of_user()?;
@@ -242,17 +285,20 @@ fn read_keys(
                     editor.break_line();
                 }
                 LineEvent::EndOfInput => return None,
-                LineEvent::Interrupt if editor.is_hidden() => {
-                    modes::set(original);
-                    kill_current_process_group(Signal::INT).ok();
+                LineEvent::Interrupt | LineEvent::Quit if editor.is_hidden() => {
+                    question.send(Signal::INT);
                     // With a handler, this process goes on, in a terminal that shows keys.
                     return None;
                 }
-                LineEvent::Interrupt => {
-                    // Without a handler, the signal ends this process at once.
-                    output.write(END_PASTE_MARKS).ok();
-                    modes::set(original);
-                    kill_current_process_group(Signal::INT).ok();
+                LineEvent::Suspend if editor.is_hidden() => {}
+                LineEvent::Interrupt => question.interrupt(Signal::INT, &output),
+                LineEvent::Quit => question.interrupt(Signal::QUIT, &output),
+                LineEvent::Suspend => {
+                    question.interrupt(Signal::TSTP, &output);
+                    // The process stops within this time, until a shell continues it.
+                    await_input(withdrawn, Some(PASTE_PAUSE))?;
+                    modes::set_edited(&question.original);
+                    editor.begin_again(question.draw(&output).ok()?);
                 }
             }
         }
