@@ -383,3 +383,39 @@ async fn named_session_without_messages_is_not_read_again() {
         [Some("As it was read".to_owned())]
     );
 }
+
+/// Only a session that the failed load has locked is released by it.
+#[tokio::test]
+async fn failed_load_leaves_session_locked_that_was_locked_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let known = record("ses_00000001", "/w", 5);
+    let store = Store::start(dir.path());
+    store.create(&known).await.unwrap();
+    store.rename(&known.id, "Mine").await.unwrap();
+    store.close(&known.id).await;
+    let other = Store::start(dir.path());
+    let is_locked = async |id: &SessionId| {
+        let loaded = other.load(id).await;
+        other.close(id).await;
+        matches!(loaded, Err(Error::Locked { .. }))
+    };
+
+    let garbage = SessionId::new("ses_garbage1");
+    std::fs::write(file(dir.path(), garbage.as_str()), vec![b'x'; 9000]).unwrap();
+    let failed = store.load(&garbage).await;
+    assert!(matches!(failed, Err(Error::Damaged { .. })), "{failed:?}");
+    assert!(!is_locked(&garbage).await);
+
+    store.load(&known.id).await.unwrap();
+    let sessions = dir.path().join("sessions");
+    let aside = dir.path().join("aside");
+    std::fs::rename(&sessions, &aside).unwrap();
+    std::fs::write(&sessions, "").unwrap();
+    let failed = store.load(&known.id).await;
+    std::fs::remove_file(&sessions).unwrap();
+    std::fs::rename(&aside, &sessions).unwrap();
+    assert!(failed.is_err());
+    assert!(is_locked(&known.id).await);
+    store.close(&known.id).await;
+    assert!(!is_locked(&known.id).await);
+}

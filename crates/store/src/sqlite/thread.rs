@@ -490,8 +490,10 @@ impl Thread {
                 options,
                 reply,
             } => {
+                // A session that was locked before has an owner, who releases it.
+                let was_locked = self.locks.contains_key(&session);
                 let loaded = self.load(&session, options);
-                if loaded.is_err() && !self.unwritten.contains_key(&session) {
+                if loaded.is_err() && !was_locked && !self.unwritten.contains_key(&session) {
                     self.release(&session);
                 }
                 drop(reply.send(loaded));
