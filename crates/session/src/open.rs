@@ -312,7 +312,6 @@ impl Sessions {
         if !id.is_well_formed() {
             return Err(store::Error::NotFound(id.clone()).into());
         }
-        let was_open = handover.is_some();
         let handover = match handover {
             Some(handover) => handover,
             None => SessionHandover {
@@ -323,9 +322,7 @@ impl Sessions {
         let read = match self.read(id, &mut options, take, shown).await {
             Ok(read) => read,
             Err(e) => {
-                if was_open {
-                    self.abandon(handover).await;
-                }
+                self.abandon(handover).await;
                 return Err(e);
             }
         };
@@ -367,7 +364,8 @@ impl Sessions {
     }
 
     /// Reads a stored session that is claimed, and begins to read its settings in the directory of
-    /// `options`, which it may replace. See [`Self::load`].
+    /// `options`, which it may replace. After an error the caller releases the session. See
+    /// [`Self::load`].
     async fn read(
         &self,
         id: &SessionId,
@@ -402,7 +400,6 @@ impl Sessions {
         match self.directory(id.as_str(), &options.cwd).await {
             Ok(cwd) => options.cwd = cwd,
             Err(why) => {
-                self.store.close(id).await;
                 return Err(OpenError::Workspace {
                     id: id.clone(),
                     why,
@@ -424,7 +421,6 @@ impl Sessions {
             }
             relocate::relocate(&self.store, &self.environment, &mut stored, &options.cwd).await;
         } else if is_elsewhere {
-            self.store.close(id).await;
             return Err(OpenError::other_directory(
                 id,
                 stored.record.cwd,
@@ -947,5 +943,103 @@ fn first_choices(record: &Record, settings: &Settings, of: SessionChoices) -> Se
         approvals: record.approvals.or(record.inherited.approvals),
         approves: settings.general.approvals,
         ..of
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::environment::Timestamp;
+    use base::id::MessageId;
+    use store::Store;
+    use tokio_util::sync::CancellationToken;
+    use transcript::{Message, Role, User};
+
+    fn options(cwd: &Path) -> OpenOptions {
+        OpenOptions {
+            cwd: cwd.to_owned(),
+            additional_directories: Vec::new(),
+            files: tools::FileCapabilities::default(),
+            shows_subagents: false,
+            attended: true,
+            quiet: true,
+            remembers_models: false,
+            shows_urls: false,
+            servers: Vec::new(),
+            system: None,
+            denied: Vec::new(),
+            asked: Vec::new(),
+            endpoints: EditorEndpoints::default(),
+            approvals: None,
+            notices: Vec::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn no_other_process_gets_session_that_is_opened_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = std::fs::canonicalize(dir.path()).unwrap();
+        let home_text = home.display().to_string();
+        let environment = Environment::from_vars([("HOME".to_owned(), home_text)].into());
+        let cwd = home.join("work");
+        std::fs::create_dir_all(&cwd).unwrap();
+        let sessions = Sessions::new(environment.clone(), CancellationToken::new());
+        let id = SessionId::new(environment.fresh(SessionId::PREFIX));
+        let record = Record::new(id.clone(), cwd.clone(), Timestamp(1));
+        let model = ModelRef {
+            provider: "offline".into(),
+            model: "offline".into(),
+            effort: None,
+        };
+        let message = Message {
+            id: MessageId::new("msg_1"),
+            created: Timestamp(1),
+            role: Role::User(User {
+                agent: "build".into(),
+                model,
+            }),
+            parts: Vec::new(),
+        };
+        sessions.store.create(&record).await.unwrap();
+        sessions.store.write_message(&id, &message).await;
+        sessions.store.close(&id).await;
+        let other = Store::start(&environment.dirs.data);
+        let is_locked = async || {
+            let loaded = other.load(&id).await;
+            other.close(&id).await;
+            matches!(loaded, Err(store::Error::Locked { .. }))
+        };
+        let open = async |cwd: &Path, handover| {
+            let opened = sessions.load(&id, options(cwd), false, None, handover);
+            opened.await.map(|OpenedSession { handle, .. }| handle)
+        };
+
+        let handle = open(&cwd, None).await.unwrap();
+        let handover = handle.close_to_reopen().await;
+        assert!(is_locked().await);
+        let handle = open(&cwd, handover).await.unwrap();
+        assert!(is_locked().await);
+        // A request that arrives while it is opened again is not lost.
+        let handover = handle.close_to_reopen().await;
+        handle.taken.cancel();
+        let handle = open(&cwd, handover).await.unwrap();
+        handle.closed().await;
+        assert!(!is_locked().await);
+        // A failure releases it, but not before the background jobs have ended.
+        let handle = open(&cwd, None).await.unwrap();
+        let handover = handle.close_to_reopen().await;
+        let read = sessions.read(&id, &mut options(&home), false, None).await;
+        assert!(matches!(read, Err(OpenError::OtherDirectory { .. })));
+        assert!(is_locked().await);
+        let refused = open(&home, handover).await;
+        assert!(matches!(refused, Err(OpenError::OtherDirectory { .. })));
+        assert!(!is_locked().await);
+        assert!(!sessions.has_session(&id));
+        let refused = open(&home, None).await;
+        assert!(matches!(refused, Err(OpenError::OtherDirectory { .. })));
+        assert!(!is_locked().await);
+        assert!(!sessions.has_session(&id));
+        other.stop().await;
+        sessions.finish().await;
     }
 }

@@ -174,8 +174,8 @@ impl Sessions {
         self.live.claim(id)
     }
 
-    /// Ends the background jobs of a session that was closed to be opened again but is not, and
-    /// releases it.
+    /// Releases a session that is not opened after all, once the background jobs that live on from
+    /// its earlier opening have ended.
     pub(super) async fn abandon(&self, SessionHandover { claim, jobs }: SessionHandover) {
         if let Some(SessionJobs { jobs, .. }) = jobs {
             jobs.end().await;
