@@ -104,7 +104,7 @@ enum Command {
     Config(config::Args),
     /// Explain what is allowed, and revoke what was granted
     Permissions(permissions::Args),
-    /// Show what a project's files would run, and decide whether to trust them
+    /// Show what a project's files would run, and trust them or not
     ///
     /// Exits with 1 if there is no decision yet.
     Trust(trust::Args),
@@ -135,7 +135,7 @@ enum Command {
     Formatters(project_lists::Args),
     /// List the language servers that check an edit
     Lsp(project_lists::Args),
-    /// Check, add and remove MCP servers, log in to them, and call their tools
+    /// Check, add and remove MCP servers, log in, and call tools
     ///
     /// Exits with 1 if a server does not work, with 5 if a call is not allowed.
     Mcp(mcp::Args),
