@@ -207,7 +207,7 @@ fn main() -> ExitCode {
         let same = group.clone();
         trials.push(test(format!("wire/{group}"), move || wire::run(&group)));
         trials.push(test(format!("wire/{same} in version 2"), move || {
-            wire::run_second(&same)
+            wire::run_v2(&same)
         }));
     }
     trials.extend(
@@ -234,7 +234,7 @@ fn main() -> ExitCode {
     trials.push(test("wire/every row is run".into(), every_row_is_run));
     trials.push(test(
         "wire/table of methods is true".into(),
-        wire::the_table_is_true,
+        wire::method_table_matches_server,
     ));
     trials.push(test(
         "long/long run leaves nothing behind".into(),
@@ -262,7 +262,7 @@ fn main() -> ExitCode {
     ));
     trials.push(test(
         "harness/required columns are read".into(),
-        wire::own_tests,
+        wire::test_required_parser,
     ));
     if machine::leaves_out_models() {
         let tried: BTreeSet<String> = pages()

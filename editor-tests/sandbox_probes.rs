@@ -2,7 +2,7 @@
 //! mechanism of this machine, in `plan` and in `build`, with and without the network.
 //!
 //! All probes of one setting run in one command. A setting that this machine does not support is
-//! skipped, and reported on standard error.
+//! skipped, and reported on standard output.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -42,7 +42,7 @@ pub const ALL: [(&str, fn()); 6] = [
     }),
 ];
 
-/// One inside the other, as they are where both hold.
+/// Landlock inside bubblewrap, as adjutant uses them if both work.
 const BOTH: &str = "bwrap with landlock";
 
 /// Settings in which a row holds.
@@ -161,10 +161,10 @@ const CONTROL: &[Row] = &[
         Bwrap,
         CANNOT,
     ),
-    ("hooks put aside", "mv .git/hooks .git/h", Bwrap, CANNOT),
-    ("git put aside", "mv .git g", Bwrap, CANNOT),
-    ("info put aside", "mv .git/info .git/i", Bwrap, CANNOT),
-    ("modules put aside", "mv .git/modules .git/m", Bwrap, CANNOT),
+    ("move hooks away", "mv .git/hooks .git/h", Bwrap, CANNOT),
+    ("move .git away", "mv .git g", Bwrap, CANNOT),
+    ("move info away", "mv .git/info .git/i", Bwrap, CANNOT),
+    ("move modules away", "mv .git/modules .git/m", Bwrap, CANNOT),
     ("instructions", "echo x >> AGENTS.md", Bwrap, CANNOT),
     (
         "instructions replaced",
@@ -179,7 +179,7 @@ const CONTROL: &[Row] = &[
         CANNOT,
     ),
     (
-        "an agent's settings put aside",
+        "move an agent's settings away",
         "mv .claude c",
         Bwrap,
         CANNOT,
@@ -190,7 +190,7 @@ const CONTROL: &[Row] = &[
         Bwrap,
         CANNOT,
     ),
-    ("cargo's settings put aside", "mv .cargo c", Bwrap, CANNOT),
+    ("move cargo's settings away", "mv .cargo c", Bwrap, CANNOT),
     (
         "a commit",
         "echo x > b1 && git add b1 && git -c user.name=A -c user.email=a@b commit -qm x b1",
@@ -219,7 +219,7 @@ const PROCESSES: &[Row] = &[
         CANNOT,
     ),
     (
-        "capabilities to be had",
+        "capability bounding set",
         "grep ^CapBnd: /proc/self/status | grep -qv 0000000000000000",
         Root,
         CANNOT,
@@ -243,7 +243,7 @@ const PROCESSES: &[Row] = &[
         CANNOT,
     ),
     (
-        "adjutant's map",
+        "adjutant's memory map",
         "cat /proc/$AGENT/maps | grep -q .",
         Everywhere,
         CANNOT,
@@ -267,12 +267,12 @@ const PROCESSES: &[Row] = &[
         CANNOT,
     ),
     (
-        "a way around through another",
+        "write through another process's root",
         "echo x > /proc/$OTHER/root/$OUT/made",
         Everywhere,
         CANNOT,
     ),
-    ("ask adjutant", "kill -0 $AGENT", Everywhere, CANNOT),
+    ("signal 0 to adjutant", "kill -0 $AGENT", Everywhere, CANNOT),
     ("continue adjutant", "kill -CONT $AGENT", Everywhere, CANNOT),
     ("stop adjutant", "kill -STOP $AGENT", Everywhere, CANNOT),
     ("kill adjutant", "kill -9 $AGENT", Everywhere, CANNOT),
@@ -290,7 +290,7 @@ const PROCESSES: &[Row] = &[
     ),
     ("kill another", "kill -9 $OTHER", Everywhere, CANNOT),
     (
-        "kill one's own",
+        "kill a child",
         "sleep 60 & kill -9 $!; wait $!; [ $? = 137 ]",
         Everywhere,
         CAN,
@@ -453,14 +453,16 @@ with open("t14.txt", "w") as file:
     file.write("x")
 "#;
 
-/// Those that look into another process.
+/// Tools that trace another process.
 const TRACING: [&str; 2] = ["gcc with its leak checker", "strace"];
 
-/// System calls by their numbers on x86-64 which a kernel never answers with "not permitted" if
-/// they are allowed, and which do nothing with these arguments. `B`: memory of 4 KiB; `V`: a vector
-/// of 8 bytes of it; `A`: adjutant's process; `O`: the other one.
+/// A system call: its name, its number with its arguments, and the settings in which it is refused.
 type Call = (&'static str, &'static str, ProbeSetup);
 
+/// System calls by their numbers on x86-64, which do nothing with these arguments. If they are
+/// allowed, a kernel never answers with an error that counts as a refusal (EPERM, EACCES, ESRCH or
+/// ENOSYS). `B`: memory of 4 KiB; `V`: a vector of 8 bytes of it; `A`: adjutant's process; `O`: the
+/// other one.
 const REFUSED: &[Call] = &[
     ("ptrace attach", "101 16 A 0 0", Everywhere),
     ("ptrace seize", "101 0x4206 A 0 0", Everywhere),
@@ -530,8 +532,8 @@ const REFUSED: &[Call] = &[
     ("socket of this machine, offline", "41 1 1 0", Offline),
     ("netlink", "41 16 3 0", Offline),
     ("vsock", "41 40 1 0", Everywhere),
-    ("packets", "41 17 3 0", Everywhere),
-    ("kernel's ciphers", "41 38 5 0", Everywhere),
+    ("packet socket", "41 17 3 0", Everywhere),
+    ("AF_ALG socket", "41 38 5 0", Everywhere),
     ("raw", "41 2 3 1", Everywhere),
     ("bluetooth", "41 31 3 1", Everywhere),
     ("unshare mounts", "272 0x20000", Everywhere),
@@ -545,9 +547,10 @@ const REFUSED: &[Call] = &[
     ("unshare user", "272 0x10000000", Everywhere),
 ];
 
-/// Makes the calls of its arguments (`name|number argument ...`) and prints which were refused.
+/// Makes the system calls listed in `calls.txt`, one a line (`name|number argument ...`), and prints
+/// whether each was refused.
 const CALLER: &str = r#"
-import ctypes, os, sys
+import ctypes, errno, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
 buffer = ctypes.create_string_buffer(4096)
 vector = (ctypes.c_ulong * 2)(ctypes.addressof(buffer), 8)
@@ -557,9 +560,10 @@ for line in open("calls.txt"):
     words = [names[w] if w in names else int(w, 0) for w in call.split()]
     ctypes.set_errno(0)
     done = libc.syscall(*[ctypes.c_long(w) for w in words])
+    # The child of a successful clone.
     if words[0] == 56 and done == 0:
         os._exit(0)
-    refused = done == -1 and ctypes.get_errno() in (1, 3, 13, 38)
+    refused = done == -1 and ctypes.get_errno() in (errno.EPERM, errno.ESRCH, errno.EACCES, errno.ENOSYS)
     print("probe|%s|%s" % (name, "cannot" if refused else "can"), flush=True)
 "#;
 
@@ -592,7 +596,7 @@ fn skipped(why: &str) {
 
 #[expect(
     clippy::print_stdout,
-    reason = "whoever runs the tests is told what was not tried"
+    reason = "shows the skipped probes to the person who runs the tests"
 )]
 fn report(text: &str) {
     println!("{text}");
@@ -626,12 +630,12 @@ fn every_probe(mechanism: &str, ordinary: bool) {
 /// User id of `nobody`.
 const NOBODY: u32 = 65534;
 
-fn give(path: &Path) {
+fn chown_to_nobody(path: &Path) {
     let data = fs::symlink_metadata(path).unwrap();
     lchown(path, Some(NOBODY), Some(NOBODY)).unwrap();
     if data.is_dir() {
         for entry in fs::read_dir(path).unwrap().flatten() {
-            give(&entry.path());
+            chown_to_nobody(&entry.path());
         }
     }
 }
@@ -650,7 +654,7 @@ impl Drop for OtherProcess {
 struct Fixture {
     project: Project,
     model: Model,
-    /// No temporary directory.
+    /// A directory that is not below a temporary directory.
     outside: TempDir,
     other: OtherProcess,
     listener: TcpListener,
@@ -675,7 +679,7 @@ impl Fixture {
             only(&mut project, setting.mechanism);
         }
         project.set("PROBE_API_KEY", Some("the-secret-value"));
-        // Where rustup is, it looks for its compilers in the home.
+        // rustup looks for toolchains in the home directory, which the test replaces.
         if let Some(rustup) = std::env::home_dir()
             .map(|home| home.join(".rustup"))
             .filter(|path| path.is_dir())
@@ -707,10 +711,10 @@ impl Fixture {
         fs::remove_file(project.path(".git/info/attributes")).ok();
         let mut binary = PathBuf::from(env!("CARGO_BIN_EXE_adjutant"));
         if nobody {
-            // Its own may lie where only root looks.
+            // The binary may be in a directory that only root can read.
             let copy = project.path("tmp:adjutant");
-            // Not by us: a program that another test starts meanwhile would hold it open for
-            // writing, and it could not be run.
+            // Copied by `cp`: a program that another test starts meanwhile would inherit our
+            // descriptor, and running the copy would fail with ETXTBSY.
             assert!(
                 Command::new("cp")
                     .args([&binary, &copy])
@@ -720,8 +724,8 @@ impl Fixture {
             );
             fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
             binary = copy;
-            give(project.cwd().parent().unwrap());
-            give(outside.path());
+            chown_to_nobody(project.cwd().parent().unwrap());
+            chown_to_nobody(outside.path());
         }
         let mut sleep = Command::new("sleep");
         sleep
@@ -784,7 +788,7 @@ impl Fixture {
         }
         if setting.mode == "build" && setting.network {
             for (name, line) in self.tools() {
-                // Who traces could take over bubblewrap's own process, unless Landlock forbids it.
+                // A tracer could take over bubblewrap's own process, unless Landlock forbids it.
                 row(
                     &format!("tool: {name}"),
                     line,
@@ -813,7 +817,7 @@ impl Fixture {
         }
         self.project.write("attack.sh", &script);
         if self.nobody {
-            give(&self.project.cwd());
+            chown_to_nobody(&self.project.cwd());
         }
         wanted
     }
