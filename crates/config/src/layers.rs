@@ -234,7 +234,8 @@ impl LayerReader<'_, '_> {
                     line: number(e.line()),
                     column: number(e.column().max(1)),
                 };
-                let text = "this is not valid JSON; what organisations say that you logged in to is not used";
+                let text = "this is not valid JSON; the settings of the organisations that you are \
+                            logged in to are not used";
                 self.disk
                     .problems
                     .push(Problem::error(ProblemCode::Syntax, &location, "", text));
