@@ -1,7 +1,8 @@
 //! The command line: one file per subcommand.
 //!
-//! Exit codes: 0 done; 1 it failed; 2 the command line was wrong; 3 the turn ended without an
-//! answer (refused, a limit was reached); 5 a call was not permitted; 130 interrupted.
+//! Exit codes: 0 done; 1 it failed; 2 the command line was wrong; 3 the turn ended without a
+//! complete answer (refused, a limit was reached); 5 there is no answer because a call was not
+//! permitted (with `--strict`: even if there is an answer); 130 interrupted.
 
 mod acp;
 mod agents;
@@ -97,8 +98,8 @@ enum Command {
     /// The answer goes to standard output, everything else to standard error.
     ///
     /// Exit codes: 0 done, 1 failed, 2 wrong command line, 3 no complete answer (refused, or a
-    /// limit was reached), 5 a call was not permitted, 129 hung up, 130 interrupted, 131 quit,
-    /// 143 terminated.
+    /// limit was reached), 5 no answer because a call was not permitted (with `--strict`: even if
+    /// there is an answer), 129 hung up, 130 interrupted, 131 quit, 143 terminated.
     Run(Box<run::Args>),
     /// Show, check and change the settings
     Config(config::Args),

@@ -8,7 +8,7 @@ use super::{Cli, terminal};
 
 /// The commands by subject.
 pub(crate) const SUBJECTS: &[(&str, &[&str])] = &[
-    ("Working", &["run", "acp", "serve", "connect"]),
+    ("Work", &["run", "acp", "serve", "connect"]),
     ("Earlier work", &["sessions", "stats", "events"]),
     ("Permissions", &["permissions", "trust"]),
     (
@@ -25,7 +25,7 @@ pub(crate) const SUBJECTS: &[(&str, &[&str])] = &[
             "lsp",
         ],
     ),
-    ("This program", &["doctor", "completions", "man", "help"]),
+    ("Other", &["doctor", "completions", "man", "help"]),
 ];
 
 /// The examples of the help and of the manual page, each with its effect.
@@ -84,7 +84,7 @@ pub(crate) fn command() -> Command {
     let option = |line: &str| terminal::folded(line, columns, OPTION_INDENT);
     let options = format!(
         "{header}Options:{header:#}\n{}\n{}",
-        option("  -h, --help     Print help, also after a command"),
+        option("  -h, --help     Print help (of a command, if it follows one)"),
         option("  -V, --version  Print the version")
     );
     let pages = "`adjutant help COMMAND` describes a command, `adjutant man COMMAND` shows its manual page.";

@@ -360,7 +360,7 @@ fn subcommand_page(name: &str, command: &CommandPage, parts: &[&CommandPage]) ->
     let help = if parts.is_empty() {
         "Print help."
     } else {
-        "Print help, also after a command below this one."
+        "Print help (of a subcommand, if it follows one)."
     };
     let _ = writeln!(page, ".TP\n\\fB\\-h, \\-\\-help\\fR\n{help}");
     if !parts.is_empty() {

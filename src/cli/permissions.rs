@@ -58,7 +58,7 @@ pub(super) enum Verb {
         #[arg(long)]
         agent: Option<String>,
     },
-    /// Explain whether a command, or reading or changing a file, is allowed
+    /// Explain whether a command may run, or a file may be read or changed
     ///
     /// Shows the verdict, the rule or the reason that decides, the sandbox, and the setting that
     /// would change the verdict. Grants ("always") apply as in a session. Nothing is run.

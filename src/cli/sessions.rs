@@ -56,7 +56,7 @@ pub(super) struct Listing {
     /// Include every project
     #[arg(long)]
     all: bool,
-    /// Show only those that a process has open, or whose prompt waits for a host
+    /// Show only sessions that are open in a process or have a queued prompt
     #[arg(long)]
     running: bool,
     /// Show at most this many
@@ -100,7 +100,7 @@ pub(super) enum Verb {
         #[arg(default_value = "last", add = ArgValueCandidates::new(candidates))]
         id: String,
     },
-    /// Find sessions with a title or message that contains all of these words
+    /// Find sessions with a title or message that contains all the given words
     ///
     /// Exits with 1 if there is none.
     Search {
@@ -168,7 +168,7 @@ pub(super) enum Verb {
         #[arg(long, conflicts_with_all = ["to", "force"])]
         redo: bool,
     },
-    /// Restore a version of a file that a session has saved
+    /// Restore a file to a version that a session saved
     ///
     /// Without a file, lists the files; without a version, lists the versions of the file. The
     /// replaced content is saved: `adjutant sessions revert ID --redo` restores it.
