@@ -68,23 +68,26 @@ pub(super) struct NewAgent {
 
 /// Lists the agents, or shows one. The list has exit code 1 if an agent does not work.
 pub(super) fn agents(verb: &Verb, environment: &Environment) -> anyhow::Result<u8> {
-    let here = ProjectContext::read(Path::new("."), environment)?;
+    let project_context = ProjectContext::read(Path::new("."), environment)?;
     match verb {
         Verb::List(JsonListing { json: true }) => {
-            let unused = unused(&here);
-            let mut all = show::to_json(&here.agents, |name| remarks(&here, name));
+            let unused = unused(&project_context);
+            let mut all = show::to_json(&project_context.agents, |name| {
+                remarks(&project_context, name)
+            });
             all.extend(unused.iter().map(|(name, state, about)| {
                 json!({ "name": name, "state": state.code(), "about": about })
             }));
             super::terminal::json(&serde_json::to_string_pretty(&all)?);
             return Ok(exit_code(&unused));
         }
+        // `create` never comes here: the function of that name handles it.
         Verb::List(JsonListing { json: false }) | Verb::Create(_) => {
-            let trust = &here.loaded.trust;
-            let unused = unused(&here);
+            let trust = &project_context.loaded.trust;
+            let unused = unused(&project_context);
             super::say(&show::list(
-                &here.agents,
-                |name| remarks(&here, name),
+                &project_context.agents,
+                |name| remarks(&project_context, name),
                 &unused,
             ));
             if let Some(notice) = trust.notice() {
@@ -93,12 +96,18 @@ pub(super) fn agents(verb: &Verb, environment: &Environment) -> anyhow::Result<u
             return Ok(exit_code(&unused));
         }
         Verb::Show { name, json } => {
-            let agent = here.agents.get(name).ok_or_else(|| {
-                let names: Vec<&str> = here.agents.all().map(|agent| agent.name.as_str()).collect();
+            let agent = project_context.agents.get(name).ok_or_else(|| {
+                let names: Vec<&str> = project_context
+                    .agents
+                    .all()
+                    .map(|agent| agent.name.as_str())
+                    .collect();
                 anyhow!("no agent \"{name}\"; available: {}", names.join(", "))
             })?;
             if *json {
-                let data = show::one_to_json(&here.agents, &agent, |name| remarks(&here, name));
+                let data = show::one_to_json(&project_context.agents, &agent, |name| {
+                    remarks(&project_context, name)
+                });
                 super::terminal::json(&serde_json::to_string_pretty(&data)?);
             } else {
                 super::say(&show::show(&agent));
@@ -110,16 +119,16 @@ pub(super) fn agents(verb: &Verb, environment: &Environment) -> anyhow::Result<u
 
 /// Returns the parts of an agent's settings that are not in force: rules that wait for trust, and
 /// fields with errors.
-fn remarks(here: &ProjectContext, name: &str) -> Vec<String> {
+fn remarks(project_context: &ProjectContext, name: &str) -> Vec<String> {
     let own = format!("agent.{name}.");
-    let waits = here
+    let waits = project_context
         .loaded
         .trust
         .withheld(TrustKind::Permission)
         .any(|item| item.key.starts_with(&own));
     let waiting =
         waits.then(|| "its looser rules have no effect until you trust the project".to_owned());
-    let wrong = here.problems.iter().filter_map(|problem| {
+    let wrong = project_context.problems.iter().filter_map(|problem| {
         let field = problem.key.strip_prefix(&own)?;
         (problem.severity == ProblemSeverity::Error).then(|| {
             let what = problem.what();
@@ -139,14 +148,9 @@ fn exit_code(unused: &[UnusedAgent]) -> u8 {
 }
 
 /// Returns the agents that are switched off or have errors in their settings.
-fn unused(here: &ProjectContext) -> Vec<UnusedAgent> {
-    let is_used = |name: &str| here.agents.get(name).is_some();
-    let off = here.loaded.switched_off("agent", "disable");
-    let off = off
-        .iter()
-        .filter(|(name, _)| !is_used(name))
-        .map(|(name, location)| ListEntry::off(name, location));
-    let inside = [
+fn unused(project_context: &ProjectContext) -> Vec<UnusedAgent> {
+    /// The keys of an agent's settings, which end its name in the key of a problem.
+    const AGENT_KEYS: [&str; 16] = [
         ".mode",
         ".model",
         ".prompt",
@@ -164,9 +168,15 @@ fn unused(here: &ProjectContext) -> Vec<UnusedAgent> {
         ".disable",
         ".name",
     ];
-    let failed = listing::unused(&here.problems, "agent", &inside, is_used);
+    let is_used = |name: &str| project_context.agents.get(name).is_some();
+    let off = project_context.loaded.switched_off("agent", "disable");
+    let off = off
+        .iter()
+        .filter(|(name, _)| !is_used(name))
+        .map(|(name, location)| ListEntry::off(name, location));
+    let failed = listing::unused(&project_context.problems, "agent", &AGENT_KEYS, is_used);
     let failed = failed.iter().map(ListEntry::failed);
-    let files = here.problems.iter().filter_map(unused_file);
+    let files = project_context.problems.iter().filter_map(unused_file);
     let files = files.filter(|entry| !is_used(&entry.name));
     off.chain(failed)
         .chain(files)
@@ -190,21 +200,25 @@ fn unused_file(problem: &Problem) -> Option<ListEntry> {
 }
 
 /// Lets a model write an agent, and creates its file. Never changes an existing file.
-pub(super) async fn create(wish: &NewAgent, environment: &Environment) -> anyhow::Result<u8> {
-    if wish.description.trim().is_empty() {
+pub(super) async fn create(new_agent: &NewAgent, environment: &Environment) -> anyhow::Result<u8> {
+    if new_agent.description.trim().is_empty() {
         bail!("say what the agent is for: adjutant agents create \"reviews SQL migrations\"");
     }
-    let here = ProjectContext::read(Path::new("."), environment)?;
-    let folder = if wish.global {
+    let project_context = ProjectContext::read(Path::new("."), environment)?;
+    let folder = if new_agent.global {
         environment.dirs.config.clone()
     } else {
-        here.worktree.root.join(".adjutant")
+        project_context.worktree.root.join(".adjutant")
     };
     let folder = folder.join("agents");
-    let (model, provider) = author_model(wish, &here, environment).await?;
-    let names: Vec<String> = here.agents.all().map(|agent| agent.name.clone()).collect();
+    let (model, provider) = author_model(new_agent, &project_context, environment).await?;
+    let names: Vec<String> = project_context
+        .agents
+        .all()
+        .map(|agent| agent.name.clone())
+        .collect();
     let taken: Vec<&str> = names.iter().map(String::as_str).collect();
-    let (system, question) = create::question(&wish.description, &taken);
+    let (system, question) = create::question(&new_agent.description, &taken);
     // A model that answers in the wrong form gets one more attempt, with the reason.
     let mut refused = String::new();
     let mut proposal = None;
@@ -212,11 +226,14 @@ pub(super) async fn create(wish: &NewAgent, environment: &Environment) -> anyhow
         let text = if refused.is_empty() {
             question.clone()
         } else {
-            format!("{question}\n\nNot again: {refused}.")
+            format!(
+                "{question}\n\nYour last answer was rejected: {refused}. Answer again in the required form."
+            )
         };
         let question = Question {
             system: system.to_owned(),
             text,
+            // Low, because the answer must have a fixed form.
             temperature: 0.3,
             name: "agents-create",
         };
@@ -232,8 +249,8 @@ pub(super) async fn create(wish: &NewAgent, environment: &Environment) -> anyhow
     let Some(proposal) = proposal else {
         bail!("{refused}. Nothing was written; try again, or another --model")
     };
-    let mode = Mode::parse(&wish.mode).unwrap_or(Mode::All);
-    let deny: Vec<&str> = wish.deny.iter().map(String::as_str).collect();
+    let mode = Mode::parse(&new_agent.mode).unwrap_or(Mode::All);
+    let deny: Vec<&str> = new_agent.deny.iter().map(String::as_str).collect();
     let file = folder.join(format!("{}.md", proposal.identifier));
     write(&file, &create::markdown(&proposal, mode, &deny))?;
     super::say(&format!(
@@ -247,13 +264,13 @@ pub(super) async fn create(wish: &NewAgent, environment: &Environment) -> anyhow
 
 /// Returns the model that writes the agent.
 async fn author_model(
-    wish: &NewAgent,
-    here: &ProjectContext,
+    new_agent: &NewAgent,
+    project_context: &ProjectContext,
     environment: &Environment,
 ) -> anyhow::Result<(Arc<Model>, Arc<dyn Provider>)> {
-    let settings = &here.loaded.settings;
+    let settings = &project_context.loaded.settings;
     let registry = ask::registry(settings, environment).await;
-    let wanted = match &wish.model {
+    let wanted = match &new_agent.model {
         Some(text) => Some(ModelRef::parse(text).ok_or_else(|| {
             anyhow!("--model: \"{text}\" is not of the form PROVIDER/MODEL, such as openai/gpt-5")
         })?),
@@ -262,8 +279,8 @@ async fn author_model(
     let wanted = wanted.unwrap_or_else(|| registry.default_model().id.clone());
     if wanted.provider == Registry::OFFLINE {
         bail!(
-            "no model is connected, and the offline one writes no instructions. Set a key (`adjutant models` says \
-             which), or write .adjutant/agents/NAME.md yourself: ---, description: when to use it, ---, and then what it is to do"
+            "no model is connected, and the offline model cannot write instructions. Set a key (`adjutant models` \
+             shows which), or write .adjutant/agents/NAME.md yourself: ---, description: when to use it, ---, then the instructions"
         );
     }
     Ok(registry.find(&wanted)?)

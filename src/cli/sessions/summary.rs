@@ -60,7 +60,7 @@ pub(in crate::cli) async fn summary(
     let wanted = own.unwrap_or(near);
     if wanted.provider == Registry::OFFLINE {
         bail!(
-            "no model is connected, and the offline one writes no summaries; `adjutant models` lists what can be connected"
+            "no model is connected, and the offline model cannot write summaries; `adjutant models` lists what can be connected"
         );
     }
     let (model, provider) = registry.find(&wanted)?;
