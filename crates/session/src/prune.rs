@@ -79,7 +79,7 @@ pub async fn find(
 pub async fn delete(store: &Store, found: Vec<Prunable>) -> Pruned {
     let mut pruned = Pruned::default();
     for Prunable { record, is_empty } in found {
-        let gone = store.discard(&record.id, is_empty).await;
+        let gone = store.delete_if_not_open(&record.id, is_empty).await;
         pruned.add(record, gone);
     }
     pruned

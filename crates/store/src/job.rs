@@ -123,9 +123,9 @@ pub(super) enum StoreJob {
         session: SessionId,
         reply: ReplySender<bool>,
     },
-    Discard {
+    DeleteIfNotOpen {
         session: SessionId,
-        only_unprompted: bool,
+        only_if_empty: bool,
         reply: ReplySender<bool>,
     },
     EmptySessions {
@@ -249,7 +249,7 @@ impl StoreJob {
             | Self::Beginning { .. }
             | Self::Neighbours { .. }
             | Self::EmptySessions { .. }
-            | Self::Discard { .. }
+            | Self::DeleteIfNotOpen { .. }
             | Self::Delete { .. }
             | Self::DeleteOrphans { .. }
             | Self::Stop { .. } => JobScope::All,

@@ -4,7 +4,7 @@
 //! The interface to a backend is a queue of jobs (`job.rs`). A backend is a thread that executes
 //! them, and callers cannot distinguish the backends. A write is queued when its call is first
 //! polled, waits only if the queue is full, and is executed in order with the other writes of its
-//! session. [`Store::flush`] waits until everything written about its session before is durable;
+//! session. [`Store::flush`] waits until everything written so far about a session is durable;
 //! writes of other sessions hardly delay it. A session is open in one process at a time.
 
 mod assembly;
@@ -137,15 +137,15 @@ impl Store {
         Self::open(move || StoreLocation::Files(dir))
     }
 
-    /// Starts a store at the location that `find` returns. The store's own thread calls `find` and
+    /// Starts a store at the location that `locate` returns. The store's own thread calls `locate` and
     /// executes the jobs; it ends when the last handle is dropped. Nothing is opened until it is
     /// needed.
-    pub fn open(find: impl FnOnce() -> StoreLocation + Send + 'static) -> Self {
+    pub fn open(locate: impl FnOnce() -> StoreLocation + Send + 'static) -> Self {
         let (jobs, received) = channel::channel(MAX_WAITING_JOBS);
         let wake = jobs.downgrade();
         let metrics = Arc::<StoreMetrics>::default();
         let counted = metrics.clone();
-        let work = move || match find() {
+        let work = move || match locate() {
             StoreLocation::Files(dir) => sqlite::work(dir, received, (wake, counted)),
             StoreLocation::Database(location) => postgres::work(location, received, counted),
         };
@@ -169,7 +169,7 @@ impl Store {
     /// # Errors
     /// Returns [`Error::Unwritable`] if the store has stopped.
     pub async fn backend_state(&self) -> Result<BackendState, Error> {
-        self.ask(|reply| StoreJob::About { reply }).await
+        self.request(|reply| StoreJob::About { reply }).await
     }
 
     /// Registers a session, and makes this process its owner. Its file is created by the first
@@ -179,7 +179,8 @@ impl Store {
     /// Returns [`Error::Unwritable`].
     pub async fn create(&self, record: &Record) -> Result<(), Error> {
         let record = Box::new(record.clone());
-        self.ask(|reply| StoreJob::Create { record, reply }).await
+        self.request(|reply| StoreJob::Create { record, reply })
+            .await
     }
 
     /// Writes a session's record. It does not replace a title that the user gave: only
@@ -189,10 +190,10 @@ impl Store {
             .await;
     }
 
-    /// Changes one aspect of a session's record, with the other writes of the session; see
+    /// Changes one aspect of a session's record, in order with the other writes of the session; see
     /// [`Store::change_record`] for a durable change.
-    pub async fn queue_record_change(&self, session: &SessionId, amend: RecordChange) {
-        self.write(session, SessionWrite::Amend(amend)).await;
+    pub async fn queue_record_change(&self, session: &SessionId, change: RecordChange) {
+        self.write(session, SessionWrite::Amend(change)).await;
     }
 
     /// Writes a message without its parts. A message with the same id is replaced.
@@ -269,7 +270,7 @@ impl Store {
     pub async fn await_written(&self, session: &SessionId) {
         let session = session.clone();
         // A store that has stopped has nothing to write.
-        self.ask(|reply| StoreJob::HandOver { session, reply })
+        self.request(|reply| StoreJob::HandOver { session, reply })
             .await
             .ok();
     }
@@ -281,7 +282,9 @@ impl Store {
     pub async fn flush(&self, session: &SessionId) -> Result<(), Error> {
         let session = session.clone();
         let began = Instant::now();
-        let flushed = self.ask(|reply| StoreJob::Flush { session, reply }).await;
+        let flushed = self
+            .request(|reply| StoreJob::Flush { session, reply })
+            .await;
         self.metrics.count_flush(began.elapsed(), flushed.is_err());
         flushed
     }
@@ -297,7 +300,7 @@ impl Store {
     }
 
     /// Like [`Store::load`], but leaves out the results of calls that no model will see: those
-    /// before the history that the last summary left in place. Also returns the number of leading
+    /// that the last compaction replaced by a summary. Also returns the number of leading
     /// messages whose results were left out.
     ///
     /// # Errors
@@ -327,7 +330,7 @@ impl Store {
         options: LoadOptions,
     ) -> Result<(StoredSession, usize), Error> {
         let session = session.clone();
-        self.ask(|reply| StoreJob::Load {
+        self.request(|reply| StoreJob::Load {
             session,
             options,
             reply,
@@ -345,7 +348,7 @@ impl Store {
         ids: Vec<PartId>,
     ) -> Result<Vec<Part>, Error> {
         let session = session.clone();
-        self.ask(|reply| StoreJob::Parts {
+        self.request(|reply| StoreJob::Parts {
             session,
             ids,
             reply,
@@ -360,7 +363,8 @@ impl Store {
     /// Returns any [`Error`] except [`Error::Locked`].
     pub async fn peek(&self, session: &SessionId) -> Result<StoredSession, Error> {
         let session = session.clone();
-        self.ask(|reply| StoreJob::Peek { session, reply }).await
+        self.request(|reply| StoreJob::Peek { session, reply })
+            .await
     }
 
     /// Returns whether the session exists. Does not open it.
@@ -369,7 +373,7 @@ impl Store {
     /// Returns [`Error::Unwritable`] if no index is available.
     pub async fn contains(&self, session: &SessionId) -> Result<bool, Error> {
         let session = session.clone();
-        self.ask(|reply| StoreJob::Has { session, reply }).await
+        self.request(|reply| StoreJob::Has { session, reply }).await
     }
 
     /// Reads a session like [`Store::peek`], one message at a time. The whole session is in memory
@@ -379,7 +383,8 @@ impl Store {
     /// Returns any [`Error`] except [`Error::Locked`].
     pub async fn stream(&self, session: &SessionId) -> Result<StreamedSession, Error> {
         let session = session.clone();
-        self.ask(|reply| StoreJob::ReadOut { session, reply }).await
+        self.request(|reply| StoreJob::ReadOut { session, reply })
+            .await
     }
 
     /// Stores a complete session under its id, which must be free; see [`forked`] and [`renamed`].
@@ -391,7 +396,7 @@ impl Store {
     /// stored then.
     pub async fn import(&self, feed: impl Into<StreamedSession>) -> Result<(), Error> {
         let feed = Box::new(feed.into());
-        self.ask(|reply| StoreJob::Import {
+        self.request(|reply| StoreJob::Import {
             feed,
             of: None,
             reply,
@@ -411,7 +416,8 @@ impl Store {
     ) -> Result<(), Error> {
         let feed = Box::new(feed);
         let of = Some(original.clone());
-        self.ask(|reply| StoreJob::Import { feed, of, reply }).await
+        self.request(|reply| StoreJob::Import { feed, of, reply })
+            .await
     }
 
     /// Sets the title that the user chose, durably.
@@ -433,7 +439,7 @@ impl Store {
         change: RecordChange,
     ) -> Result<Record, Error> {
         let session = session.clone();
-        self.ask(|reply| StoreJob::Change {
+        self.request(|reply| StoreJob::Change {
             session,
             change,
             reply,
@@ -447,7 +453,7 @@ impl Store {
     /// Returns [`Error::Unwritable`] if no index is available.
     pub async fn children(&self, session: &SessionId) -> Result<Vec<SessionId>, Error> {
         let session = session.clone();
-        self.ask(|reply| StoreJob::Children { session, reply })
+        self.request(|reply| StoreJob::Children { session, reply })
             .await
     }
 
@@ -457,7 +463,8 @@ impl Store {
     /// Returns [`Error::Locked`] and [`Error::Unwritable`].
     pub async fn delete(&self, session: &SessionId) -> Result<(), Error> {
         let session = session.clone();
-        self.ask(|reply| StoreJob::Delete { session, reply }).await
+        self.request(|reply| StoreJob::Delete { session, reply })
+            .await
     }
 
     /// Closes a session that has ended, like [`Store::close`], and deletes it if it has no message
@@ -467,29 +474,35 @@ impl Store {
     /// Returns any [`Error`]. The session is closed in any case.
     pub async fn close_and_delete_if_empty(&self, session: &SessionId) -> Result<bool, Error> {
         let session = session.clone();
-        self.ask(|reply| StoreJob::Leave { session, reply }).await
+        self.request(|reply| StoreJob::Leave { session, reply })
+            .await
     }
 
     /// Returns the sessions that have no message according to the index, and no title of their
-    /// users: the remains of killed processes. [`Store::discard`] checks before it deletes one.
+    /// users: the remains of killed processes. [`Store::delete_if_not_open`] checks before it deletes one.
     ///
     /// # Errors
     /// Returns [`Error::Unwritable`] if no index is available.
     pub async fn empty_sessions(&self) -> Result<Vec<Record>, Error> {
-        self.ask(|reply| StoreJob::EmptySessions { reply }).await
+        self.request(|reply| StoreJob::EmptySessions { reply })
+            .await
     }
 
     /// Deletes a session that is not open in this process, and its children; with
-    /// `only_unprompted`, only if it has no message and no title chosen by the user. Returns
+    /// `only_if_empty`, only if it has no message and no title chosen by the user. Returns
     /// whether it was deleted.
     ///
     /// # Errors
     /// Returns any [`Error`].
-    pub async fn discard(&self, session: &SessionId, only_unprompted: bool) -> Result<bool, Error> {
+    pub async fn delete_if_not_open(
+        &self,
+        session: &SessionId,
+        only_if_empty: bool,
+    ) -> Result<bool, Error> {
         let session = session.clone();
-        self.ask(|reply| StoreJob::Discard {
+        self.request(|reply| StoreJob::DeleteIfNotOpen {
             session,
-            only_unprompted,
+            only_if_empty,
             reply,
         })
         .await
@@ -499,7 +512,7 @@ impl Store {
     pub async fn close(&self, session: &SessionId) {
         let session = session.clone();
         // A store that has stopped holds no file.
-        self.ask(|reply| StoreJob::Close { session, reply })
+        self.request(|reply| StoreJob::Close { session, reply })
             .await
             .ok();
     }
@@ -523,7 +536,7 @@ impl Store {
     ) -> Option<Duration> {
         let holder = holder.clone();
         let session = session.clone();
-        self.ask(|reply| StoreJob::Ask {
+        self.request(|reply| StoreJob::Ask {
             holder,
             session,
             reply,
@@ -538,7 +551,7 @@ impl Store {
     /// # Errors
     /// Returns an error if requests cannot be received.
     pub async fn receive_takeover_requests(&self) -> Result<TakeoverRequests, Error> {
-        let source = self.ask(|reply| StoreJob::Requests { reply }).await?;
+        let source = self.request(|reply| StoreJob::Requests { reply }).await?;
         TakeoverRequests::listen(source).map_err(|e| Error::Unwritable(e.to_string()))
     }
 
@@ -555,7 +568,7 @@ impl Store {
     ) -> Result<SearchPage, Error> {
         let query = Box::new(query);
         let words = words.to_owned();
-        self.ask(|reply| StoreJob::Search {
+        self.request(|reply| StoreJob::Search {
             query,
             words,
             limit,
@@ -564,14 +577,14 @@ impl Store {
         .await
     }
 
-    /// Returns the models chosen last in a project, the newest first.
+    /// Returns the most recently chosen models of a project, the newest first.
     pub async fn recent_models(&self, project: &str) -> Vec<ModelRef> {
         let project = project.to_owned();
         let read = self
-            .ask(|reply| StoreJob::RecentModels { project, reply })
+            .request(|reply| StoreJob::RecentModels { project, reply })
             .await;
         read.unwrap_or_else(|e| {
-            tracing::warn!("the models chosen last are unknown: {e}");
+            tracing::warn!("the most recently chosen models are unknown: {e}");
             Vec::new()
         })
     }
@@ -586,7 +599,7 @@ impl Store {
         models: Vec<ModelRef>,
     ) -> Result<(), Error> {
         let project = project.to_owned();
-        self.ask(|reply| StoreJob::SetRecentModels {
+        self.request(|reply| StoreJob::SetRecentModels {
             project,
             models,
             reply,
@@ -600,7 +613,7 @@ impl Store {
     /// Returns [`Error::Unwritable`] if no index is available.
     pub async fn grants(&self, project: &str) -> Result<StoredGrants, Error> {
         let project = project.to_owned();
-        self.ask(|reply| StoreJob::Grants {
+        self.request(|reply| StoreJob::Grants {
             project: Some(project),
             reply,
         })
@@ -613,7 +626,7 @@ impl Store {
     /// # Errors
     /// Returns [`Error::Unwritable`] if no index is available.
     pub async fn all_grants(&self) -> Result<StoredGrants, Error> {
-        self.ask(|reply| StoreJob::Grants {
+        self.request(|reply| StoreJob::Grants {
             project: None,
             reply,
         })
@@ -626,7 +639,8 @@ impl Store {
     /// Returns [`Error::Unwritable`].
     pub async fn revoke(&self, grant: &Grant) -> Result<(), Error> {
         let grant = Box::new(grant.clone());
-        self.ask(|reply| StoreJob::Revoke { grant, reply }).await
+        self.request(|reply| StoreJob::Revoke { grant, reply })
+            .await
     }
 
     /// Stores a grant.
@@ -635,7 +649,7 @@ impl Store {
     /// Returns [`Error::Unwritable`].
     pub async fn add_grant(&self, grant: &Grant) -> Result<(), Error> {
         let grant = Box::new(grant.clone());
-        self.ask(|reply| StoreJob::Grant { grant, reply }).await
+        self.request(|reply| StoreJob::Grant { grant, reply }).await
     }
 
     async fn write(&self, session: &SessionId, entry: SessionWrite) {
@@ -648,7 +662,7 @@ impl Store {
         }
     }
 
-    async fn ask<T>(
+    async fn request<T>(
         &self,
         job: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> StoreJob,
     ) -> Result<T, Error> {

@@ -33,7 +33,7 @@ impl Store {
     /// See [`Store::list`].
     pub async fn list_where(&self, query: ListQuery) -> Result<SessionPage, Error> {
         let query = Box::new(query);
-        self.ask(|reply| StoreJob::List { query, reply })
+        self.request(|reply| StoreJob::List { query, reply })
             .await
             .map_err(Error::of_list)
     }
@@ -48,7 +48,7 @@ impl Store {
         limit: usize,
     ) -> Result<Vec<SessionId>, Error> {
         let beginning = beginning.to_owned();
-        self.ask(|reply| StoreJob::Beginning {
+        self.request(|reply| StoreJob::Beginning {
             beginning,
             limit,
             reply,
@@ -62,7 +62,7 @@ impl Store {
     /// # Errors
     /// See [`Store::list`].
     pub async fn neighbours(&self, sessions: Vec<SessionId>) -> Result<Vec<SessionId>, Error> {
-        self.ask(|reply| StoreJob::Neighbours { sessions, reply })
+        self.request(|reply| StoreJob::Neighbours { sessions, reply })
             .await
             .map_err(Error::of_list)
     }
@@ -74,7 +74,7 @@ impl Store {
     pub async fn filled(&self) -> Result<(), Error> {
         // A list that turns out to be damaged is rebuilt by the next query, so wait twice.
         for _ in 0..2 {
-            self.ask(|reply| StoreJob::Filled { reply })
+            self.request(|reply| StoreJob::Filled { reply })
                 .await
                 .map_err(Error::of_list)?;
         }

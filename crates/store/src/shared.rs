@@ -15,7 +15,7 @@ impl Store {
             return *shared;
         }
         let shared = self
-            .ask(|reply| StoreJob::Shared { reply })
+            .request(|reply| StoreJob::Shared { reply })
             .await
             .unwrap_or(false);
         *self.shared.get_or_init(|| shared)
@@ -47,7 +47,7 @@ impl Store {
         names: Vec<String>,
     ) -> Result<Vec<(String, Vec<u8>)>, Error> {
         let session = session.clone();
-        self.ask(|reply| StoreJob::Contents {
+        self.request(|reply| StoreJob::Contents {
             session,
             names,
             reply,
@@ -61,7 +61,7 @@ impl Store {
     /// Returns any [`Error`].
     pub async fn trust(&self, project: &str) -> Result<Option<String>, Error> {
         let project = project.to_owned();
-        self.ask(|reply| StoreJob::Trust {
+        self.request(|reply| StoreJob::Trust {
             project,
             entry: None,
             reply,
@@ -75,7 +75,7 @@ impl Store {
     /// Returns any [`Error`].
     pub async fn decide(&self, project: &str, entry: String) -> Result<(), Error> {
         let project = project.to_owned();
-        self.ask(|reply| StoreJob::Trust {
+        self.request(|reply| StoreJob::Trust {
             project,
             entry: Some(entry),
             reply,
@@ -90,7 +90,7 @@ impl Store {
     /// Returns any [`Error`].
     pub async fn put_task(&self, session: &SessionId, work: String) -> Result<(), Error> {
         let session = session.clone();
-        self.ask(|reply| {
+        self.request(|reply| {
             StoreJob::Fleet(FleetJob::Put {
                 session,
                 work,
@@ -105,7 +105,7 @@ impl Store {
     /// # Errors
     /// Returns any [`Error`].
     pub async fn claim_task(&self) -> Result<Option<ClaimedTask>, Error> {
-        self.ask(|reply| StoreJob::Fleet(FleetJob::Claim { reply }))
+        self.request(|reply| StoreJob::Fleet(FleetJob::Claim { reply }))
             .await
     }
 
@@ -121,7 +121,7 @@ impl Store {
         outcome: Option<String>,
     ) -> Result<bool, Error> {
         let session = session.clone();
-        self.ask(|reply| {
+        self.request(|reply| {
             StoreJob::Fleet(FleetJob::End {
                 session,
                 state,
@@ -138,7 +138,7 @@ impl Store {
     /// Returns any [`Error`].
     pub async fn task(&self, session: &SessionId) -> Result<Option<TaskStatus>, Error> {
         let session = session.clone();
-        self.ask(|reply| StoreJob::Fleet(FleetJob::Look { session, reply }))
+        self.request(|reply| StoreJob::Fleet(FleetJob::Look { session, reply }))
             .await
     }
 
@@ -147,7 +147,7 @@ impl Store {
     /// # Errors
     /// Returns any [`Error`].
     pub async fn busy(&self) -> Result<Vec<BusySession>, Error> {
-        self.ask(|reply| StoreJob::Fleet(FleetJob::Busy { reply }))
+        self.request(|reply| StoreJob::Fleet(FleetJob::Busy { reply }))
             .await
     }
 
@@ -158,7 +158,7 @@ impl Store {
     /// Returns any [`Error`].
     pub async fn cancel_task(&self, session: &SessionId) -> Result<bool, Error> {
         let session = session.clone();
-        self.ask(|reply| StoreJob::Fleet(FleetJob::Cancel { session, reply }))
+        self.request(|reply| StoreJob::Fleet(FleetJob::Cancel { session, reply }))
             .await
     }
 }

@@ -492,7 +492,7 @@ async fn session_without_prompt_is_saved_until_left() {
         );
         assert_eq!(again.load(&id(4)).await.unwrap().messages.len(), 1);
         // It is in use: other processes must not delete it.
-        assert!(!again.discard(&id(2), true).await.unwrap());
+        assert!(!again.delete_if_not_open(&id(2), true).await.unwrap());
         for (n, removed) in [(2, true), (3, false), (4, false)] {
             assert_eq!(
                 again.close_and_delete_if_empty(&id(n)).await.unwrap(),

@@ -92,49 +92,57 @@ impl Worker {
         }
     }
 
-    /// Indexes one session without an owner, if it is the turn of this process.
+    /// Indexes one session without an owner, if no other process holds the lock for that.
     async fn index_next(&self) -> Result<(), DatabaseFault> {
         let filling = &self.filling;
-        if !filling.has_turn.get() && !self.has_turn("pg_try_advisory_lock").await? {
+        if !filling.holds_lock.get() && !self.call_lock_function("pg_try_advisory_lock").await? {
             // It may have passed a session that was released since.
-            filling.wait();
+            filling.schedule_retry();
             return Ok(());
         }
-        filling.has_turn.set(true);
-        if filling.left.borrow().is_empty() {
-            let before = filling.before.borrow().clone();
+        filling.holds_lock.set(true);
+        if filling.remaining.borrow().is_empty() {
+            let last_looked_up = filling.last_looked_up.borrow().clone();
             let rows = self
                 .execute(
                     LEFT,
-                    &[(&before, Type::TEXT), (&SESSIONS_PER_LOOKUP, Type::INT8)],
+                    &[
+                        (&last_looked_up, Type::TEXT),
+                        (&SESSIONS_PER_LOOKUP, Type::INT8),
+                    ],
                 )
                 .await?;
-            let left = rows.iter().map(|row| {
+            let remaining = rows.iter().map(|row| {
                 Ok((
                     SessionId::new(row.try_get::<_, String>(0)?),
                     row.try_get(1)?,
                 ))
             });
-            let left = left.collect::<Result<VecDeque<_>, DatabaseFault>>()?;
-            *filling.before.borrow_mut() = left.back().map(|(session, _)| session.to_string());
-            *filling.left.borrow_mut() = left;
+            let remaining = remaining.collect::<Result<VecDeque<_>, DatabaseFault>>()?;
+            *filling.last_looked_up.borrow_mut() =
+                remaining.back().map(|(session, _)| session.to_string());
+            *filling.remaining.borrow_mut() = remaining;
         }
-        let next = filling.left.borrow_mut().pop_front();
+        let next = filling.remaining.borrow_mut().pop_front();
         let Some((session, epoch)) = next else {
-            filling.rest();
-            filling.has_turn.set(false);
-            return self.has_turn("pg_advisory_unlock").await.map(drop);
+            filling.record_completed();
+            filling.holds_lock.set(false);
+            return self
+                .call_lock_function("pg_advisory_unlock")
+                .await
+                .map(drop);
         };
         self.index_closed(&session, epoch, &|| filling.is_over())
             .await
     }
 
-    /// Takes the lock that all processes of this namespace share, or releases it.
-    async fn has_turn(&self, function: &str) -> Result<bool, DatabaseFault> {
+    /// Takes the advisory lock that all processes of this namespace share, or releases it. Returns
+    /// whether that was possible.
+    async fn call_lock_function(&self, function: &str) -> Result<bool, DatabaseFault> {
         let name = format!("adjutant search {}", self.connection.address()?.namespace);
-        let turn = i64::from(crc32fast::hash(name.as_bytes()));
+        let key = i64::from(crc32fast::hash(name.as_bytes()));
         let rows = self
-            .execute(&format!("SELECT {function}($1)"), &[(&turn, Type::INT8)])
+            .execute(&format!("SELECT {function}($1)"), &[(&key, Type::INT8)])
             .await?;
         Ok(rows
             .first()

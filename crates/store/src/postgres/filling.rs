@@ -11,92 +11,103 @@ use base::id::SessionId;
 /// The interval at which a long-running process looks for sessions that are not indexed.
 const FILL_INTERVAL: Duration = Duration::from_secs(600);
 
-/// The interval of attempts to get the turn while another process has it.
-const TURN_INTERVAL: Duration = Duration::from_secs(2);
+/// The interval of attempts to take the lock for indexing while another process holds it.
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The ratio of waiting to working, so that the statements of others go first.
-const IDLE_SHARE: u32 = 3;
+/// The pause after a piece of background work, as a multiple of its duration, so that other
+/// statements are not delayed.
+const PAUSE_FACTOR: u32 = 3;
+
+/// The same for requested work, as a fraction: the duration is divided by it.
+const REQUESTED_PAUSE_DIVISOR: u32 = 10;
+
+/// The longest pause after a piece of work, and the pause after one that failed.
 pub(super) const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// The state of indexing the sessions without an owner.
 #[derive(Default)]
 pub(super) struct IndexFilling {
-    wish: Cell<FillWish>,
+    priority: Cell<IndexPriority>,
     /// Whether this process is long-running, and looks again later.
-    stays: Cell<bool>,
-    last: Cell<Option<Instant>>,
-    /// The time of the next attempt to get the turn.
-    again: Cell<Option<Instant>>,
-    pub(super) has_turn: Cell<bool>,
+    is_long_running: Cell<bool>,
+    completed_at: Cell<Option<Instant>>,
+    /// The time of the next attempt to take the lock.
+    retry_at: Cell<Option<Instant>>,
+    pub(super) holds_lock: Cell<bool>,
     /// Sessions and their epochs, the next one first.
-    pub(super) left: RefCell<VecDeque<(SessionId, i64)>>,
+    pub(super) remaining: RefCell<VecDeque<(SessionId, i64)>>,
     /// The last session that was looked up.
-    pub(super) before: RefCell<Option<String>>,
+    pub(super) last_looked_up: RefCell<Option<String>>,
     is_over: Cell<bool>,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum FillWish {
+enum IndexPriority {
     #[default]
     None,
-    AtLeisure,
+    Background,
     /// A search has requested it.
-    Soon,
+    Requested,
 }
 
 impl IndexFilling {
     /// Requests the indexing of all sessions without an owner, now and periodically.
     pub(super) fn request_full_indexing(&self) {
-        self.stays.set(true);
-        if self.wish.get() == FillWish::None {
-            self.wish.set(FillWish::AtLeisure);
+        self.is_long_running.set(true);
+        if self.priority.get() == IndexPriority::None {
+            self.priority.set(IndexPriority::Background);
         }
     }
 
-    pub(super) fn soon(&self) {
-        self.wish.set(FillWish::Soon);
+    pub(super) fn request_soon(&self) {
+        self.priority.set(IndexPriority::Requested);
     }
 
     /// Records that all sessions are indexed.
-    pub(super) fn rest(&self) {
-        self.wish.set(FillWish::None);
-        self.last.set(Some(Instant::now()));
+    pub(super) fn record_completed(&self) {
+        self.priority.set(IndexPriority::None);
+        self.completed_at.set(Some(Instant::now()));
     }
 
-    /// Schedules the next attempt, because another process has the turn.
-    pub(super) fn wait(&self) {
-        self.again.set(Some(Instant::now() + TURN_INTERVAL));
+    /// Schedules the next attempt, because another process holds the lock.
+    pub(super) fn schedule_retry(&self) {
+        self.retry_at
+            .set(Some(Instant::now() + LOCK_RETRY_INTERVAL));
     }
 
     pub(super) fn is_due(&self) -> bool {
-        self.is_wanted() && self.again.get().is_none_or(|again| Instant::now() >= again)
+        self.is_wanted()
+            && self
+                .retry_at
+                .get()
+                .is_none_or(|retry_at| Instant::now() >= retry_at)
     }
 
     pub(super) fn is_over(&self) -> bool {
         self.is_over.get()
     }
 
-    /// Ends indexing after the present messages.
-    pub(super) fn end(&self) {
+    /// Ends indexing after the messages that are being indexed.
+    pub(super) fn stop(&self) {
         self.is_over.set(true);
     }
 
     pub(super) fn is_wanted(&self) -> bool {
-        let again = || {
-            self.stays.get()
+        let is_repeated = || {
+            self.is_long_running.get()
                 && self
-                    .last
+                    .completed_at
                     .get()
-                    .is_some_and(|last| last.elapsed() >= FILL_INTERVAL)
+                    .is_some_and(|completed| completed.elapsed() >= FILL_INTERVAL)
         };
-        !self.is_over.get() && (self.wish.get() != FillWish::None || again())
+        !self.is_over.get() && (self.priority.get() != IndexPriority::None || is_repeated())
     }
 
     pub(super) fn pause(&self, took: Duration) -> Duration {
-        let pause = if self.wish.get() == FillWish::Soon {
-            took / 10
+        let pause = if self.priority.get() == IndexPriority::Requested {
+            took / REQUESTED_PAUSE_DIVISOR
         } else {
-            took * IDLE_SHARE
+            took * PAUSE_FACTOR
         };
         pause.min(MAX_PAUSE)
     }

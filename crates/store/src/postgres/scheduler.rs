@@ -107,7 +107,7 @@ pub(super) async fn run(
                 Some(job) => scheduler.sort(job),
                 None => {
                     scheduler.is_open = false;
-                    worker.filling.end();
+                    worker.filling.stop();
                 }
             },
             Some(done) = scheduler.in_progress.next(), if !scheduler.in_progress.is_empty() => scheduler.settle(done),

@@ -458,15 +458,15 @@ impl Worker {
         left
     }
 
-    async fn discard(
+    async fn delete_if_not_open(
         &self,
         session: &SessionId,
-        only_unprompted: bool,
+        only_if_empty: bool,
     ) -> Result<bool, DatabaseFault> {
         if self.owns(session) {
             return Ok(false);
         }
-        if !only_unprompted {
+        if !only_if_empty {
             return self.delete(session).await.map(|()| true);
         }
         self.claim(session).await?;
@@ -541,11 +541,14 @@ impl Worker {
                 answer(reply, Ok::<_, DatabaseFault>(()));
             }
             StoreJob::Leave { session, reply } => answer(reply, self.leave(&session).await),
-            StoreJob::Discard {
+            StoreJob::DeleteIfNotOpen {
                 session,
-                only_unprompted,
+                only_if_empty,
                 reply,
-            } => answer(reply, self.discard(&session, only_unprompted).await),
+            } => answer(
+                reply,
+                self.delete_if_not_open(&session, only_if_empty).await,
+            ),
             StoreJob::EmptySessions { reply } => {
                 let empty = match self.delete_dead_owners().await {
                     Ok(()) => self.empty_sessions().await,
@@ -579,7 +582,7 @@ impl Worker {
                 limit,
                 reply,
             } => {
-                self.filling.soon();
+                self.filling.request_soon();
                 answer(reply, self.search(*query, &words, limit).await);
             }
             StoreJob::Ask {

@@ -553,11 +553,11 @@ impl Thread {
                 self.release(&session);
                 drop(reply.send(left));
             }
-            StoreJob::Discard {
+            StoreJob::DeleteIfNotOpen {
                 session,
-                only_unprompted,
+                only_if_empty,
                 reply,
-            } => drop(reply.send(self.discard(&session, only_unprompted))),
+            } => drop(reply.send(self.delete_if_not_open(&session, only_if_empty))),
             StoreJob::EmptySessions { reply } => {
                 drop(reply.send(self.with_complete_index(|index| index.empty_sessions())));
                 // A process that requests them runs for a while.

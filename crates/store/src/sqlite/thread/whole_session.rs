@@ -346,7 +346,7 @@ impl Thread {
             return Ok(()); // it was imported again
         }
         for child in self.with_complete_index(|index| index.children(session))? {
-            self.discard(&child, false)?;
+            self.delete_if_not_open(&child, false)?;
         }
         Ok(())
     }
@@ -386,17 +386,17 @@ impl Thread {
         self.remove(session).map(|()| true)
     }
 
-    /// Deletes a session that is not open here; if `only_unprompted`, only one that [`Self::leave`]
+    /// Deletes a session that is not open here; if `only_if_empty`, only one that [`Self::leave`]
     /// deletes.
-    pub(super) fn discard(
+    pub(super) fn delete_if_not_open(
         &mut self,
         session: &SessionId,
-        only_unprompted: bool,
+        only_if_empty: bool,
     ) -> Result<bool, Error> {
         if self.locks.contains_key(session) {
             return Ok(false);
         }
-        if !only_unprompted {
+        if !only_if_empty {
             return self.delete(session).map(|()| true);
         }
         let left = self.leave(session);
