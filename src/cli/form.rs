@@ -11,7 +11,7 @@ pub(super) struct Field {
     /// The field that receives a free-text answer; `None` if only the options are answers.
     own: Option<String>,
     /// The question and its options.
-    pub(super) words: String,
+    pub(super) question: String,
     /// The ways to answer, in lines.
     pub(super) legend: String,
     /// The value and the label of each option.
@@ -75,13 +75,13 @@ pub(super) fn fields(request: &v1::CreateElicitationRequest) -> Option<Vec<Field
         } else {
             None
         };
-        let words = question(&shown, is_required);
+        let question = question(&shown, is_required);
         let legend = legend(&shown, own.is_some(), is_required);
         let options = shown.options.into_iter();
         Field {
             name: name.clone(),
             own,
-            words,
+            question,
             legend,
             options: options.map(|(value, label, _)| (value, label)).collect(),
             takes: shown.takes,
@@ -160,8 +160,8 @@ fn numbers_of(options: usize) -> String {
 impl Field {
     /// Adds the place of the question among several to its text.
     pub(super) fn number(&mut self, number: usize, count: usize) {
-        if let Some(question) = self.words.strip_prefix("? ") {
-            self.words = format!("? {number} of {count}: {question}");
+        if let Some(question) = self.question.strip_prefix("? ") {
+            self.question = format!("? {number} of {count}: {question}");
         }
     }
 
@@ -615,7 +615,7 @@ mod tests {
     fn form_names_the_answers() {
         let shown: String = form()
             .iter()
-            .map(|field| format!("{}{}", field.words, field.legend))
+            .map(|field| format!("{}{}", field.question, field.legend))
             .collect();
         let expected = "\
 ? How many? (must be answered)

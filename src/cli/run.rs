@@ -236,8 +236,8 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
     let readers = EventOffer::start(&shared.events, &shared.environment);
     let routes = Table::new(client.clone())
         .notification(Client::update)
-        .request(Client::permit)
-        .request(Client::inquire);
+        .request(Client::request_permission)
+        .request(Client::create_elicitation);
     let print = args.format == OutputFormat::Json;
     let mut in_process =
         InProcessServer::start(&shared, ended.clone(), routes, |lines| tee(lines, print))
@@ -650,7 +650,7 @@ fn asks() -> v1::ElicitationCapabilities {
 fn hello(client: &Client) -> Initialize {
     let mut offers = v1::ClientCapabilities::new();
     let mut flags = vec![SESSION_MODEL];
-    if client.person() {
+    if client.can_ask_user() {
         offers = offers.elicitation(asks());
     } else {
         flags.push(ALONE);
@@ -794,7 +794,7 @@ fn ended(args: &Args, client: &Client, response: &v1::PromptResponse) -> anyhow:
                 let next = "interrupted; `adjutant run -c PROMPT` continues the session";
                 client.screen.print_note(next);
             }
-            if stopped && client.person() && client.shows_hints() {
+            if stopped && client.can_ask_user() && client.shows_hints() {
                 client
                     .screen
                     .print_note("Answer with `adjutant run -c PROMPT`.");

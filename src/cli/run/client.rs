@@ -45,20 +45,20 @@ const TRUST_ANSWER_LINES: usize = 7;
 /// The activity before the model answers: it may load, think without showing it, or be busy.
 const WAITING: &str = "waiting for the model";
 
-/// The time after which a running call is named without a spinner.
-const MAX_UNANNOUNCED: Duration = Duration::from_secs(5);
+/// The time after which a running call is named, if there is no spinner.
+const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The shortest time of the model's reasoning that is shown.
 const MIN_SHOWN_REASONING: Duration = Duration::from_secs(2);
 
-/// The longest time of a call that is not shown.
-const MAX_UNTIMED: Duration = Duration::from_secs(1);
+/// The longest duration of a call that is not printed after its title.
+const MAX_UNSHOWN_DURATION: Duration = Duration::from_secs(1);
 
 /// The ACP client of a run.
 pub(super) struct Client {
     format: OutputFormat,
     /// Whether only a structured result is printed, instead of text.
-    silent: bool,
+    has_schema: bool,
     /// Whether notes are left out.
     quiet: bool,
     allow: bool,
@@ -77,10 +77,10 @@ pub(super) struct Client {
 struct RunProgress {
     /// The message of the last text.
     message: Option<v1::MessageId>,
-    /// The text since the last call, and the text before it, if the answer is held back. One of
-    /// them is the answer.
-    words: String,
-    before: String,
+    /// The text since the last call, if text is held back until it is known to be the answer.
+    text: String,
+    /// The text before the last call, which is the answer if no other text follows the call.
+    earlier_text: String,
     /// The calls in progress.
     calls: HashMap<v1::ToolCallId, CallProgress>,
     /// The todo list that a call in progress has set.
@@ -134,7 +134,7 @@ struct CallProgress {
     accepted: Vec<v1::Diff>,
     begun: Instant,
     waiting: WaitingTime,
-    /// The words for its end if the user, or the absence of one, refused it.
+    /// The remark shown at its end if the user refused it, or no user could be asked.
     refused: Option<String>,
 }
 
@@ -178,7 +178,7 @@ impl Client {
         let screen = Arc::new(Screen::new(is_text, shows_calls, environment));
         Self {
             format: args.format,
-            silent: args.schema.is_some(),
+            has_schema: args.schema.is_some(),
             quiet: args.quiet,
             allow: args.allow,
             deny: args.deny,
@@ -194,7 +194,7 @@ impl Client {
     }
 
     /// Returns whether there is a user who can be asked.
-    pub(super) fn person(&self) -> bool {
+    pub(super) fn can_ask_user(&self) -> bool {
         self.format == OutputFormat::Text
             && !self.allow
             && !self.deny
@@ -206,7 +206,7 @@ impl Client {
         self.screen.shows_calls()
     }
 
-    /// Returns whether notices are left out.
+    /// Returns whether notes are left out (`--quiet`, in text format).
     pub(super) fn is_quiet(&self) -> bool {
         self.quiet && self.format == OutputFormat::Text
     }
@@ -302,22 +302,22 @@ impl Client {
     pub(super) fn end(&self, failed: bool) {
         self.screen.finish();
         let RunProgress {
-            words,
-            before,
+            text,
+            earlier_text,
             background,
             refused,
             ..
         } = std::mem::take(&mut *self.progress());
         if self.format != OutputFormat::Text {
-            return self.list(&refused);
+            return self.print_refused(&refused);
         }
         // The text before a call was shown with it.
-        let (narration, answer) = match words.trim() {
-            _ if failed => (words, String::new()),
-            "" => (String::new(), before),
+        let (narration, answer) = match text.trim() {
+            _ if failed => (text, String::new()),
+            "" => (String::new(), earlier_text),
             // The rejection is reported by the client, so the text after it is not an answer.
-            _ if self.stopped.load(Ordering::Relaxed) => (words, before),
-            _ => (String::new(), words),
+            _ if self.stopped.load(Ordering::Relaxed) => (text, earlier_text),
+            _ => (String::new(), text),
         };
         self.narrate(&narration);
         if !answer.is_empty() {
@@ -332,11 +332,11 @@ impl Client {
                 ids.join(", ")
             ));
         }
-        self.list(&refused);
+        self.print_refused(&refused);
     }
 
-    /// Prints a notice as a note. A request that fails is an error as well, so it is also shown
-    /// without notes, once for each cause. The spinner counts the seconds until it is repeated.
+    /// Prints a notice as a note. The notice of a failed request is printed even with `--quiet`,
+    /// once for each cause, and shown next to the spinner until the retry.
     fn notice(&self, text: &str) {
         let Some((wait, cause)) = parse_retry_notice(text) else {
             // After a call of a prompt it is a notice, after one of an answer a part of the answer.
@@ -347,7 +347,7 @@ impl Client {
         };
         // The beginning of the failed answer ends here: the next attempt begins anew.
         self.screen.end_line();
-        let unfinished = std::mem::take(&mut self.progress().words);
+        let unfinished = std::mem::take(&mut self.progress().text);
         if self.screen.shows_calls() {
             self.narrate(&unfinished);
         }
@@ -367,8 +367,8 @@ impl Client {
     }
 
     /// Lists the calls that were refused because no user could be asked.
-    fn list(&self, refused: &[RefusedCall]) {
-        if self.person() {
+    fn print_refused(&self, refused: &[RefusedCall]) {
+        if self.can_ask_user() {
             return;
         }
         if let Some(list) = refused::listed(refused) {
@@ -382,25 +382,27 @@ impl Client {
         if let Some(task) = subagent {
             return client.subagent_update(&note.session_id, &task, note.update);
         }
-        client.take_note(&note.update);
+        client.record_answer(&note.update);
         if client.format != OutputFormat::Text {
             return;
         }
         client.time_reasoning(&note.update);
         match note.update {
-            v1::SessionUpdate::AgentThoughtChunk(_) => client.speaking("thinking"),
-            v1::SessionUpdate::AgentMessageChunk(_) if client.silent => {
-                client.speaking("answering")
+            v1::SessionUpdate::AgentThoughtChunk(_) => client.show_model_activity("thinking"),
+            v1::SessionUpdate::AgentMessageChunk(_) if client.has_schema => {
+                client.show_model_activity("answering")
             }
             v1::SessionUpdate::AgentMessageChunk(chunk) => {
-                client.words(chunk);
-                client.speaking("answering");
+                client.add_text(chunk);
+                client.show_model_activity("answering");
             }
             v1::SessionUpdate::ToolCall(call) => {
                 Self::announce_later(client, call.tool_call_id.clone());
                 client.call(call);
             }
-            v1::SessionUpdate::ToolCallUpdate(update) => client.news(&note.session_id, update),
+            v1::SessionUpdate::ToolCallUpdate(update) => {
+                client.tool_call_update(&note.session_id, update)
+            }
             v1::SessionUpdate::Plan(plan) => client.plan(plan),
             v1::SessionUpdate::ConfigOptionUpdate(update) => {
                 client.show_model(&update.config_options);
@@ -428,7 +430,7 @@ impl Client {
     ) {
         match update {
             v1::SessionUpdate::ToolCall(call) => self.begin_call(call),
-            v1::SessionUpdate::ToolCallUpdate(update) => self.news(session, update),
+            v1::SessionUpdate::ToolCallUpdate(update) => self.tool_call_update(session, update),
             v1::SessionUpdate::Notice(notice) => {
                 self.note(&format!("{}: {}", task.title, notice_text(&notice)));
             }
@@ -437,14 +439,14 @@ impl Client {
     }
 
     /// Shows the activity of the model, unless a call runs in the meantime.
-    fn speaking(&self, activity: &str) {
+    fn show_model_activity(&self, activity: &str) {
         if self.progress().calls.is_empty() {
             self.screen.show_activity(activity);
         }
     }
 
     /// Records whether there is an answer.
-    fn take_note(&self, update: &v1::SessionUpdate) {
+    fn record_answer(&self, update: &v1::SessionUpdate) {
         match update {
             v1::SessionUpdate::ToolCall(_) => {
                 let mut progress = self.progress();
@@ -455,8 +457,8 @@ impl Client {
                 if self.format == OutputFormat::Result {
                     self.progress().add_to_answer(chunk);
                 }
-                let says = matches!(&chunk.content, v1::ContentBlock::Text(text) if !text.text.trim().is_empty());
-                self.progress().answered |= says;
+                let has_text = matches!(&chunk.content, v1::ContentBlock::Text(text) if !text.text.trim().is_empty());
+                self.progress().answered |= has_text;
             }
             // A failed request is repeated, and its answer with it.
             v1::SessionUpdate::Notice(notice)
@@ -495,7 +497,7 @@ impl Client {
 
     /// Adds text of the model. It is shown immediately on a terminal, and otherwise held back until
     /// it is known to be the answer.
-    fn words(&self, chunk: v1::ContentChunk) {
+    fn add_text(&self, chunk: v1::ContentChunk) {
         let v1::ContentBlock::Text(text) = chunk.content else {
             return;
         };
@@ -512,15 +514,15 @@ impl Client {
             }
             return self.screen.words(&text.text);
         }
-        if another && !progress.words.is_empty() {
-            let end = if progress.words.ends_with('\n') {
+        if another && !progress.text.is_empty() {
+            let end = if progress.text.ends_with('\n') {
                 "\n"
             } else {
                 "\n\n"
             };
-            progress.words.push_str(end);
+            progress.text.push_str(end);
         }
-        progress.words.push_str(&text.text);
+        progress.text.push_str(&text.text);
     }
 
     /// Prints text that is not the answer.
@@ -536,9 +538,9 @@ impl Client {
     fn call(&self, call: v1::ToolCall) {
         let mut progress = self.progress();
         let mut narration = String::new();
-        if !progress.words.trim().is_empty() {
-            narration = std::mem::take(&mut progress.words);
-            progress.before.clone_from(&narration);
+        if !progress.text.trim().is_empty() {
+            narration = std::mem::take(&mut progress.text);
+            progress.earlier_text.clone_from(&narration);
             progress.message = None;
         }
         drop(progress);
@@ -555,7 +557,7 @@ impl Client {
         }
         let client = client.clone();
         base::task::spawn(async move {
-            tokio::time::sleep(MAX_UNANNOUNCED).await;
+            tokio::time::sleep(ANNOUNCE_TIMEOUT).await;
             let progress = client.progress();
             let Some(call) = progress.calls.get(&id) else {
                 return;
@@ -588,7 +590,8 @@ impl Client {
         self.screen.show_activity(&activity(call.kind, &call.title));
     }
 
-    fn news(&self, session: &v1::SessionId, update: v1::ToolCallUpdate) {
+    /// Shows an update of a call, and its result when it has ended.
+    fn tool_call_update(&self, session: &v1::SessionId, update: v1::ToolCallUpdate) {
         let fields = update.fields;
         let mut progress = self.progress();
         if let Some(facts) = &fields.raw_output
@@ -659,7 +662,7 @@ impl Client {
         let plan = progress
             .plan
             .take_if(|(call, _)| *call == update.tool_call_id);
-        // The last line of the run has the reason of these failures.
+        // The last line of the run states the reason for these failures.
         if failed && self.screen.is_interrupted() {
             return;
         }
@@ -672,7 +675,7 @@ impl Client {
             .or_else(|| output["output"].as_str())
             .unwrap_or_default();
         // A call that was refused without a user is reported already.
-        let mut is_reported = call.refused.is_some() && !self.person();
+        let mut is_reported = call.refused.is_some() && !self.can_ask_user();
         if !self.shows_hints()
             && failed
             && call.refused.is_none()
@@ -684,16 +687,16 @@ impl Client {
         if self.screen.shows_calls() && !is_reported {
             let heading = self.progress().heading(session);
             let palette = self.screen.aside;
-            let mut words = Styled::default();
+            let mut shown = Styled::default();
             if let Some(task) = heading {
                 let mark = palette.mark("▸ ", "> ");
                 let line = format!("{mark}{}", task.title);
-                words.push(&palette.line(FAINT, &line).indented(2 * (task.depth - 1)));
-                words.push(&Palette::plain("\n"));
+                shown.push(&palette.line(FAINT, &line).indented(2 * (task.depth - 1)));
+                shown.push(&Palette::plain("\n"));
             }
-            let ended = self.over(&call, failed, &output, printed);
-            words.push(&ended.indented(2 * depth));
-            self.screen.message(&words);
+            let ended = self.describe_finished_call(&call, failed, &output, printed);
+            shown.push(&ended.indented(2 * depth));
+            self.screen.message(&shown);
             if let Some((_, plan)) = plan {
                 self.show_todos(&plan);
             }
@@ -738,7 +741,7 @@ impl Client {
     }
 
     /// Describes a finished call, with its changes or the end of its output.
-    fn over(
+    fn describe_finished_call(
         &self,
         call: &CallProgress,
         failed: bool,
@@ -775,7 +778,7 @@ impl Client {
             title: &call.title,
             has_failed: failed,
             failure,
-            time: (elapsed > MAX_UNTIMED && refused.is_none()).then_some(elapsed),
+            time: (elapsed > MAX_UNSHOWN_DURATION && refused.is_none()).then_some(elapsed),
             output: shown.map(|shown| CallOutput {
                 text: printed,
                 shown,
@@ -814,7 +817,7 @@ impl Client {
     }
 
     /// Handles `session/request_permission`.
-    pub(super) fn permit(
+    pub(super) fn request_permission(
         client: &Arc<Self>,
         cx: RequestContext,
         request: v1::RequestPermissionRequest,
@@ -827,16 +830,16 @@ impl Client {
                 .options
                 .iter()
                 .any(|option| *option.option_id.0 == *YES);
-            let person = client.format == OutputFormat::Text && terminal::question::has_user();
+            let has_user = client.format == OutputFormat::Text && terminal::question::has_user();
             let waiting =
                 client.begin_waiting(&request.session_id, Some(&request.tool_call.tool_call_id));
             let mut comment = None;
             let mut is_withdrawn = false;
-            let asked = if is_stored && (client.allow || client.deny || !person) {
+            let asked = if is_stored && (client.allow || client.deny || !has_user) {
                 None
             } else if client.allow {
                 Some(AllowOnce)
-            } else if client.deny || !person {
+            } else if client.deny || !has_user {
                 Some(RejectOnce)
             } else {
                 let answer = tokio::select! {
@@ -847,8 +850,8 @@ impl Client {
                         None
                     }
                 };
-                answer.map(|(kind, words)| {
-                    comment = if is_stored { None } else { words };
+                answer.map(|(kind, reason)| {
+                    comment = if is_stored { None } else { reason };
                     kind
                 })
             };
@@ -869,9 +872,9 @@ impl Client {
                 .iter()
                 .find(|option| Some(option.kind) == asked);
             if !is_stored && !is_withdrawn && !matches!(asked, Some(AllowOnce | AllowAlways)) {
-                let words = match &comment {
+                let remark = match &comment {
                     Some(comment) => format!("rejected; the agent gets: {comment}"),
-                    None if client.person() => "rejected".to_owned(),
+                    None if client.can_ask_user() => "rejected".to_owned(),
                     None => "not allowed".to_owned(),
                 };
                 if let Some(call) = client
@@ -879,17 +882,17 @@ impl Client {
                     .calls
                     .get_mut(&request.tool_call.tool_call_id)
                 {
-                    call.refused = Some(words);
+                    call.refused = Some(remark);
                 }
             }
-            // A withdrawn question was settled by another answer, or ended with its turn.
+            // A withdrawn question was decided by another answer, or ended with its turn.
             if !is_stored
                 && !is_withdrawn
                 && comment.is_none()
                 && !matches!(asked, Some(AllowOnce | AllowAlways))
             {
                 let refused = RefusedCall::new(&request);
-                if !client.person() {
+                if !client.can_ask_user() {
                     let because = if client.deny {
                         "as --deny says"
                     } else {
@@ -901,7 +904,7 @@ impl Client {
             }
             Ok(v1::RequestPermissionResponse::new(match chosen {
                 Some(option) => {
-                    let meta = comment.map(|words| with_member(COMMENT, words.into()));
+                    let meta = comment.map(|comment| with_member(COMMENT, comment.into()));
                     let chosen =
                         v1::SelectedPermissionOutcome::new(option.option_id.clone()).meta(meta);
                     v1::RequestPermissionOutcome::Selected(chosen)
@@ -912,7 +915,7 @@ impl Client {
     }
 
     /// Handles `elicitation/create`.
-    pub(super) fn inquire(
+    pub(super) fn create_elicitation(
         client: &Arc<Self>,
         cx: RequestContext,
         request: v1::CreateElicitationRequest,
@@ -926,11 +929,11 @@ impl Client {
                 _ => Vec::new(),
             };
             let answer = tokio::select! {
-                answer = client.fill(&request) => answer,
+                answer = client.ask_form(&request) => answer,
                 () = cx.cancelled.cancelled() => None,
             };
             client.end_waiting(&waiting);
-            if answer.is_none() && client.person() && !cx.cancelled.is_cancelled() {
+            if answer.is_none() && client.can_ask_user() && !cx.cancelled.is_cancelled() {
                 client.record_unanswered(&request);
             }
             Ok(v1::CreateElicitationResponse::new(match answer {
@@ -942,8 +945,8 @@ impl Client {
         })
     }
 
-    /// Records that a call of a session asks the user, and so do the calls that started the
-    /// session. Returns them.
+    /// Starts the waiting time of a call that asks the user, and of the calls that started its
+    /// session. Returns these calls.
     fn begin_waiting(
         &self,
         session: &v1::SessionId,
@@ -976,8 +979,8 @@ impl Client {
         }
     }
 
-    /// Records that the input ended at the questions of a call, whose failure then has no text but
-    /// one for the model.
+    /// Records that the input ended at the questions of a call, whose error text is only for the
+    /// model.
     fn record_unanswered(&self, request: &v1::CreateElicitationRequest) {
         if let v1::ElicitationMode::Form(_) = &request.mode
             && let v1::ElicitationScope::Session(scope) = request.scope()
@@ -989,7 +992,7 @@ impl Client {
     }
 
     /// Asks the user the questions of a form. Returns `None` at the end of the input.
-    async fn fill(
+    async fn ask_form(
         &self,
         request: &v1::CreateElicitationRequest,
     ) -> Option<BTreeMap<String, v1::ElicitationContentValue>> {
@@ -1001,18 +1004,24 @@ impl Client {
                 "\n? {message}\n  {url}\nOpen it in a browser, then answer y (n to decline, ? explains)> "
             );
             let explained = "y: you have opened the address and done what it asks. n: you decline.";
-            return self.agree(&question, explained).await?.then_some(content);
+            return self
+                .ask_yes_no(&question, explained)
+                .await?
+                .then_some(content);
         }
         let fields = form::fields(request)?;
         if fields.is_empty() {
             let question = format!("\n? {} (y/n/?)> ", text::shown(&request.message));
             let explained = "y: you agree. n: you decline.";
-            return self.agree(&question, explained).await?.then_some(content);
+            return self
+                .ask_yes_no(&question, explained)
+                .await?
+                .then_some(content);
         }
         let count = fields.len();
         let message = request.message.trim();
         // The message of a single question is in its field already.
-        let is_in_field = count == 1 && fields.iter().any(|field| field.words.contains(message));
+        let is_in_field = count == 1 && fields.iter().any(|field| field.question.contains(message));
         let mut introduction = String::new();
         if !is_in_field && !message.is_empty() {
             introduction = format!("{message}\n\n");
@@ -1022,24 +1031,24 @@ impl Client {
                 field.number(number, count);
             }
             field
-                .words
+                .question
                 .insert_str(0, &std::mem::take(&mut introduction));
             content.extend(self.field(field).await?);
         }
         Some(content)
     }
 
-    /// Asks for the value of one field. A line that may be a mistake is sent after an empty one
-    /// confirms it.
+    /// Asks for the value of one field. A line that may be a mistake is sent only once an empty
+    /// line confirms it.
     async fn field(&self, field: Field) -> Option<FieldAnswer> {
-        let text = format!("\n{}{}> ", field.words, field.legend);
-        let words = Palette::plain(&text);
+        let text = format!("\n{}{}> ", field.question, field.legend);
+        let question = Palette::plain(&text);
         let mut unlikely = None;
         let (sender, answer) = oneshot::channel();
         let mut sender = Some(sender);
         let check: LineCheck = Box::new(move |line| {
             let put = match (field.read(line), unlikely.take()) {
-                // Even if the field must be answered, for which an empty line alone is not an answer.
+                // An empty line confirms, even in a field that must not be empty.
                 (_, Some(put)) if line.trim().is_empty() => put,
                 (FieldReply::Answer(put), _) => put,
                 (FieldReply::Again(why), _) => {
@@ -1056,7 +1065,7 @@ impl Client {
             }
             None
         });
-        self.keyboard.ask(words, check).await?;
+        self.keyboard.ask(question, check).await?;
         answer.await.ok()
     }
 
@@ -1072,7 +1081,7 @@ impl Client {
             always: has(AllowAlways),
         };
         let yes = if answers.once { AllowOnce } else { AllowAlways };
-        let mut words = if answers.once {
+        let mut question = if answers.once {
             self.question(request)
         } else {
             self.trust_question(request)
@@ -1091,24 +1100,24 @@ impl Client {
                 AllowAlways => "a",
                 _ => "n",
             };
-            self.push_key(&mut words, key);
-            words.push(&self.screen.aside.line(Style::new(), &option.name));
+            self.push_key(&mut question, key);
+            question.push(&self.screen.aside.line(Style::new(), &option.name));
             if key == "n" && !answers.once {
-                words.push(&Palette::plain(" (never: `adjutant trust --no`)"));
+                question.push(&Palette::plain(" (never: `adjutant trust --no`)"));
             }
-            words.push(&Palette::plain("\n"));
+            question.push(&Palette::plain("\n"));
         }
         if whole.is_some() {
-            self.push_key(&mut words, "v");
-            words.push(&Palette::plain(whole_name));
+            self.push_key(&mut question, "v");
+            question.push(&Palette::plain(whole_name));
         }
-        words.push(&Palette::plain(if answers.once {
+        question.push(&Palette::plain(if answers.once {
             "  ?  Explain; any other text rejects\n"
         } else {
             "  ?  Explain\n"
         }));
         let prompt = answers.prompt(whole.is_some());
-        words.push(&Palette::plain(&prompt));
+        question.push(&Palette::plain(&prompt));
         let names: Vec<String> = request
             .options
             .iter()
@@ -1149,12 +1158,12 @@ impl Client {
                     (RejectOnce, Some(reason.to_owned()))
                 }
                 TypedReply::Nothing if instead.is_some() => (RejectOnce, instead.take()),
-                TypedReply::Words(words) if answers.once => {
+                TypedReply::Words(text) if answers.once => {
                     let again = format!(
                         "  This rejects the call and tells the agent: {}\n  Press Enter to send it, or answer again\n{prompt}",
-                        text::escaped(words)
+                        text::escaped(text)
                     );
-                    instead = Some(words.to_owned());
+                    instead = Some(text.to_owned());
                     return Some(Palette::plain(&again));
                 }
                 other => {
@@ -1170,27 +1179,27 @@ impl Client {
             }
             None
         });
-        self.keyboard.ask(words, check).await?;
+        self.keyboard.ask(question, check).await?;
         taken.await.ok()
     }
 
     /// Begins the line of an answer with its key.
-    fn push_key(&self, words: &mut Styled, key: &str) {
-        words.push(&Palette::plain("  "));
-        words.push(&self.screen.aside.styled(STRONG, key));
-        words.push(&Palette::plain("  "));
+    fn push_key(&self, line: &mut Styled, key: &str) {
+        line.push(&Palette::plain("  "));
+        line.push(&self.screen.aside.styled(STRONG, key));
+        line.push(&Palette::plain("  "));
     }
 
     /// Asks for yes or no; `None` at the end of the input.
-    async fn agree(&self, question: &str, explained: &'static str) -> Option<bool> {
+    async fn ask_yes_no(&self, question: &str, explained: &'static str) -> Option<bool> {
         let again = question.trim_start_matches('\n').to_owned();
         let check: LineCheck = Box::new(move |line| {
-            let words = match reply::read(line) {
+            let message = match reply::read(line) {
                 TypedReply::Yes | TypedReply::No => return None,
                 TypedReply::Explain => explained,
                 _ => "Answer y or n; ? explains.",
             };
-            Some(Palette::plain(&format!("{words}\n{again}")))
+            Some(Palette::plain(&format!("{message}\n{again}")))
         });
         let line = self.keyboard.ask(Palette::plain(question), check).await?;
         Some(reply::read(&line) == TypedReply::Yes)
@@ -1199,7 +1208,7 @@ impl Client {
     /// Returns the question, with the complete contents of the call.
     fn question(&self, request: &v1::RequestPermissionRequest) -> Styled {
         let palette = self.screen.aside;
-        let mut words = Palette::plain("\n");
+        let mut question = Palette::plain("\n");
         let contents = request.tool_call.fields.content.iter().flatten();
         // A command that the question quotes in full is shown only there.
         let whole = contents.clone().any(|content| {
@@ -1212,42 +1221,42 @@ impl Client {
             request.tool_call.fields.title.as_deref()
         };
         let title = title.unwrap_or("Run this?");
-        words.push(&palette.line(STRONG, &format!("? {title}")));
-        words.push(&Palette::plain("\n"));
+        question.push(&palette.line(STRONG, &format!("? {title}")));
+        question.push(&Palette::plain("\n"));
         let limit = change_limit(contents.clone());
         for content in contents {
             match content {
                 v1::ToolCallContent::Diff(diff) => {
-                    words.push(&self.change(diff, 2, limit));
+                    question.push(&self.change(diff, 2, limit));
                 }
                 v1::ToolCallContent::Content(content) => {
                     if let v1::ContentBlock::Text(text) = &content.content {
-                        words.push(&palette.question(&text.text, 2));
+                        question.push(&palette.question(&text.text, 2));
                     }
                 }
                 _ => {}
             }
         }
-        words
+        question
     }
 
     /// Returns the question about trust, as far as it fits the terminal.
     fn trust_question(&self, request: &v1::RequestPermissionRequest) -> Styled {
         let palette = self.screen.aside;
-        let mut words = Palette::plain("\n");
+        let mut question = Palette::plain("\n");
         let title = request.tool_call.fields.title.as_deref();
-        words.push(&palette.line(STRONG, &format!("? {}", title.unwrap_or_default())));
-        words.push(&Palette::plain("\n"));
+        question.push(&palette.line(STRONG, &format!("? {}", title.unwrap_or_default())));
+        question.push(&Palette::plain("\n"));
         let text = self.fitted(&question_text(request));
-        words.push(&text);
+        question.push(&text);
         let changes = self.file_changes(request);
         let height = |part: &Styled| part.as_str().lines().count();
         let room =
             terminal::rows().map_or(usize::MAX, |rows| rows.saturating_sub(TRUST_ANSWER_LINES));
         if height(&text) + height(&changes) <= room {
-            words.push(&changes);
+            question.push(&changes);
         }
-        words
+        question
     }
 
     /// Returns the changes of files in a question about trust.
@@ -1345,8 +1354,8 @@ impl PermissionAnswers {
         keys
     }
 
-    /// Returns the text before the typed line. No answer is taken for an empty line, so none is in
-    /// upper case.
+    /// Returns the text before the typed line. There is no default answer, so no key is in upper
+    /// case.
     fn prompt(self, is_cut: bool) -> String {
         format!("[{}/n/?] ", self.keys(is_cut).join("/"))
     }
