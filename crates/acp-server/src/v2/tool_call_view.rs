@@ -28,30 +28,30 @@ impl ToolCallViews {
     /// Adds the updates for a change of a call.
     pub(super) fn updates(&mut self, update: &CallUpdate, out: &mut Vec<v2::SessionUpdate>) {
         let Some(id) = &update.call else { return };
-        let first = !self.all.contains_key(id);
-        let card = self.all.entry(id.clone()).or_default();
+        let is_first = !self.all.contains_key(id);
+        let call = self.all.entry(id.clone()).or_default();
         if let Some(kind) = update.kind {
-            card.kind = kind;
-            card.terminal = kind == ToolKind::Execute;
+            call.kind = kind;
+            call.terminal = kind == ToolKind::Execute;
         }
-        let mut changed = card.apply_update(update) | std::mem::take(&mut card.holds_changes);
-        // A question has the same changes.
-        if changed && card.hold_changes(update) {
-            changed = false;
+        let mut has_changed = call.apply_update(update) | std::mem::take(&mut call.holds_changes);
+        // The question that may follow shows these changes, so they are held back.
+        if has_changed && call.hold_changes(update) {
+            has_changed = false;
         }
-        let over = update.progress.is_some_and(Progress::is_over);
-        changed |= first || (over && card.terminal);
-        if card.terminal {
+        let is_over = update.progress.is_some_and(Progress::is_over);
+        has_changed |= is_first || (is_over && call.terminal);
+        if call.terminal {
             out.extend(first_terminal_update(id, update));
         }
-        let mut call = fields(id, update, first, card.new_name(update));
-        let shown = card.content();
+        let mut out_call = fields(id, update, is_first, call.new_name(update));
+        let shown = call.content();
         // A new call has no content until an update sets it.
-        if changed && !card.holds_changes && !(first && shown.is_empty()) {
-            call = call.content(encode_contents(shown, id));
+        if has_changed && !call.holds_changes && !(is_first && shown.is_empty()) {
+            out_call = out_call.content(encode_contents(shown, id));
         }
-        if card.terminal
-            && let Some(output) = card.terminal_output(update, over)
+        if call.terminal
+            && let Some(output) = call.terminal_output(update, is_over)
         {
             out.push(match output {
                 TerminalOutput::More(data) => v2::SessionUpdate::TerminalOutputChunk(
@@ -63,9 +63,9 @@ impl ToolCallViews {
                 ),
             });
         }
-        if over
-            && card.terminal
-            && let Some(ProgramExit { code, signal }) = card.terminal_exit(update)
+        if is_over
+            && call.terminal
+            && let Some(ProgramExit { code, signal }) = call.terminal_exit(update)
         {
             let exit = v2::TerminalExitStatus::new()
                 .exit_code(code.map(i64::from))
@@ -74,13 +74,13 @@ impl ToolCallViews {
                 v2::TerminalUpdate::new(id.share()).exit_status(exit),
             ));
         }
-        if call != v2::ToolCallUpdate::new(id.share()) {
-            out.push(v2::SessionUpdate::ToolCallUpdate(call));
+        if out_call != v2::ToolCallUpdate::new(id.share()) {
+            out.push(v2::SessionUpdate::ToolCallUpdate(out_call));
         }
-        if over {
+        if is_over {
             // The id stays known, so that a late change does not send the kind again; the content
             // is dropped.
-            card.end();
+            call.end();
         }
     }
 
@@ -88,28 +88,28 @@ impl ToolCallViews {
     /// started.
     pub(super) fn link_session(
         &mut self,
-        call: &CallId,
+        id: &CallId,
         session: &SessionId,
     ) -> Option<v2::SessionUpdate> {
-        let card = self.all.get_mut(call)?;
-        if !card.link_session(session) {
+        let call = self.all.get_mut(id)?;
+        if !call.link_session(session) {
             return None;
         }
-        let update = v2::ToolCallUpdate::new(call.share());
-        let update = update.content(encode_contents(card.content(), call));
+        let update = v2::ToolCallUpdate::new(id.share());
+        let update = update.content(encode_contents(call.content(), id));
         Some(v2::SessionUpdate::ToolCallUpdate(update))
     }
 
-    /// Returns the call of a question, with the change that the user is asked to allow. The call
-    /// does not show it again until it ends.
+    /// Returns the call of a question, with the change that the user is asked to allow. The
+    /// changes are sent with the call only when it ends.
     pub(super) fn question(&mut self, show: &CallUpdate) -> Option<v2::ToolCallUpdate> {
         let id = show.call.as_ref()?;
-        let mut card = self.all.get(id).cloned().unwrap_or_default();
-        if let Some(card) = self.all.get_mut(id) {
-            card.holds_changes = false;
+        let mut call = self.all.get(id).cloned().unwrap_or_default();
+        if let Some(call) = self.all.get_mut(id) {
+            call.holds_changes = false;
         }
-        card.apply_question(show);
-        let call = fields(
+        call.apply_question(show);
+        let out_call = fields(
             id,
             &CallUpdate {
                 output: None,
@@ -119,11 +119,11 @@ impl ToolCallViews {
             true,
             show.tool.clone(),
         );
-        let changes = card.changes();
+        let changes = call.changes();
         Some(if changes.is_empty() {
-            call
+            out_call
         } else {
-            call.content(encode_contents(changes, id))
+            out_call.content(encode_contents(changes, id))
         })
     }
 }
@@ -145,11 +145,11 @@ fn terminal(update: v2::TerminalUpdate) -> v2::SessionUpdate {
 }
 
 /// Returns all fields of an update except the content. The kind of an earlier turn's call is sent
-/// only in the `first` update.
+/// only in the first update.
 fn fields(
     id: &CallId,
     update: &CallUpdate,
-    first: bool,
+    is_first: bool,
     name: Option<String>,
 ) -> v2::ToolCallUpdate {
     let locations = update.locations.as_ref().map(|locations| {
@@ -158,30 +158,30 @@ fn fields(
         };
         locations.iter().map(encode_location).collect::<Vec<_>>()
     });
-    let sent_kind = if first || !update.earlier {
+    let sent_kind = if is_first || !update.earlier {
         update.kind
     } else {
         None
     };
     v2::ToolCallUpdate::new(id.share())
-        .title(defined(update.title.clone()))
-        .name(defined(name))
-        .kind(defined(sent_kind.map(kind)))
-        .status(defined(update.progress.map(status)))
-        .locations(defined(locations))
-        .raw_input(defined(tool_call_view::input(update)))
-        .raw_output(defined(tool_call_view::result(update)))
+        .title(maybe_undefined(update.title.clone()))
+        .name(maybe_undefined(name))
+        .kind(maybe_undefined(sent_kind.map(kind)))
+        .status(maybe_undefined(update.progress.map(status)))
+        .locations(maybe_undefined(locations))
+        .raw_input(maybe_undefined(tool_call_view::input(update)))
+        .raw_output(maybe_undefined(tool_call_view::result(update)))
 }
 
 /// Returns an undefined field for `None`: an absent field is unchanged.
-fn defined<T>(value: Option<T>) -> protocol::acp::MaybeUndefined<T> {
+fn maybe_undefined<T>(value: Option<T>) -> protocol::acp::MaybeUndefined<T> {
     value.map_or(
         protocol::acp::MaybeUndefined::Undefined,
         protocol::acp::MaybeUndefined::Value,
     )
 }
 
-/// Encodes the content of a card. Consecutive changes become one diff.
+/// Encodes the content of a call. Consecutive changes become one diff.
 fn encode_contents(pieces: Vec<ToolCallContent<'_>>, id: &CallId) -> Vec<v2::ToolCallContent> {
     let mut out = Vec::new();
     let mut changes: Vec<&Change> = Vec::new();

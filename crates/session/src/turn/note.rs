@@ -4,21 +4,21 @@ use super::step_context::StepContext;
 use super::{History, TurnContext, remind};
 use transcript::{Content, Message, Role, User};
 
-/// Adds a note: to the last message if that is the user's, or else as a message of its own.
-pub(super) async fn note(
+/// Appends a note: to the last message if that is the user's, or else as a message of its own.
+pub(super) async fn append_note(
     history: &mut History,
     turn: &TurnContext,
-    frame: &StepContext,
+    step: &StepContext,
     text: &str,
 ) {
-    put(history, turn, frame, remind::note(text)).await;
+    append_content(history, turn, step, remind::note(text)).await;
 }
 
-/// Adds any content in the same way.
-pub(super) async fn put(
+/// Like [`append_note`], for any content.
+pub(super) async fn append_content(
     history: &mut History,
     turn: &TurnContext,
-    frame: &StepContext,
+    step: &StepContext,
     content: Content,
 ) {
     match history.messages.last_mut().filter(|m| m.user().is_some()) {
@@ -27,23 +27,23 @@ pub(super) async fn put(
             turn.session.recorder.part(&prompt.id, &part).await;
             prompt.parts.push(part);
         }
-        None => add(history, turn, frame, content).await,
+        None => append_user_message(history, turn, step, content).await,
     }
 }
 
-/// Adds a synthetic user message.
-pub(super) async fn add(
+/// Appends a synthetic user message.
+pub(super) async fn append_user_message(
     history: &mut History,
     turn: &TurnContext,
-    frame: &StepContext,
+    step: &StepContext,
     note: Content,
 ) {
     let message = Message {
         id: turn.message_id(),
         created: turn.now(),
         role: Role::User(User {
-            agent: frame.agent.name.clone(),
-            model: frame.model.id.clone(),
+            agent: step.agent.name.clone(),
+            model: step.model.id.clone(),
         }),
         parts: vec![turn.part(note)],
     };

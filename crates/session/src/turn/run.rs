@@ -3,7 +3,7 @@
 use super::budget::{self, Remaining};
 use super::change_recorder::StepChanges;
 use super::next::{self, CompactionTrigger, Limits, NextAction};
-use super::note::{add, note, put};
+use super::note::{append_content, append_note, append_user_message};
 use super::step_context::{self, StepContext};
 use super::{
     History, TurnContext, TurnOutcome, compact, evict, hooks, images, jobs, prune, remind, size,
@@ -28,7 +28,7 @@ pub async fn run(mut history: History, turn: TurnContext) -> (History, TurnOutco
         let Ok(frame) = step_context::capture(&turn, false, &history) else {
             break;
         };
-        add(&mut history, &turn, &frame, remind::note(&prompt)).await;
+        append_user_message(&mut history, &turn, &frame, remind::note(&prompt)).await;
         sent_on += 1;
         outcome = make_steps(&mut history, &turn).await;
     }
@@ -185,7 +185,7 @@ async fn steps(
         }
         remind_of(history, turn, &frame, made, last).await;
         if let Some(news) = jobs::take_note_on_ended_jobs(history, turn).await {
-            note(history, turn, &frame, &news).await;
+            append_note(history, turn, &frame, &news).await;
         }
         spoken_last |= limits.money == Remaining::Spent;
         step::step(history, turn, &frame, &mut asked, changed, made == 0).await;
@@ -218,7 +218,7 @@ async fn perform_between_steps(
         _ => return subtask::subtasks(history, turn).await,
     };
     let frame = step_context::capture(turn, false, history)?;
-    add(history, turn, &frame, remind::note(text)).await;
+    append_user_message(history, turn, &frame, remind::note(text)).await;
     Ok(())
 }
 
@@ -232,7 +232,7 @@ async fn leave_out(history: &mut History, turn: &TurnContext) -> Result<(), Faul
         .and_then(|answer| answer.fault.clone());
     let why = fault.map(|fault| fault.message).unwrap_or_default();
     let text = images::leave_out(history, turn, &frame.model.name, &why).await;
-    add(history, turn, &frame, remind::note(&text)).await;
+    append_user_message(history, turn, &frame, remind::note(&text)).await;
     Ok(())
 }
 
@@ -376,12 +376,14 @@ async fn remind_of(
     last: bool,
 ) {
     if let Some(text) = remind::switched(history, &frame.agent.name) {
-        note(history, turn, frame, &text).await;
+        append_note(history, turn, frame, &text).await;
     }
     match made {
         _ if !last => {}
-        0 => note(history, turn, frame, prompts::reminder::STEPS).await,
-        _ => add(history, turn, frame, remind::note(prompts::reminder::STEPS)).await,
+        0 => append_note(history, turn, frame, prompts::reminder::STEPS).await,
+        _ => {
+            append_user_message(history, turn, frame, remind::note(prompts::reminder::STEPS)).await
+        }
     }
     resources(history, turn, frame).await;
 }
@@ -402,7 +404,7 @@ async fn resources(history: &mut History, turn: &TurnContext, frame: &StepContex
         let text = text
             .replace("{uri}", &text::title(&uri))
             .replace("{server}", &text::title(&server));
-        note(history, turn, frame, &text).await;
+        append_note(history, turn, frame, &text).await;
         if let Some(now) = now {
             let text = format!("{CONTENTS_OF}{uri}, of the MCP server {server}:\n{now}");
             let text = Text {
@@ -410,7 +412,7 @@ async fn resources(history: &mut History, turn: &TurnContext, frame: &StepContex
                 synthetic: true,
                 ..Text::default()
             };
-            put(history, turn, frame, Content::Text(text)).await;
+            append_content(history, turn, frame, Content::Text(text)).await;
         }
     }
 }

@@ -124,7 +124,7 @@ pub async fn subtasks(history: &mut History, turn: &TurnContext) -> Result<(), F
         if stopped && !turn.goes_on_after_rejection() || turn.cancelled.is_cancelled() {
             return Ok(());
         }
-        note::add(
+        note::append_user_message(
             history,
             turn,
             &frame,
