@@ -32,6 +32,9 @@ const RESERVED: &[&str] = &[
 /// The end of Vertex's address for Claude. Its requests name the model in the path.
 const VERTEX_PATH: &str = "/publishers/anthropic";
 
+/// The estimated bytes of a token, rather too few than too many.
+const MIN_BYTES_PER_TOKEN: usize = 2;
+
 /// The maximum number of searches by the provider for one request.
 const MAX_SEARCHES: u64 = 3;
 
@@ -252,7 +255,6 @@ fn max_tokens(request: &Request, request_options: &RequestOptions, budget: u64) 
 
 /// Estimates the tokens of a request, rather too many than too few.
 fn most_input_tokens(request: &Request) -> u64 {
-    const BYTES_PER_TOKEN: u64 = 2;
     let system = request.system.iter().map(String::len).sum::<usize>();
     let messages = request.messages.iter().map(ModelMessage::length);
     let tools = request
@@ -260,7 +262,7 @@ fn most_input_tokens(request: &Request) -> u64 {
         .iter()
         .map(|tool| tool.name.len() + tool.description.len() + tool.schema.to_string().len());
     let bytes = system + messages.sum::<usize>() + tools.sum::<usize>();
-    u64::try_from(bytes).unwrap_or(u64::MAX) / BYTES_PER_TOKEN
+    u64::try_from(bytes / MIN_BYTES_PER_TOKEN).unwrap_or(u64::MAX)
 }
 
 fn cache_mark(target: &RequestTarget, request_options: &RequestOptions) -> Option<Value> {

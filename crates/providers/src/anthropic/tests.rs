@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use super::encode::MIN_BYTES_PER_TOKEN;
 use super::*;
 use crate::delta::lines;
 use crate::request::{
@@ -43,7 +44,8 @@ fn finish(reason: &str) -> Vec<Value> {
     ]
 }
 
-/// An answer with every kind of block: thinking, text, redacted thinking, calls, an unknown event.
+/// An answer with most kinds of blocks (thinking, text, redacted thinking, calls) and an unknown
+/// event.
 fn everything() -> Vec<Value> {
     let mut events = vec![
         json!({"type": "message_start", "message": {"usage": {"input_tokens": 100, "cache_read_input_tokens": 900, "cache_creation_input_tokens": 30, "output_tokens": 1}}}),
@@ -335,7 +337,7 @@ fn conversation_is_encoded() {
 }
 
 #[test]
-fn request_without_marks_extends_previous_one() {
+fn request_without_cache_control_extends_previous_one() {
     let quiet = RequestTarget {
         cache_key: Some(false),
         ..target()
@@ -397,7 +399,7 @@ fn options_that_request_forbids_are_removed() {
         (&json!("any"), None)
     );
 
-    // Thinking cannot begin amid calls that were made without it.
+    // Thinking cannot begin in the middle of a sequence of calls that were made without it.
     let mut amid = conversation();
     amid.pop();
     let ModelMessage::Assistant(outputs) = &mut amid[1] else {
@@ -447,6 +449,7 @@ fn vertex_has_the_model_in_the_path() {
 
 #[test]
 fn input_and_output_fit_into_the_window() {
+    const USUAL_BYTES_PER_TOKEN: usize = 4;
     let sent = |bytes: usize, context: Option<u64>| {
         let mut asked = request(vec![ModelMessage::User(vec![ModelInput::Text(
             "x".repeat(bytes).into(),
@@ -468,10 +471,11 @@ fn input_and_output_fit_into_the_window() {
     assert_eq!(sent(10, Some(200_000)), 48_000);
     assert_eq!(sent(10, None), 48_000);
     // Close to the size at which it is compacted: 168,000 tokens.
-    assert_eq!(sent(4 * 167_000, Some(200_000)), 32_000);
-    // The same bytes from one step to the next, as long as possible.
-    assert_eq!(sent(2 * 151_000, Some(200_000)), 48_000);
-    assert_eq!(sent(2 * 153_000, Some(200_000)), 32_000);
+    assert_eq!(sent(USUAL_BYTES_PER_TOKEN * 167_000, Some(200_000)), 32_000);
+    // `max_tokens` stays the same from step to step for as long as possible, so that the requests
+    // have the same first bytes.
+    assert_eq!(sent(MIN_BYTES_PER_TOKEN * 151_000, Some(200_000)), 48_000);
+    assert_eq!(sent(MIN_BYTES_PER_TOKEN * 153_000, Some(200_000)), 32_000);
 }
 
 #[test]

@@ -44,7 +44,8 @@ impl Project {
         }
     }
 
-    /// Returns a project of some of this repository's own sources, in their present state.
+    /// Returns a project of some of this repository's own sources, in their present state, under
+    /// shortened paths.
     fn of_this_repository() -> Self {
         Self::of(&[
             ("Cargo.toml", include_str!("../../../../Cargo.toml")),
@@ -236,7 +237,7 @@ impl Project {
             }
         }
         Ok(if count == 0 {
-            // The model does not read this number.
+            // The model does not read the number of files.
             "No matches for it in 9 files.".into()
         } else {
             format!("Found {count} matches\n{out}")
@@ -353,7 +354,8 @@ fn play(project: &mut Project, prompt: &str) -> (Vec<(String, Value)>, String) {
     })
 }
 
-/// Returns the path and line of every list item in an answer.
+/// Returns the path and line in every list item of an answer, and in every line that begins with a
+/// code span.
 fn cited(answer: &str) -> Vec<(String, usize)> {
     let items = answer
         .lines()
