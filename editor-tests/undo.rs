@@ -19,7 +19,7 @@ use crate::project::Project;
 use crate::sandbox::{only, sandbox_report, why};
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 33] = [
+pub const ALL: [(&str, fn()); 35] = [
     ("user's concurrent changes are preserved (bwrap)", || {
         users_concurrent_changes_are_preserved("bwrap")
     }),
@@ -59,6 +59,14 @@ pub const ALL: [(&str, fn()); 33] = [
     (
         "background job's changes after an undo remain changes of the session (landlock)",
         || background_jobs_changes_after_an_undo_remain("landlock"),
+    ),
+    (
+        "background job's write precedes that of a later call (bwrap)",
+        || background_jobs_write_precedes_that_of_a_later_call("bwrap"),
+    ),
+    (
+        "background job's write precedes that of a later call (landlock)",
+        || background_jobs_write_precedes_that_of_a_later_call("landlock"),
     ),
     (
         "user's save of a file that a running command has written is preserved (bwrap)",
@@ -444,6 +452,40 @@ fn background_jobs_changes_after_an_undo_remain(mechanism: &str) {
         let diff = run_built_in_command(&mut client, 8, &session, "/diff");
         assert!(diff.contains("--- /dev/null\n+++ b/job.txt"), "{diff}");
         assert!(diff.contains("+three"), "{diff}");
+    });
+    client.leave();
+    assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+/// A background job writes a file while the model writes a call that changes the same file.
+fn background_jobs_write_precedes_that_of_a_later_call(mechanism: &str) {
+    let command = format!("cat {GATE}; echo two > user.txt; cat {SECOND_GATE}");
+    let job = format!(
+        "call bash {}",
+        json!({ "command": command, "description": "Run", "run_in_background": true })
+    );
+    let change = call("echo three > user.txt");
+    let script = format!("{job}\n---\ntext: Wait.\npause\n{change}\n---\ntext: Done.");
+    let Some((project, model)) = fixture(mechanism, &script) else {
+        return;
+    };
+    let mut client = Client::new(project);
+    let project = client.project.clone();
+    let session = client.open();
+    client.prompt(2, &session, "Go.");
+    while client.receive()["params"]["update"]["content"]["text"] != "Wait." {}
+    meanwhile(&project, GATE, || {});
+    meanwhile(&project, SECOND_GATE, || {
+        model.resume();
+        ended(&mut client, 2);
+        let diff = run_built_in_command(&mut client, 4, &session, "/diff");
+        assert!(diff.contains("-old\n+three\n"), "{diff}");
+        let answer = run_built_in_command(&mut client, 5, &session, "/undo");
+        assert_eq!(
+            holds(&project, "user.txt").as_deref(),
+            Some("old\n"),
+            "{answer}"
+        );
     });
     client.leave();
     assert_eq!(model.problems(), Vec::<String>::new());

@@ -109,6 +109,8 @@ pub async fn step(
         hooks::complete(turn, frame, &mut message).await;
         call::set_aside(turn, &mut message, *finish).await;
         wrapped_calls::unwrap(turn, frame, &mut message, &changes).await;
+        // The writes of background jobs so far precede the edits of these calls.
+        late_changes::collect(history, &turn.session).await;
         call::make(history, turn, frame, &mut message, &changes).await;
     } else {
         call::abandon(turn, &mut message, BROKEN_OFF).await;
