@@ -164,10 +164,10 @@ fn batches<'c>(messages: &'c [Message], log: &'c [FileLogEntry]) -> Vec<Batch<'c
                 continue;
             };
             let place = match late {
-                // The message may have been deleted.
                 Some(late) => {
-                    let after = places.get(&late.after).copied().unwrap_or(at);
-                    (after, late.number, false)
+                    let after = places.get(&late.after).copied();
+                    // A message that is missing follows these.
+                    (after.unwrap_or(messages.len() - 1), late.number, false)
                 }
                 None => (at, 0, false),
             };
@@ -500,6 +500,25 @@ mod tests {
                 assert_eq!(shown(runs(&messages)), *wanted, "{number}");
             }
         }
+    }
+
+    #[test]
+    fn late_changes_after_a_message_outside_the_slice_come_last() {
+        let place = |number| LatePlace {
+            after: MessageId::new("msg_2"),
+            number,
+        };
+        let mut messages = [&[][..], &[("f", "1", "2")], &[]].map(message);
+        for (at, message) in messages.iter_mut().enumerate() {
+            message.id = MessageId::new(format!("msg_{at}"));
+        }
+        for (number, steps) in [(2, &[("f", "3", "4")]), (1, &[("f", "2", "3")])] {
+            let late = patch(steps, Some(place(number)));
+            messages[0].parts.push(late);
+        }
+        assert_eq!(shown(runs(&messages)), ["f 1 4"]);
+        assert_eq!(shown(runs(&messages[..2])), ["f 1 4"]);
+        assert_eq!(shown(runs(&messages[..1])), ["f 2 4"]);
     }
 
     #[test]

@@ -335,7 +335,10 @@ async fn finish(
 
 /// Removes the messages from `end` on, and the results of their turns from the record.
 pub(super) fn truncate(stored: &mut StoredSession, end: usize) {
-    stored.messages.truncate(end);
+    let removed = stored.messages.split_off(end.min(stored.messages.len()));
+    past::place_late_changes(&mut stored.messages, |id| {
+        removed.iter().any(|message| message.id == *id)
+    });
     stored.record.todos = todos(&stored.messages).unwrap_or_default();
     stored.record.cost = turn::cost(&stored.messages);
     stored.record.changed = None;

@@ -15,7 +15,7 @@ use crate::turn::{History, cost, evict, sum};
 use base::id::MessageId;
 use base::text;
 use store::{PastUndo, Record, UndoEntry, visible};
-use transcript::{Content, FileChange, FileState, Message};
+use transcript::{Content, FileChange, FileState, Message, Part};
 
 /// The past undos that are stored.
 const MAX_PAST_UNDOS: usize = 50;
@@ -37,21 +37,24 @@ pub async fn delete_undone_turns(history: &mut History, record: &mut Record, rec
         .file_log
         .retain(|entry| !entry.after.as_ref().is_some_and(&is_deleted));
     changes::log(record, &history.messages, in_effect);
-    place_late_changes(history, recorder, is_deleted).await;
+    for (message, part) in place_late_changes(&mut history.messages, is_deleted) {
+        recorder.part(&message, &part).await;
+    }
     recorder.cut(&from, &removed).await;
     evict::reload(history, recorder).await;
 }
 
-/// Places the late changes that follow deleted messages after the last remaining one.
-async fn place_late_changes(
-    history: &mut History,
-    recorder: &Recorder,
+/// Places the late changes that follow deleted messages after the last remaining one. Returns these
+/// parts, with their messages.
+pub(super) fn place_late_changes(
+    messages: &mut [Message],
     is_deleted: impl Fn(&MessageId) -> bool,
-) {
-    let Some(last) = history.messages.last().map(|last| last.id.clone()) else {
-        return;
+) -> Vec<(MessageId, Part)> {
+    let mut placed = Vec::new();
+    let Some(last) = messages.last().map(|last| last.id.clone()) else {
+        return placed;
     };
-    for message in &mut history.messages {
+    for message in messages {
         for part in &mut message.parts {
             if let Content::Patch {
                 late: Some(late), ..
@@ -59,10 +62,11 @@ async fn place_late_changes(
                 && is_deleted(&late.after)
             {
                 late.after.clone_from(&last);
-                recorder.part(&message.id, part).await;
+                placed.push((message.id.clone(), part.clone()));
             }
         }
     }
+    placed
 }
 
 /// Turns undone turns into past undos, with their file changes.

@@ -897,13 +897,17 @@ async fn late_changes_are_placed_again_when_what_they_follow_is_deleted() {
             late: Some(place),
         },
     });
-    life.undo().await;
-    life.turn(2, &[], &[]).await;
     let placed = |message: &Message| match &message.parts[0].content {
         Content::Patch { late, .. } => late.as_ref().map(|late| late.after.clone()),
         _ => None,
     };
     let wanted = Some(MessageId::new("a0"));
+    let mut fork = life.store.peek(&life.record.id).await.unwrap();
+    fork.messages.clone_from(&life.history.messages);
+    truncate(&mut fork, 2);
+    assert_eq!(placed(&fork.messages[1]), wanted);
+    life.undo().await;
+    life.turn(2, &[], &[]).await;
     assert_eq!(placed(&life.history.messages[1]), wanted);
     let stored = life.store.load(&life.record.id).await.unwrap();
     assert_eq!(placed(&stored.messages[1]), wanted);
