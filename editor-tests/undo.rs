@@ -19,7 +19,7 @@ use crate::project::Project;
 use crate::sandbox::{only, sandbox_report, why};
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 35] = [
+pub const ALL: [(&str, fn()); 37] = [
     ("user's concurrent changes are preserved (bwrap)", || {
         users_concurrent_changes_are_preserved("bwrap")
     }),
@@ -62,11 +62,19 @@ pub const ALL: [(&str, fn()); 35] = [
     ),
     (
         "background job's write precedes that of a later call (bwrap)",
-        || background_jobs_write_precedes_that_of_a_later_call("bwrap"),
+        || background_jobs_write_precedes_that_of_a_later_call("bwrap", false),
     ),
     (
         "background job's write precedes that of a later call (landlock)",
-        || background_jobs_write_precedes_that_of_a_later_call("landlock"),
+        || background_jobs_write_precedes_that_of_a_later_call("landlock", false),
+    ),
+    (
+        "deleted background job's write precedes that of a later call (bwrap)",
+        || background_jobs_write_precedes_that_of_a_later_call("bwrap", true),
+    ),
+    (
+        "deleted background job's write precedes that of a later call (landlock)",
+        || background_jobs_write_precedes_that_of_a_later_call("landlock", true),
     ),
     (
         "user's save of a file that a running command has written is preserved (bwrap)",
@@ -457,15 +465,17 @@ fn background_jobs_changes_after_an_undo_remain(mechanism: &str) {
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-/// A background job writes a file while the model writes a call that changes the same file.
-fn background_jobs_write_precedes_that_of_a_later_call(mechanism: &str) {
+/// A background job writes a file while the model writes a call that changes the same file. The job
+/// belongs to the same turn, or to one that was undone and deleted.
+fn background_jobs_write_precedes_that_of_a_later_call(mechanism: &str, is_deleted: bool) {
     let command = format!("cat {GATE}; echo two > user.txt; cat {SECOND_GATE}");
     let job = format!(
         "call bash {}",
         json!({ "command": command, "description": "Run", "run_in_background": true })
     );
+    let end_of_turn = if is_deleted { "text: Done.\n---\n" } else { "" };
     let change = call("echo three > user.txt");
-    let script = format!("{job}\n---\ntext: Wait.\npause\n{change}\n---\ntext: Done.");
+    let script = format!("{job}\n---\n{end_of_turn}text: Wait.\npause\n{change}\n---\ntext: Done.");
     let Some((project, model)) = fixture(mechanism, &script) else {
         return;
     };
@@ -473,6 +483,11 @@ fn background_jobs_write_precedes_that_of_a_later_call(mechanism: &str) {
     let project = client.project.clone();
     let session = client.open();
     client.prompt(2, &session, "Go.");
+    if is_deleted {
+        ended(&mut client, 2);
+        run_built_in_command(&mut client, 3, &session, "/undo");
+        client.prompt(2, &session, "Go on.");
+    }
     while client.receive()["params"]["update"]["content"]["text"] != "Wait." {}
     meanwhile(&project, GATE, || {});
     meanwhile(&project, SECOND_GATE, || {
@@ -481,9 +496,10 @@ fn background_jobs_write_precedes_that_of_a_later_call(mechanism: &str) {
         let diff = run_built_in_command(&mut client, 4, &session, "/diff");
         assert!(diff.contains("-old\n+three\n"), "{diff}");
         let answer = run_built_in_command(&mut client, 5, &session, "/undo");
+        let wanted = if is_deleted { "two\n" } else { "old\n" };
         assert_eq!(
             holds(&project, "user.txt").as_deref(),
-            Some("old\n"),
+            Some(wanted),
             "{answer}"
         );
     });

@@ -245,7 +245,7 @@ pub(super) async fn carry_out(command: &BuiltinCommand, mut cx: BuiltinContext<'
     }
     turn.event_sender.event(Event::Status(Status::Busy)).await;
     late_changes::collect(cx.history, &turn.session).await;
-    late_changes::log_deleted(cx.history, cx.record, &turn.session);
+    late_changes::log_deleted(cx.record, &turn.session);
     let outcome = match command.word {
         BuiltinName::Compact => compact(&mut cx, &command.rest).await,
         BuiltinName::Undo => {

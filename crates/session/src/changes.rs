@@ -34,14 +34,27 @@ pub fn log(
     messages: &[Message],
     changes: impl IntoIterator<Item = FileChange>,
 ) {
-    let after = messages.last().map(|message| message.id.clone());
-    let after_late = last_late(messages);
+    let entry = FileLogEntry {
+        after: messages.last().map(|message| message.id.clone()),
+        after_late: last_late(messages),
+        files: changes.into_iter().collect(),
+    };
+    add_to_log(record, entry);
+}
+
+/// Adds an entry to the log, or its changes to the last entry if that has the same place.
+pub fn add_to_log(record: &mut Record, entry: FileLogEntry) {
+    let FileLogEntry {
+        after,
+        after_late,
+        files,
+    } = entry;
     let earlier = record
         .file_log
         .pop_if(|last| last.after == after && last.after_late == after_late);
     let earlier = earlier.map(|entry| entry.files).unwrap_or_default();
     let mut by_path: BTreeMap<String, FileChange> = BTreeMap::new();
-    for change in earlier.into_iter().chain(changes) {
+    for change in earlier.into_iter().chain(files) {
         match by_path.entry(change.path.clone()) {
             Entry::Occupied(mut earlier) => earlier.get_mut().new = change.new,
             Entry::Vacant(free) => drop(free.insert(change)),

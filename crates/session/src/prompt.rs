@@ -12,7 +12,8 @@ use super::sessions::Sessions;
 use super::{mention, revert, session_turn, title};
 use crate::turn::insert::PromptDraft;
 use crate::turn::{
-    History, SessionChoices, TurnContext, TurnOutcome, hooks, next, remind, step_context,
+    History, SessionChoices, TurnContext, TurnOutcome, hooks, late_changes, next, remind,
+    step_context,
 };
 use base::id::MessageId;
 use events::Event;
@@ -133,6 +134,9 @@ impl PromptRun {
             self.prompted(message).await;
             return TurnOutcome::Ended;
         };
+        // The writes of background jobs so far precede this prompt.
+        late_changes::collect(&mut self.history, &self.turn.session).await;
+        late_changes::log_deleted(&mut self.record, &self.turn.session);
         // The next prompt deletes undone turns.
         revert::delete_undone_turns(
             &mut self.history,

@@ -10,7 +10,7 @@ use base::id::{MessageId, PartId};
 use base::lock::locked;
 use base::task::spawn_blocking;
 use snapshot::{JournalEntries, WriteJournal};
-use store::Record;
+use store::{FileLogEntry, Record};
 use transcript::{Content, FileChange, LatePlace, Part, UnrecordedWrite};
 
 /// The changes of subagents that the parent's step has not taken yet. A std mutex is enough: it
@@ -35,7 +35,7 @@ impl ChildChanges {
 #[derive(Debug, Default)]
 pub struct LateChanges {
     journals: Mutex<Vec<LateJournal>>,
-    of_deleted_steps: Mutex<Vec<FileChange>>,
+    of_deleted_steps: Mutex<Vec<FileLogEntry>>,
 }
 
 #[derive(Debug, Clone)]
@@ -81,16 +81,25 @@ pub async fn collect(history: &mut History, session: &SessionContext) {
         if let Some(parent) = &session.parent_changes {
             parent.add(&files, &unrecorded);
         }
-        let number = changes::last_late(&history.messages).saturating_add(1);
+        let after_late = changes::last_late(&history.messages);
         let last = history.messages.last().map(|last| last.id.clone());
         let of_step = history
             .messages
             .iter_mut()
             .rev()
             .find(|known| known.id == message);
-        let (Some(message), Some(after)) = (of_step, last) else {
-            locked(&session.late_changes.of_deleted_steps).extend(files);
+        let (Some(message), Some(after)) = (of_step, last.clone()) else {
+            let entry = FileLogEntry {
+                after: last,
+                after_late,
+                files,
+            };
+            locked(&session.late_changes.of_deleted_steps).push(entry);
             continue;
+        };
+        let place = LatePlace {
+            after,
+            number: after_late.saturating_add(1),
         };
         let part = Part {
             id: PartId::new(session.environment.fresh(PartId::PREFIX)),
@@ -98,7 +107,7 @@ pub async fn collect(history: &mut History, session: &SessionContext) {
                 files,
                 begun: false,
                 unrecorded,
-                late: Some(LatePlace { after, number }),
+                late: Some(place),
             },
         };
         message.parts.push(part.clone());
@@ -107,7 +116,9 @@ pub async fn collect(history: &mut History, session: &SessionContext) {
 }
 
 /// Adds the collected writes of background jobs whose steps were deleted to the log of changes.
-pub fn log_deleted(history: &History, record: &mut Record, session: &SessionContext) {
+pub fn log_deleted(record: &mut Record, session: &SessionContext) {
     let deleted = std::mem::take(&mut *locked(&session.late_changes.of_deleted_steps));
-    changes::log(record, &history.messages, deleted);
+    for entry in deleted {
+        changes::add_to_log(record, entry);
+    }
 }
