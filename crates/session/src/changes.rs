@@ -15,16 +15,31 @@ pub fn of_session(messages: &[Message], record: &Record) -> Vec<FileChange> {
             timeline.apply(&entry.files);
         }
     }
-    timeline.follow(messages, record);
-    timeline.merged()
+    timeline.follow(messages, 0, record);
+    let in_effect = timeline.in_effect().into_iter().map(|(_, change)| change);
+    transcript::merged(in_effect)
 }
 
-/// Returns the changes of a session's last messages, and of the log entries after each of them, that
-/// are in effect, merged per file.
-pub fn of_last(messages: &[Message], record: &Record) -> Vec<FileChange> {
+/// Returns the log entries that replace the messages of a session from `start` on, and the log
+/// entries after each of them, when these messages are deleted. They contain the changes that are in
+/// effect, each with its place among the late changes of the remaining messages.
+pub fn entries_of_deleted(
+    messages: &[Message],
+    start: usize,
+    record: &Record,
+) -> Vec<FileLogEntry> {
     let mut timeline = Timeline::default();
-    timeline.follow(messages, record);
-    timeline.merged()
+    timeline.follow(messages, start, record);
+    let last = messages.iter().take(start).next_back();
+    let after = last.map(|last| last.id.clone());
+    let in_effect = timeline.in_effect();
+    let entries = in_effect.chunk_by(|(one, _), (next, _)| one == next);
+    let entry = |changes: &[(u32, &FileChange)]| FileLogEntry {
+        after: after.clone(),
+        after_late: changes.first().map_or(0, |(after_late, _)| *after_late),
+        files: transcript::merged(changes.iter().map(|(_, change)| *change)),
+    };
+    entries.map(entry).collect()
 }
 
 /// Adds changes after these messages to the log. Of the changes to a file between two messages or
@@ -74,8 +89,10 @@ pub fn add_to_log(record: &mut Record, entry: FileLogEntry) {
 #[derive(Default)]
 struct Timeline<'c> {
     files: HashMap<&'c str, FileTimeline<'c>>,
-    /// The number of changes so far.
-    length: usize,
+    /// For each change so far, the number of the last late changes of an earlier message before it.
+    after_late: Vec<u32>,
+    /// The number of the last late changes of an earlier message so far.
+    last_late: u32,
 }
 
 struct FileTimeline<'c> {
@@ -86,18 +103,24 @@ struct FileTimeline<'c> {
 }
 
 impl<'c> Timeline<'c> {
-    /// Adds the changes of messages, and of the log entries between them. Messages are left out that
-    /// are hidden by an undo of which the log has no changes.
-    fn follow(&mut self, messages: &'c [Message], record: &'c Record) {
+    /// Adds the changes of the messages from `start` on, and of the log entries between them; the
+    /// earlier ones only have late changes in between. Messages are left out that are hidden by an
+    /// undo of which the log has no changes.
+    fn follow(&mut self, messages: &'c [Message], start: usize, record: &'c Record) {
         let end = if record.undone.iter().all(|undone| undone.logged) {
             messages.len()
         } else {
             visible(messages, &record.undone)
         };
         for batch in batches(messages.get(..end).unwrap_or_default(), &record.file_log) {
-            match batch {
-                Batch::Recorded(files) => files.iter().for_each(|change| self.add(change)),
-                Batch::Logged(files) => self.apply(files),
+            if batch.message < start {
+                self.last_late = self.last_late.max(batch.late);
+                continue;
+            }
+            if batch.is_logged {
+                self.apply(batch.files);
+            } else {
+                batch.files.iter().for_each(|change| self.add(change));
             }
         }
     }
@@ -109,8 +132,8 @@ impl<'c> Timeline<'c> {
     }
 
     fn add(&mut self, change: &'c FileChange) {
-        let place = self.length;
-        self.length += 1;
+        let place = self.after_late.len();
+        self.after_late.push(self.last_late);
         self.file(change).in_effect.push((place, change));
     }
 
@@ -147,21 +170,29 @@ impl<'c> Timeline<'c> {
             })
     }
 
-    fn merged(self) -> Vec<FileChange> {
-        let in_effect: BTreeMap<usize, &FileChange> = self
-            .files
-            .into_values()
-            .flat_map(|file| file.in_effect)
-            .collect();
-        transcript::merged(in_effect.into_values())
+    /// Returns the changes in effect, in order, each with the number of the last late changes of an
+    /// earlier message before it.
+    fn in_effect(self) -> Vec<(u32, &'c FileChange)> {
+        let files = self.files.into_values();
+        let in_effect: BTreeMap<usize, &FileChange> =
+            files.flat_map(|file| file.in_effect).collect();
+        let after_late = |place: usize| self.after_late.get(place).copied().unwrap_or_default();
+        let in_effect = in_effect.into_iter();
+        in_effect
+            .map(|(place, change)| (after_late(place), change))
+            .collect()
     }
 }
 
 /// Changes that were recorded together.
-enum Batch<'c> {
-    /// By a message.
-    Recorded(&'c [FileChange]),
-    Logged(&'c [FileChange]),
+struct Batch<'c> {
+    files: &'c [FileChange],
+    /// The index of the message that has recorded them, or after which they were logged.
+    message: usize,
+    /// Their number if they are late changes, or that of the last late changes before them if they
+    /// were logged; 0 otherwise.
+    late: u32,
+    is_logged: bool,
 }
 
 /// Returns the changes of messages, and of the log entries between them, in the order in which they
@@ -176,25 +207,36 @@ fn batches<'c>(messages: &'c [Message], log: &'c [FileLogEntry]) -> Vec<Batch<'c
             let Content::Patch { files, late, .. } = &part.content else {
                 continue;
             };
-            let place = match late {
+            let (after, late) = match late {
                 Some(late) => {
                     let after = places.get(&late.after).copied();
                     // A message that is missing follows these.
-                    (after.unwrap_or(messages.len() - 1), late.number, false)
+                    (after.unwrap_or(messages.len() - 1), late.number)
                 }
-                None => (at, 0, false),
+                None => (at, 0),
             };
-            batches.push((place, Batch::Recorded(files)));
+            let batch = Batch {
+                files,
+                message: at,
+                late,
+                is_logged: false,
+            };
+            batches.push((after, batch));
         }
     }
     for entry in log {
         let after = entry.after.as_ref().and_then(|after| places.get(after));
         if let Some(at) = after {
-            let place = (*at, entry.after_late, true);
-            batches.push((place, Batch::Logged(&entry.files)));
+            let batch = Batch {
+                files: &entry.files,
+                message: *at,
+                late: entry.after_late,
+                is_logged: true,
+            };
+            batches.push((*at, batch));
         }
     }
-    batches.sort_by_key(|(place, _)| *place);
+    batches.sort_by_key(|(after, batch)| (*after, batch.late, batch.is_logged));
     batches.into_iter().map(|(_, batch)| batch).collect()
 }
 
@@ -212,9 +254,7 @@ pub fn last_late(messages: &[Message]) -> u32 {
 /// changed by others in between.
 pub fn runs(messages: &[Message]) -> Vec<FileChange> {
     let batches = batches(messages, &[]).into_iter();
-    transcript::merged(batches.flat_map(|batch| match batch {
-        Batch::Recorded(files) | Batch::Logged(files) => files,
-    }))
+    transcript::merged(batches.flat_map(|batch| batch.files))
 }
 
 /// Returns the writes whose earlier state was not stored, each once.

@@ -29,14 +29,16 @@ pub async fn delete_undone_turns(history: &mut History, record: &mut Record, rec
     // The cost of the deleted turns still counts.
     history.undone_cost = sum(history.undone_cost, cost(&history.messages[end..]));
     record.undone_cost = history.undone_cost;
-    let in_effect = changes::of_last(&history.messages[end..], record);
+    let in_effect = changes::entries_of_deleted(&history.messages, end, record);
     remember(record, &history.messages);
     let removed = history.messages.split_off(end);
     let is_deleted = |id: &MessageId| removed.iter().any(|message| message.id == *id);
     record
         .file_log
         .retain(|entry| !entry.after.as_ref().is_some_and(&is_deleted));
-    changes::log(record, &history.messages, in_effect);
+    for entry in in_effect {
+        changes::add_to_log(record, entry);
+    }
     for (message, part) in place_late_changes(&mut history.messages, is_deleted) {
         recorder.part(&message, &part).await;
     }

@@ -912,3 +912,61 @@ async fn late_changes_are_placed_again_when_what_they_follow_is_deleted() {
     let stored = life.store.load(&life.record.id).await.unwrap();
     assert_eq!(placed(&stored.messages[1]), wanted);
 }
+
+/// A background job of the first turn writes the file after an edit of the second turn, or before
+/// it. The undo of the second turn leaves the file, so its edit remains when its message is deleted.
+#[tokio::test]
+async fn late_changes_and_left_changes_of_deleted_messages_stay_in_order() {
+    let late = |life: &Life, after: &str, from: FileState| {
+        let path = life.path(0);
+        let change = FileChange {
+            path: path.display().to_string(),
+            old: Some(from),
+            new: life.restore.tracker.record_file(&path).unwrap(),
+            compared: false,
+        };
+        let place = LatePlace {
+            after: MessageId::new(after),
+            number: 1,
+        };
+        Part {
+            id: PartId::new("late"),
+            content: Content::Patch {
+                files: vec![change],
+                begun: false,
+                unrecorded: vec![],
+                late: Some(place),
+            },
+        }
+    };
+    let state = |life: &Life| {
+        let recorded = life.restore.tracker.record_file(&life.path(0));
+        recorded.unwrap().unwrap()
+    };
+    for is_before in [false, true] {
+        let mut life = Life::new();
+        life.turn(0, &[(0, Some(1))], &[(0, None, Some(1))]).await;
+        let edit = [(0, Some(3))];
+        let step = [(0, None, Some(3))];
+        let part = if is_before {
+            let first = state(&life);
+            life.set(0, Some(2));
+            let part = late(&life, "u1", first);
+            life.turn(1, &edit, &step).await;
+            life.set(0, Some(9));
+            part
+        } else {
+            life.turn(1, &edit, &step).await;
+            let edited = state(&life);
+            life.set(0, Some(4));
+            late(&life, "a1", edited)
+        };
+        life.history.messages[1].parts.push(part);
+        let report = life.undo().await;
+        assert_eq!(report.not_restored().count(), 1, "{is_before}");
+        life.turn(2, &[], &[]).await;
+        let wanted = if is_before { 3 } else { 4 };
+        let written = life.written(&BTreeSet::new());
+        assert_eq!(written, Tree::from([(0, wanted)]), "{is_before}");
+    }
+}
