@@ -33,7 +33,7 @@ const RESERVED: &[&str] = &[
 const VERTEX_PATH: &str = "/publishers/anthropic";
 
 /// The estimated bytes of a token, rather too few than too many.
-const MIN_BYTES_PER_TOKEN: usize = 2;
+pub(super) const MIN_BYTES_PER_TOKEN: usize = 2;
 
 /// The maximum number of searches by the provider for one request.
 const MAX_SEARCHES: u64 = 3;
