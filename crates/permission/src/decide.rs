@@ -13,9 +13,9 @@ pub(super) fn without_command(rules: &Rules, grants: &Rules, request: &AccessReq
     let verdicts = request
         .patterns
         .iter()
-        .map(|pattern| verdict_on_pattern(rules, grants, &request.permission, pattern));
-    let verdict = strictest(verdicts)
-        .unwrap_or_else(|| verdict_on_pattern(rules, grants, &request.permission, "*"));
+        .map(|pattern| verdict_on_pattern(rules, grants, request, pattern));
+    let verdict =
+        strictest(verdicts).unwrap_or_else(|| verdict_on_pattern(rules, grants, request, "*"));
     apply_sandbox_and_minimum(rules, grants, request, verdict)
 }
 
@@ -81,7 +81,7 @@ fn is_opened(rules: &Rules, grants: &Rules, request: &AccessRequest, verdict: &V
         return true;
     }
     let is_granted = |pattern: &String| {
-        last_match(grants, &request.permission, pattern).is_some_and(|rule| rule.pattern != "*")
+        last_match(grants, request.object(pattern)).is_some_and(|rule| rule.pattern != "*")
     };
     request.patterns.iter().all(is_granted) && !is_denied(rules, request)
 }
@@ -90,7 +90,7 @@ fn is_denied(rules: &Rules, request: &AccessRequest) -> bool {
     request
         .patterns
         .iter()
-        .any(|pattern| judge(rules, &request.permission, pattern).0 == Action::Deny)
+        .any(|pattern| judge_object(rules, request.object(pattern)).0 == Action::Deny)
 }
 
 /// Returns the first of the strictest verdicts.
@@ -120,8 +120,13 @@ pub(super) fn verdict(
     }
 }
 
-fn verdict_on_pattern(rules: &Rules, grants: &Rules, permission: &str, pattern: &str) -> Verdict {
-    match decide_pattern(rules, grants, permission, pattern) {
+fn verdict_on_pattern(
+    rules: &Rules,
+    grants: &Rules,
+    request: &AccessRequest,
+    pattern: &str,
+) -> Verdict {
+    match decide_object(rules, grants, request.object(pattern)) {
         (action, Decider::Grant) => verdict(
             action,
             pattern,
@@ -140,6 +145,25 @@ pub(super) enum Decider<'r> {
     Rule(Option<&'r Rule>),
 }
 
+/// One object of an access request, with the names that rules may have for it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Object<'o> {
+    permission: &'o str,
+    pattern: &'o str,
+    /// The absolute path of a file outside of the project, for rules with an absolute pattern.
+    absolute: Option<&'o str>,
+}
+
+impl AccessRequest {
+    pub(super) fn object<'o>(&'o self, pattern: &'o str) -> Object<'o> {
+        Object {
+            permission: &self.permission,
+            pattern,
+            absolute: self.absolute.as_deref(),
+        }
+    }
+}
+
 /// Judges one pattern by the rules and the grants.
 pub(super) fn decide_pattern<'r>(
     rules: &'r Rules,
@@ -147,26 +171,31 @@ pub(super) fn decide_pattern<'r>(
     permission: &str,
     pattern: &str,
 ) -> (Action, Decider<'r>) {
-    let (action, rule) = judge(rules, permission, pattern);
-    if action == Action::Ask && last_match(grants, permission, pattern).is_some() {
+    let object = Object {
+        permission,
+        pattern,
+        absolute: None,
+    };
+    decide_object(rules, grants, object)
+}
+
+fn decide_object<'r>(
+    rules: &'r Rules,
+    grants: &Rules,
+    object: Object<'_>,
+) -> (Action, Decider<'r>) {
+    let (action, rule) = judge_object(rules, object);
+    if action == Action::Ask && last_match(grants, object).is_some() {
         return (Action::Allow, Decider::Grant);
     }
     (action, Decider::Rule(rule))
 }
 
-fn last_match<'r>(rules: &'r Rules, permission: &str, pattern: &str) -> Option<&'r Rule> {
-    if let Some(address) = address(permission, pattern) {
-        let fitting = rules.rules_about(permission).fitting_address(&address);
-        return fitting
-            .into_iter()
-            .map(|(_, rule)| rule)
-            .rfind(|rule| url::fits(rule, &address));
-    }
-    let fitting = rules.rules_about(permission).fitting(pattern);
-    fitting
-        .into_iter()
-        .map(|(_, rule)| rule)
-        .rfind(|rule| wildcard::matches(&rule.pattern, pattern))
+fn last_match<'r>(rules: &'r Rules, object: Object<'_>) -> Option<&'r Rule> {
+    let matching = matching(rules, object, |rule, text| {
+        wildcard::matches(&rule.pattern, text)
+    });
+    matching.last().copied()
 }
 
 /// Parses the pattern of a `webfetch` request. An address is judged by its host, not by its
@@ -184,22 +213,70 @@ pub(super) fn judge<'r>(
     permission: &str,
     pattern: &str,
 ) -> (Action, Option<&'r Rule>) {
-    if let Some(address) = address(permission, pattern) {
-        let fitting = rules.rules_about(permission).fitting_address(&address);
-        let matching: Vec<&Rule> = fitting
-            .into_iter()
+    let object = Object {
+        permission,
+        pattern,
+        absolute: None,
+    };
+    judge_object(rules, object)
+}
+
+/// Returns the action for one object, and the rule that decides it.
+///
+/// A rule lifts only the effect of a rule that matches the same name. Otherwise a project could
+/// lift the user's rule about `../notes/*` with one about `/home/me/notes/*`, although neither is
+/// more permissive than the other for any one name.
+pub(super) fn judge_object<'r>(rules: &'r Rules, object: Object<'_>) -> (Action, Option<&'r Rule>) {
+    let is_match = |rule: &Rule, text: &str| match rule.action {
+        Action::Deny => wildcard::matches_folded(&rule.pattern, text),
+        _ => wildcard::matches(&rule.pattern, text),
+    };
+    let matching = matching(rules, object, is_match);
+    let decided = decide(&matching);
+    let Some(absolute) = object.absolute else {
+        return decided;
+    };
+    let mut strictest = decided;
+    for (name, other) in [(object.pattern, absolute), (absolute, object.pattern)] {
+        let of_name: Vec<&Rule> = matching
+            .iter()
+            .copied()
+            .filter(|rule| is_match(rule, name))
+            .collect();
+        let (action, rule) = decide(&of_name);
+        let is_of_name_only = rule.is_some_and(|rule| !is_match(rule, other));
+        if action > strictest.0 && is_of_name_only {
+            strictest = (action, rule);
+        }
+    }
+    strictest
+}
+
+/// Returns the rules that match an object, in order. `matches` compares a rule with a text that is
+/// no address.
+fn matching<'r>(
+    rules: &'r Rules,
+    object: Object<'_>,
+    matches: impl Fn(&Rule, &str) -> bool,
+) -> Vec<&'r Rule> {
+    let about = rules.rules_about(object.permission);
+    if let Some(address) = address(object.permission, object.pattern) {
+        let fitting = about.fitting_address(&address).into_iter();
+        return fitting
             .map(|(_, rule)| rule)
             .filter(|rule| url::fits(rule, &address))
             .collect();
-        return decide(&matching);
     }
-    let is_match = |rule: &&Rule| match rule.action {
-        Action::Deny => wildcard::matches_folded(&rule.pattern, pattern),
-        _ => wildcard::matches(&rule.pattern, pattern),
-    };
-    let fitting = rules.rules_about(permission).fitting(pattern).into_iter();
-    let matching: Vec<&Rule> = fitting.map(|(_, rule)| rule).filter(is_match).collect();
-    decide(&matching)
+    let mut found = about.fitting(object.pattern);
+    found.retain(|(_, rule)| matches(rule, object.pattern));
+    if let Some(absolute) = object.absolute {
+        let is_absolute = |rule: &Rule| rule.pattern.starts_with('/');
+        let named = about.fitting(absolute).into_iter();
+        found.extend(named.filter(|(_, rule)| is_absolute(rule) && matches(rule, absolute)));
+        found.sort_by_key(|(at, _)| *at);
+        found.dedup_by_key(|(at, _)| *at);
+    }
+    found.into_iter().map(|(_, rule)| rule).collect()
 }
 
 /// Decides by matching rules in their order: the last one wins, unless it is broader than an
@@ -222,4 +299,38 @@ pub(super) fn decide<'r>(matching: &[&'r Rule]) -> (Action, Option<&'r Rule>) {
 /// Returns whether a deny is in force, which it is until a later rule that is no broader lifts it.
 pub(super) fn is_in_force<'r>(deny: &Rule, mut later: impl Iterator<Item = &'r Rule>) -> bool {
     !later.any(|rule| rule.action != Action::Deny && !rule.broader_than(deny))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::evaluate;
+    use super::*;
+    use crate::Action::{Allow, Ask, Deny};
+
+    #[test]
+    fn file_outside_is_matched_by_its_absolute_path() {
+        let request = AccessRequest {
+            absolute: Some("/home/me/notes/a.md".to_owned()),
+            ..AccessRequest::new("edit", "../notes/a.md")
+        };
+        // The rules, in order; the verdict.
+        let table: [(&[(&str, Action)], Action); 10] = [
+            (&[("*", Ask)], Ask),
+            (&[("*", Ask), ("/home/me/notes/*", Allow)], Allow),
+            (&[("*", Allow), ("/home/me/notes/*", Deny)], Deny),
+            (&[("*", Allow), ("/HOME/me/notes/*", Deny)], Deny),
+            (&[("*", Ask), ("../notes/*", Allow)], Allow),
+            (&[("*.md", Ask), ("/home/me/notes/*", Allow)], Allow),
+            (&[("*", Allow), ("home/*", Deny)], Allow),
+            // A rule about one name does not lift one about the other.
+            (&[("../notes/*", Deny), ("/home/me/notes/*", Allow)], Deny),
+            (&[("../notes/*", Ask), ("/home/me/notes/*", Allow)], Ask),
+            (&[("/home/me/notes/*", Deny), ("../notes/*", Allow)], Deny),
+        ];
+        for (rules, expected) in table {
+            let rules = Rules::written("edit", rules);
+            let verdict = evaluate(&rules, &Rules::default(), &request);
+            assert_eq!(verdict.action, expected, "{rules:?}");
+        }
+    }
 }

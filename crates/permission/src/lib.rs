@@ -112,6 +112,9 @@ pub struct AccessRequest {
     /// The objects of the request, one entry per path, command or address; `*` if there is nothing
     /// to name. Each is judged, and the strictest verdict counts.
     pub patterns: Vec<String>,
+    /// For a path outside of the project: its absolute path, with which absolute patterns are
+    /// compared.
+    pub absolute: Option<String>,
     /// The patterns that "always" would allow from now on, exactly as shown to the user. If empty,
     /// "always" is not offered.
     pub always: Vec<String>,

@@ -601,6 +601,7 @@ impl Located {
             names_path: true,
             minimum: self.minimum(access),
             changes_project: access == Access::Edit && self.inside,
+            absolute: (!self.inside).then(|| self.path.display().to_string()),
             file: file(self.why_special(access)),
             ..PathUse::new(permission, &*self.relative)
         });

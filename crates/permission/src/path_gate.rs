@@ -4,7 +4,7 @@
 //! (`locate.rs`) needs no rules; only this module consults them, so that `locate` does not depend
 //! on `evaluate`.
 
-use super::decide::judge;
+use super::decide::judge_object;
 use super::locate::{Located, PathKind, PathRefusal, locate};
 use super::{Access, AccessRequest, Action, Policy, Rule, Rules, Verdict, evaluate};
 
@@ -59,22 +59,27 @@ pub fn listing(policy: &Policy, located: &Located) -> Option<AccessRequest> {
         return None;
     }
     let reading = located.requests(Access::Read).pop()?;
+    let listing = AccessRequest {
+        permission: "list".to_owned(),
+        ..reading
+    };
     let names_list = |rule: &Rule| !rule.permission.contains('*');
     let is_about_lists = |rules: &Rules| {
         let is_last = rules
             .last_about("list")
             .is_some_and(|(_, rule)| names_list(rule));
         // A deny is in force although a broader rule for every tool follows it.
-        let is_decided = |pattern: &String| judge(rules, "list", pattern).1.is_some_and(names_list);
-        is_last || reading.patterns.iter().any(is_decided)
+        let is_decided = |pattern: &String| {
+            judge_object(rules, listing.object(pattern))
+                .1
+                .is_some_and(names_list)
+        };
+        is_last || listing.patterns.iter().any(is_decided)
     };
     if !is_about_lists(&policy.rules) && !is_about_lists(&policy.asks) {
         return None;
     }
-    Some(AccessRequest {
-        permission: "list".to_owned(),
-        ..reading
-    })
+    Some(listing)
 }
 
 /// The result of judging the use of a path.

@@ -27,6 +27,7 @@ impl From<PathUse> for AccessRequest {
         Self {
             permission: path_use.permission.to_owned(),
             patterns: path_use.patterns,
+            absolute: path_use.absolute,
             always,
             why_not_always,
             minimum: path_use.minimum,

@@ -11,6 +11,9 @@ pub struct PathUse {
     pub permission: &'static str,
     /// The names of the paths. Each is judged, and the strictest verdict counts.
     pub patterns: Vec<String>,
+    /// The absolute path of the one path that is used, if it lies outside of the project. Rules
+    /// with an absolute pattern are compared with it.
+    pub absolute: Option<String>,
     /// Its pattern names the one path that is used, or the directory of a path outside of the
     /// project. The others stand for a link itself, for a secret without a path, or for a sample of
     /// the files below a directory.

@@ -398,6 +398,7 @@ impl Disk<'_> {
         unit.plans_only = false;
         self.add(unit, parent.uses(Access::List));
         let mut removal = PathUse::new("edit", normal(&shown).display().to_string());
+        removal.absolute = (!parent.inside).then(|| parent.path.join(name).display().to_string());
         if protected::control(&shown) {
             removal.minimum = Some((
                 Action::Ask,
