@@ -24,6 +24,30 @@ pub(super) fn may_apply_to_hidden(reason: &str, rule: &Rule) -> String {
     )
 }
 
+/// The sandbox that counts for a part of a command line.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Confinement {
+    /// The guarantee that answers unknowns about the part.
+    pub(super) unknowns: SandboxGuarantee,
+    /// The guarantee that answers questions about temporary files.
+    pub(super) files: SandboxGuarantee,
+}
+
+impl Confinement {
+    pub(super) fn of(guarantee: SandboxGuarantee) -> Self {
+        Self {
+            unknowns: guarantee,
+            files: guarantee,
+        }
+    }
+
+    /// Returns whether an access request is about a file that needs no question in the sandbox.
+    fn answers_request(self, request: &AccessRequest, rule: Option<&Rule>) -> bool {
+        let is_certain = self.unknowns == self.files || request.temporary;
+        is_certain && self.files.answers_request(request, rule)
+    }
+}
+
 /// The rules about commands, prepared for evaluation.
 pub(super) struct CommandRules<'r> {
     rules: &'r Rules,
@@ -129,7 +153,14 @@ impl<'r> CommandRules<'r> {
         }
     }
 
-    pub(super) fn unit(&self, unit: &CommandUnit, guarantee: SandboxGuarantee) -> UnitVerdict {
+    /// Judges a part. `delegate` is the program that runs it outside the sandbox, if one does.
+    pub(super) fn unit(
+        &self,
+        unit: &CommandUnit,
+        confinement: Confinement,
+        delegate: Option<&str>,
+    ) -> UnitVerdict {
+        let guarantee = confinement.unknowns;
         let texts = [&unit.normal, &unit.text].into_iter().chain(&unit.names);
         let keys = UnitKeys::new(texts.map(String::as_str), &unit.tails);
         let (mut action, mut rule, mut reason) = self.verdict_of_rules(unit, &keys, guarantee);
@@ -150,7 +181,7 @@ impl<'r> CommandRules<'r> {
             let request = AccessRequest::from(path_use.clone());
             let mut verdict = without_command(self.rules, self.grants, &request);
             if verdict.action == Action::Ask
-                && guarantee.answers_request(&request, verdict.rule.as_ref())
+                && confinement.answers_request(&request, verdict.rule.as_ref())
             {
                 verdict.action = Action::Allow;
             }
@@ -170,7 +201,13 @@ impl<'r> CommandRules<'r> {
                 verdict.action = verdict.action.min(Action::Ask);
             }
             if verdict.action > action {
-                let use_of_path = wording::describe_path_use(&request.permission, &verdict.pattern);
+                let shown = request.absolute.as_ref().unwrap_or(&verdict.pattern);
+                let mut use_of_path = wording::describe_path_use(&request.permission, shown);
+                if let Some(delegate) = delegate
+                    && request.temporary
+                {
+                    use_of_path.push_str(&format!(", and {delegate} runs outside the sandbox"));
+                }
                 action = verdict.action;
                 rule = verdict.rule;
                 reason = verdict.reason.or(Some(use_of_path));

@@ -5,16 +5,14 @@
 //! not lift a specific deny. And a rule that allows a command allows it only as written: see
 //! [`CommandAnalysis`] and the reasons against it in [`CommandUnit`].
 
-use super::command_rules::{CommandRules, may_apply_to_hidden};
+use super::command_rules::{CommandRules, Confinement, may_apply_to_hidden};
 use super::decide::{apply_sandbox_and_minimum, verdict, without_command};
-use super::delegate::is_delegate;
+use super::delegate::{base_name, is_delegate};
 use super::rule::BUILT_IN;
 use super::rule_index::IndexedRule;
 use super::shell::{CommandAnalysis, CommandUnit, Effect};
-use super::{
-    AccessRequest, Action, Rule, Rules, SandboxGuarantee, UnitVerdict, Verdict, unconfined,
-    wildcard,
-};
+use super::unconfined::{UnconfinedEffect, fetched_program, unconfined_effect_in};
+use super::{AccessRequest, Action, Rule, Rules, SandboxGuarantee, UnitVerdict, Verdict, wildcard};
 
 /// Judges an access request by the strictest of its patterns, or of its command's parts.
 ///
@@ -55,19 +53,76 @@ fn in_sandbox(
     request: &AccessRequest,
     line: &CommandAnalysis,
 ) -> Verdict {
-    let bare = command(rules, grants, request, line, SandboxGuarantee::None);
-    if request.guarantee == SandboxGuarantee::None || bare.action != Action::Ask {
+    let judged = |confinement: Confinement| command(rules, grants, request, line, confinement);
+    let bare = judged(Confinement::of(SandboxGuarantee::None));
+    let guarantee = request.guarantee;
+    if guarantee == SandboxGuarantee::None || bare.action != Action::Ask {
         return bare;
     }
-    let verdict = command(rules, grants, request, line, request.guarantee);
-    let reason = unconfined::unconfined_effect_in(line, request.guarantee);
-    match reason {
-        // Even if the line is asked about for something else, which would hide this effect.
-        Some(reason) if verdict.action < Action::Deny => Verdict {
-            reason: Some(reason),
-            ..bare
+    let verdict = judged(Confinement::of(guarantee));
+    if verdict.action == Action::Deny {
+        return verdict;
+    }
+    let is_unparsed = line.opaque.is_some();
+    let Some(effect) = unconfined_effect_in(&line.text, &line.units, is_unparsed, guarantee) else {
+        return verdict;
+    };
+    // The sandbox answers no unknowns then. A path that is a temporary file is still one.
+    let verdict = judged(Confinement {
+        unknowns: SandboxGuarantee::None,
+        files: guarantee,
+    });
+    if verdict.action == Action::Ask {
+        with_unconfined_effects(verdict, line, guarantee, effect)
+    } else {
+        verdict
+    }
+}
+
+/// Adds effects that no sandbox prevents to the reasons of the parts that are asked about. The first
+/// part with the effect of the line decides, or else the first one with any; if there is none, the
+/// effect of the line does.
+fn with_unconfined_effects(
+    mut verdict: Verdict,
+    line: &CommandAnalysis,
+    guarantee: SandboxGuarantee,
+    of_line: UnconfinedEffect,
+) -> Verdict {
+    let mut deciding: Option<(bool, usize)> = None;
+    for (at, (unit, judged)) in line.units.iter().zip(&mut verdict.units).enumerate() {
+        if judged.action != Action::Ask {
+            continue;
+        }
+        let alone = std::slice::from_ref(unit);
+        let effect = unconfined_effect_in(&unit.text, alone, false, guarantee)
+            .or_else(|| fetched_program(&line.units, unit));
+        let Some(effect) = effect else {
+            continue;
+        };
+        let is_of_line = effect.reason == of_line.reason;
+        if deciding.is_none_or(|(earlier, _)| is_of_line && !earlier) {
+            deciding = Some((is_of_line, at));
+        }
+        judged.reason = Some(match judged.reason.take() {
+            // The effect itself, as the analysis knows it.
+            Some(own) if unit.minimum.is_some() => own,
+            Some(own) if !effect.names_file => format!("{own}, and {}", effect.reason),
+            _ => effect.reason,
+        });
+    }
+    match deciding.and_then(|(_, at)| verdict.units.get(at)) {
+        Some(part) => Verdict {
+            pattern: part.text.clone(),
+            rule: part.rule.clone(),
+            reason: part.reason.clone(),
+            ..verdict
         },
-        _ => verdict,
+        None => Verdict {
+            pattern: line.text.clone(),
+            rule: None,
+            reason: Some(of_line.reason),
+            ..verdict
+        },
     }
 }
 
@@ -76,28 +131,35 @@ fn command(
     grants: &Rules,
     request: &AccessRequest,
     line: &CommandAnalysis,
-    guarantee: SandboxGuarantee,
+    confinement: Confinement,
 ) -> Verdict {
+    let guarantee = confinement.unknowns;
     let bash = CommandRules::of(rules, grants, request, guarantee);
     let mut verdicts: Vec<UnitVerdict> = vec![];
     // A delegate (a program that has a service do its work) runs its commands outside the sandbox,
-    // too. This is the layer of the current delegate.
-    let mut delegate_layer: Option<usize> = None;
+    // too. This is the layer of the current delegate, with its name.
+    let mut delegate: Option<(usize, &str)> = None;
     for unit in &line.units {
-        delegate_layer = delegate_layer.filter(|layer| unit.layer > *layer);
-        let unit_guarantee = if delegate_layer.is_some() {
-            SandboxGuarantee::None
+        delegate = delegate.filter(|(layer, _)| unit.layer > *layer);
+        let own = unit.program.as_deref().filter(|name| is_delegate(name));
+        let confined = if delegate.is_some() {
+            Confinement::of(SandboxGuarantee::None)
+        } else if own.is_some() && guarantee == SandboxGuarantee::None {
+            // It may use the files outside the sandbox.
+            Confinement::of(SandboxGuarantee::None)
         } else {
-            guarantee
+            confinement
         };
-        verdicts.push(bash.unit(unit, unit_guarantee));
-        if unit.program.as_deref().is_some_and(is_delegate) {
-            delegate_layer.get_or_insert(unit.layer);
+        let outside = match delegate {
+            Some((_, name)) if request.guarantee != SandboxGuarantee::None => Some(name),
+            _ => None,
+        };
+        verdicts.push(bash.unit(unit, confined, outside));
+        if let Some(name) = own {
+            delegate.get_or_insert((unit.layer, base_name(name)));
         }
     }
-    let strictest = verdicts
-        .iter()
-        .max_by_key(|unit| (unit.action, std::cmp::Reverse(unit.layer)));
+    let strictest = deciding_part(&verdicts);
     let mut verdict = match strictest {
         Some(strictest) => verdict(
             strictest.action,
@@ -179,6 +241,17 @@ fn command(
     }
     verdict.units = verdicts;
     verdict
+}
+
+/// Returns the first and outermost of the strictest parts; of a line that is allowed, one that may
+/// change something, if there is one.
+fn deciding_part(parts: &[UnitVerdict]) -> Option<&UnitVerdict> {
+    let weight = |part: &&UnitVerdict| {
+        let acts = part.action == Action::Allow && !part.read_only;
+        (part.action, acts, std::cmp::Reverse(part.layer))
+    };
+    // Of several equal ones, the last is taken.
+    parts.iter().rev().max_by_key(weight)
 }
 
 /// Returns the last deny that matches the line as written.

@@ -7,7 +7,7 @@
 use super::SandboxGuarantee;
 use super::delegate::{AMBIGUOUS, DELEGATES, base_name};
 use super::protected::Protected;
-use super::shell::{self, CommandAnalysis, CommandUnit};
+use super::shell::{self, CommandUnit};
 
 /// Programs that fetch from another machine, in addition to those known to use the network.
 const FETCHERS: &[&str] = &[
@@ -16,34 +16,52 @@ const FETCHERS: &[&str] = &[
     "xh",
 ];
 
-/// Returns the reason to ask about a line although its unknowns are confined: the text names
-/// something that the sandbox does not prevent.
+/// An effect that no sandbox prevents.
+#[derive(Debug)]
+pub(super) struct UnconfinedEffect {
+    /// The reason to ask about it.
+    pub(super) reason: String,
+    /// True if it is the use of a file.
+    pub(super) names_file: bool,
+}
+
+impl UnconfinedEffect {
+    fn of_program(reason: String) -> Self {
+        Self {
+            reason,
+            names_file: false,
+        }
+    }
+}
+
+/// Returns the reason to ask about a line, or a part of one, although its unknowns are confined:
+/// the text names something that the sandbox does not prevent. `is_unparsed` means that there may
+/// be commands that are not in `units`.
 pub(super) fn unconfined_effect_in(
-    line: &CommandAnalysis,
+    text: &str,
+    units: &[CommandUnit],
+    is_unparsed: bool,
     guarantee: SandboxGuarantee,
-) -> Option<String> {
-    let words = line
-        .text
-        .split(|c: char| !(c.is_alphanumeric() || "_-.".contains(c)));
+) -> Option<UnconfinedEffect> {
+    let words = text.split(|c: char| !(c.is_alphanumeric() || "_-.".contains(c)));
     let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
     let delegate = words
         .iter()
         .find(|word| DELEGATES.contains(word) && !AMBIGUOUS.contains(word));
     if let Some(name) = delegate {
-        return Some(format!(
+        return Some(UnconfinedEffect::of_program(format!(
             "its text names {name}, whose work is done outside the sandbox"
-        ));
+        )));
     }
-    let fetches = line.units.iter().any(is_fetcher);
-    if fetches && line.units.iter().any(is_unanalysed) {
-        return Some("what it fetches may be run at once".to_owned());
+    if let Some(effect) = units.iter().find_map(|unit| fetched_program(units, unit)) {
+        return Some(effect);
     }
     let secrets_visible = match guarantee {
         SandboxGuarantee::ReadOnly { hides_secrets, .. } => !hides_secrets,
         _ => true,
     };
     let file = if secrets_visible {
-        shell::protected_in(&line.text, true)
+        shell::protected_in(text, true)
     } else {
         None
     };
@@ -54,31 +72,43 @@ pub(super) fn unconfined_effect_in(
     };
     match file {
         Some((path, Protected::Secret)) => {
-            return Some(format!(
-                "its text names {path}, which may hold keys or passwords"
-            ));
+            return Some(UnconfinedEffect {
+                reason: format!("its text names {path}, which may hold keys or passwords"),
+                names_file: true,
+            });
         }
         Some((path, _)) if writes => {
-            return Some(format!(
-                "its text names {path}, which determines what runs here"
-            ));
+            return Some(UnconfinedEffect {
+                reason: format!("its text names {path}, which determines what runs here"),
+                names_file: true,
+            });
         }
         _ => {}
     }
     if writes && let Some(what) = lossy_git_command(&words) {
-        return Some(format!(
+        return Some(UnconfinedEffect::of_program(format!(
             "its text names {what}, whose effect cannot be undone"
-        ));
+        )));
     }
-    if keeps_modes || !has_hidden_commands(line) {
+    if keeps_modes || !units.iter().any(is_unanalysed) && !is_unparsed {
         return None;
     }
     let name = words
         .iter()
         .find(|word| ["chmod", "chown", "chgrp", "touch"].contains(word))?;
-    Some(format!(
+    Some(UnconfinedEffect::of_program(format!(
         "its text names {name}, and the sandbox does not protect the permission bits of files outside"
-    ))
+    )))
+}
+
+/// Returns the effect of a part that is not analysed in a line that fetches something.
+pub(super) fn fetched_program(
+    units: &[CommandUnit],
+    unit: &CommandUnit,
+) -> Option<UnconfinedEffect> {
+    let is_possible = is_unanalysed(unit) && units.iter().any(is_fetcher);
+    is_possible
+        .then(|| UnconfinedEffect::of_program("what it fetches may be run at once".to_owned()))
 }
 
 fn is_fetcher(unit: &CommandUnit) -> bool {
@@ -91,11 +121,6 @@ fn is_fetcher(unit: &CommandUnit) -> bool {
 
 fn is_unanalysed(unit: &CommandUnit) -> bool {
     unit.opaque.is_some() && !unit.prefixed
-}
-
-/// Returns whether a line may run commands other than those that were found.
-fn has_hidden_commands(line: &CommandAnalysis) -> bool {
-    line.opaque.is_some() || line.units.iter().any(is_unanalysed)
 }
 
 /// Returns the git command among the words that loses uncommitted work or commits.
