@@ -18,7 +18,7 @@ use permission::plan::{
     CommandLine, CommandPlan, HiddenFiles, PlannedSandbox, SandboxCapabilities, plan_command,
 };
 use permission::{PermissionContext, Policy, Rules, SandboxGuarantee};
-use sandbox::{DISABLED_MECHANISMS_VARIABLE, Mechanism, Sandbox};
+use sandbox::{DISABLED_MECHANISMS_VARIABLE, Level, Mechanism, Sandbox};
 use serde_json::{Value, json};
 use session::grants::Grants;
 use store::{Grant, Store};
@@ -47,6 +47,7 @@ pub(super) struct Listing {
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
     /// List what was granted with "always" in this project (default)
+    #[command(alias = "ls")]
     List(Listing),
     /// Revoke grants of a permission, or of one of its patterns
     Revoke {
@@ -226,6 +227,19 @@ impl Query {
             }
         };
         Ok(plan_command(line, policy, sandbox))
+    }
+
+    /// Returns the sandbox of a command that runs, also if it answers no question.
+    fn named_sandbox(&self, plan: &CommandPlan) -> SandboxGuarantee {
+        let level = match &self.sandboxes {
+            QueriedSandboxes::Given(_) => None,
+            QueriedSandboxes::Found(tried) => tried.level(plan.sandbox),
+        };
+        match (plan.request.guarantee, level) {
+            (SandboxGuarantee::None, Some(Level::ReadOnly)) => SandboxGuarantee::READ_ONLY,
+            (SandboxGuarantee::None, Some(Level::WorkspaceWrite)) => SandboxGuarantee::WORKSPACE,
+            (guarantee, _) => guarantee,
+        }
     }
 
     fn describe(&self, missing: &MissingSandbox) -> String {

@@ -91,19 +91,8 @@ pub fn headline(action: Action, subject: &str) -> String {
 /// Adds the rules that were considered, with a mark at the one that decided. Built-in rules about
 /// other objects are left out.
 fn push_rules(out: &mut String, verdict: &Verdict, permission: &str, rules: &Rules) {
-    // A command may be decided by a rule about the files that it uses.
-    let permission = match &verdict.rule {
-        Some(rule) if !about(rule, permission) => rule.permission.as_str(),
-        _ => permission,
-    };
-    let is_considered = |rule: &&Rule| {
-        about(rule, permission)
-            && (rule.source != BUILT_IN
-                || (rule.permission.as_str(), rule.pattern.as_str()) == POSTURE
-                || wildcard::matches(&rule.pattern, &verdict.pattern)
-                || Some(*rule) == verdict.rule.as_ref())
-    };
-    let considered: Vec<&Rule> = rules.iter().filter(is_considered).collect();
+    let permission = deciding_permission(verdict, permission);
+    let considered = considered(verdict, permission, rules);
     let marked = considered
         .iter()
         .rposition(|rule| Some(*rule) == verdict.rule.as_ref());
@@ -116,6 +105,27 @@ fn push_rules(out: &mut String, verdict: &Verdict, permission: &str, rules: &Rul
         let mark = if Some(at) == marked { ">" } else { " " };
         line(out, &format!("{mark} {}", copied(rule)));
     }
+}
+
+/// Returns the permission of the deciding rule: a command may be decided by a rule about the files
+/// that it uses.
+fn deciding_permission<'v>(verdict: &'v Verdict, permission: &'v str) -> &'v str {
+    match &verdict.rule {
+        Some(rule) if !about(rule, permission) => rule.permission.as_str(),
+        _ => permission,
+    }
+}
+
+/// Returns the rules about a permission, without built-in ones about other objects.
+fn considered<'r>(verdict: &Verdict, permission: &str, rules: &'r Rules) -> Vec<&'r Rule> {
+    let is_considered = |rule: &&Rule| {
+        about(rule, permission)
+            && (rule.source != BUILT_IN
+                || (rule.permission.as_str(), rule.pattern.as_str()) == POSTURE
+                || wildcard::matches(&rule.pattern, &verdict.pattern)
+                || Some(*rule) == verdict.rule.as_ref())
+    };
+    rules.iter().filter(is_considered).collect()
 }
 
 /// Adds the lines of one part of a command line: its verdict and text, and below it the reason.
@@ -136,8 +146,10 @@ fn part(out: &mut String, unit: &UnitVerdict) {
     line(out, &format!("{indent}  {why}"));
 }
 
-/// Returns a verdict as JSON, for scripts.
-pub fn data(verdict: &Verdict, request: &AccessRequest) -> Value {
+/// Returns a verdict as JSON, for scripts, with the rules that were considered.
+pub fn data(verdict: &Verdict, request: &AccessRequest, rules: &Rules) -> Value {
+    let permission = deciding_permission(verdict, &request.permission);
+    let rules = considered(verdict, permission, rules);
     let whole = request
         .command
         .as_ref()
@@ -153,6 +165,7 @@ pub fn data(verdict: &Verdict, request: &AccessRequest) -> Value {
         "minimum": minimum.map(|(least, reason)| json!({ "verdict": word(*least), "reason": reason })),
         "readOnly": verdict.proven_read_only,
         "units": verdict.units.iter().map(unit_data).collect::<Vec<_>>(),
+        "rules": rules.into_iter().map(rule_data).collect::<Vec<_>>(),
     })
 }
 

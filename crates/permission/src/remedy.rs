@@ -1,7 +1,9 @@
 //! Rules that would change a verdict, found by judging with them.
 
+use serde_json::{Map, Value, json};
+
 use super::rule::BUILT_IN;
-use super::{AccessRequest, Action, Policy, Rule, Rules};
+use super::{AccessRequest, Action, Policy, Rule, Rules, explain, wildcard};
 
 /// The source of the rules that are tried.
 const TRIED: &str = "settings";
@@ -17,22 +19,57 @@ pub fn rules_that_allow(policy: &Policy, requests: &[AccessRequest]) -> Option<V
     Some(all)
 }
 
-/// Returns the fewest rules that allow one request: none, those about the files that a command
-/// uses, those about its words, or both.
+/// Returns the value of the setting `permission` that would allow all requests, or `None` if no rules
+/// about their objects do.
+pub fn settings_that_allow(policy: &Policy, requests: &[AccessRequest]) -> Option<Value> {
+    let rules = rules_that_allow(policy, requests)?;
+    if rules.is_empty() {
+        return None;
+    }
+    let mut permission = Map::new();
+    for rule in rules {
+        let entry = permission
+            .entry(rule.permission)
+            .or_insert_with(|| json!({}));
+        entry[rule.pattern] = explain::word(rule.action).into();
+    }
+    Some(Value::Object(permission))
+}
+
+/// Returns the fewest rules that allow one request: those about the files that a command uses and
+/// those about its words, without the ones that are not needed.
 fn allowing_one(policy: &Policy, request: &AccessRequest) -> Option<Vec<Rule>> {
-    let files = rules_about_files(policy, request);
-    let words = rules_about(request, Action::Allow);
-    let both: Vec<Rule> = files.iter().chain(&words).cloned().collect();
-    let mut candidates = [Vec::new(), files, words, both].into_iter();
-    candidates.find(|rules| judged_with(policy, rules, request) == Action::Allow)
+    let allows = |rules: &[Rule]| judged_with(policy, rules, request) == Action::Allow;
+    let mut rules = rules_about(request, Action::Allow);
+    rules.extend(rules_about_files(policy, request));
+    if !allows(&rules) {
+        return None;
+    }
+    // The last ones are the first to go: a rule about a file is not needed if one about the command
+    // is enough.
+    for at in (0..rules.len()).rev() {
+        let mut fewer = rules.clone();
+        fewer.remove(at);
+        if allows(&fewer) {
+            rules = fewer;
+        }
+    }
+    Some(rules)
 }
 
 /// Returns a rule that would ask about requests that are allowed, or `None` if no rule about their
-/// objects does.
+/// objects does. For a command line it is one about the part that decides, if there is one.
 pub fn rule_that_asks(policy: &Policy, requests: &[AccessRequest]) -> Option<Rule> {
     let is_allowed = |request: &&AccessRequest| judged_with(policy, &[], request) == Action::Allow;
     requests.iter().filter(is_allowed).find_map(|request| {
-        rules_about(request, Action::Ask)
+        let part = policy.judge(request).pattern;
+        let mut rules = rules_about(request, Action::Ask);
+        let names_part = |rule: &Rule| wildcard::matches(&rule.pattern, &part);
+        if request.command.is_some() && !rules.iter().any(names_part) {
+            rules.push(new_rule(&request.permission, &part, Action::Ask));
+        }
+        rules.sort_by_key(|rule| !names_part(rule));
+        rules
             .into_iter()
             .find(|rule| judged_with(policy, std::slice::from_ref(rule), request) == Action::Ask)
     })
@@ -65,6 +102,11 @@ fn rules_about(request: &AccessRequest, action: Action) -> Vec<Rule> {
         &request.patterns
     } else {
         &request.always
+    };
+    let patterns = match &request.absolute {
+        // A rule for all projects: the path relative to this one names another file elsewhere.
+        Some(absolute) => std::slice::from_ref(absolute),
+        None => patterns.as_slice(),
     };
     let means_others =
         |pattern: &String| request.always.is_empty() && pattern.contains(['*', '?', '\\']);
@@ -130,7 +172,7 @@ mod tests {
         );
         let reads = plan_rules(&lab.context);
         // The name, the rules, the command, and the rules that allow it.
-        let table: [(&str, &Rules, &str, Option<&[&str]>); 7] = [
+        let table: [(&str, &Rules, &str, Option<&[&str]>); 9] = [
             ("an allowed command", &open, "ls -l", Some(&[])),
             (
                 "a rule that asks",
@@ -150,13 +192,28 @@ mod tests {
                 "rm victim.txt",
                 Some(&["bash rm victim.txt"]),
             ),
+            (
+                "beside an allowed part",
+                &denied,
+                "git status; rm victim.txt",
+                Some(&["bash rm victim.txt"]),
+            ),
+            (
+                "a secret outside",
+                &open,
+                "cat /etc/ssl/private/key.pem",
+                Some(&[
+                    "external_directory /etc/ssl/private/*",
+                    "read /etc/ssl/private/key.pem",
+                ]),
+            ),
             ("words with a star", &pushes, "git push origin 'a*'", None),
             ("the disk", &open, "rm -rf /", None),
             (
                 "an agent that reads",
                 &reads,
                 "touch x",
-                Some(&["edit x", "bash touch *"]),
+                Some(&["bash touch *", "edit x"]),
             ),
         ];
         for (name, rules, command, expected) in table {

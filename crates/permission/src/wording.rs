@@ -2,8 +2,6 @@
 //!
 //! Sentences contain no keys and patterns of rules; [`QuestionWording::rules`] lists those.
 
-use serde_json::{Map, Value, json};
-
 use super::explain::shown;
 use super::rule::BUILT_IN;
 use super::shell::CommandAnalysis;
@@ -139,10 +137,9 @@ impl QuestionWording {
 pub(super) fn describe_path_use(permission: &str, path: &str) -> String {
     match permission {
         "external_directory" => {
-            let location = path
-                .strip_suffix("/*")
-                .filter(|location| !location.is_empty())
-                .unwrap_or(path);
+            let location = path.strip_suffix("/*").map_or(path, |location| {
+                if location.is_empty() { "/" } else { location }
+            });
             format!("it uses {location}, which is outside the project")
         }
         "read" => format!("it reads {path}"),
@@ -325,39 +322,6 @@ fn describe_command_pattern(request: &AccessRequest, pattern: &str) -> String {
         return format!("{command} to {location}");
     }
     format!("exactly {pattern}")
-}
-
-/// Returns the value of the setting `permission` that would have allowed the requests, or `None` if
-/// no rule can. `allows` evaluates a request with additional rules.
-pub fn settings_that_allow(
-    asked: &[&AccessRequest],
-    allows: impl Fn(&AccessRequest, &[Rule]) -> bool,
-) -> Option<Value> {
-    let mut permission = Map::new();
-    for request in asked {
-        let patterns = if request.always.is_empty() {
-            &request.patterns
-        } else {
-            &request.always
-        };
-        let rule = |pattern: &String| Rule {
-            permission: request.permission.clone(),
-            pattern: pattern.clone(),
-            action: Action::Allow,
-            source: "settings".to_owned(),
-        };
-        let rules: Vec<Rule> = patterns.iter().map(rule).collect();
-        if !allows(request, &rules) {
-            return None;
-        }
-        let entry = permission
-            .entry(request.permission.clone())
-            .or_insert_with(|| json!({}));
-        for pattern in patterns {
-            entry[pattern] = "allow".into();
-        }
-    }
-    Some(Value::Object(permission))
 }
 
 #[cfg(test)]

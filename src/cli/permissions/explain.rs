@@ -21,6 +21,7 @@ use permission::locate::PathRefusal;
 use permission::path_gate::{self, PathDenied};
 use permission::plan::CommandPlan;
 use permission::shell::unreadable;
+use permission::wording::QuestionWording;
 use permission::{
     Access, AccessRequest, Action, Policy, Rule, SandboxGuarantee, Verdict, delegate_in, remedy,
 };
@@ -113,12 +114,22 @@ pub(super) async fn explain(
         .iter()
         .map(|request| policy.judge(request))
         .collect();
+    let action = verdicts.iter().map(|verdict| verdict.action).max();
+    let action = action.unwrap_or(Action::Allow);
+    let error = syntax.whole_error(&command);
+    let section = section_of(&agent, &here.loaded.settings);
+    let remedy = remedy_of(policy, &agent, &section, &requests, &verdicts);
     if json {
         let all: Vec<Value> = requests
             .iter()
             .zip(&verdicts)
             .map(|(request, verdict)| {
-                let mut data = explain::data(verdict, request);
+                let mut data = explain::data(verdict, request, &policy.rules);
+                if let Some(plan) = &plan {
+                    data["runs"] = json!(error.is_none());
+                    data["sandbox"] = json!(query.named_sandbox(plan).as_str());
+                }
+                data["change"] = remedy.as_ref().map_or(Value::Null, Remedy::data);
                 syntax.add_to(&mut data);
                 data
             })
@@ -126,24 +137,13 @@ pub(super) async fn explain(
         terminal::json(&serde_json::to_string_pretty(&all)?);
         return Ok(0);
     }
-    let action = verdicts.iter().map(|verdict| verdict.action).max();
-    let action = action.unwrap_or(Action::Allow);
-    // Of several lines, bash runs those before the error.
-    if let Some(error) = &syntax.of_bash
-        && !command.trim().contains('\n')
-    {
+    if let Some(error) = error {
         let text = does_not_run(&command, error, action);
         terminal::verdicts(&text, environment);
         return Ok(0);
     }
     let mut notes = Vec::new();
-    if policy.approvals != Approvals::Default {
-        let held = match (policy.approvals, policy.sandbox.can_isolate) {
-            (Approvals::Sandboxed, false) => ", but no sandbox is available here",
-            _ => "",
-        };
-        notes.push(format!("approvals: {}{held}", policy.approvals.as_str()));
-    }
+    notes.extend(approvals_note(policy));
     if let Some(plan) = &plan
         && let [verdict] = verdicts.as_slice()
         && action < Action::Deny
@@ -151,13 +151,14 @@ pub(super) async fn explain(
         notes.push(sandbox_note(
             plan,
             verdict,
+            query.named_sandbox(plan),
             policy.sandbox.guarantee,
             sandbox,
         ));
     }
     notes.extend(syntax.notes());
-    let section = section_of(&agent, &here.loaded.settings);
-    notes.extend(remedies(policy, &agent, &section, &requests, &verdicts));
+    notes.extend(file_note(&command, &here.cwd));
+    notes.extend(remedy.iter().flat_map(Remedy::lines));
     let mut text = String::new();
     if let (Some((access, path)), [_, _, ..]) = (&path, requests.as_slice()) {
         let verb = match access {
@@ -165,6 +166,9 @@ pub(super) async fn explain(
             Access::Edit => "edit",
         };
         text.push_str(&headline(action, &format!("{verb} {path}")));
+        if let Some(reason) = reason_to_ask(&requests, &verdicts) {
+            let _ = write!(text, "\n  why: {}", spelled(&reason));
+        }
         for note in &notes {
             let _ = write!(text, "\n  {note}");
         }
@@ -178,6 +182,30 @@ pub(super) async fn explain(
     Ok(0)
 }
 
+/// Describes approvals that are not the default.
+fn approvals_note(policy: &Policy) -> Option<String> {
+    let approvals = policy.approvals;
+    let held = match (approvals, policy.sandbox.can_isolate) {
+        (Approvals::Default, _) => return None,
+        (Approvals::Sandboxed, false) => ", but no sandbox is available here",
+        _ => "",
+    };
+    Some(format!("approvals: {}{held}", approvals.as_str()))
+}
+
+/// Returns the reason of a question about all requests, if one is asked.
+fn reason_to_ask(requests: &[AccessRequest], verdicts: &[Verdict]) -> Option<String> {
+    if verdicts
+        .iter()
+        .any(|verdict| verdict.action == Action::Deny)
+    {
+        return None;
+    }
+    let pairs = requests.iter().zip(verdicts);
+    let asked: Vec<_> = pairs.filter(|pair| pair.1.action == Action::Ask).collect();
+    (!asked.is_empty()).then(|| QuestionWording::new(&asked, None).short_reason())
+}
+
 /// Prints that a command or a file is refused, whatever the rules are.
 fn print_refusal(text: &str, reason: &str, json: bool) -> anyhow::Result<u8> {
     if json {
@@ -187,6 +215,18 @@ fn print_refusal(text: &str, reason: &str, json: bool) -> anyhow::Result<u8> {
         say(&format!("refused: {reason}"));
     }
     Ok(0)
+}
+
+/// Returns a note about a command line that is nothing but the name of a file here.
+fn file_note(command: &str, cwd: &Path) -> Option<String> {
+    let name = command.trim();
+    if name.is_empty() || !cwd.join(name).is_file() {
+        return None;
+    }
+    let file = shell_quoted(name);
+    Some(format!(
+        "note: this explains running it; `adjutant explain --read {file}` and `--edit {file}` explain using the file"
+    ))
 }
 
 /// Describes a command line that bash refuses, and the action if an agent tries it.
@@ -231,6 +271,15 @@ impl SyntaxReport {
         }
     }
 
+    /// Returns the error because of which bash runs nothing of a command line. Of several lines, it
+    /// runs those before the error.
+    fn whole_error(&self, command: &str) -> Option<&String> {
+        if command.trim().contains('\n') {
+            return None;
+        }
+        self.of_bash.as_ref()
+    }
+
     fn notes(&self) -> impl Iterator<Item = String> {
         let of_bash = self.of_bash.as_ref().map(|error| {
             format!("note: bash may run its first lines, and then reports an error: {error}")
@@ -273,20 +322,17 @@ async fn bash_error(command: &str, environment: &Environment) -> Option<String> 
     Some(base::text::title(error))
 }
 
-/// Describes the sandbox of a command that runs. `of_agent` is the guarantee of the agent's, and
-/// `given` that of the option.
+/// Describes the sandbox `named` of a command that runs. `of_agent` is the guarantee of the agent's,
+/// and `given` that of the option.
 fn sandbox_note(
     plan: &CommandPlan,
     verdict: &Verdict,
+    named: SandboxGuarantee,
     of_agent: SandboxGuarantee,
     given: Option<SandboxGuarantee>,
 ) -> String {
-    // A plan does not count a sandbox in which hidden files are visible, but the command runs in it.
-    let guarantee = match plan.request.guarantee {
-        SandboxGuarantee::None if verdict.proven_read_only => of_agent,
-        guarantee => guarantee,
-    };
-    let is_exposed = guarantee == SandboxGuarantee::None
+    let is_exposed = plan.request.guarantee == SandboxGuarantee::None
+        && !verdict.proven_read_only
         && matches!(of_agent, SandboxGuarantee::ReadOnly { .. });
     if is_exposed {
         return format!(
@@ -294,6 +340,7 @@ fn sandbox_note(
             of_agent.as_str()
         );
     }
+    let guarantee = named;
     let source = if given == Some(guarantee) {
         ", as the option says"
     } else {
@@ -326,46 +373,75 @@ fn sandbox_note(
     format!("sandbox: {name}{source}: {effect}{outside}")
 }
 
-/// Returns the lines that say how to change a verdict. `section` is that of the agent's rules in the
-/// user's settings.
-fn remedies(
+/// A way to change a verdict, or the reason why there is none.
+#[derive(Debug, PartialEq, Eq)]
+struct Remedy {
+    /// A sentence, or the purpose of the commands.
+    text: String,
+    /// The commands that change it.
+    commands: Vec<String>,
+}
+
+impl Remedy {
+    fn sentence(text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            commands: Vec::new(),
+        }
+    }
+
+    fn lines(&self) -> Vec<String> {
+        if self.commands.is_empty() {
+            return vec![self.text.clone()];
+        }
+        let commands = self.commands.iter();
+        std::iter::once(format!("{}:", self.text))
+            .chain(commands.map(|command| format!("  {command}")))
+            .collect()
+    }
+
+    fn data(&self) -> Value {
+        json!({ "text": self.text, "commands": self.commands })
+    }
+}
+
+/// Returns how to change a verdict. `section` is that of the agent's rules in the user's settings.
+fn remedy_of(
     policy: &Policy,
     agent: &str,
     section: &str,
     requests: &[AccessRequest],
     verdicts: &[Verdict],
-) -> Vec<String> {
+) -> Option<Remedy> {
     let action = verdicts.iter().map(|verdict| verdict.action).max();
     if action.is_none_or(|action| action == Action::Allow) {
-        return remedies_of_allowed(policy, section, requests);
+        return remedy_of_allowed(policy, section, requests);
     }
     if policy.approvals == Approvals::Ask && is_allowed_by_default(policy, requests) {
-        return vec![
-            "to allow it without asking:".to_owned(),
-            "  adjutant config set approvals default".to_owned(),
-        ];
+        return Some(Remedy {
+            text: "to allow it without asking".to_owned(),
+            commands: vec!["adjutant config set approvals default".to_owned()],
+        });
     }
     if is_allowed_in_sandbox(policy, requests) {
-        return vec![
-            "in a sandbox that keeps this agent from changing anything, it is allowed without asking"
-                .to_owned(),
-        ];
+        return Some(Remedy::sentence(
+            "in a sandbox that keeps this agent from changing anything, it is allowed without asking",
+        ));
     }
     if let Some(rules) = remedy::rules_that_allow(policy, requests)
         && !rules.is_empty()
     {
-        let lines = rules
-            .iter()
-            .map(|rule| format!("  {}", config_set(section, rule)));
-        return std::iter::once("to allow it without asking:".to_owned())
-            .chain(lines)
-            .collect();
+        let commands = rules.iter().map(|rule| config_set(section, rule));
+        return Some(Remedy {
+            text: "to allow it without asking".to_owned(),
+            commands: commands.collect(),
+        });
     }
     let strictest = verdicts
         .iter()
         .find(|verdict| Some(verdict.action) == action);
     let rule = strictest.and_then(|verdict| verdict.rule.as_ref());
-    let remedy = match (action, rule) {
+    let text = match (action, rule) {
         (_, Some(rule)) if remedy::is_written(rule) => {
             format!("to change that, edit the rule in {}", rule.source)
         }
@@ -377,23 +453,24 @@ fn remedies(
         }
         _ => "no setting allows it".to_owned(),
     };
-    vec![remedy]
+    Some(Remedy::sentence(text))
 }
 
-fn remedies_of_allowed(policy: &Policy, section: &str, requests: &[AccessRequest]) -> Vec<String> {
+fn remedy_of_allowed(policy: &Policy, section: &str, requests: &[AccessRequest]) -> Option<Remedy> {
     if remedy::is_granted(policy, requests) {
-        let mut lines = vec!["to withdraw your \"always\":".to_owned()];
         let names = deciding_grants(policy, requests).into_iter();
-        lines.extend(names.map(|name| format!("  adjutant permissions revoke {name}")));
-        return lines;
+        return Some(Remedy {
+            text: "to withdraw your \"always\"".to_owned(),
+            commands: names
+                .map(|name| format!("adjutant permissions revoke {name}"))
+                .collect(),
+        });
     }
-    match remedy::rule_that_asks(policy, requests) {
-        Some(rule) => vec![
-            "to be asked first (or deny in place of ask, to refuse it):".to_owned(),
-            format!("  {}", config_set(section, &rule)),
-        ],
-        None => Vec::new(),
-    }
+    let rule = remedy::rule_that_asks(policy, requests)?;
+    Some(Remedy {
+        text: "to be asked first (or deny in place of ask, to refuse it)".to_owned(),
+        commands: vec![config_set(section, &rule)],
+    })
 }
 
 /// Returns the permissions whose grants allow something in the requests. The grant of a command's

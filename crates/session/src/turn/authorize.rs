@@ -15,8 +15,9 @@ use base::task::{MAX_IN_PLACE_BYTES, poll_by_size, poll_on_blocking_threads};
 use events::{CallUpdate, PermissionReply, PermissionRequest, Progress, TurnMessage};
 use permission::approve::isolated;
 use permission::explain::explain;
+use permission::remedy;
 use permission::wording::{self, QuestionWording};
-use permission::{AccessRequest, Action, Denial, Policy, RequestEffect, Rule, Rules, Verdict};
+use permission::{AccessRequest, Action, Denial, Policy, RequestEffect, Verdict};
 use project::agent::Agent;
 use tools::{Failure, ToolContext, denial_message};
 use transcript::{Call, Change};
@@ -193,14 +194,11 @@ impl QuestionText {
             .iter()
             .all(|asked_request| policy.settles(&asked_request.request));
         let wording = QuestionWording::new(&pairs, reason);
-        let allows = |request: &AccessRequest, rules: &[Rule]| {
-            let policy = Policy {
-                rules: policy.rules.clone().then(&Rules::from(rules.to_vec())),
-                ..policy.clone()
-            };
-            policy.judge(request).action == Action::Allow
+        let setting = || {
+            let requests = asked.iter().map(|asked| (*asked.request).clone());
+            remedy::settings_that_allow(policy, &requests.collect::<Vec<_>>())
         };
-        let unattended = (!attended).then(|| wording::settings_that_allow(&requests, allows));
+        let unattended = (!attended).then(setting);
         let details = details(&pairs);
         let explains = !lasting && wording.complete_question.is_none();
         let why_not_always = explains.then(|| why_not_always(&pairs));

@@ -744,6 +744,16 @@ impl TriedSandboxes {
         Ok(choice.capabilities_of(held, mentions_hidden))
     }
 
+    /// Returns the level of the sandbox that a command runs in, whether or not it answers questions;
+    /// `None` without a sandbox.
+    pub fn level(&self, sandbox: PlannedSandbox) -> Option<Level> {
+        let held = match sandbox {
+            PlannedSandbox::Harmless => &self.harmless,
+            PlannedSandbox::Agent | PlannedSandbox::Isolated => &self.agent,
+        };
+        held.mechanism.map(|_| held.level)
+    }
+
     /// Returns the capabilities of the agent's sandbox, as far as they do not depend on a command.
     pub fn of_agent(&self) -> SandboxCapabilities {
         self.choice.capabilities_of(&self.agent, || true)
