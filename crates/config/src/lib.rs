@@ -214,15 +214,13 @@ fn join<'a>(layers: impl Iterator<Item = &'a ParsedLayer>) -> Node {
     };
     let mut tree = Node::empty(SourceLocation::whole_text(&std::sync::Arc::new(built_in)));
     for layer in layers {
-        if layer.origin.project {
-            keep_defaults(&mut tree, &layer.node);
-        }
+        keep_defaults(&mut tree, &layer.node);
         node::merge(&mut tree, layer.node.clone());
     }
     tree
 }
 
-/// Keeps the user's value of a whole permission as the default if a project's value has patterns:
+/// Keeps the value of a whole permission as the default if the value of a later file has patterns:
 /// `"ask"` under `{"git push*": "deny"}` becomes `{"*": "ask", "git push*": "deny"}`.
 fn keep_defaults(under: &mut Node, over: &Node) {
     let general = over
