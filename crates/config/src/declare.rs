@@ -18,6 +18,7 @@ use super::lost_denies;
 use super::node::{MapEntry, Node, NodeValue, as_whole_number};
 use super::problem::{Problem, ProblemCode};
 use base::text::nearest;
+use permission::keys::PERMISSIONS;
 
 /// Returns the schema of a settings file.
 pub(super) fn schema() -> Json {
@@ -236,6 +237,11 @@ impl ConfigSchema {
                         near.is_some_and(|near| lost_denies::is_meant(path, near, &entry.node));
                     if let Some(near) = near {
                         problem = problem.hint(format!("did you mean \"{near}\"?"));
+                    } else if let [key] = path.as_slice()
+                        && PERMISSIONS.iter().any(|(known, _)| known == key)
+                    {
+                        problem.can_hide_deny = lost_denies::is_stricter(&entry.node);
+                        problem = problem.hint(format!("did you mean \"permission.{key}\"?"));
                     }
                     problems.push(problem);
                     false

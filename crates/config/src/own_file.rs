@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use jsonc_parser::ParseOptions;
-use jsonc_parser::cst::{CstInputValue, CstObject, CstObjectProp, CstRootNode};
+use jsonc_parser::cst::{CstInputValue, CstNode, CstObject, CstObjectProp, CstRootNode};
 use serde_json::{Value, json};
 
 use base::environment::Environment;
@@ -29,7 +29,14 @@ pub fn path(environment: &Environment) -> PathBuf {
 /// If a key is empty, or a quotation mark is not closed.
 pub fn parse_key(text: &str) -> Result<Vec<String>, String> {
     let invalid = || {
-        format!("\"{text}\" is not the name of a setting, such as model or permission.bash.\"*\"")
+        let quoting = if text.contains("..") {
+            "; a shell removes quotation marks, so write it in others: 'permission.read.\".env\"'"
+        } else {
+            ""
+        };
+        format!(
+            "\"{text}\" is not the name of a setting, such as model or permission.bash.\"*\"{quoting}"
+        )
     };
     let mut keys = Vec::new();
     let mut rest = text;
@@ -139,9 +146,31 @@ pub fn unset(path: &Path, key: &[String]) -> Result<bool, String> {
         while let Some(property) = has(root) {
             property.remove();
         }
+        remove_empty_objects(root, parents);
         Ok(())
     })?;
     Ok(true)
+}
+
+/// Removes the objects at a path that are empty, the innermost first.
+fn remove_empty_objects(root: &CstObject, path: &[String]) {
+    for length in (1..=path.len()).rev() {
+        let (Some(name), parents) = (path.get(length - 1), path.get(..length - 1)) else {
+            return;
+        };
+        let mut parents = parents.unwrap_or_default().iter();
+        let parent = parents.try_fold(root.clone(), |object, name| object.object_value(name));
+        let property = parent.and_then(|parent| parent.get(name));
+        let inner = property.as_ref().and_then(CstObjectProp::object_value);
+        let (Some(property), Some(inner)) = (property, inner) else {
+            return;
+        };
+        let has_comment = inner.children().iter().any(CstNode::is_comment);
+        if has_comment || !inner.properties().is_empty() {
+            return;
+        }
+        property.remove();
+    }
 }
 
 /// Adds an MCP server to a settings file.
