@@ -473,7 +473,7 @@ fn missing_model_is_refused_by_its_name() {
         (
             &["config", "set", "model", "ollama/qwen3-codr:30b"],
             1,
-            "did you mean \"ollama/qwen3-coder:30b\"?",
+            "did you mean ollama/qwen3-coder:30b?",
         ),
         (
             &["config", "set", "model", "nowhere/typo"],

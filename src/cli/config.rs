@@ -14,6 +14,7 @@ use config::{self, Problem, ProblemCode, ProblemSeverity, own_file};
 use extensions::inventory;
 use extensions::scripts::Scripts;
 use session::models::ModelSources;
+use transcript::ModelRef;
 
 /// Options of `adjutant config`.
 pub(super) type Args = super::CommandOrList<ConfigCommand, JsonListing>;
@@ -167,11 +168,16 @@ async fn set(key: &str, text: &str, environment: &Environment) -> anyhow::Result
     let sources = ModelSources::new(&trial);
     let mut of_models = here.model_problems(&sources);
     of_models.extend(here.local_model_problems(&sources).await);
-    // A plugin may add the provider when it is loaded.
-    let may_be_added = !here.loaded.settings.scripts.is_empty();
+    // A plugin may add a provider when it is loaded.
+    let has_plugins = !here.loaded.settings.scripts.is_empty();
+    let everyone = sources.with_all_models(&here.loaded.settings);
+    let may_be_added = |value: &Value| {
+        let model = value.as_str().and_then(ModelRef::parse);
+        has_plugins && model.is_some_and(|model| everyone.is_unknown(&model.provider))
+    };
     for problem in of_models.iter().filter(of_value) {
         let what = problem.what();
-        if problem.severity == ProblemSeverity::Error && !may_be_added {
+        if problem.severity == ProblemSeverity::Error && !may_be_added(&value) {
             let end = if what.ends_with('?') { "" } else { "." };
             bail!("{key}: {what}{end} Nothing was changed.");
         }

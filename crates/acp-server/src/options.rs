@@ -427,7 +427,7 @@ fn without_provider(session: &SessionHandle, name: &str) -> String {
     }
     format!(
         "a model is written as provider/model. Did you mean {}?",
-        named.join(" or ")
+        text::alternatives(&named)
     )
 }
 
@@ -436,9 +436,13 @@ fn without_provider(session: &SessionHandle, name: &str) -> String {
 /// # Errors
 /// [`RequestError::Invalid`], with the missing part.
 pub fn choose_model(session: &SessionHandle, model: &str) -> Result<SavedReceiver, RequestError> {
-    let mut chosen = ModelRef::parse(model)
+    let models = &session.project().models;
+    let named = ModelRef::parse(model).filter(|named| models.find(named).is_ok());
+    let mut chosen = named
+        .or_else(|| models.of_alias(model))
+        .or_else(|| ModelRef::parse(model))
         .ok_or_else(|| RequestError::Invalid(without_provider(session, model)))?;
-    match session.project().models.find(&chosen) {
+    match models.find(&chosen) {
         // Another name of a model becomes its name in the list.
         Ok((model, _)) => chosen.model.clone_from(&model.id.model),
         // A server on this machine may still be asked for its models; the turn asks it again.

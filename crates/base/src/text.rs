@@ -157,6 +157,16 @@ pub fn sentences<'a>(all: impl IntoIterator<Item = &'a str>) -> String {
     complete.join(" ")
 }
 
+/// Joins alternatives: "a, b or c".
+pub fn alternatives(names: &[impl AsRef<str>]) -> String {
+    let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+    match names.split_last() {
+        Some((last, [])) => (*last).to_owned(),
+        Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        None => String::new(),
+    }
+}
+
 /// Returns the text with its first letter in upper case: `Build` for `build`.
 pub fn capitalised(text: &str) -> String {
     let mut chars = text.chars();

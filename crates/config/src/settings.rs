@@ -155,7 +155,8 @@ pub enum ModelFamily {
 }
 
 impl ModelFamily {
-    pub(crate) fn parse(word: &str) -> Option<Self> {
+    /// Returns the family of this name.
+    pub fn parse(word: &str) -> Option<Self> {
         [Self::Haiku, Self::Sonnet, Self::Opus]
             .into_iter()
             .find(|family| family.as_str() == word)

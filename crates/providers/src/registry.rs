@@ -24,6 +24,7 @@ use crate::entry::{ModelEntry, ProviderEntry};
 use crate::secret::Secret;
 use base::environment::Environment;
 use base::lock::locked;
+use base::text;
 use transcript::ModelRef;
 
 /// The inputs of a registry.
@@ -161,30 +162,45 @@ pub struct NotFound {
     pub wanted: String,
     /// Similar names, the nearest first.
     pub nearest: Vec<String>,
-    /// The reason why the provider cannot be used, if it is a server of this machine that does not
-    /// answer.
-    pub absent: Option<String>,
-    /// The reason why the provider cannot be used, if it is known: its key is missing, or it is not
-    /// supported.
-    pub keyless: Option<String>,
+    /// The reason why the provider cannot be used, if that is why.
+    pub obstacle: Option<ProviderObstacle>,
     /// The command that makes the provider's server on this machine fetch a model of this name.
     pub fetch: Option<String>,
 }
 
+/// The reason why a provider cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProviderObstacle {
+    /// It is a server of this machine that does not answer.
+    Absent(String),
+    /// Its key is missing, or it is not supported.
+    Unavailable(String),
+    /// There is no provider of this name.
+    Unknown,
+}
+
 impl NotFound {
     fn text(&self) -> String {
-        if let Some(why) = self.absent.as_ref().or(self.keyless.as_ref()) {
-            return format!("The model \"{}\" cannot be used. {why}", self.wanted);
-        }
+        let provider = match &self.obstacle {
+            Some(ProviderObstacle::Absent(why) | ProviderObstacle::Unavailable(why)) => {
+                return format!("The model \"{}\" cannot be used. {why}", self.wanted);
+            }
+            Some(ProviderObstacle::Unknown) => {
+                let provider = self.wanted.split('/').next().unwrap_or_default();
+                format!(", and no provider \"{provider}\"")
+            }
+            None => String::new(),
+        };
         let hint = match self.nearest.as_slice() {
             [] => "`adjutant models` lists the models you can use.".to_owned(),
-            names => format!("Did you mean {}?", names.join(", ")),
+            names => format!("Did you mean {}?", text::alternatives(names)),
         };
         let fetch = self.fetch.as_ref();
         let fetch = fetch.map(|command| format!(" `{command}` fetches a model of this name."));
         format!(
-            "There is no model \"{}\" here. {hint}{}",
+            "There is no model \"{}\" here{}. {hint}{}",
             self.wanted,
+            provider,
             fetch.unwrap_or_default()
         )
     }
@@ -401,8 +417,7 @@ impl Registry {
                 created = self.create(wanted).ok_or_else(|| NotFound {
                     wanted: wanted.to_string(),
                     nearest: self.nearest(&wanted.to_string()),
-                    absent: self.absent_server(&wanted.provider),
-                    keyless: self.obstacle(&wanted.provider),
+                    obstacle: self.obstacle_to(&wanted.provider),
                     fetch: if self.is_found(&wanted.provider) {
                         local::fetch_command(&wanted.provider, "", &wanted.model)
                     } else {
@@ -641,6 +656,24 @@ impl Registry {
             .map(|(_, entry)| entry.model.id.clone())
     }
 
+    /// Returns the reason why no model of a provider can be used, if there is one.
+    fn obstacle_to(&self, provider: &str) -> Option<ProviderObstacle> {
+        if let Some(why) = self.absent_server(provider) {
+            return Some(ProviderObstacle::Absent(why));
+        }
+        if let Some(why) = self.obstacle(provider) {
+            return Some(ProviderObstacle::Unavailable(why));
+        }
+        self.is_unknown(provider)
+            .then_some(ProviderObstacle::Unknown)
+    }
+
+    /// Returns whether there is no provider of this name, connected or not.
+    pub fn is_unknown(&self, provider: &str) -> bool {
+        let is_here = self.facts.iter().any(|facts| facts.id == provider);
+        !is_here && !local::is_known(provider) && self.obstacle(provider).is_none()
+    }
+
     /// Returns the reason why a model server of this machine has no models here, if it has none.
     fn absent_server(&self, provider: &str) -> Option<String> {
         let is_here = self.facts.iter().any(|facts| facts.id == provider);
@@ -652,17 +685,21 @@ impl Registry {
 
     /// Returns the models whose names are like a text, the most similar first: those of this name, then
     /// those whose name contains it, the newest first, then those that have its words with another
-    /// spelling, the newest first, then those with a similar spelling. The name of a provider means its
-    /// best model.
+    /// spelling, the newest first, then those with a similar spelling. Models of the provider
+    /// with the nearest name precede all others. The name of a provider means its best model.
     pub fn nearest(&self, wanted: &str) -> Vec<String> {
         const MAX_NAMES: usize = 3;
         if let Some(best) = self.ranked(wanted).first() {
             return vec![best.id.to_string()];
         }
         let lower = wanted.to_lowercase();
-        let short = lower
-            .split_once('/')
-            .map_or(lower.as_str(), |(_, model)| model);
+        let (provider, short) = match lower.split_once('/') {
+            Some((provider, model)) => {
+                let known = self.facts.iter().map(|facts| facts.id.as_str());
+                (text::nearest(provider, known), model)
+            }
+            None => (None, lower.as_str()),
+        };
         let mut scored: Vec<_> = self
             .entries
             .values()
@@ -681,7 +718,8 @@ impl Registry {
                     (false, true) => (distance.min(3), entry.released.as_str(), key.len()),
                     (false, false) => (distance, "", 0),
                 };
-                Some((distance, Reverse(released), length, name))
+                let is_of_another = provider.is_some_and(|named| entry.model.id.provider != named);
+                Some((is_of_another, distance, Reverse(released), length, name))
             })
             .collect();
         scored.sort();

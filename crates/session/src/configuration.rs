@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::models::ModelSources;
 use base::environment::Environment;
-use base::text::nearest;
+use base::text;
 use base::worktree::Worktree;
 use config::node::SourceLocation;
 use config::{self, LoadedSettings, Problem, ProblemCode, ProblemSeverity, Settings};
@@ -17,7 +17,7 @@ use project::instruction::{self, Instructions};
 use project::skill::{self, Skills};
 use providers::editor::EditorEndpoints;
 use providers::local;
-use providers::registry::{KeySource, NotFound, Registry};
+use providers::registry::{KeySource, NotFound, ProviderObstacle, Registry};
 use transcript::ModelRef;
 
 /// The problems that are shown one by one when a session starts.
@@ -123,7 +123,7 @@ impl ProjectDefinition {
 /// Creates the problem of a model that a server on this machine does not have, or that cannot be
 /// checked because the server does not answer.
 fn local_problem(model: &ModelRef, at: &SourceLocation, key: &str, missing: &NotFound) -> Problem {
-    if let Some(why) = &missing.absent {
+    if let Some(ProviderObstacle::Absent(why)) = &missing.obstacle {
         let text = format!(
             "the model {model} was not checked: {}",
             why.trim_end_matches('.')
@@ -134,8 +134,8 @@ fn local_problem(model: &ModelRef, at: &SourceLocation, key: &str, missing: &Not
     let problem = Problem::error(ProblemCode::UnknownModel, at, key, text);
     let fetch = missing.fetch.as_ref();
     let fetch = fetch.map(|command| format!("`{command}` fetches it"));
-    let near = missing.nearest.first();
-    let near = near.map(|near| format!("did you mean \"{near}\"?"));
+    let near = missing.nearest.as_slice();
+    let near = (!near.is_empty()).then(|| format!("did you mean {}?", text::alternatives(near)));
     let hints: Vec<String> = near.into_iter().chain(fetch).collect();
     if hints.is_empty() {
         return problem.hint("`adjutant models` lists the models");
@@ -214,9 +214,18 @@ fn problem(model: &ModelRef, at: &SourceLocation, key: &str, everyone: &Registry
         );
         return Problem::warning(ProblemCode::NoKey, at, key, text).subject(model.to_string());
     }
-    let hint = match near(model, everyone) {
-        Some(near) => format!("did you mean \"{near}\"?"),
-        None => "`adjutant models` lists the models".to_owned(),
+    // Of all models that are known, only those of the provider that was meant are alike.
+    let known = everyone.providers().iter().map(|facts| facts.id.as_str());
+    let provider = text::nearest(&model.provider, known).map(|near| format!("{near}/"));
+    let mut near = everyone.nearest(&model.to_string());
+    near.retain(|name| {
+        provider
+            .as_ref()
+            .is_some_and(|provider| name.starts_with(provider))
+    });
+    let hint = match near.as_slice() {
+        [] => "`adjutant models` lists the models".to_owned(),
+        near => format!("did you mean {}?", text::alternatives(near)),
     };
     Problem::error(
         ProblemCode::UnknownModel,
@@ -257,20 +266,6 @@ fn is_answered(model: &ModelRef, registry: &Registry) -> bool {
         Some(facts) => registry.has(model) && !matches!(facts.access, KeySource::Missing(_)),
         None => registry.has(model) || local::is_known(&model.provider),
     }
-}
-
-/// Returns the nearest model of the provider with the nearest name.
-fn near(model: &ModelRef, registry: &Registry) -> Option<String> {
-    let provider = nearest(
-        &model.provider,
-        registry.providers().iter().map(|facts| facts.id.as_str()),
-    )?;
-    let models = registry.models();
-    let keys = models
-        .iter()
-        .filter(|other| other.id.provider == provider)
-        .map(|other| other.id.model.as_str());
-    Some(format!("{provider}/{}", nearest(&model.model, keys)?))
 }
 
 /// Returns the notices about problems at the start of a session, the most severe first: a few of

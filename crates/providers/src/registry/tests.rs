@@ -313,7 +313,10 @@ fn known_provider_without_key_differs_from_unknown_one() {
         error("acme/gpt-5"),
         format!("The model \"acme/gpt-5\" cannot be used. {keyless}")
     );
-    assert!(error("nobody/m").starts_with("There is no model \"nobody/m\" here."));
+    assert!(
+        error("nobody/m")
+            .starts_with("There is no model \"nobody/m\" here, and no provider \"nobody\".")
+    );
 }
 
 /// Tests that the remedy names the variables that have an effect, and only those.

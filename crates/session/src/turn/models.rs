@@ -256,6 +256,26 @@ impl Models {
             .newest(&near.provider, family.as_str())
     }
 
+    /// Returns the model that the name of a family means, with or without a provider, such as `sonnet`
+    /// or `anthropic/sonnet`: the newest one of the provider, or else of that of the default model, or
+    /// else of another provider.
+    pub fn of_alias(&self, name: &str) -> Option<ModelRef> {
+        let (provider, word) = match name.split_once('/') {
+            Some((provider, word)) => (Some(provider), word),
+            None => (None, name),
+        };
+        let family = ModelFamily::parse(&word.to_lowercase())?;
+        let registry = self.registry.borrow();
+        let newest = |provider: &str| registry.newest(provider, family.as_str());
+        match provider {
+            Some(provider) => newest(provider),
+            None => newest(&self.default_model().provider).or_else(|| {
+                let mut providers = registry.providers().iter();
+                providers.find_map(|facts| newest(&facts.id))
+            }),
+        }
+    }
+
     /// Returns the default model: that of the settings, or else the available one that was
     /// chosen last in this project, or else the best one.
     pub fn default_model(&self) -> ModelRef {
