@@ -570,6 +570,9 @@ async fn filled(
     draft: &mut PromptDraft,
     turn: &TurnContext,
 ) -> (Vec<String>, Vec<Content>) {
+    if command.untrusted && !expanded.inserts.is_empty() {
+        report_inserts_not_run(command, expanded, turn).await;
+    }
     let mut outputs = Vec::new();
     for insert in &expanded.inserts {
         outputs.push(match agent {
@@ -595,6 +598,34 @@ async fn filled(
         texts.push(format!("{CONTENTS_OF}{path}:\n{text}"));
     }
     (texts, attachments)
+}
+
+/// Notifies the user that the prompt of a command lacks the output of its command lines.
+async fn report_inserts_not_run(
+    command: &settings::CommandEntry,
+    expanded: &ExpandedTemplate,
+    turn: &TurnContext,
+) {
+    let lines = expanded
+        .inserts
+        .iter()
+        .map(|insert| format!("`{}`", text::title(&insert.command)));
+    let were = if expanded.inserts.len() == 1 {
+        "was"
+    } else {
+        "were"
+    };
+    let title = format!(
+        "/{} is sent without the output of {}, which {were} not run: this project is not trusted. `adjutant trust` shows what it would run.",
+        command.name,
+        lines.collect::<Vec<_>>().join(", ")
+    );
+    let notice = events::Event::Notice {
+        severity: events::Severity::Warning,
+        title,
+        details: None,
+    };
+    turn.event_sender.event(notice).await;
 }
 
 /// Returns the answer to a command that other programs have.
