@@ -659,6 +659,7 @@ impl Sessions {
             left_out_tools: LeftOutNotice::new(record.left_out_tools.clone()),
             refused_tools: Arc::new(RefusedTools::new(&record.refused_declarations)),
             shows_subagents: options.shows_subagents,
+            shows_notices: !options.quiet,
             system_prompt_addition: options.system.clone(),
             depth: record.depth,
             recorder: Recorder::new(self.store.clone(), record.id.clone())

@@ -223,6 +223,8 @@ pub struct SessionContext {
     pub refused_tools: Arc<refused_tools::RefusedTools>,
     /// Whether the client shows the sessions of subagents as sessions.
     pub shows_subagents: bool,
+    /// True if the client shows notices. If not, those of a day are due again with the next session.
+    pub shows_notices: bool,
     /// The client's addition to the system prompt.
     pub system_prompt_addition: Option<Arc<str>>,
     /// The number of parent sessions: 0 for the user's own.

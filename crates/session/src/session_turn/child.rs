@@ -348,6 +348,7 @@ impl ChildTask<'_> {
             left_out_tools: LeftOutNotice::new(record.left_out_tools.clone()),
             refused_tools: parent.refused_tools.clone(),
             shows_subagents: parent.shows_subagents,
+            shows_notices: parent.shows_notices,
             system_prompt_addition: parent.system_prompt_addition.clone(),
             depth: parent.depth + 1,
             recorder: Recorder::new(self.shared.store.clone(), record.id.clone())

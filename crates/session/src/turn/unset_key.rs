@@ -7,11 +7,15 @@ use events::{Event, Severity};
 use providers::Model;
 
 /// Notifies the user that requests to a model are sent without the key that the settings name,
-/// unless the notice was shown today.
+/// unless the notice was shown today, or the user would not see it.
 pub(super) async fn report(turn: &TurnContext, model: &Model) {
     let Some(unset) = &model.unset_key else {
         return;
     };
+    let session = &turn.session;
+    if !session.shows_notices || session.depth > 0 {
+        return;
+    }
     let title = format!("{} is used without a key: {unset}.", model.provider_name);
     let environment = turn.session.environment.clone();
     let root = turn.project.context.worktree.root.clone();

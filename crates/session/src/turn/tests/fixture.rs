@@ -270,6 +270,7 @@ impl Fixture {
             left_out_tools: LeftOutNotice::default(),
             refused_tools: Arc::default(),
             shows_subagents: false,
+            shows_notices: true,
             system_prompt_addition: None,
             depth: 0,
             recorder: Recorder::new(store.clone(), session),
