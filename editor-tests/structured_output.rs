@@ -193,6 +193,14 @@ call structured_output {"result":[80,443]}
         serde_json::from_slice::<Value>(&output.stdout).unwrap(),
         json!([80, 443])
     );
+    // An answer in text that is the result and nothing else is accepted without another step.
+    let object = r#"{"type":"object","required":["port"]}"#;
+    let output = run(object, "text: \"{\\\"port\\\": 8080}\"", &["--quiet"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(
+        serde_json::from_slice::<Value>(&output.stdout).unwrap(),
+        json!({ "port": 8080 })
+    );
     let object = r#"{"type":"object"}"#;
     let table = [
         (

@@ -238,7 +238,7 @@ impl Actor {
         self.store_turn(record, is_message, event_sender).await;
         let steers = outcome == TurnOutcome::Steered;
         let structured = if is_message {
-            self.history.messages.last().and_then(structured)
+            next::structured_result(&self.history)
         } else {
             None
         };
@@ -659,9 +659,4 @@ fn carry_choices(from: &Record, to: &mut Record) {
 /// Answers a request, whose sender may have gone.
 fn acknowledge(written: oneshot::Sender<()>) {
     written.send(()).ok();
-}
-
-/// Returns the structured result of a turn's last message.
-fn structured(message: &Message) -> Option<serde_json::Value> {
-    message.calls().find_map(next::result).cloned()
 }

@@ -105,7 +105,7 @@ pub fn decide_next(history: &History, limits: &Limits) -> NextAction {
     let owes = turn(history)
         .first()
         .is_some_and(|prompt| prompt.format().is_some());
-    if owes && last.calls().any(|call| result(call).is_some()) {
+    if owes && structured_result(history).is_some() {
         return NextAction::Finish(TurnOutcome::Ended);
     }
     if owes && text_answers(history) + invalid_results(history) >= MAX_MISSED_RESULTS {
@@ -196,6 +196,27 @@ pub fn result(call: &Call) -> Option<&Value> {
         }
         _ => None,
     }
+}
+
+/// Returns the structured result in the last message: that of a call, or a complete answer in text
+/// that fits the requested schema.
+pub fn structured_result(history: &History) -> Option<Value> {
+    let last = history.messages.last()?;
+    if let Some(result) = last.calls().find_map(result) {
+        return Some(result.clone());
+    }
+    let is_complete = last
+        .assistant()
+        .is_some_and(|answer| answer.finish == Some(Finish::Stop));
+    if !is_complete || last.calls().next().is_some() {
+        return None;
+    }
+    let schema = turn(history).first().and_then(Message::format)?;
+    let texts = last.answer().iter().filter_map(|part| match &part.content {
+        Content::Text(text) => Some(&*text.text),
+        _ => None,
+    });
+    structured_output::in_text(schema, &texts.collect::<String>())
 }
 
 /// Returns the subagents that the user has named with `@` in the running turn.
@@ -1006,6 +1027,13 @@ pub(super) mod tests {
             asks
         };
         let words = || assistant(Some(Finish::Stop), vec![]);
+        let answers = |text: &str| {
+            let text = Content::Text(Text {
+                text: text.into(),
+                ..Text::default()
+            });
+            assistant(Some(Finish::Stop), vec![text])
+        };
         let again = || user("now", true);
         let given = |state| {
             assistant(
@@ -1026,6 +1054,15 @@ pub(super) mod tests {
         let wrong = || given(CallState::failed("no"));
         let table: Vec<(Vec<Message>, Option<NextAction>)> = vec![
             (vec![asks(), words()], Some(NextAction::Insist)),
+            (
+                vec![asks(), answers("{\"a\": 1} is it")],
+                Some(NextAction::Insist),
+            ),
+            (vec![asks(), answers("[1]")], Some(NextAction::Insist)),
+            (
+                vec![asks(), answers(" {\"a\": 1}\n")],
+                Some(NextAction::Finish(TurnOutcome::Ended)),
+            ),
             (
                 vec![asks(), words(), again(), words()],
                 Some(NextAction::Insist),

@@ -62,6 +62,10 @@ impl StructuredOutputTool {
                 None => return Err("result is missing".into()),
             };
         }
+        self.check_result(input)
+    }
+
+    fn check_result(&self, input: Value) -> Result<Value, String> {
         let wrong: Vec<String> = self
             .validator
             .iter_errors(&input)
@@ -81,6 +85,14 @@ impl StructuredOutputTool {
             Err(format!("\n{}", wrong.join("\n")))
         }
     }
+}
+
+/// Returns the result that an answer in text is: a JSON document that fits the schema, and nothing
+/// else.
+pub fn in_text(schema: &Value, answer: &str) -> Option<Value> {
+    let result = serde_json::from_str(answer).ok()?;
+    let tool = StructuredOutputTool::new(schema).ok()?;
+    tool.check_result(result).ok()
 }
 
 /// Wraps a schema in an object, because the arguments of a call are one. Its internal references
