@@ -495,16 +495,15 @@ fn check_words(
     };
     // A single word, such as `@Test`, may be a name of another kind. The resources of an MCP server are
     // known when it runs.
-    let is_path = |unknown: &UnknownName| {
-        let name = unknown.name.as_str();
-        (unknown.is_quoted || name.contains(['/', '.'])) && !is_of_server(name, &here)
-    };
-    let mut unknown = mention::unknown_names(&words, &context);
-    unknown.retain(is_path);
-    if unknown.is_empty() {
+    let is_path = |unknown: &UnknownName| unknown.is_path && !is_of_server(&unknown.name, &here);
+    let unknown = mention::unknown_names(&words, &context);
+    let unknown = unknown.iter().filter(|unknown| is_path(unknown));
+    let missing = mention::missing_lines(&words, &context);
+    let missing = missing.iter().map(ToString::to_string);
+    let all: Vec<String> = unknown.map(ToString::to_string).chain(missing).collect();
+    if all.is_empty() {
         return Ok(());
     }
-    let all: Vec<String> = unknown.iter().map(ToString::to_string).collect();
     let all = all.join(" ");
     Err(UsageError(format!(
         "{all} Without the @, or through a pipe, the words are sent as they are."

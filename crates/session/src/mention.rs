@@ -425,8 +425,8 @@ fn named_by(mention: Mention<'_>, known: impl Fn(&str) -> bool) -> Option<&str> 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownName {
     pub name: String,
-    /// True if the user has quoted it, as only the names of files are.
-    pub is_quoted: bool,
+    /// True if it can only be the name of a file: it is quoted, or has a slash or a full stop.
+    pub is_path: bool,
     /// The most similar name that exists.
     near: Option<String>,
 }
@@ -473,19 +473,80 @@ pub fn unknown_names(text: &str, context: &MentionContext<'_>) -> Vec<UnknownNam
             let near = near.filter(|near| near != word);
             let is_meant =
                 near.is_some() || mention.is_quoted() || is_file_name(with_lines(word).0);
+            let is_path = mention.is_quoted()
+                || word.contains(['/', '.'])
+                || mention
+                    .spellings()
+                    .any(|longer| is_directory_of(longer, word));
             is_meant.then(|| UnknownName {
                 name: word.to_owned(),
-                is_quoted: mention.is_quoted(),
+                is_path,
                 near,
             })
         })
         .collect()
 }
 
-/// Returns whether a word ends like the name of a file: `main.rs`, not `v1.2`.
+/// Returns whether a spelling is the name of a word with the slash of a directory.
+fn is_directory_of(spelling: &str, word: &str) -> bool {
+    spelling.strip_suffix('/') == Some(word)
+}
+
+/// A mention of lines that a file does not have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MissingLines {
+    mention: String,
+    total: usize,
+}
+
+impl std::fmt::Display for MissingLines {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let total = base::text::count(self.total, "line");
+        write!(
+            f,
+            "{} begins after the end of the file, which has {total}.",
+            mentioned_as(&self.mention)
+        )
+    }
+}
+
+/// Returns the mentions of lines after the end of an existing file. Long files are not read.
+pub fn missing_lines(text: &str, context: &MentionContext<'_>) -> Vec<MissingLines> {
+    /// The size of a file whose lines are counted.
+    const MAX_BYTES: u64 = 4 << 20;
+    let all = mentions(text).into_iter().take(MAX_FILES);
+    all.filter_map(|mention| {
+        let Reference { path, lines } = mentioned_by(mention, context, MAX_LOOKUPS).0?;
+        let first = lines?.first;
+        let file = std::fs::metadata(&path).ok()?;
+        if !file.is_file() || file.len() > MAX_BYTES {
+            return None;
+        }
+        let total = String::from_utf8_lossy(&std::fs::read(&path).ok()?)
+            .lines()
+            .count();
+        let word = mention
+            .spellings()
+            .find(|word| with_lines(word).1 == lines)?;
+        let is_missing = usize::try_from(first).is_ok_and(|first| first > total.max(1));
+        is_missing.then(|| MissingLines {
+            mention: word.to_owned(),
+            total,
+        })
+    })
+    .collect()
+}
+
+/// Returns whether a word ends like the name of a file: `main.rs` and `.env`, not `v1.2`.
 fn is_file_name(word: &str) -> bool {
     /// The most characters after the full stop.
     const MAX_EXTENSION_CHARS: usize = 5;
+    let name = Path::new(word).file_name().unwrap_or_default();
+    if let Some(hidden) = name.to_string_lossy().strip_prefix('.')
+        && hidden.starts_with(char::is_alphabetic)
+    {
+        return true;
+    }
     let Some(extension) = Path::new(word).extension() else {
         return false;
     };
@@ -702,6 +763,9 @@ mod tests {
             ("v1.2", false),
             ("types/node", false),
             ("Override", false),
+            (".env", true),
+            ("a/.gitignore", true),
+            (".5", false),
         ];
         for (word, expected) in table {
             assert_eq!(is_file_name(word), expected, "{word}");

@@ -170,7 +170,10 @@ impl Tool for ReadTool {
             (None, None) => String::new(),
             (offset, Some(limit)) => {
                 let first = offset.unwrap_or(1);
-                format!(":{first}-{}", first.saturating_add(limit.max(1)) - 1)
+                match first.saturating_add(limit.max(1)) - 1 {
+                    last if last == first => format!(":{first}"),
+                    last => format!(":{first}-{last}"),
+                }
             }
             (Some(first), None) => format!(":{first}-"),
         };
