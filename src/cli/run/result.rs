@@ -49,6 +49,7 @@ pub(super) async fn print(
         "session": id,
         "title": title,
         "answer": client.answer(),
+        "stopReason": null,
         "model": facts.model,
         "steps": facts.steps,
         "usage": {
@@ -58,7 +59,7 @@ pub(super) async fn print(
             "cacheRead": facts.usage.cache_read,
             "cacheWrite": facts.usage.cache_write,
         },
-        "cost": facts.cost.map(rounded),
+        "cost": facts.cost().map(rounded),
         "filesChanged": facts.changed,
         "notAllowed": client.refused(),
     });
@@ -106,6 +107,12 @@ struct TurnFacts {
 }
 
 impl TurnFacts {
+    /// Returns the cost. A turn without a token costs nothing, whatever the price is.
+    fn cost(&self) -> Option<f64> {
+        let is_free = self.usage == Usage::default();
+        self.cost.or_else(|| is_free.then_some(0.0))
+    }
+
     fn of(stored: &StoredSession, earlier: &HashSet<MessageId>) -> Self {
         let mut facts = Self::default();
         for message in &stored.messages {
