@@ -1468,7 +1468,7 @@ fn continued() {
         ),
         (
             &["--model", "nope/x", "Hello"],
-            "there is no model \"nope/x\" here.",
+            "there is no model \"nope/x\" here, and no provider \"nope\".",
         ),
         (
             &["--schema", "gone.json", "Hello"],
@@ -1617,7 +1617,7 @@ fn changed_script() {
     assert!(trusted.status.success(), "{}", text(&trusted.stdout));
     project.write("check.sh", "exit 2\n");
     let mut terminal = Terminal::start(adjutant(&project, &["trust"]));
-    terminal.wait("[y/n/v/?]");
+    terminal.wait("[y/v/n/?]");
     terminal.enter("v");
     terminal.wait("1 +exit 2");
     terminal.enter("n");
@@ -1637,7 +1637,7 @@ fn viewed_files() {
     project.write("adjutant.json", &hook.to_string());
     project.write("check.sh", "exit 0\n");
     let mut terminal = Terminal::start(adjutant(&project, &["trust"]));
-    terminal.wait("[y/n/v/?]");
+    terminal.wait("[y/v/n/?]");
     terminal.enter("v");
     terminal.wait("  check.sh +1 -0\n  1 +exit 0\n");
     terminal.enter("n");
@@ -1645,7 +1645,7 @@ fn viewed_files() {
     let revoked = adjutant(&project, &["trust", "--revoke"]).output().unwrap();
     assert!(revoked.status.success(), "{}", text(&revoked.stdout));
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
-    terminal.wait("v  View the whole list and the files");
+    terminal.wait("v  View the files that would run");
     terminal.enter("v");
     terminal.wait("  check.sh +1 -0\n  1 +exit 0\n");
     terminal.enter("n");

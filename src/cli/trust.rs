@@ -79,7 +79,10 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
         return Ok(u8::from(review.decision == Decision::Unasked));
     }
     let mut wants = review.list();
-    if let Some(depth) = review.depth() {
+    // Who declines for good is not asked again.
+    if let Some(depth) = review.depth()
+        && !args.no
+    {
         wants.push_str(depth);
         wants.push('\n');
     }
@@ -237,6 +240,9 @@ fn confirm_lookup(review: &Review, environment: &Environment) -> anyhow::Result<
     Ok(answer.unwrap_or(false))
 }
 
+/// The lines below a question about trust: its answers, and the line to type at.
+const ANSWER_LINES: usize = 5;
+
 /// Asks at the terminal. Returns `None` at the end of the input.
 fn confirm_trust(
     root: &Path,
@@ -245,12 +251,18 @@ fn confirm_trust(
 ) -> anyhow::Result<Option<bool>> {
     let text = review.question(root);
     let palette = super::terminal::palette(environment);
-    let shown = fitted_question(&text, palette, 0, 1);
+    let shown = fitted_question(&text, palette, 0, ANSWER_LINES);
     super::terminal::show(&shown);
     let is_cut = shown != palette.question(&text, 0);
     let can_view = is_cut || !review.changes.is_empty() || !review.files().is_empty();
-    let keys = if can_view { "y/n/v/?" } else { "y/n/?" };
+    let keys = if can_view { "y/v/n/?" } else { "y/n/?" };
     let question = format!("Trust {}? [{keys}] ", root.display());
+    let mut answers = "  y  Trust\n".to_owned();
+    if can_view {
+        answers.push_str(&format!("  v  {}\n", view_name(!is_cut)));
+    }
+    answers.push_str("  n  Not now (never: `adjutant trust --no`)\n  ?  Explain\n");
+    super::terminal::show(&Palette::plain(&answers));
     let mut explained =
         "y  turns on all of it until any of it changes; `adjutant trust --revoke` withdraws that\n\
          n  leaves it off, and asks again once any of it changes; `adjutant trust --no` never asks"
@@ -266,6 +278,15 @@ fn confirm_trust(
         }
         Ok(line)
     })
+}
+
+/// Names the answer that shows more than a question about trust does.
+pub(super) fn view_name(is_list_complete: bool) -> &'static str {
+    if is_list_complete {
+        "View the files that would run"
+    } else {
+        "View the whole list and the files that would run"
+    }
 }
 
 /// Renders a question about trust. Of a list that does not fit the terminal together with `others`

@@ -24,7 +24,7 @@ use crate::cli::terminal::format_duration;
 use crate::cli::terminal::screen::Screen;
 use crate::cli::terminal::style::{BAD, FAINT, STRONG};
 use crate::cli::terminal::styled::{MAX_CHANGE_LINES, Palette, Styled};
-use crate::cli::trust::{fitted_question, whole_file};
+use crate::cli::trust::{fitted_question, view_name, whole_file};
 use acp_server::ask::YES;
 use acp_server::meta::{COMMENT, LINES_BEFORE, WHY_NOT_ALWAYS, member, with_member};
 use acp_server::options::MODEL;
@@ -673,6 +673,7 @@ impl Client {
         // A raw output has only the beginning of a long text.
         let printed = printed
             .or_else(|| output["output"].as_str())
+            .map(refused::for_user)
             .unwrap_or_default();
         // A call that was refused without a user is reported already.
         let mut is_reported = call.refused.is_some() && !self.can_ask_user();
@@ -1087,11 +1088,11 @@ impl Client {
             self.trust_question(request)
         };
         let (whole, whole_name) = if answers.once {
-            (self.whole_change(request), "View the whole change\n")
+            (self.whole_change(request), "View the whole change")
         } else {
             (
                 self.trusted_parts(request),
-                "View the whole list and the files\n",
+                view_name(self.is_list_complete(request)),
             )
         };
         for option in &request.options {
@@ -1109,7 +1110,7 @@ impl Client {
         }
         if whole.is_some() {
             self.push_key(&mut question, "v");
-            question.push(&Palette::plain(whole_name));
+            question.push(&Palette::plain(&format!("{whole_name}\n")));
         }
         question.push(&Palette::plain(if answers.once {
             "  ?  Explain; any other text rejects\n"
@@ -1304,8 +1305,7 @@ impl Client {
             .collect();
         let text = question_text(request);
         let list = trust_entries(request);
-        let is_listed = list.lines().all(|entry| text.contains(entry))
-            && self.fitted(&text) == palette.question(&text, 2);
+        let is_listed = self.is_list_complete(request);
         let progress = self.progress();
         let call = progress.calls.get(&request.tool_call.tool_call_id);
         let mut files = call.map(|call| call.files.clone()).unwrap_or_default();
@@ -1326,6 +1326,14 @@ impl Client {
             whole.push(&whole_file(&file, &self.directory, palette, 2));
         }
         Some(whole)
+    }
+
+    /// Returns whether a question about trust shows everything that the project would run.
+    fn is_list_complete(&self, request: &v1::RequestPermissionRequest) -> bool {
+        let text = question_text(request);
+        let list = trust_entries(request);
+        list.lines().all(|entry| text.contains(entry))
+            && self.fitted(&text) == self.screen.aside.question(&text, 2)
     }
 
     fn progress(&self) -> MutexGuard<'_, RunProgress> {
@@ -1394,7 +1402,9 @@ impl PermissionAnswers {
             TypedReply::Explain => {
                 let [yes, no] = [0, 1].map(|at| names.get(at).map_or("", String::as_str));
                 lines.push(format!("y  {yes}: the answer is stored for this project"));
-                lines.push(format!("n  {no}: nothing is stored"));
+                lines.push(format!(
+                    "n  {no}: you are asked again once any of this changes; `adjutant trust --no` never asks"
+                ));
                 if is_cut {
                     lines.push("v  shows the files that would run, and asks again".to_owned());
                 }
