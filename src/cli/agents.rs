@@ -33,6 +33,7 @@ pub(super) type Args = super::CommandOrList<Verb, JsonListing>;
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
     /// List agents with mode, model and source (default)
+    #[command(alias = "ls")]
     List(JsonListing),
     /// Show an agent and its rules in order, with the source of each
     Show {

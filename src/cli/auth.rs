@@ -39,6 +39,7 @@ pub(super) enum Verb {
     /// List keys and logins, and where each comes from (default)
     ///
     /// Keys are not shown.
+    #[command(alias = "ls")]
     List(JsonListing),
     /// Store an API key, or log in through a browser, with a code, or in a way that a plugin
     /// provides

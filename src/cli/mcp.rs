@@ -48,6 +48,7 @@ impl Args {
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
     /// Connect to every server, and show which ones work (default)
+    #[command(alias = "ls")]
     List(JsonListing),
     /// Log in to a remote server with a browser
     Login {
@@ -98,6 +99,7 @@ pub(super) enum Verb {
     )]
     Add(Addition),
     /// Remove a server from adjutant's own settings file
+    #[command(aliases = ["rm", "delete"])]
     Remove {
         /// Name of the server in the settings
         #[arg(add = ArgValueCandidates::new(complete::servers))]

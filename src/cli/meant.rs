@@ -25,7 +25,11 @@ const OTHER_WORDS: &[&str] = &[
 ];
 
 /// Further such words, if they are alone: with more words they begin a prompt.
-const LONE_WORDS: &[&str] = &["chat", "exec", "quit", "exit", "list"];
+const LONE_WORDS: &[&str] = &["chat", "exec", "tui", "quit", "exit", "list"];
+
+/// The commands that continue a session.
+const CONTINUE: &str = "`adjutant run -c \"PROMPT\"` continues the last session of this project, `adjutant run -s ID \"PROMPT\"` \
+     another one; `adjutant sessions` lists them";
 
 /// The longest prompt that is repeated in a message, in characters.
 const MAX_PROMPT_CHARS: usize = 60;
@@ -179,16 +183,26 @@ pub(super) fn meaning_of_other_command(
         "permissions" if rest.first().is_some_and(|verb| verb == "explain") => {
             return Some(CommandRemedy::Words(explained(&rest[1..])));
         }
+        "chat" | "tui" | "repl" | "interactive" if rest.is_empty() => {
+            return advice(
+                "there is no interactive mode: `adjutant run \"PROMPT\"` answers one prompt, and `adjutant run -c \"PROMPT\"` \
+                 continues its session"
+                    .to_owned(),
+            );
+        }
         "chat" | "exec" | "ask" | "prompt" | "-p" | "--print" | "--prompt" => {
             let prompt = quoted(rest);
             return advice(format!("`adjutant run {prompt}` answers one prompt"));
         }
         "-c" | "--continue" | "continue" | "resume" | "-r" | "--resume" => {
-            return advice(
-                "`adjutant run -c \"PROMPT\"` continues the last session of this project, `adjutant run -s ID \"PROMPT\"` \
-                 another one; `adjutant sessions` lists them"
-                    .to_owned(),
-            );
+            return advice(CONTINUE.to_owned());
+        }
+        "session" | "sessions"
+            if rest
+                .first()
+                .is_some_and(|verb| verb == "resume" || verb == "continue") =>
+        {
+            return advice(CONTINUE.to_owned());
         }
         _ => {}
     }
@@ -382,7 +396,9 @@ pub(super) fn with_near_name(mut error: clap::Error) -> clap::Error {
         Some(ContextValue::String(name)) => vec![name.clone()],
         _ => Vec::new(),
     };
-    let proposed: Vec<&str> = proposed.iter().map(String::as_str).collect();
+    let mut proposed: Vec<&str> = proposed.iter().map(String::as_str).collect();
+    // Of two that are equally near, the full name precedes its short form.
+    proposed.sort_by_key(|name| std::cmp::Reverse(name.len()));
     // The parser's own proposals are of the command in which the word was found.
     let near = near_name(word, &proposed).map(str::to_owned);
     let near = near.filter(|near| near != word);
@@ -477,7 +493,7 @@ mod tests {
 
     #[test]
     fn words_of_other_programs_lead_to_a_command() {
-        let table: [(&[&str], &str); 46] = [
+        let table: [(&[&str], &str); 50] = [
             (&["version"], "--version"),
             (&["help", "--help"], "help help"),
             (&["sessions", "help", "-h"], "sessions help help"),
@@ -511,7 +527,11 @@ mod tests {
             ),
             (&["login", "openai"], "auth login openai"),
             (&["-p", "fix it"], "`adjutant run \"fix it\"`"),
-            (&["chat"], "`adjutant run \"PROMPT\"`"),
+            (&["chat"], "`adjutant run -c \"PROMPT\"` continues"),
+            (&["tui"], "there is no interactive mode"),
+            (&["sessions", "resume"], "`adjutant run -c"),
+            (&["session", "continue", "last"], "`adjutant run -c"),
+            (&["session", "rm", "last"], "`adjutant sessions rm last`?"),
             (&["exec", "echo $HOME"], "`adjutant run \"PROMPT\"`"),
             (&["-c"], "`adjutant run -c"),
             (&["resume"], "`adjutant run -c"),
@@ -626,6 +646,7 @@ mod tests {
             (&["sessions", "delete"][..], "`last` names the last session"),
             (&["sessions", "rename"], "`adjutant sessions` lists the ids"),
             (&["sessions", "delete", "--all"], "prune --days N"),
+            (&["sessions", "rm"], "`last` names the last session"),
             (&["sessions", "export", "--all"], "'-- --all'"),
             (&["auth", "logout"], "`adjutant auth list`"),
             (&["config", "get"], "`adjutant config` lists"),

@@ -76,6 +76,7 @@ pub(super) struct Listing {
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
     /// List the sessions of this project, newest first (default)
+    #[command(alias = "ls")]
     List(Listing),
     /// Show a conversation
     ///
@@ -208,6 +209,7 @@ pub(super) enum Verb {
     /// Delete sessions and their subagents' sessions
     ///
     /// At a terminal, it asks first.
+    #[command(aliases = ["rm", "remove"])]
     Delete {
         /// Sessions: ids, beginnings of ids, or `last`
         #[arg(required = true, add = ArgValueCandidates::new(candidates))]

@@ -515,7 +515,9 @@ pub(super) fn parsed(said: &clap::Error) -> ExitCode {
             ExitCode::from(2)
         };
     }
-    print_note(said.render().to_string().trim_end());
+    let message = said.render().to_string();
+    let message = message.strip_prefix("error: ").unwrap_or(&message);
+    print_note(&format!("adjutant: {}", message.trim_end()));
     ExitCode::from(2)
 }
 
