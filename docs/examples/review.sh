@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints a review of the changes since BASE, with tools that only read.
+# Prints a review of the changes since BASE, committed or not, with tools that only read.
 #
 #     docs/examples/review.sh [BASE] > review.md
 #
@@ -25,9 +25,9 @@ if [ -z "$base" ] || ! exists "$base"; then
 fi
 
 # Not in the pipe, in which a failure of git would leave nothing to review.
-change=$(git diff "$base"...)
+change=$(git diff --merge-base "$base")
 if [ -z "$change" ]; then
-  echo "review.sh: there are no commits since $base" >&2
+  echo "review.sh: there are no changes since $base" >&2
   exit 0
 fi
 printf '%s\n' "$change" | adjutant run -q --strict --mode plan --tools read,grep,glob \
