@@ -630,12 +630,12 @@ fn every_probe(mechanism: &str, ordinary: bool) {
 /// User id of `nobody`.
 const NOBODY: u32 = 65534;
 
-fn chown_to_nobody(path: &Path) {
+fn give_away(path: &Path) {
     let data = fs::symlink_metadata(path).unwrap();
     lchown(path, Some(NOBODY), Some(NOBODY)).unwrap();
     if data.is_dir() {
         for entry in fs::read_dir(path).unwrap().flatten() {
-            chown_to_nobody(&entry.path());
+            give_away(&entry.path());
         }
     }
 }
@@ -724,8 +724,8 @@ impl Fixture {
             );
             fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
             binary = copy;
-            chown_to_nobody(project.cwd().parent().unwrap());
-            chown_to_nobody(outside.path());
+            give_away(project.cwd().parent().unwrap());
+            give_away(outside.path());
         }
         let mut sleep = Command::new("sleep");
         sleep
@@ -817,7 +817,7 @@ impl Fixture {
         }
         self.project.write("attack.sh", &script);
         if self.nobody {
-            chown_to_nobody(&self.project.cwd());
+            give_away(&self.project.cwd());
         }
         wanted
     }
