@@ -377,8 +377,10 @@ fn near_name<'a>(word: &str, names: &[&'a str]) -> Option<&'a str> {
     const MIN_CHARS: usize = 3;
     let word = word.to_lowercase();
     let is_long = word.chars().count() >= MIN_CHARS;
-    let begins =
-        |name: &&&str| is_long && (name.starts_with(word.as_str()) || word.starts_with(**name));
+    let begins = |name: &&&str| {
+        let is_begun = name.len() >= MIN_CHARS && word.starts_with(**name);
+        is_long && (name.starts_with(word.as_str()) || is_begun)
+    };
     let beginning = names.iter().find(begins).copied();
     beginning.or_else(|| text::nearest(&word, names.iter().copied()))
 }
