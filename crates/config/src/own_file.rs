@@ -391,7 +391,7 @@ mod tests {
         let after = std::fs::read_to_string(&real).unwrap();
         assert!(after.contains("// mine"), "{after}");
         let value = jsonc_parser::parse_to_serde_value::<Value>(&after, &ParseOptions::default());
-        let expected = json!({"mcp": {"y": {}}, "permission": {}});
+        let expected = json!({"mcp": {"y": {}}});
         assert_eq!(value.unwrap(), expected);
     }
 }
