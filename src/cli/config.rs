@@ -171,13 +171,17 @@ async fn set(key: &str, text: &str, environment: &Environment) -> anyhow::Result
     // A plugin may add a provider when it is loaded.
     let has_plugins = !here.loaded.settings.scripts.is_empty();
     let everyone = sources.with_all_models(&here.loaded.settings);
-    let may_be_added = |value: &Value| {
-        let model = value.as_str().and_then(ModelRef::parse);
-        has_plugins && model.is_some_and(|model| everyone.is_unknown(&model.provider))
+    let named = here.loaded.named_models();
+    let may_be_added = |problem: &Problem| {
+        let is_unknown = |model: &ModelRef| everyone.is_unknown(&model.provider);
+        has_plugins
+            && named
+                .iter()
+                .any(|(model, _, key)| *key == problem.key && is_unknown(model))
     };
     for problem in of_models.iter().filter(of_value) {
         let what = problem.what();
-        if problem.severity == ProblemSeverity::Error && !may_be_added(&value) {
+        if problem.severity == ProblemSeverity::Error && !may_be_added(problem) {
             let end = if what.ends_with('?') { "" } else { "." };
             bail!("{key}: {what}{end} Nothing was changed.");
         }

@@ -287,7 +287,8 @@ impl Field {
             let (option, _) = fitting.next()?;
             fitting.next().is_none().then_some(option)
         };
-        only(&|label| label.starts_with(&part)).or_else(|| only(&|label| label.contains(&part)))
+        only(&|label| label.starts_with(&part))
+            .or_else(|| only(&|label| label.split_whitespace().any(|word| word.starts_with(&part))))
     }
 
     /// Returns the options with a comment, and the meaning of the line.

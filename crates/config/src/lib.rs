@@ -76,6 +76,7 @@ pub use show::{Setting, check, setting, show, to_json as settings_json};
 
 use layers::ParsedLayer;
 use node::{ConfigOrigin, Layer, MapEntry, Node, NodeValue, SourceLocation};
+use permission::Action;
 use transcript::ModelRef;
 
 /// Settings, with their problems.
@@ -214,15 +215,18 @@ fn join<'a>(layers: impl Iterator<Item = &'a ParsedLayer>) -> Node {
     };
     let mut tree = Node::empty(SourceLocation::whole_text(&std::sync::Arc::new(built_in)));
     for layer in layers {
-        keep_defaults(&mut tree, &layer.node);
+        keep_defaults(&mut tree, layer);
         node::merge(&mut tree, layer.node.clone());
     }
     tree
 }
 
 /// Keeps the value of a whole permission as the default if the value of a later file has patterns:
-/// `"ask"` under `{"git push*": "deny"}` becomes `{"*": "ask", "git push*": "deny"}`.
-fn keep_defaults(under: &mut Node, over: &Node) {
+/// `"ask"` under `{"git push*": "deny"}` becomes `{"*": "ask", "git push*": "deny"}`. Only a project's
+/// file keeps `"allow"`, and a value that its own `"*"` restricts more: in another file, patterns
+/// without a default leave it to `"*"`.
+fn keep_defaults(under: &mut Node, layer: &ParsedLayer) {
+    let over = &layer.node;
     let general = over
         .get("permission")
         .map(|permission| (vec!["permission"], permission));
@@ -238,6 +242,10 @@ fn keep_defaults(under: &mut Node, over: &Node) {
         ))
     });
     for (path, permission) in general.into_iter().chain(agents) {
+        let minimum = permission
+            .get("*")
+            .and_then(Node::as_text)
+            .and_then(rules::action);
         for parts in permission
             .entries()
             .iter()
@@ -250,7 +258,10 @@ fn keep_defaults(under: &mut Node, over: &Node) {
             else {
                 continue;
             };
-            if let NodeValue::Text(_) = own.value {
+            let action = own.as_text().and_then(rules::action);
+            let restricts = action.is_some_and(|action| action != Action::Allow);
+            let is_kept = layer.origin.project || restricts && action >= minimum;
+            if is_kept && let NodeValue::Text(_) = own.value {
                 let at = own.at.clone();
                 let default = MapEntry {
                     key: "*".into(),

@@ -435,6 +435,10 @@ fn call(out: &mut String, call: &Call, numbers: &Numbers) {
 
 /// Returns the file, the old and the new text of a call that replaces a text.
 fn replacement(call: &Call) -> Option<(&str, &str, &str)> {
+    // Other arguments are not hidden.
+    if call.input.as_object()?.len() > 3 {
+        return None;
+    }
     let argument = |name: &str| call.input.get(name)?.as_str();
     Some((
         argument("filePath")?,
@@ -464,7 +468,11 @@ fn intended_change(out: &mut String, path: &str, old: &str, new: &str) {
 
 /// Returns the questions of a call with their choices. `None` if it asks none.
 fn questions(input: &Map<String, Value>) -> Option<String> {
+    // A call with other arguments is that of another tool.
     let questions = input.get("questions")?.as_array()?;
+    if input.len() != 1 || questions.is_empty() {
+        return None;
+    }
     let mut lines = Vec::new();
     for question in questions {
         lines.push(question.get("question")?.as_str()?.to_owned());

@@ -238,14 +238,14 @@ pub(super) fn judge_object<'r>(rules: &'r Rules, object: Object<'_>) -> (Action,
     };
     let mut strictest = decided;
     for (name, other) in [(object.pattern, absolute), (absolute, object.pattern)] {
-        let of_name: Vec<&Rule> = matching
+        // Also if a rule about both names follows the one about this name.
+        let of_name_only: Vec<&Rule> = matching
             .iter()
             .copied()
-            .filter(|rule| is_match(rule, name))
+            .filter(|rule| is_match(rule, name) && !is_match(rule, other))
             .collect();
-        let (action, rule) = decide(&of_name);
-        let is_of_name_only = rule.is_some_and(|rule| !is_match(rule, other));
-        if action > strictest.0 && is_of_name_only {
+        let (action, rule) = decide(&of_name_only);
+        if action > strictest.0 && rule.is_some() {
             strictest = (action, rule);
         }
     }
@@ -314,13 +314,21 @@ mod tests {
             ..AccessRequest::new("edit", "../notes/a.md")
         };
         // The rules, in order; the verdict.
-        let table: [(&[(&str, Action)], Action); 10] = [
+        let table: [(&[(&str, Action)], Action); 11] = [
             (&[("*", Ask)], Ask),
             (&[("*", Ask), ("/home/me/notes/*", Allow)], Allow),
             (&[("*", Allow), ("/home/me/notes/*", Deny)], Deny),
             (&[("*", Allow), ("/HOME/me/notes/*", Deny)], Deny),
             (&[("*", Ask), ("../notes/*", Allow)], Allow),
             (&[("*.md", Ask), ("/home/me/notes/*", Allow)], Allow),
+            (
+                &[
+                    ("../notes/*", Ask),
+                    ("*.md", Ask),
+                    ("/home/me/notes/*", Allow),
+                ],
+                Ask,
+            ),
             (&[("*", Allow), ("home/*", Deny)], Allow),
             // A rule about one name does not lift one about the other.
             (&[("../notes/*", Deny), ("/home/me/notes/*", Allow)], Deny),

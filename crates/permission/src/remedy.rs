@@ -108,8 +108,8 @@ fn rules_about(request: &AccessRequest, action: Action) -> Vec<Rule> {
         Some(absolute) => std::slice::from_ref(absolute),
         None => patterns.as_slice(),
     };
-    let means_others =
-        |pattern: &String| request.always.is_empty() && pattern.contains(['*', '?', '\\']);
+    let is_literal = request.always.is_empty() || request.absolute.is_some();
+    let means_others = |pattern: &String| is_literal && pattern.contains(['*', '?', '\\']);
     patterns
         .iter()
         .filter(|pattern| action != Action::Allow || !means_others(pattern))

@@ -341,6 +341,9 @@ impl Sessions {
         };
         let jobs = jobs.unwrap_or_else(|| SessionJobs::after(&history));
         self.recover(id, &mut history, &jobs).await;
+        for (message, part) in revert::place_late_changes_of_copy(&mut history.messages) {
+            self.store.write_part(id, &message, &part).await;
+        }
         let mut record = stored.record;
         let end = store::visible(&history.messages, &record.undone);
         if end == history.messages.len() {

@@ -29,7 +29,10 @@ use futures_util::{StreamExt as _, stream};
 use base::task::spawn_blocking;
 
 use self::judge::{FileVerdict, Obstacle, RevertCare, judge};
-pub use self::past::{FileVersion, delete_undone_turns, files, remember, restore, versions};
+pub use self::past::{
+    FileVersion, delete_undone_turns, files, place_late_changes_of_copy, remember, restore,
+    versions,
+};
 pub use self::report::{RevertHints, RevertReport};
 use super::{changes, interrupted};
 use crate::turn;

@@ -7,9 +7,6 @@ use rustix::termios::{
     self, LocalModes, OptionalActions, QueueSelector, SpecialCodeIndex, Termios,
 };
 
-/// The code that no key has.
-const NO_KEY: u8 = if cfg!(target_os = "macos") { 0xff } else { 0 };
-
 /// The changed modes of the terminal. Dropping it restores the original ones.
 #[derive(Default)]
 pub(super) struct Modes {
@@ -58,11 +55,7 @@ impl Modes {
     /// `None` if the terminal must not be changed.
     pub(super) fn hide_secret(&mut self) -> Option<Termios> {
         self.is_edited = false;
-        let is_changed = self.change(|modes| {
-            deliver_keys(modes);
-            modes.local_modes.remove(LocalModes::ISIG);
-        });
-        if !is_changed {
+        if !self.change(deliver_keys) {
             return None;
         }
         self.original.clone()
@@ -111,16 +104,9 @@ pub(super) fn set_edited(original: &Termios) {
 fn deliver_keys(modes: &mut Termios) {
     modes
         .local_modes
-        .remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ECHONL);
+        .remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ECHONL | LocalModes::ISIG);
     modes.special_codes[SpecialCodeIndex::VMIN] = 1;
     modes.special_codes[SpecialCodeIndex::VTIME] = 0;
-    for key in [
-        SpecialCodeIndex::VINTR,
-        SpecialCodeIndex::VQUIT,
-        SpecialCodeIndex::VSUSP,
-    ] {
-        modes.special_codes[key] = NO_KEY;
-    }
 }
 
 /// Discards the keys that were typed and not read yet.

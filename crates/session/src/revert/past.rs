@@ -71,6 +71,17 @@ pub(super) fn place_late_changes(
     placed
 }
 
+/// Does the same for the late changes of a copy, which has no undone messages that they may follow.
+pub fn place_late_changes_of_copy(messages: &mut [Message]) -> Vec<(MessageId, Part)> {
+    let mut parts = messages.iter().flat_map(|message| &message.parts);
+    let has_late = parts.any(|part| matches!(&part.content, Content::Patch { late: Some(_), .. }));
+    if !has_late {
+        return Vec::new();
+    }
+    let known: HashSet<MessageId> = messages.iter().map(|message| message.id.clone()).collect();
+    place_late_changes(messages, |id| !known.contains(id))
+}
+
 /// Turns undone turns into past undos, with their file changes.
 pub fn remember(record: &mut Record, messages: &[Message]) {
     for UndoEntry { from, files, .. } in std::mem::take(&mut record.undone) {

@@ -158,7 +158,7 @@ impl Tool for BashTool {
 
     fn describe(input: &Input, _: &ToolContext) -> CallDescription {
         let title = match input.run_in_background {
-            Some(true) => text::command_title(&format!("{} &", input.command.trim_end())),
+            Some(true) => format!("{} &", text::command_title(&input.command)),
             _ => text::command_title(&input.command),
         };
         CallDescription {

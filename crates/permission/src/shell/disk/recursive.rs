@@ -310,6 +310,35 @@ impl Disk<'_> {
             }
         }
         self.add_sample(access, patterns, unit);
+        if !dir.inside {
+            self.add_absolute_names(access, dir, &listing, fitting, unit);
+        }
+    }
+
+    /// Adds the absolute names of what lies below a directory outside the project: rules may name it
+    /// by them.
+    fn add_absolute_names(
+        &mut self,
+        access: Access,
+        dir: &Located,
+        listing: &[(PathBuf, bool)],
+        fitting: &dyn Fn(&str) -> bool,
+        unit: &mut CommandUnit,
+    ) {
+        let all_in = |path: &Path| format!("{}/*", path.display());
+        let mut patterns = vec![all_in(&dir.path)];
+        for (path, is_dir) in listing {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if !fitting(&name) {
+                continue;
+            }
+            if *is_dir {
+                patterns.push(all_in(path));
+            } else if !name.contains(".env") {
+                patterns.push(path.display().to_string());
+            }
+        }
+        self.add_sample(access, patterns, unit);
     }
 
     /// Returns the entries below a directory, unless that would use the reserved entries.
