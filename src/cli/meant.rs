@@ -672,7 +672,7 @@ mod tests {
     #[test]
     fn tip_names_the_nearest_verb() {
         let table = [
-            (&["sessions", "repeat"][..], None),
+            (&["sessions", "publish"][..], None),
             (&["mcp", "lst"], Some("'list'")),
             (&["mcp", "docter"], None),
         ];
