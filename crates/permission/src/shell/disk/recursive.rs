@@ -315,8 +315,7 @@ impl Disk<'_> {
         }
     }
 
-    /// Adds the absolute names of what lies below a directory outside the project: rules may name it
-    /// by them.
+    /// Adds the absolute names of the entries of a directory outside the project: rules may use them.
     fn add_absolute_names(
         &mut self,
         access: Access,
