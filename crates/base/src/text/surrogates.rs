@@ -2,9 +2,9 @@
 //!
 //! Programs that cut text by UTF-16 units write one half of an emoji at the end of a text
 //! (`\ud83d`) and the other half at the beginning of the next (`\ude00`). JSON can express a half,
-//! but neither a Rust string nor a JSON parser for one can. [`held`] therefore replaces a half by a
-//! placeholder, a character for private use, which survives parsing and concatenation; [`joined`]
-//! turns placeholders into characters. A text that contains these 2,048 private characters itself
+//! but neither a Rust string nor a JSON parser for one can. [`with_placeholders`] therefore replaces a
+//! half by a placeholder, a character for private use, which survives parsing and concatenation;
+//! [`joined`] turns placeholders into characters. A text that contains these 2,048 private characters itself
 //! is not affected unless it is passed to [`joined`].
 
 use std::borrow::Cow;
