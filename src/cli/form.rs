@@ -274,7 +274,8 @@ impl Field {
             .position(|(value, label)| label.to_lowercase() == name || value.to_lowercase() == name)
     }
 
-    /// Returns the only option whose name begins with a text, or else the only one that contains it.
+    /// Returns the only option whose name begins with a text, or else the only one with a word that
+    /// does.
     fn option_like(&self, part: &str) -> Option<usize> {
         const MIN_CHARS: usize = 2;
         let part = part.to_lowercase();
@@ -587,6 +588,11 @@ mod tests {
                 "kind",
                 "kind t",
                 json!(["Taken as: Kind two.", { "kind": "k2" }]),
+            ),
+            (
+                "kind",
+                "ind",
+                json!("\"ind\" is none of the choices: 1 or 2."),
             ),
             (
                 "kind",

@@ -497,7 +497,7 @@ fn unbounded(path: &Path, context: &PermissionContext) -> Option<UnboundedRoot> 
     is_in_broad_root.then(|| UnboundedRoot::of(context))
 }
 
-fn is_inside(path: &Path, context: &PermissionContext) -> bool {
+pub(super) fn is_inside(path: &Path, context: &PermissionContext) -> bool {
     roots(context)
         .chain(&context.scratch)
         .any(|root| below_dir(path, root))

@@ -906,6 +906,10 @@ async fn late_changes_are_placed_again_when_what_they_follow_is_deleted() {
     fork.messages.clone_from(&life.history.messages);
     truncate(&mut fork, 2);
     assert_eq!(placed(&fork.messages[1]), wanted);
+    let mut copy = life.history.messages[..2].to_vec();
+    assert_eq!(place_late_changes_of_copy(&mut copy).len(), 1);
+    assert_eq!(placed(&copy[1]), wanted);
+    assert_eq!(place_late_changes_of_copy(&mut copy).len(), 0);
     life.undo().await;
     life.turn(2, &[], &[]).await;
     assert_eq!(placed(&life.history.messages[1]), wanted);

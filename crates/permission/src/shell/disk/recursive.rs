@@ -271,10 +271,15 @@ impl Disk<'_> {
             .filter(|(_, is_dir)| !is_dir)
             .filter_map(|(path, _)| path.strip_prefix(from).ok());
         let Some(to) = locate::real(to) else { return };
-        let patterns: Vec<String> = files
-            .map(|path| locate::relative(&to.join(path), self.context))
-            .collect();
-        self.add_sample(Access::Edit, patterns, unit);
+        let files: Vec<PathBuf> = files.map(|path| to.join(path)).collect();
+        let patterns = files
+            .iter()
+            .map(|path| locate::relative(path, self.context));
+        self.add_sample(Access::Edit, patterns.collect(), unit);
+        if !locate::is_inside(&to, self.context) {
+            let patterns = files.iter().map(|path| absolute(path));
+            self.add_sample(Access::Edit, patterns.collect(), unit);
+        }
     }
 
     fn needs_below(
@@ -290,54 +295,19 @@ impl Disk<'_> {
             ".git"
         };
         let listing = self.sampled(&dir.path, skipped);
-        let all_in = |path: &Path| format!("{}/*", locate::relative(path, self.context));
+        let relative = |path: &Path| locate::relative(path, self.context);
+        let mut patterns = patterns_of(&listing, fitting, &relative);
         // A rule about all of a directory applies even if no entry is known.
-        let mut patterns = if dir.relative == "." {
-            vec![]
-        } else {
-            vec![all_in(&dir.path)]
-        };
-        for (path, is_dir) in listing.iter() {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if !fitting(&name) {
-                continue;
-            }
-            if *is_dir {
-                patterns.push(all_in(path));
-            } else if !name.contains(".env") {
-                // Those with `.env` are secrets, and asked about as such, or examples of them.
-                patterns.push(locate::relative(path, self.context));
-            }
+        if dir.relative != "." {
+            patterns.insert(0, format!("{}/*", dir.relative));
         }
         self.add_sample(access, patterns, unit);
         if !dir.inside {
-            self.add_absolute_names(access, dir, &listing, fitting, unit);
+            // Rules may name files outside the project by their absolute paths.
+            let mut patterns = vec![format!("{}/*", dir.path.display())];
+            patterns.extend(patterns_of(&listing, fitting, &absolute));
+            self.add_sample(access, patterns, unit);
         }
-    }
-
-    /// Adds the absolute names of the entries of a directory outside the project: rules may use them.
-    fn add_absolute_names(
-        &mut self,
-        access: Access,
-        dir: &Located,
-        listing: &[(PathBuf, bool)],
-        fitting: &dyn Fn(&str) -> bool,
-        unit: &mut CommandUnit,
-    ) {
-        let all_in = |path: &Path| format!("{}/*", path.display());
-        let mut patterns = vec![all_in(&dir.path)];
-        for (path, is_dir) in listing {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if !fitting(&name) {
-                continue;
-            }
-            if *is_dir {
-                patterns.push(all_in(path));
-            } else if !name.contains(".env") {
-                patterns.push(path.display().to_string());
-            }
-        }
-        self.add_sample(access, patterns, unit);
     }
 
     /// Returns the entries below a directory, unless that would use the reserved entries.
@@ -436,6 +406,32 @@ fn fits(patterns: &[Arg], name: &str) -> bool {
         let pattern = pattern.text().or(pattern.pattern()).unwrap_or_default();
         wildcard::matches_folded(pattern, name)
     })
+}
+
+/// Returns the patterns of the listed entries that fit. `name` gives the name of a path in rules.
+fn patterns_of(
+    listing: &[(PathBuf, bool)],
+    fitting: &dyn Fn(&str) -> bool,
+    name: &dyn Fn(&Path) -> String,
+) -> Vec<String> {
+    let mut patterns = Vec::new();
+    for (path, is_dir) in listing {
+        let last = path.file_name().unwrap_or_default().to_string_lossy();
+        if !fitting(&last) {
+            continue;
+        }
+        if *is_dir {
+            patterns.push(format!("{}/*", name(path)));
+        } else if !last.contains(".env") {
+            // Those with `.env` are secrets, and asked about as such, or examples of them.
+            patterns.push(name(path));
+        }
+    }
+    patterns
+}
+
+fn absolute(path: &Path) -> String {
+    path.display().to_string()
 }
 
 #[cfg(test)]
