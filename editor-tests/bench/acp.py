@@ -3,13 +3,14 @@
 import http.server
 import json
 import os
+import re
 import subprocess
 import threading
 import time
 
 
 class Model(http.server.BaseHTTPRequestHandler):
-    """Makes the given calls, one per answer, and records the times of its requests and answers."""
+    """Makes the given calls, one per answer, and records the times of the requests and answers of turns."""
 
     protocol_version = "HTTP/1.1"
     # One packet per answer: the second of two waits for the first to be acknowledged, for 40 ms.
@@ -22,10 +23,14 @@ class Model(http.server.BaseHTTPRequestHandler):
         pass
 
     def do_POST(self):
-        Model.asked.append(time.perf_counter())
-        self.rfile.read(int(self.headers["content-length"]))
+        asked = time.perf_counter()
+        body = self.rfile.read(int(self.headers["content-length"]))
+        # A request for a title offers no tools.
+        is_turn = re.search(rb'"tools":\s*\[', body) is not None
+        if is_turn:
+            Model.asked.append(asked)
         delta, reason = {"content": "Done."}, "stop"
-        if Model.calls:
+        if is_turn and Model.calls:
             name, arguments = Model.calls.pop(0)
             function = {"name": name, "arguments": json.dumps(arguments)}
             delta = {"tool_calls": [{"index": 0, "id": f"c{len(Model.asked)}", "type": "function", "function": function}]}
@@ -38,7 +43,8 @@ class Model(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body.encode())
         self.wfile.flush()
-        Model.answered.append(time.perf_counter())
+        if is_turn:
+            Model.answered.append(time.perf_counter())
 
 
 def serve():

@@ -136,7 +136,7 @@ def timed(work):
 
 
 class Peer(AllowingAgent):
-    """A process of another agent. It may also ask for a title, so requests are not counted."""
+    """A process of another agent. The number of its requests is not checked."""
 
     # Its names of tools and of their arguments, if they differ. A call of a tool that it does not have is left out.
     tools = None
@@ -643,6 +643,8 @@ def edited(n, start):
         calls = [("read", {"filePath": path, "limit": 10}),
                  ("edit", {"filePath": path, "oldString": f"line {n * 5_000:9} of", "newString": "gone"})]
         took, _ = timed(lambda: agent.prompt("Do it.", calls))
+        with open(path) as file:
+            assert "gone" in file.read(), "the file was not changed"
         memory = most(agent.process)
         agent.end()
     return {"prompt": (took, "ms"), "memory": (memory, "MB")}
