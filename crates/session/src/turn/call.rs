@@ -73,12 +73,12 @@ const UNFINISHED: &str = "The call has ended, but the user cancelled the turn, a
 pub async fn make(
     history: &History,
     turn: &TurnContext,
-    frame: &StepContext,
+    step: &StepContext,
     message: &mut Message,
     changes: &ChangeRecorder,
 ) {
     let id = message.id.clone();
-    let mut waiting = waiting(history, turn, frame, changes, &id, &message.parts).await;
+    let mut waiting = waiting(history, turn, step, changes, &id, &message.parts).await;
     let concurrent: Vec<bool> = waiting.iter().map(|(_, one)| one.is_concurrent).collect();
     // Only a subagent can change something while other calls run, so without one the results are
     // those of the order in the message.
@@ -139,7 +139,7 @@ pub async fn make(
 async fn waiting<'a>(
     history: &History,
     turn: &'a TurnContext,
-    frame: &'a StepContext,
+    step: &'a StepContext,
     changes: &'a ChangeRecorder,
     id: &'a MessageId,
     parts: &[Part],
@@ -157,8 +157,7 @@ async fn waiting<'a>(
     let pending: Vec<(usize, PartId, Call)> =
         parts.iter().enumerate().filter_map(pending).collect();
     let calls: Vec<Call> = pending.iter().map(|(_, _, call)| call.clone()).collect();
-    for ((index, part, _), resolved) in pending.into_iter().zip(resolved(turn, frame, calls).await)
-    {
+    for ((index, part, _), resolved) in pending.into_iter().zip(resolved(turn, step, calls).await) {
         let ResolvedCall {
             call,
             tool,
@@ -188,7 +187,7 @@ async fn waiting<'a>(
         };
         let message = id;
         let context = ToolContext {
-            limits: limits(turn, frame),
+            limits: limits(turn, step),
             call: CallContext {
                 message: Some(id.clone()),
                 instructions: instructions.clone(),
@@ -198,7 +197,7 @@ async fn waiting<'a>(
         };
         let running_call = RunningCall {
             turn,
-            frame,
+            step,
             changes,
             message,
             part,
@@ -303,7 +302,7 @@ pub(super) fn instructions(history: &History, turn: &TurnContext) -> LoadedInstr
 
 struct RunningCall<'a> {
     turn: &'a TurnContext,
-    frame: &'a StepContext,
+    step: &'a StepContext,
     changes: &'a ChangeRecorder,
     message: &'a MessageId,
     part: PartId,
@@ -403,7 +402,7 @@ impl RunningCall<'_> {
             notes: self.notes.join(" "),
             context: self.context(),
             images: self.turn.project.context.settings.images,
-            pdf: self.frame.model.pdf,
+            pdf: self.step.model.pdf,
         }
     }
 
@@ -527,7 +526,7 @@ impl RunningCall<'_> {
     /// Returns the tool of the call, if there is one and the arguments are a JSON object.
     fn understood(&mut self) -> Result<Arc<dyn AnyTool>, Failure> {
         let Some(tool) = self.tool.clone() else {
-            let unknown = argument_repair::unknown(&self.frame.tools, &self.call.tool);
+            let unknown = argument_repair::unknown(&self.step.tools, &self.call.tool);
             return Err(Failure::ForModel(unknown));
         };
         let Some(why) = self.wrong.take() else {
@@ -684,7 +683,7 @@ impl RunningCall<'_> {
         }
         let advice = hooks::before(
             self.turn,
-            &self.frame.agent,
+            &self.step.agent,
             &self.call,
             &prepared.requests,
             context,
@@ -765,7 +764,7 @@ impl RunningCall<'_> {
         } else {
             Vec::new()
         };
-        let done = hooks::after(self.turn, &self.frame.agent, &self.call, done, context).await;
+        let done = hooks::after(self.turn, &self.step.agent, &self.call, done, context).await;
         adopt(before, context).await;
         done.map(CallResult::Raw)
     }
@@ -793,7 +792,7 @@ impl RunningCall<'_> {
                     self.permit(context, &call.requests, None, is_allowed)
                         .await?;
                     for request in &requests {
-                        live_denies::check(self.turn, &self.frame.agent, request).await?;
+                        live_denies::check(self.turn, &self.step.agent, request).await?;
                     }
                     requests.extend(call.requests);
                     run = call.run;
@@ -883,7 +882,7 @@ impl RunningCall<'_> {
     ) -> Result<(), Failure> {
         authorize::permit(
             self.turn,
-            &self.frame.agent,
+            &self.step.agent,
             PlacedCall {
                 call: &self.call,
                 message: self.message,
@@ -900,7 +899,7 @@ impl RunningCall<'_> {
     /// Returns its context, with the present grants and approvals.
     fn context(&self) -> ToolContext {
         let mut context = self.context.clone();
-        tool_context::refresh_policy(&mut context, self.turn, &self.frame.agent);
+        tool_context::refresh_policy(&mut context, self.turn, &self.step.agent);
         context.call.observer = self.changes.observer(&self.call.call, &self.call.title);
         context.call.edit_observer = self.changes.edit_observer(&self.call.call);
         context
@@ -914,9 +913,9 @@ impl RunningCall<'_> {
 
 /// Returns the limits of output for a step's model. A single result must not fill a small window:
 /// it gets a quarter of the usable tokens, at four bytes each.
-fn limits(turn: &TurnContext, frame: &StepContext) -> OutputLimits {
+fn limits(turn: &TurnContext, step: &StepContext) -> OutputLimits {
     let settings = &turn.project.context.settings;
-    let usable = frame.model.usable(settings.compaction.reserved);
+    let usable = step.model.usable(settings.compaction.reserved);
     let bytes = usize::try_from(usable).unwrap_or(usize::MAX);
     OutputLimits {
         bytes: settings.tool_output.bytes.min(bytes),

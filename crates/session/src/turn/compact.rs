@@ -111,7 +111,7 @@ enum SummaryError {
 pub async fn compact(
     history: &mut History,
     turn: &TurnContext,
-    frame: &StepContext,
+    step: &StepContext,
     why: CompactionTrigger,
     focus: Option<String>,
 ) -> Result<(), TurnOutcome> {
@@ -124,7 +124,7 @@ pub async fn compact(
         available,
         recent,
         mut unseen,
-    } = plan(history, turn, frame, why, focus.clone()).map_err(TurnOutcome::Failed)?;
+    } = plan(history, turn, step, why, focus.clone()).map_err(TurnOutcome::Failed)?;
     let id = PartId::new(turn.session.environment.fresh(PartId::PREFIX));
     let report = async |state| {
         turn.event_sender
@@ -137,12 +137,12 @@ pub async fn compact(
     };
     turn.report(Status::Compacting).await;
     report(CompactionState::InProgress).await;
-    let hook_texts = hooks::compaction(turn, frame, auto, focus.as_deref()).await;
+    let hook_texts = hooks::compaction(turn, step, auto, focus.as_deref()).await;
     let prompt = SummarySource {
         hook_texts,
         ..prompt
     };
-    let writer = writer(turn, frame);
+    let writer = writer(turn, step);
     let pieces = SummaryPieces {
         turn,
         id: id.clone(),
@@ -164,7 +164,7 @@ pub async fn compact(
             return Err(TurnOutcome::Failed(fault));
         }
     };
-    let (before, trusted) = size_before(history, turn, frame, why, estimated);
+    let (before, trusted) = size_before(history, turn, step, why, estimated);
     let overflow = why == CompactionTrigger::Refused;
     let compaction = Compaction {
         auto,
@@ -178,19 +178,19 @@ pub async fn compact(
     let messages = history.messages.len();
     let available = available.saturating_sub(size::tokens(text.len()));
     let share = carried_share(available, recent, unseen.as_mut());
-    let mut carried = compaction_carryover::carried(&prompt.history, turn, frame, share).await;
+    let mut carried = compaction_carryover::carried(&prompt.history, turn, step, share).await;
     let compaction = carried.in_compaction(compaction);
     let summary = Summary {
         notes: carried.notes(),
         ..summary
     };
-    let cut = unseen_results::cut_to_fit(history, unseen, turn, frame).await;
+    let cut = unseen_results::cut_to_fit(history, unseen, turn, step).await;
     // Only a request that contains the summary shows whether it frees enough. Until then nothing
     // is stored, and a summary that frees too little is removed again.
     let at = put(
         history,
         turn,
-        frame,
+        step,
         &writer,
         compaction,
         id.clone(),
@@ -198,7 +198,7 @@ pub async fn compact(
     );
     // Scaled as the provider would count it: the error of the estimate is the same before and
     // after.
-    let left = size::request(&request::request(history, frame, turn.session.id.as_str()));
+    let left = size::request(&request::request(history, step, turn.session.id.as_str()));
     let after = before.saturating_mul(left) / estimated.max(1);
     let after = if trusted || after < before {
         after
@@ -228,7 +228,7 @@ pub async fn compact(
     })
     .await;
     turn.session.recorder.events.compacted();
-    step::usage(history, turn, &frame.model).await;
+    step::usage(history, turn, &step.model).await;
     Ok(())
 }
 
@@ -246,14 +246,14 @@ fn carried_share(available: u64, recent: u64, unseen: Option<&mut UnseenResults>
 fn size_before(
     history: &History,
     turn: &TurnContext,
-    frame: &StepContext,
+    step: &StepContext,
     why: CompactionTrigger,
     estimated: u64,
 ) -> (u64, bool) {
     let counted = size::load(history);
     // If the provider refuses although the estimate is far below its limit, the estimate is
     // wrong and must not reject a summary. The next step shows whether the context is large enough.
-    let limit = frame
+    let limit = step
         .model
         .usable(turn.project.context.settings.compaction.reserved);
     let trusted = why == CompactionTrigger::Asked || estimated >= limit / 2;
@@ -305,16 +305,16 @@ struct SummarySource {
 fn plan(
     history: &History,
     turn: &TurnContext,
-    frame: &StepContext,
+    step: &StepContext,
     why: CompactionTrigger,
     focus: Option<String>,
 ) -> Result<CompactionPlan, Fault> {
     let settings = &turn.project.context.settings.compaction;
     let auto = why != CompactionTrigger::Asked;
-    let next = request::request(history, frame, turn.session.id.as_str());
+    let next = request::request(history, step, turn.session.id.as_str());
     let estimated = size::request(&next);
     let fixed = size::fixed_tokens(&next);
-    let usable = frame.model.usable(settings.reserved);
+    let usable = step.model.usable(settings.reserved);
     let seen = view(history);
     let refused = |m: &&Message| {
         why == CompactionTrigger::Refused && m.assistant().is_some_and(|a| a.fault.is_some())
@@ -336,7 +336,7 @@ fn plan(
     });
     let end = end - usize::from(unanswered.is_some());
     if auto && (end == 0 || fixed + waiting >= usable) {
-        let mut small = too_small(&frame.model, fixed, waiting);
+        let mut small = too_small(&step.model, fixed, waiting);
         // The provider's message explains more than the estimate.
         if let Some(fault) = history
             .messages
@@ -464,21 +464,21 @@ pub fn too_small(model: &Model, fixed: u64, waiting: u64) -> Fault {
 
 /// Returns the model and parameters of the compaction agent, with the session's model unless the
 /// agent has its own.
-fn writer(turn: &TurnContext, frame: &StepContext) -> Summarizer {
+fn writer(turn: &TurnContext, step: &StepContext) -> Summarizer {
     let agent = turn.project.agents.get("compaction");
-    let near = &frame.model.id;
+    let near = &step.model.id;
     let own = agent
         .as_ref()
         .and_then(|agent| turn.project.models.of_agent(agent, near));
     let wanted = own.unwrap_or_else(|| transcript::ModelRef {
         effort: None,
-        ..frame.model.id.clone()
+        ..step.model.id.clone()
     });
     // A summary needs no thought, unless the user chose an effort for the agent.
     let least_effort = wanted.effort.is_none();
     let (model, provider) = turn.project.models.find(&wanted).unwrap_or_else(|missing| {
         tracing::warn!("{missing}; the session's model summarises");
-        (frame.model.clone(), frame.provider.clone())
+        (step.model.clone(), step.provider.clone())
     });
     let system = agent
         .as_ref()
@@ -712,7 +712,7 @@ fn fault(failed: SummaryError) -> Fault {
 fn put(
     history: &mut History,
     turn: &TurnContext,
-    frame: &StepContext,
+    step: &StepContext,
     writer: &Summarizer,
     compaction: Compaction,
     id: PartId,
@@ -730,8 +730,8 @@ fn put(
         id: turn.message_id(),
         created: turn.now(),
         role: Role::User(User {
-            agent: frame.agent.name.clone(),
-            model: frame.model.id.clone(),
+            agent: step.agent.name.clone(),
+            model: step.model.id.clone(),
         }),
         parts,
     };

@@ -53,7 +53,7 @@ pub(super) fn loaded_by(message: &Message) -> impl Iterator<Item = &PathBuf> {
 pub(super) async fn carried(
     messages: &History,
     turn: &TurnContext,
-    frame: &StepContext,
+    step: &StepContext,
     available: u64,
 ) -> Carried {
     let mut skills = Vec::new();
@@ -83,13 +83,13 @@ pub(super) async fn carried(
         .unwrap_or(usize::MAX)
         .min(MAX_CARRIED_BYTES);
     let own = [
-        remind::mode(&frame.agent.name).map(str::to_owned),
+        remind::mode(&step.agent.name).map(str::to_owned),
         todo_note(&turn.session.shared.todos.get(), available / 2),
         jobs::running(turn),
     ];
     let notes: Vec<String> = own.into_iter().flatten().collect();
     available = available.saturating_sub(notes.iter().map(String::len).sum());
-    let filter = SearchFilter::new(&tool_context::policy(turn, frame));
+    let filter = SearchFilter::new(&tool_context::policy(turn, step));
     let environment = turn.session.environment.clone();
     let worktree = turn.project.context.worktree.clone();
     let read = move || {

@@ -355,15 +355,15 @@ pub(super) fn remember(history: &History, turn: &TurnContext, busy: bool) {
 
 /// Gives plugins access to this step: to the subagents that the current agent may start without a
 /// question.
-pub(super) fn share_with_plugins(turn: &TurnContext, frame: &StepContext) {
+pub(super) fn share_with_plugins(turn: &TurnContext, step: &StepContext) {
     if turn.session.depth > 0 {
         return;
     }
     turn.session.extensions.scripts.set_turn_access(|| {
-        let rules = &frame.agent.rules;
+        let rules = &step.agent.rules;
         let settings = &turn.project.context.settings;
-        let speaker = frame.agent.name.as_str();
-        let policy = tool_context::rules(turn, &frame.agent);
+        let speaker = step.agent.name.as_str();
+        let policy = tool_context::rules(turn, &step.agent);
         let unasked = |name: &str| {
             policy.judge(&AccessRequest::new("task", name)).action == Action::Allow
                 && !guards(settings, speaker, "task", name)
@@ -381,7 +381,7 @@ pub(super) fn share_with_plugins(turn: &TurnContext, frame: &StepContext) {
                 .map(|agent| agent.name.clone())
                 .filter(|name| unasked(name))
                 .collect(),
-            model: frame.model.id.clone(),
+            model: step.model.id.clone(),
             rules: rules.clone(),
         })
     });
@@ -480,15 +480,15 @@ pub(super) async fn ended(
 /// Runs the hooks before a compaction. Returns the texts that they want in the summary.
 pub(super) async fn compaction(
     turn: &TurnContext,
-    frame: &StepContext,
+    step: &StepContext,
     auto: bool,
     focus: Option<&str>,
 ) -> Vec<String> {
     if !has_handler(&turn.project.context.settings, HookPoint::Compaction) {
         return Vec::new();
     }
-    let context = tool_context::of_step(turn, frame, &turn.call_id());
-    let moment = Moment::new(HookPoint::Compaction, &frame.agent.name)
+    let context = tool_context::of_step(turn, step, &turn.call_id());
+    let moment = Moment::new(HookPoint::Compaction, &step.agent.name)
         .with("auto", auto)
         .with("text", focus.unwrap_or_default());
     turn.session
@@ -502,7 +502,7 @@ pub(super) async fn compaction(
 /// Returns whether a turn continues after an automatic compaction: plugins may end it there.
 pub(super) async fn continues_after_compaction(
     turn: &TurnContext,
-    frame: &StepContext,
+    step: &StepContext,
     overflow: bool,
 ) -> bool {
     let extensions = &turn.session.extensions;
@@ -512,9 +512,9 @@ pub(super) async fn continues_after_compaction(
     {
         return true;
     }
-    let context = tool_context::of_step(turn, frame, &turn.call_id());
+    let context = tool_context::of_step(turn, step, &turn.call_id());
     extensions
-        .continues_after_compaction(&frame.model, overflow, &context)
+        .continues_after_compaction(&step.model, overflow, &context)
         .await
         .unwrap_or(true)
 }
@@ -669,11 +669,11 @@ pub async fn command(
 }
 
 /// Lets plugins change a step's request.
-pub(super) async fn request(turn: &TurnContext, frame: &StepContext, request: &mut Request) {
+pub(super) async fn request(turn: &TurnContext, step: &StepContext, request: &mut Request) {
     if turn.project.context.settings.scripts.is_empty() {
         return;
     }
-    let context = tool_context::of_step(turn, frame, &turn.call_id());
+    let context = tool_context::of_step(turn, step, &turn.call_id());
     // The next wait of the turn notices a cancel.
     turn.session
         .extensions
@@ -683,7 +683,7 @@ pub(super) async fn request(turn: &TurnContext, frame: &StepContext, request: &m
 }
 
 /// Lets plugins rewrite the texts of a complete answer.
-pub(super) async fn complete(turn: &TurnContext, frame: &StepContext, message: &mut Message) {
+pub(super) async fn complete(turn: &TurnContext, step: &StepContext, message: &mut Message) {
     let extensions = &turn.session.extensions;
     if !extensions
         .scripts
@@ -691,7 +691,7 @@ pub(super) async fn complete(turn: &TurnContext, frame: &StepContext, message: &
     {
         return;
     }
-    let context = tool_context::of_step(turn, frame, &turn.call_id());
+    let context = tool_context::of_step(turn, step, &turn.call_id());
     let id = message.id.clone();
     for part in &mut message.parts {
         let Content::Text(text) = &mut part.content else {

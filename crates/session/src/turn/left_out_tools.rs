@@ -26,17 +26,17 @@ impl LeftOutNotice {
     }
 
     /// Notifies the user of the tools that a step leaves out, unless they are known.
-    pub(super) async fn report(&self, turn: &TurnContext, frame: &StepContext) {
-        let now = left_out(frame);
+    pub(super) async fn report(&self, turn: &TurnContext, step: &StepContext) {
+        let now = left_out(step);
         if std::mem::replace(&mut *locked(&self.0), now.clone()) == now {
             return;
         }
         let Some(LeftOutTools { tools, .. }) = now else {
             return;
         };
-        let listed = frame.tools.iter().filter(|tool| tool.listed());
+        let listed = step.tools.iter().filter(|tool| tool.listed());
         let offered: Vec<&str> = listed.map(|tool| tool.name()).collect();
-        let title = local::reduced_tools(&frame.model, &offered);
+        let title = local::reduced_tools(&step.model, &offered);
         let notice = Event::Notice {
             severity: Severity::Warning,
             title,
@@ -57,10 +57,10 @@ fn named(tools: &[String]) -> String {
 }
 
 /// Returns the tools that a step leaves out; `None` if it offers all.
-fn left_out(frame: &StepContext) -> Option<LeftOutTools> {
-    (!frame.left_out.is_empty()).then(|| LeftOutTools {
-        provider: frame.model.id.provider.clone(),
-        model: frame.model.id.model.clone(),
-        tools: frame.left_out.clone(),
+fn left_out(step: &StepContext) -> Option<LeftOutTools> {
+    (!step.left_out.is_empty()).then(|| LeftOutTools {
+        provider: step.model.id.provider.clone(),
+        model: step.model.id.model.clone(),
+        tools: step.left_out.clone(),
     })
 }

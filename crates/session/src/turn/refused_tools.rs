@@ -150,7 +150,7 @@ impl Refusals {
     /// error is about something else.
     pub(super) fn without(
         &mut self,
-        frame: &StepContext,
+        step: &StepContext,
         request: &Request,
         error: &Error,
     ) -> Option<Request> {
@@ -160,7 +160,7 @@ impl Refusals {
         if self.all.len() + self.fields.len() == MAX_REPETITIONS {
             return None;
         }
-        self.without_tool(frame, request, reason)
+        self.without_tool(step, request, reason)
             .or_else(|| self.without_field(request, error))
     }
 
@@ -177,11 +177,11 @@ impl Refusals {
 
     fn without_tool(
         &mut self,
-        frame: &StepContext,
+        step: &StepContext,
         request: &Request,
         reason: &str,
     ) -> Option<Request> {
-        let find = |name: &str| frame.tools.iter().find(|tool| tool.name() == name);
+        let find = |name: &str| step.tools.iter().find(|tool| tool.name() == name);
         let now = self.all.iter().flat_map(|refused| &refused.names);
         let is_sent = |name: &&str| request.tools.iter().any(|spec| spec.name == *name);
         let left_out: Vec<&str> = self
@@ -194,7 +194,7 @@ impl Refusals {
         let spec = find_refused(reason, &request.tools, &left_out)?;
         let tool = find(&spec.name).filter(|tool| tool.is_foreign())?;
         let name = tool.name();
-        let provider = &frame.model.id.provider;
+        let provider = &step.model.id.provider;
         let mut refused = RefusedTool {
             names: vec![name.to_owned()],
             title: String::new(),
@@ -230,13 +230,13 @@ impl Refusals {
 
     /// Disables the rejected tools and fields after the request was accepted, and notifies the
     /// user.
-    pub(super) async fn disable_refused(&mut self, turn: &TurnContext, frame: &StepContext) {
-        let provider = &frame.model.id.provider;
+    pub(super) async fn disable_refused(&mut self, turn: &TurnContext, step: &StepContext) {
+        let provider = &step.model.id.provider;
         for RefusedField { name, reason } in self.fields.drain(..) {
-            locked(&turn.session.refused_tools.fields).insert((key(&frame.model, name), name));
+            locked(&turn.session.refused_tools.fields).insert((key(&step.model, name), name));
             let title = format!(
                 "The option {name} is not sent to {} in this session: {provider} does not accept it.",
-                frame.model.id
+                step.model.id
             );
             let details = Some(text::title(&reason));
             turn.event_sender
@@ -253,7 +253,7 @@ impl Refusals {
             reason,
         } in self.all.drain(..)
         {
-            let refused = frame
+            let refused = step
                 .tools
                 .iter()
                 .filter(|tool| names.iter().any(|name| name == tool.name()));

@@ -44,8 +44,8 @@ impl StepContext {
 /// The replacement of an output that was cleared.
 const CLEARED: &str = "[Old tool result content cleared]";
 
-pub fn request(history: &History, frame: &StepContext, session: &str) -> Request {
-    let names: Vec<&str> = frame
+pub fn request(history: &History, step: &StepContext, session: &str) -> Request {
+    let names: Vec<&str> = step
         .tools
         .iter()
         .filter(|tool| tool.listed())
@@ -59,7 +59,7 @@ pub fn request(history: &History, frame: &StepContext, session: &str) -> Request
             render(&tool.description(), &names)
         }
     };
-    let tools = frame
+    let tools = step
         .tools
         .iter()
         .filter(|tool| tool.listed())
@@ -69,20 +69,20 @@ pub fn request(history: &History, frame: &StepContext, session: &str) -> Request
             schema: tool.schema(),
         });
     Request {
-        model: frame.model.clone(),
-        system: frame.system.clone(),
-        messages: messages(history, frame),
+        model: step.model.clone(),
+        system: step.system.clone(),
+        messages: messages(history, step),
         tools: tools.collect(),
         must_call: false,
         params: ModelParams {
-            temperature: if frame.model.temperature {
-                frame.agent.temperature
+            temperature: if step.model.temperature {
+                step.agent.temperature
             } else {
                 None
             },
-            top_p: frame.agent.top_p,
-            max_output: frame.model.max_output(),
-            options: frame.agent.options.clone(),
+            top_p: step.agent.top_p,
+            max_output: step.model.max_output(),
+            options: step.agent.options.clone(),
             ..ModelParams::default()
         },
         session: session.into(),
@@ -90,20 +90,19 @@ pub fn request(history: &History, frame: &StepContext, session: &str) -> Request
     }
 }
 
-fn messages(history: &History, frame: &StepContext) -> Vec<ModelMessage> {
+fn messages(history: &History, step: &StepContext) -> Vec<ModelMessage> {
     let view = view(history);
     let mut out = Vec::new();
     let mut bare = 0;
     if let Some((compaction, summary)) = view.summary {
         let summary = remind::summary(&summary.visible_text());
         let mut inputs = vec![ModelInput::Text(
-            frame
-                .mark
+            step.mark
                 .mark_stored_note(&summary)
                 .unwrap_or(summary)
                 .into(),
         )];
-        inputs.extend(self::inputs(compaction, frame, false));
+        inputs.extend(self::inputs(compaction, step, false));
         out.push(ModelMessage::User(inputs));
         bare = if compaction.compaction().is_some_and(|c| c.overflow) {
             view.before_compaction
@@ -114,13 +113,13 @@ fn messages(history: &History, frame: &StepContext) -> Vec<ModelMessage> {
     for (index, message) in view.messages.into_iter().enumerate() {
         match &message.role {
             Role::User(_) => {
-                let inputs = inputs(message, frame, index < bare);
+                let inputs = inputs(message, step, index < bare);
                 if !inputs.is_empty() {
                     out.push(ModelMessage::User(inputs));
                 }
             }
             Role::Assistant(assistant) => {
-                let (outputs, results) = outputs(message, assistant, frame);
+                let (outputs, results) = outputs(message, assistant, step);
                 if !outputs.is_empty() {
                     out.push(ModelMessage::Assistant(outputs));
                 }
@@ -134,25 +133,25 @@ fn messages(history: &History, frame: &StepContext) -> Vec<ModelMessage> {
 }
 
 /// Converts a user message; `bare` leaves out its attachments.
-fn inputs(message: &Message, frame: &StepContext, bare: bool) -> Vec<ModelInput> {
+fn inputs(message: &Message, step: &StepContext, bare: bool) -> Vec<ModelInput> {
     let encode_input = |content: &Content| match content {
         Content::Text(text) if text.ignored || text.text.trim().is_empty() => None,
         Content::Text(text) => {
             let note = text
                 .synthetic
-                .then(|| frame.mark.mark_stored_note(&text.text))
+                .then(|| step.mark.mark_stored_note(&text.text))
                 .flatten();
             if let Some(note) = note {
                 return Some(ModelInput::Text(note.into()));
             }
             let escaped = attachment_without_own_tags(&text.text).map(SharedText::from);
             let text = escaped.as_ref().unwrap_or(&text.text);
-            Some(ModelInput::Text(frame.mark.shared_data(text)))
+            Some(ModelInput::Text(step.mark.shared_data(text)))
         }
         Content::File(file) if bare && file.data.is_some() => {
             Some(ModelInput::Text(left_out(file).into()))
         }
-        Content::File(file) => Some(attached(file, frame)),
+        Content::File(file) => Some(attached(file, step)),
         Content::Subtask {
             agent, description, ..
         } => Some(ModelInput::Text(
@@ -189,13 +188,13 @@ pub(super) fn left_out(file: &File) -> String {
 }
 
 /// Converts an attachment, or describes it if the model does not accept it.
-fn attached(file: &File, frame: &StepContext) -> ModelInput {
+fn attached(file: &File, step: &StepContext) -> ModelInput {
     let name = file
         .name
         .as_deref()
         .or(file.uri.as_deref())
         .unwrap_or("a file");
-    let text = match (&file.data, attachment(file, frame)) {
+    let text = match (&file.data, attachment(file, step)) {
         (_, Some(attachment)) => return ModelInput::File(attachment),
         (Some(_), None) if file.is_rejected => {
             format!(
@@ -206,7 +205,7 @@ fn attached(file: &File, frame: &StepContext) -> ModelInput {
         (Some(_), None) => {
             format!(
                 "[{name} ({}) is attached, but {} cannot read that. Tell the user.]",
-                file.mime, frame.model.name
+                file.mime, step.model.name
             )
         }
         (None, None) => match &file.uri {
@@ -228,8 +227,8 @@ pub(crate) fn accepts(model: &Model, mime: &str) -> bool {
     }
 }
 
-fn attachment(file: &File, frame: &StepContext) -> Option<Attachment> {
-    if file.is_rejected || !accepts(&frame.model, &file.mime) {
+fn attachment(file: &File, step: &StepContext) -> Option<Attachment> {
+    if file.is_rejected || !accepts(&step.model, &file.mime) {
         return None;
     }
     let data = file.data.as_ref()?;
@@ -243,10 +242,10 @@ fn attachment(file: &File, frame: &StepContext) -> Option<Attachment> {
 fn outputs(
     message: &Message,
     assistant: &Assistant,
-    frame: &StepContext,
+    step: &StepContext,
 ) -> (Vec<ModelOutput>, Vec<CallResult>) {
-    let same = assistant.model.provider == frame.model.id.provider
-        && assistant.model.model == frame.model.id.model;
+    let same = assistant.model.provider == step.model.id.provider
+        && assistant.model.model == step.model.id.model;
     let own_metadata =
         |provider: &Map<String, Value>| if same { provider.clone() } else { Map::new() };
     let mut outputs = Vec::new();
@@ -278,7 +277,7 @@ fn outputs(
                     arguments,
                     provider: own_metadata(&call.provider),
                 });
-                results.push(result(call, frame));
+                results.push(result(call, step));
             }
             _ => {}
         }
@@ -307,7 +306,7 @@ fn valid_name(tool: &str) -> String {
     }
 }
 
-fn result(call: &Call, frame: &StepContext) -> CallResult {
+fn result(call: &Call, step: &StepContext) -> CallResult {
     let (text, failed, files): (Arc<str>, bool, &[File]) = match &call.state {
         CallState::Pending => (INTERRUPTED.into(), true, &[]),
         CallState::Running { printed, .. } => (interrupted(printed.as_deref()).into(), true, &[]),
@@ -315,16 +314,14 @@ fn result(call: &Call, frame: &StepContext) -> CallResult {
         CallState::Completed(done) => (done.output.clone(), false, &done.attachments),
         CallState::Failed { error, .. } => (error.as_str().into(), true, &[]),
     };
-    let unreadable = files
-        .iter()
-        .filter(|file| attachment(file, frame).is_none());
+    let unreadable = files.iter().filter(|file| attachment(file, step).is_none());
     let replacement = |file: &File| {
         if file.is_rejected {
             format!("\n[{} was left out: the provider refused it]", file.mime)
         } else {
             format!(
                 "\n[{} cannot read {}, so it was left out]",
-                frame.model.name, file.mime
+                step.model.name, file.mime
             )
         }
     };
@@ -341,7 +338,7 @@ fn result(call: &Call, frame: &StepContext) -> CallResult {
         failed,
         attachments: files
             .iter()
-            .filter_map(|file| attachment(file, frame))
+            .filter_map(|file| attachment(file, step))
             .collect(),
     }
 }

@@ -39,13 +39,13 @@ pub(super) struct ResolvedCall {
 /// to see which of them may run together, do so on the thread pool.
 pub(super) async fn resolved(
     turn: &TurnContext,
-    frame: &StepContext,
+    step: &StepContext,
     calls: Vec<Call>,
 ) -> Vec<ResolvedCall> {
-    let tools = frame.tools.clone();
+    let tools = step.tools.clone();
     let settings = turn.project.context.settings.clone();
     let several = calls.len() > 1;
-    let one = |call: Call| (tool_context::of_step(turn, frame, &call.call), call);
+    let one = |call: Call| (tool_context::of_step(turn, step, &call.call), call);
     let calls: Vec<(ToolContext, Call)> = calls.into_iter().map(one).collect();
     let is_large =
         |(_, call): &(ToolContext, Call)| text::is_longer(&call.input, MAX_IN_PLACE_BYTES);

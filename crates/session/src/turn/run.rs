@@ -25,10 +25,10 @@ pub async fn run(mut history: History, turn: TurnContext) -> (History, TurnOutco
     let mut outcome = make_steps(&mut history, &turn).await;
     let mut sent_on = 0;
     while let Some(prompt) = hooks::ended(&history, &turn, &outcome, sent_on).await {
-        let Ok(frame) = step_context::capture(&turn, false, &history) else {
+        let Ok(step) = step_context::capture(&turn, false, &history) else {
             break;
         };
-        append_user_message(&mut history, &turn, &frame, remind::note(&prompt)).await;
+        append_user_message(&mut history, &turn, &step, remind::note(&prompt)).await;
         sent_on += 1;
         outcome = make_steps(&mut history, &turn).await;
     }
@@ -45,7 +45,7 @@ pub async fn summarise(
     focus: Option<String>,
 ) -> TurnOutcome {
     let made = match step_context::capture(turn, false, history) {
-        Ok(frame) => compact::compact(history, turn, &frame, CompactionTrigger::Asked, focus).await,
+        Ok(step) => compact::compact(history, turn, &step, CompactionTrigger::Asked, focus).await,
         Err(fault) => Err(TurnOutcome::Failed(fault)),
     };
     evict::evict(history, turn).await;
@@ -160,12 +160,11 @@ async fn steps(
             .servers
             .refresh(&turn.event_sender, &turn.cancelled)
             .await;
-        let frame = match step_context::capture(turn, last, history).and_then(fitting) {
-            Ok(frame) => frame,
+        let step = match step_context::capture(turn, last, history).and_then(fitting) {
+            Ok(step) => step,
             Err(fault) => return TurnOutcome::Failed(fault),
         };
-        if size::load(history) == 0 && next::exceeds_window(history, &limits, frame.fixed_tokens())
-        {
+        if size::load(history) == 0 && next::exceeds_window(history, &limits, step.fixed_tokens()) {
             asked = None;
             step::enter(history, turn, changed.take()).await;
             if !prune::prune(history, turn).await
@@ -177,18 +176,18 @@ async fn steps(
             continue;
         }
         if made == 0 {
-            report_limits(history, turn, &frame).await;
-            unset_key::report(turn, &frame.model).await;
+            report_limits(history, turn, &step).await;
+            unset_key::report(turn, &step.model).await;
         }
         if !last {
-            turn.session.left_out_tools.report(turn, &frame).await;
+            turn.session.left_out_tools.report(turn, &step).await;
         }
-        remind_of(history, turn, &frame, made, last).await;
+        remind_of(history, turn, &step, made, last).await;
         if let Some(news) = jobs::take_note_on_ended_jobs(history, turn).await {
-            append_note(history, turn, &frame, &news).await;
+            append_note(history, turn, &step, &news).await;
         }
         spoken_last |= limits.money == Remaining::Spent;
-        step::step(history, turn, &frame, &mut asked, changed, made == 0).await;
+        step::run(history, turn, &step, &mut asked, changed, made == 0).await;
     }
 }
 
@@ -217,22 +216,22 @@ async fn perform_between_steps(
         NextAction::GoOn => prompts::reminder::GO_ON,
         _ => return subtask::subtasks(history, turn).await,
     };
-    let frame = step_context::capture(turn, false, history)?;
-    append_user_message(history, turn, &frame, remind::note(text)).await;
+    let step = step_context::capture(turn, false, history)?;
+    append_user_message(history, turn, &step, remind::note(text)).await;
     Ok(())
 }
 
 /// Leaves out the pictures that the provider has just rejected, so that the turn can continue.
 async fn leave_out(history: &mut History, turn: &TurnContext) -> Result<(), Fault> {
-    let frame = step_context::capture(turn, false, history)?;
+    let step = step_context::capture(turn, false, history)?;
     let fault = history
         .messages
         .last()
         .and_then(Message::assistant)
         .and_then(|answer| answer.fault.clone());
     let why = fault.map(|fault| fault.message).unwrap_or_default();
-    let text = images::leave_out(history, turn, &frame.model.name, &why).await;
-    append_user_message(history, turn, &frame, remind::note(&text)).await;
+    let text = images::leave_out(history, turn, &step.model.name, &why).await;
+    append_user_message(history, turn, &step, remind::note(&text)).await;
     Ok(())
 }
 
@@ -246,16 +245,16 @@ async fn compact_to_continue(
     if let Some(fault) = next::stuck(history, limits) {
         return Err(TurnOutcome::Failed(fault));
     }
-    let frame = step_context::capture(turn, false, history).map_err(TurnOutcome::Failed)?;
+    let step = step_context::capture(turn, false, history).map_err(TurnOutcome::Failed)?;
     // As before a turn's first step: the prompt is stored before it has any effect.
     if let Err(e) = turn.session.recorder.flush().await {
         tracing::error!("the conversation is not saved: {e}");
         turn.unsaved(&e).await;
     }
-    compact::compact(history, turn, &frame, why, None).await?;
+    compact::compact(history, turn, &step, why, None).await?;
     evict::evict(history, turn).await;
     let overflow = why == CompactionTrigger::Refused;
-    if hooks::continues_after_compaction(turn, &frame, overflow).await {
+    if hooks::continues_after_compaction(turn, &step, overflow).await {
         Ok(())
     } else {
         Err(TurnOutcome::Ended)
@@ -293,27 +292,27 @@ fn limits(turn: &TurnContext, agent: &Agent, spoken_last: bool) -> Limits {
     }
 }
 
-/// Returns the frame if it leaves space for messages in the model's window.
-fn fitting(frame: StepContext) -> Result<StepContext, Fault> {
-    if frame.fits() {
-        return Ok(frame);
+/// Returns the inputs of a step if they leave space for messages in the model's window.
+fn fitting(step: StepContext) -> Result<StepContext, Fault> {
+    if step.fits() {
+        return Ok(step);
     }
-    let fixed = frame.fixed_tokens();
-    Err(compact::too_small(&frame.model, fixed, 0))
+    let fixed = step.fixed_tokens();
+    Err(compact::too_small(&step.model, fixed, 0))
 }
 
 /// Reports before the model's first answer in the session that it cannot call tools, or that it answers
 /// in place of another.
-async fn report_limits(history: &History, turn: &TurnContext, frame: &StepContext) {
-    let model = &frame.model.id;
-    let title = if let Some(other) = passed_over(turn, frame) {
+async fn report_limits(history: &History, turn: &TurnContext, step: &StepContext) {
+    let model = &step.model.id;
+    let title = if let Some(other) = passed_over(turn, step) {
         format!(
             "No model here can call tools, so adjutant's offline model answers. `adjutant run -m {other}` asks one \
              that only answers in text; `adjutant models` lists all."
         )
-    } else if let Some(why) = unavailable(turn, frame) {
+    } else if let Some(why) = unavailable(turn, step) {
         why
-    } else if !frame.model.tools {
+    } else if !step.model.tools {
         without_tools(model)
     } else {
         return;
@@ -337,10 +336,10 @@ async fn report_limits(history: &History, turn: &TurnContext, frame: &StepContex
 
 /// Returns a model that is not used because it cannot call tools, if the offline model answers in
 /// its place.
-fn passed_over(turn: &TurnContext, frame: &StepContext) -> Option<ModelRef> {
+fn passed_over(turn: &TurnContext, step: &StepContext) -> Option<ModelRef> {
     let is_chosen =
         turn.choice.borrow().model.is_some() || turn.project.context.settings.model.is_some();
-    if is_chosen || frame.model.id.provider != Registry::OFFLINE {
+    if is_chosen || step.model.id.provider != Registry::OFFLINE {
         return None;
     }
     let all = turn.project.models.all();
@@ -351,16 +350,16 @@ fn passed_over(turn: &TurnContext, frame: &StepContext) -> Option<ModelRef> {
 
 /// Returns the reason why the model that was chosen last in this project does not answer, if nothing
 /// else was chosen since.
-fn unavailable(turn: &TurnContext, frame: &StepContext) -> Option<String> {
+fn unavailable(turn: &TurnContext, step: &StepContext) -> Option<String> {
     let is_chosen = turn.choice.borrow().model.is_some()
         || turn.project.context.settings.model.is_some()
-        || frame.agent.model.is_some();
+        || step.agent.model.is_some();
     if is_chosen {
         return None;
     }
     let models = &turn.project.models;
     let missing = models.find(models.recent().first()?).err()?;
-    let name = match &frame.model.id {
+    let name = match &step.model.id {
         id if id.provider == Registry::OFFLINE => "adjutant's offline model".to_owned(),
         id => id.to_string(),
     };
@@ -371,29 +370,27 @@ fn unavailable(turn: &TurnContext, frame: &StepContext) -> Option<String> {
 async fn remind_of(
     history: &mut History,
     turn: &TurnContext,
-    frame: &StepContext,
+    step: &StepContext,
     made: u32,
     last: bool,
 ) {
-    if let Some(text) = remind::switched(history, &frame.agent.name) {
-        append_note(history, turn, frame, &text).await;
+    if let Some(text) = remind::switched(history, &step.agent.name) {
+        append_note(history, turn, step, &text).await;
     }
     match made {
         _ if !last => {}
-        0 => append_note(history, turn, frame, prompts::reminder::STEPS).await,
-        _ => {
-            append_user_message(history, turn, frame, remind::note(prompts::reminder::STEPS)).await
-        }
+        0 => append_note(history, turn, step, prompts::reminder::STEPS).await,
+        _ => append_user_message(history, turn, step, remind::note(prompts::reminder::STEPS)).await,
     }
-    resources(history, turn, frame).await;
+    resources(history, turn, step).await;
 }
 
 /// Notifies the model of MCP resources that have changed since they were read. Their contents are
 /// data, and are added as a part of their own after the note.
-async fn resources(history: &mut History, turn: &TurnContext, frame: &StepContext) {
+async fn resources(history: &mut History, turn: &TurnContext, step: &StepContext) {
     let servers = &turn.session.servers;
     // Nothing that the session asks about is read unasked.
-    let rules = frame
+    let rules = step
         .agent
         .rules
         .clone()
@@ -404,7 +401,7 @@ async fn resources(history: &mut History, turn: &TurnContext, frame: &StepContex
         let text = text
             .replace("{uri}", &text::title(&uri))
             .replace("{server}", &text::title(&server));
-        append_note(history, turn, frame, &text).await;
+        append_note(history, turn, step, &text).await;
         if let Some(now) = now {
             let text = format!("{CONTENTS_OF}{uri}, of the MCP server {server}:\n{now}");
             let text = Text {
@@ -412,7 +409,7 @@ async fn resources(history: &mut History, turn: &TurnContext, frame: &StepContex
                 synthetic: true,
                 ..Text::default()
             };
-            append_content(history, turn, frame, Content::Text(text)).await;
+            append_content(history, turn, step, Content::Text(text)).await;
         }
     }
 }

@@ -60,26 +60,26 @@ const BROKEN_OFF: &str = "Not run: the model's answer was incomplete.";
 /// request of this one: the encoded part of it is used again. `changed` contains the file changes
 /// of the step before, which are determined while the model answers; it is set to those of this
 /// step.
-pub async fn step(
+pub async fn run(
     history: &mut History,
     turn: &TurnContext,
-    frame: &StepContext,
+    step: &StepContext,
     asked: &mut Option<Request>,
     changed: &mut Option<StepChanges>,
     first: bool,
 ) {
-    let mut request = request::request(history, frame, turn.session.id.as_str());
-    request.params.omitted = turn.session.refused_tools.fields(&frame.model);
+    let mut request = request::request(history, step, turn.session.id.as_str());
+    request.params.omitted = turn.session.refused_tools.fields(&step.model);
     request.body_cache = asked.take().map(BodyCache::after).unwrap_or_default();
     hooks::remember(history, turn, true);
-    hooks::share_with_plugins(turn, frame);
-    hooks::request(turn, frame, &mut request).await;
+    hooks::share_with_plugins(turn, step);
+    hooks::request(turn, step, &mut request).await;
     let mut request = Arc::new(request);
     let parent = history.messages.iter().rev().find(|m| m.user().is_some());
     let assistant = Assistant {
         parent: parent.map_or_else(|| MessageId::new(""), |m| m.id.clone()),
-        agent: frame.agent.name.clone(),
-        model: frame.model.id.clone(),
+        agent: step.agent.name.clone(),
+        model: step.model.id.clone(),
         finish: None,
         fault: None,
         summary: false,
@@ -96,22 +96,22 @@ pub async fn step(
     turn.session.recorder.message(&message).await;
 
     let changes = ChangeRecorder::new(turn, &message.id);
-    let answered = ask(turn, frame, &mut request, &mut message, &changes, first);
+    let answered = ask(turn, step, &mut request, &mut message, &changes, first);
     let (answered, ()) = tokio::join!(answered, enter(history, turn, changed.take()));
     *asked = Arc::into_inner(request);
     let mut paid = None;
     if let Ok((_, usage)) = &answered {
-        paid = request_cost(&frame.model, usage);
+        paid = request_cost(&step.model, usage);
         // Before the calls are made: they may start subagents, which share the rest of the budget.
         turn.budget.add_usage(usage, paid);
     }
     if let Ok((finish, _)) = &answered {
-        hooks::complete(turn, frame, &mut message).await;
+        hooks::complete(turn, step, &mut message).await;
         call::set_aside(turn, &mut message, *finish).await;
-        wrapped_calls::unwrap(turn, frame, &mut message, &changes).await;
+        wrapped_calls::unwrap(turn, step, &mut message, &changes).await;
         // The writes of background jobs so far precede the edits of these calls.
         late_changes::collect(history, &turn.session).await;
-        call::make(history, turn, frame, &mut message, &changes).await;
+        call::make(history, turn, step, &mut message, &changes).await;
     } else {
         call::abandon(turn, &mut message, BROKEN_OFF).await;
     }
@@ -131,7 +131,7 @@ pub async fn step(
     }
     turn.session.recorder.message(&message).await;
     history.messages.push(message);
-    usage(history, turn, &frame.model).await;
+    usage(history, turn, &step.model).await;
 }
 
 /// Adds the file changes of a step to its message, and late changes of background jobs to earlier
@@ -154,13 +154,13 @@ pub async fn enter(history: &mut History, turn: &TurnContext, changed: Option<St
 /// of its end, and its tokens.
 async fn ask(
     turn: &TurnContext,
-    frame: &StepContext,
+    step: &StepContext,
     request: &mut Arc<Request>,
     message: &mut Message,
     changes: &ChangeRecorder,
     first: bool,
 ) -> Result<(Finish, Usage), Fault> {
-    let mut refusals = Refusals::after(&turn.session.refused_tools, &frame.model);
+    let mut refusals = Refusals::after(&turn.session.refused_tools, &step.model);
     let mut waits = retry::Backoff::new(!first);
     let mut attempt = 0;
     // The last failure's.
@@ -168,9 +168,9 @@ async fn ask(
     let mut empty = 0;
     let mut shown = 0;
     loop {
-        let answer = frame.provider.ask(request.clone());
+        let answer = step.provider.ask(request.clone());
         let purpose = RequestPurpose::Step(&message.id);
-        let mut answer = trace::observed(turn, &frame.model, purpose, answer).peekable();
+        let mut answer = trace::observed(turn, &step.model, purpose, answer).peekable();
         if first && attempt == 0 && empty == 0 {
             // The store and the model work in parallel.
             let has_begun = async { Pin::new(&mut answer).peek().await.is_some() };
@@ -182,11 +182,11 @@ async fn ask(
             }
         }
         let first = message.parts.len();
-        let ended = fold(turn, frame, answer, message, changes, &mut shown).await;
+        let ended = fold(turn, step, answer, message, changes, &mut shown).await;
         let error = match ended {
             None => return Err(cancelled_fault()),
             Some(Ok((finish, usage))) => {
-                refusals.disable_refused(turn, frame).await;
+                refusals.disable_refused(turn, step).await;
                 let has_content = message.parts[first..]
                     .iter()
                     .any(|part| !matches!(part.content, Content::Reasoning(_)));
@@ -202,15 +202,15 @@ async fn ask(
                     }
                     return Ok((finish, usage));
                 }
-                count_unused_answer(turn, &frame.model, &usage);
+                count_unused_answer(turn, &step.model, &usage);
                 Error::InvalidResult("the model's answer was empty".into())
             }
             Some(Err(error)) => error,
         };
-        tracing::warn!("asking {} failed: {error}", frame.model.id);
+        tracing::warn!("asking {} failed: {error}", step.model.id);
         // No part of the answer had arrived.
         if message.parts.len() == first
-            && let Some(fewer) = refusals.without(frame, request, &error)
+            && let Some(fewer) = refusals.without(step, request, &error)
         {
             *request = Arc::new(fewer);
             continue;
@@ -303,7 +303,7 @@ async fn add_text(turn: &TurnContext, message: &mut Message, text: Text) {
 
 struct AnswerBuilder<'a> {
     turn: &'a TurnContext,
-    frame: &'a StepContext,
+    step: &'a StepContext,
     message: &'a mut Message,
     changes: &'a ChangeRecorder,
     /// Maps the provider's block number to an index of `message.parts`.
@@ -352,7 +352,7 @@ async fn report_unsaved(turn: &TurnContext, flushed: Result<(), store::Error>) {
 /// so that half an answer is not shown twice.
 async fn fold(
     turn: &TurnContext,
-    frame: &StepContext,
+    step: &StepContext,
     mut answer: Peekable<AnswerStream>,
     message: &mut Message,
     changes: &ChangeRecorder,
@@ -360,7 +360,7 @@ async fn fold(
 ) -> Option<Result<(Finish, Usage), Error>> {
     let mut folded = AnswerBuilder {
         turn,
-        frame,
+        step,
         message,
         changes,
         places: HashMap::new(),
@@ -386,7 +386,7 @@ async fn fold(
             biased;
             () = turn.cancelled.cancelled() => {
                 folded.save(SaveReason::End).await;
-                count_unused_answer(turn, &frame.model, &folded.usage);
+                count_unused_answer(turn, &step.model, &folded.usage);
                 return None;
             }
             delta = answer.next() => delta,
@@ -440,7 +440,7 @@ async fn fold(
     let usage = folded.usage;
     let finish = folded.finish;
     if failed.is_some() || finish.is_none() {
-        count_unused_answer(turn, &frame.model, &usage);
+        count_unused_answer(turn, &step.model, &usage);
     }
     Some(match (failed, finish) {
         (Some(error), _) => Err(error),
@@ -516,7 +516,7 @@ impl AnswerBuilder<'_> {
             input: Arc::new(Map::new().into()),
             kind: match self.turn.session.tools.find(&name) {
                 Some(tool) => tool.kind(),
-                None => argument_repair::kind(&self.frame.tools, &name),
+                None => argument_repair::kind(&self.step.tools, &name),
             },
             title: base::text::title(&name),
             locations: Vec::new(),
@@ -673,7 +673,7 @@ impl AnswerBuilder<'_> {
         }
         tracing::debug!(
             "{} answered with {} parts",
-            self.frame.model.id,
+            self.step.model.id,
             self.message.parts.len()
         );
         let written = std::mem::take(&mut self.arguments);

@@ -247,28 +247,28 @@ fn without(agent: &Arc<Agent>, options: &PromptOptions, turn: &TurnContext) -> A
 pub fn capture(turn: &TurnContext, last: bool, history: &History) -> Result<StepContext, Fault> {
     let result_tool = result_tool(history)?;
     let with = |is_reduced| {
-        let mut frame = with_tools(turn, history, is_reduced)?;
-        let has_tools = !frame.tools.is_empty();
+        let mut step = with_tools(turn, history, is_reduced)?;
+        let has_tools = !step.tools.is_empty();
         if let Some(tool) = &result_tool {
-            frame.add(tool.clone());
+            step.add(tool.clone());
         }
-        Ok((frame, has_tools))
+        Ok((step, has_tools))
     };
-    let (mut frame, has_tools) = with(false)?;
-    if has_tools && !frame.fits() {
+    let (mut step, has_tools) = with(false)?;
+    if has_tools && !step.fits() {
         let (mut reduced, has_tools) = with(true)?;
-        reduced.left_out = missing(&frame.tools, &reduced.tools);
+        reduced.left_out = missing(&step.tools, &reduced.tools);
         // An agent that has none of them needs a larger window.
         if reduced.fits() && has_tools {
-            frame = reduced;
+            step = reduced;
         }
     }
     // The last step offers no other tools; its system prompt remains unchanged, for the
     // provider's cache.
     if last {
-        frame.tools = result_tool.into_iter().collect();
+        step.tools = result_tool.into_iter().collect();
     }
-    Ok(frame)
+    Ok(step)
 }
 
 /// Returns the names of the tools that are not among those that are offered.

@@ -61,14 +61,14 @@ pub async fn subtasks(history: &mut History, turn: &TurnContext) -> Result<(), F
         model,
     } in work
     {
-        let mut frame = step_context::capture(turn, false, history)?;
+        let mut step = step_context::capture(turn, false, history)?;
         let task = TaskTool::new(
             Vec::new(),
             std::slice::from_ref(&agent),
-            &frame.agent,
-            &frame.model.id,
+            &step.agent,
+            &step.model.id,
         );
-        frame.tools = vec![erase(task.ordered(model, files.clone()))];
+        step.tools = vec![erase(task.ordered(model, files.clone()))];
         let call = Call {
             call: turn.call_id(),
             provider_id: None,
@@ -91,8 +91,8 @@ pub async fn subtasks(history: &mut History, turn: &TurnContext) -> Result<(), F
         };
         let assistant = Assistant {
             parent: parent.clone(),
-            agent: frame.agent.name.clone(),
-            model: frame.model.id.clone(),
+            agent: step.agent.name.clone(),
+            model: step.model.id.clone(),
             finish: Some(Finish::ToolCalls),
             fault: None,
             summary: false,
@@ -110,7 +110,7 @@ pub async fn subtasks(history: &mut History, turn: &TurnContext) -> Result<(), F
         turn.session.recorder.store_message(&message).await;
         turn.event_sender.event(Event::Call(Box::new(update))).await;
         let changes = ChangeRecorder::new(turn, &message.id);
-        call::make(history, turn, &frame, &mut message, &changes).await;
+        call::make(history, turn, &step, &mut message, &changes).await;
         let changed = changes.finish(turn);
         if let Role::Assistant(assistant) = &mut message.role {
             assistant.completed = Some(turn.now());
@@ -120,14 +120,14 @@ pub async fn subtasks(history: &mut History, turn: &TurnContext) -> Result<(), F
         let stopped = message.calls().any(|call| next::rejected(&call.state));
         history.messages.push(message);
         step::enter(history, turn, changed).await;
-        step::usage(history, turn, &frame.model).await;
+        step::usage(history, turn, &step.model).await;
         if stopped && !turn.goes_on_after_rejection() || turn.cancelled.is_cancelled() {
             return Ok(());
         }
         note::append_user_message(
             history,
             turn,
-            &frame,
+            &step,
             remind::note(prompts::reminder::SUBTASK),
         )
         .await;

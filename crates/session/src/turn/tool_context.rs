@@ -25,9 +25,9 @@ pub fn rules(turn: &TurnContext, agent: &Agent) -> Policy {
 }
 
 /// Returns the policy for the tools and commands of a step, with the present grants and approvals.
-pub(super) fn policy(turn: &TurnContext, frame: &StepContext) -> Policy {
-    let context = frame.agent_context.permission_context.clone();
-    policy_in(turn, &frame.agent, context)
+pub(super) fn policy(turn: &TurnContext, step: &StepContext) -> Policy {
+    let context = step.agent_context.permission_context.clone();
+    policy_in(turn, &step.agent, context)
 }
 
 fn policy_in(turn: &TurnContext, agent: &Agent, context: PermissionContext) -> Policy {
@@ -44,8 +44,8 @@ pub fn context(turn: &TurnContext, agent: &Agent, call: &CallId) -> ToolContext 
 }
 
 /// Returns the context of a call of a step, with the present grants and approvals.
-pub fn of_step(turn: &TurnContext, frame: &StepContext, call: &CallId) -> ToolContext {
-    context_of(turn, &frame.agent, frame.agent_context.clone(), call)
+pub fn of_step(turn: &TurnContext, step: &StepContext, call: &CallId) -> ToolContext {
+    context_of(turn, &step.agent, step.agent_context.clone(), call)
 }
 
 /// Replaces the policy of a call's context if grants or approvals have changed since it was made.
@@ -112,17 +112,17 @@ mod tests {
         let mut fixture = Fixture::new([]);
         let played = fixture.play_with("go", |_, history, turn| {
             Box::pin(async move {
-                let frame = step_context::capture(&turn, false, &history).unwrap();
-                let mut context = of_step(&turn, &frame, &turn.call_id());
+                let step = step_context::capture(&turn, false, &history).unwrap();
+                let mut context = of_step(&turn, &step, &turn.call_id());
                 let resolved = context.policy.clone();
-                refresh_policy(&mut context, &turn, &frame.agent);
+                refresh_policy(&mut context, &turn, &step.agent);
                 assert!(Arc::ptr_eq(&context.policy, &resolved));
                 let patterns = ["make *".to_owned()];
                 let grants = &turn.session.permissions.grants;
-                grants.give(&frame.agent.name, "bash", &patterns).await;
-                refresh_policy(&mut context, &turn, &frame.agent);
+                grants.give(&step.agent.name, "bash", &patterns).await;
+                refresh_policy(&mut context, &turn, &step.agent);
                 assert!(!context.policy.judges_as(&resolved));
-                let present = policy(&turn, &frame);
+                let present = policy(&turn, &step);
                 assert!(context.policy.judges_as(&present));
                 assert_eq!(
                     format!("{:?}", context.policy.context),

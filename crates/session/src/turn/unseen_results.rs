@@ -124,7 +124,7 @@ pub(super) async fn cut_to_fit(
     history: &mut History,
     unseen: Option<UnseenResults>,
     turn: &TurnContext,
-    frame: &StepContext,
+    step: &StepContext,
 ) -> CutResults {
     let Some(UnseenResults {
         message: id, limit, ..
@@ -150,7 +150,7 @@ pub(super) async fn cut_to_fit(
         if *size <= share {
             continue;
         }
-        let context = tool_context::of_step(turn, frame, &call.call);
+        let context = tool_context::of_step(turn, step, &call.call);
         let bytes = usize::try_from(share * 4).unwrap_or(usize::MAX);
         let call = poll_on_blocking_threads(async move { shortened(call, bytes, &context) }).await;
         before.push((at, message.parts[at].clone()));

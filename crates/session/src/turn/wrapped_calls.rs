@@ -16,7 +16,7 @@ use transcript::{Call, CallState, Content, Message};
 /// the others follow at the end of the message.
 pub(super) async fn unwrap(
     turn: &TurnContext,
-    frame: &StepContext,
+    step: &StepContext,
     message: &mut Message,
     changes: &ChangeRecorder,
 ) {
@@ -27,13 +27,12 @@ pub(super) async fn unwrap(
         if call.state != CallState::Pending {
             continue;
         }
-        let Some(mut inner) = argument_repair::wrapped(&frame.tools, &call.tool, &call.input)
-        else {
+        let Some(mut inner) = argument_repair::wrapped(&step.tools, &call.tool, &call.input) else {
             continue;
         };
         let others = inner.split_off(1);
         if let Some(argument_repair::WrappedCall { tool, input }) = inner.pop() {
-            call.kind = argument_repair::kind(&frame.tools, &tool);
+            call.kind = argument_repair::kind(&step.tools, &tool);
             call.title = base::text::title(&tool);
             call.tool = tool;
             call.input = Arc::new(input);
@@ -49,7 +48,7 @@ pub(super) async fn unwrap(
             let call = Call {
                 call: turn.call_id(),
                 provider_id: None,
-                kind: argument_repair::kind(&frame.tools, &tool),
+                kind: argument_repair::kind(&step.tools, &tool),
                 title: base::text::title(&tool),
                 tool,
                 input: Arc::new(input),
