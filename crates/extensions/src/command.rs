@@ -39,8 +39,8 @@ pub(super) async fn run(
         return Ok(Err(why.into()));
     }
     let sandbox_choice = context.sandbox_choice.without_notices();
-    let lock = match sandbox_choice.lock(context).await {
-        Ok(lock) => lock,
+    let sandbox = match sandbox_choice.prepare(context).await {
+        Ok(sandbox) => sandbox,
         Err(Failure::ForModel(why)) => return Ok(Err(why.trim_end_matches('.').to_owned())),
         Err(failure) => return Err(failure),
     };
@@ -77,7 +77,7 @@ pub(super) async fn run(
         program.into()
     };
     let program = Program::new(program, &context.project.cwd, env).args(words);
-    let program = match sandbox_choice.enter(&lock, context, program) {
+    let program = match sandbox_choice.enter(&sandbox, context, program) {
         Ok(program) => program,
         Err(why) => return Ok(Err(why.to_string().trim_end_matches('.').to_owned())),
     };

@@ -180,7 +180,7 @@ impl PluginHost {
     ) -> Result<Arc<Self>, Failure> {
         let environment = &context.project.environment;
         let sandbox_choice = context.sandbox_choice.without_notices().writing();
-        let lock = sandbox_choice.lock(context).await?;
+        let sandbox = sandbox_choice.prepare(context).await?;
         let mut env = context
             .project
             .settings
@@ -193,7 +193,7 @@ impl PluginHost {
         // our code runs.
         let program =
             Program::new(path, "/", env).args(args.iter().map(String::as_str).chain([BOOT]));
-        let program = sandbox_choice.enter_shared(&lock, context, program)?;
+        let program = sandbox_choice.enter_shared(&sandbox, context, program)?;
         static STARTED: AtomicU64 = AtomicU64::new(0);
         let work = format!("extensions-{}", STARTED.fetch_add(1, Ordering::Relaxed));
         let child = program.start(StdioMode::Separate, &work);

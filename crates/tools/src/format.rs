@@ -151,8 +151,8 @@ async fn prepare(
     run: &FormatterRun,
     context: &ToolContext,
 ) -> Result<Result<Program, String>, Failure> {
-    let lock = match context.sandbox_choice.lock(context).await {
-        Ok(lock) => lock,
+    let sandbox = match context.sandbox_choice.prepare(context).await {
+        Ok(sandbox) => sandbox,
         Err(Failure::ForModel(why)) => {
             return Ok(Err(format!("was not run: {}", why.trim_end_matches('.'))));
         }
@@ -178,7 +178,7 @@ async fn prepare(
         env,
     )
     .args(arguments);
-    let entered = context.sandbox_choice.enter(&lock, context, program);
+    let entered = context.sandbox_choice.enter(&sandbox, context, program);
     Ok(entered.map_err(|why| format!("was not run: {}", why.to_string().trim_end_matches('.'))))
 }
 

@@ -65,15 +65,15 @@ pub(super) async fn servers(real: &Path, context: &ToolContext) -> Vec<Arc<Serve
     for run in found.await.unwrap_or_default() {
         match run {
             Ok(None) => {}
-            Ok(Some(run)) => match context.sandbox_choice.lock(context).await {
-                Ok(mut lock) => {
+            Ok(Some(run)) => match context.sandbox_choice.prepare(context).await {
+                Ok(mut sandbox) => {
                     // Several sessions share the server, so it gets none of their directories.
-                    lock.scratch =
+                    sandbox.scratch =
                         scratch::directory(&context.project.environment, "language servers");
                     let confined = format!(
                         "{:?}, {:?}",
                         context.sandbox_choice.reads_only(),
-                        lock.restrictions
+                        sandbox.restrictions
                     );
                     let program = || {
                         let mut env = settings
@@ -91,7 +91,9 @@ pub(super) async fn servers(real: &Path, context: &ToolContext) -> Vec<Arc<Serve
                         );
                         let (program, arguments) = &run.command;
                         let program = Program::new(program, &run.root, env).args(arguments);
-                        context.sandbox_choice.enter_shared(&lock, context, program)
+                        context
+                            .sandbox_choice
+                            .enter_shared(&sandbox, context, program)
                     };
                     match context.session.language.get(&run, &confined, program) {
                         Ok(server) => all.push(server),

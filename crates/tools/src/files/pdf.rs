@@ -35,7 +35,7 @@ pub async fn text_or_reason(file: &File, context: &ToolContext) -> Option<String
     );
     let bytes = STANDARD.decode(data.trim_ascii()).ok()?;
     let sandbox_choice = context.sandbox_choice.reading().without_notices();
-    let lock = sandbox_choice.lock(context).await.ok()?;
+    let sandbox = sandbox_choice.prepare(context).await.ok()?;
     let mut env = context
         .project
         .settings
@@ -45,7 +45,7 @@ pub async fn text_or_reason(file: &File, context: &ToolContext) -> Option<String
     // It needs nothing of the project, so it does not run there.
     let program =
         Program::new(program, "/", env).args(["-q", "-layout", "-enc", "UTF-8", "-", "-"]);
-    let program = sandbox_choice.enter(&lock, context, program).ok()?;
+    let program = sandbox_choice.enter(&sandbox, context, program).ok()?;
     let ran = tokio::select! {
         ran = program.answer(&bytes, MAX_OUTPUT_BYTES, CONVERSION_TIMEOUT) => ran,
         () = context.cancelled.cancelled() => return None,

@@ -63,7 +63,7 @@ pub(crate) struct DetachedCommand {
     pub(crate) printed: CapturedOutput,
     /// The output so far as a terminal gets it.
     pub(crate) tail: TerminalTail,
-    pub(crate) lock: CommandSandbox,
+    pub(crate) sandbox: CommandSandbox,
     pub(crate) watch: ControlFiles,
     pub(crate) worktree: Arc<Worktree>,
     /// The time after which it is ended, if limited.
@@ -243,7 +243,7 @@ impl Jobs {
             open,
             printed,
             tail,
-            lock,
+            sandbox,
             watch,
             worktree,
             limit,
@@ -290,7 +290,7 @@ impl Jobs {
             child,
             pipe,
             open,
-            lock,
+            sandbox,
             watch,
             worktree,
             limit,
@@ -579,7 +579,7 @@ struct JobFollower {
     child: Child,
     pipe: pipe::Receiver,
     open: bool,
-    lock: CommandSandbox,
+    sandbox: CommandSandbox,
     watch: ControlFiles,
     worktree: Arc<Worktree>,
     limit: Option<Duration>,
@@ -654,7 +654,7 @@ impl JobFollower {
         let rest = state.printed.end();
         state.add(&rest);
         if exit.code != Some(0) {
-            notes.splice(0..0, self.lock.blame(&state.printed.shown_output().text));
+            notes.splice(0..0, self.sandbox.blame(&state.printed.shown_output().text));
         }
         state.notes = notes;
         state.end = Some((how, exit));

@@ -84,7 +84,7 @@ pub struct Ready {
     /// The path of bash; never a file of the project.
     bash: Option<PathBuf>,
     sandbox_choice: SandboxChoice,
-    lock: CommandSandbox,
+    sandbox: CommandSandbox,
     touched: Vec<TouchedPath>,
 }
 
@@ -213,13 +213,15 @@ impl Tool for BashTool {
             return Err(Failure::ForModel(reason));
         }
         let sandbox_choice = context.sandbox_choice.for_command(line.sandbox());
-        let (lock, capabilities) = sandbox_choice.lock_command(&line, context).await?;
+        let (sandbox, capabilities) = sandbox_choice.prepare_for_command(&line, context).await?;
         let plan = plan_command(line, &context.policy, capabilities);
-        sandbox_choice.announce(&lock, plan.asks(), context).await;
-        let lock = lock.planned(plan.sandbox);
+        sandbox_choice
+            .announce(&sandbox, plan.asks(), context)
+            .await;
+        let sandbox = sandbox.planned(plan.sandbox);
         let touched = touched(&resolved_path, &plan.analysis, context);
         let mut request = plan.request;
-        request.sandbox.clone_from(&lock.restrictions);
+        request.sandbox.clone_from(&sandbox.restrictions);
         request
             .metadata
             .insert("command".into(), Value::String(input.command.clone()));
@@ -243,7 +245,7 @@ impl Tool for BashTool {
                 path: resolved_path,
                 bash,
                 sandbox_choice,
-                lock,
+                sandbox,
                 touched,
             },
         ))
@@ -264,7 +266,7 @@ impl Tool for BashTool {
             limit,
             background,
             keep,
-            lock,
+            sandbox,
             touched,
             ..
         } = ready;
@@ -296,7 +298,7 @@ impl Tool for BashTool {
             background: None,
             filter: filter_of(&command),
             notes: Vec::new(),
-            sandbox: lock.restrictions.clone(),
+            sandbox: sandbox.restrictions.clone(),
             touched,
             coloured: None,
         };
@@ -324,7 +326,7 @@ impl Tool for BashTool {
                 open,
                 printed,
                 tail: live.tail().clone(),
-                lock,
+                sandbox,
                 watch,
                 worktree: context.project.worktree.clone(),
                 limit: spent,
@@ -349,30 +351,36 @@ impl Tool for BashTool {
         live.finish_or_cancel(exit.clone(), &context).await;
         let shown = printed.shown_output();
         if exit.as_ref().is_none_or(|exit| exit.code != Some(0)) {
-            let missed = lock.hidden_path_hint(&shown.text, &command, &context.project.environment);
+            let missed =
+                sandbox.hidden_path_hint(&shown.text, &command, &context.project.environment);
             result_notes
                 .notes
-                .extend(missed.or_else(|| lock.blame(&shown.text)));
+                .extend(missed.or_else(|| sandbox.blame(&shown.text)));
         }
         let changed = watch.changes(&context.project.worktree);
         if !changed.is_empty() {
             result_notes.notes.push(changed_note(&changed));
-            let title = format!(
-                "A command changed control files, which determine what runs on this machine: {}.",
-                changed.join(", ")
-            );
-            context
-                .client
-                .event_sender
-                .event(Event::Notice {
-                    severity: Severity::Warning,
-                    title,
-                    details: None,
-                })
-                .await;
+            warn_of_changed_control_files(&changed, &context).await;
         }
         Ok(output(shown, &end, exit, result_notes))
     }
+}
+
+/// Notifies the user that a command has changed control files.
+async fn warn_of_changed_control_files(changed: &[String], context: &ToolContext) {
+    let title = format!(
+        "A command changed control files, which determine what runs on this machine: {}.",
+        changed.join(", ")
+    );
+    context
+        .client
+        .event_sender
+        .event(Event::Notice {
+            severity: Severity::Warning,
+            title,
+            details: None,
+        })
+        .await;
 }
 
 /// Starts the shell when a slot is free. Also returns the file for its exit code, if it may have to wait for background
@@ -387,7 +395,7 @@ async fn start(
         path: resolved_path,
         bash,
         sandbox_choice,
-        lock,
+        sandbox,
         ..
     } = ready;
     resolved_path.check_unchanged()?;
@@ -413,7 +421,7 @@ async fn start(
     let work = context.call.id.as_str();
     let is_waiting = bash.is_some() && may_start_background(command);
     let note = if is_waiting {
-        exit_code_file(&lock.scratch, work)
+        exit_code_file(&sandbox.scratch, work)
     } else {
         None
     };
@@ -438,7 +446,8 @@ async fn start(
         }
         None => program,
     };
-    let program = sandbox_choice.enter(lock, context, program.env("PWD", &resolved_path.path))?;
+    let program =
+        sandbox_choice.enter(sandbox, context, program.env("PWD", &resolved_path.path))?;
     // After the sandbox has created the paths that it protects, and before the command runs.
     let watch = ControlFiles::read(&context.project.worktree);
     let mut child = program.start(StdioMode::Merged, work).map_err(|e| {

@@ -52,7 +52,6 @@ pub struct SandboxChoice {
 
 #[derive(Debug, Clone)]
 pub struct CommandSandbox {
-    sandbox: Arc<Sandbox>,
     held: Arc<ProvenSandbox>,
     network: bool,
     /// The session's directory for temporary files. May not exist yet.
@@ -323,11 +322,11 @@ impl SandboxChoice {
     /// at the first one. The first call of a process makes the trial run.
     ///
     /// # Errors
-    /// Same as [`Self::lock_command`].
-    pub async fn lock(&self, context: &ToolContext) -> Result<CommandSandbox, Failure> {
-        let lock = self.lock_unannounced(None, context).await?;
-        self.announce(&lock, false, context).await;
-        Ok(lock)
+    /// Same as [`Self::prepare_for_command`].
+    pub async fn prepare(&self, context: &ToolContext) -> Result<CommandSandbox, Failure> {
+        let sandbox = self.prepare_unannounced(None, context).await?;
+        self.announce(&sandbox, false, context).await;
+        Ok(sandbox)
     }
 
     /// Determines the sandbox of a command line, and its capabilities for the plan. The user is not
@@ -336,13 +335,13 @@ impl SandboxChoice {
     /// # Errors
     /// A message for the model, if the settings require restrictions that the system
     /// cannot enforce.
-    pub async fn lock_command(
+    pub async fn prepare_for_command(
         &self,
         line: &CommandLine,
         context: &ToolContext,
     ) -> Result<(CommandSandbox, SandboxCapabilities), Failure> {
-        let lock = self
-            .lock_unannounced(Some(line.analysis.clone()), context)
+        let sandbox = self
+            .prepare_unannounced(Some(line.analysis.clone()), context)
             .await?;
         // A sandbox does not contain commands that run behind another program, for instance in a
         // container.
@@ -350,19 +349,19 @@ impl SandboxChoice {
         let mentions_hidden = || {
             is_contained
                 && self
-                    .hidden(&lock, context)
+                    .hidden(&sandbox, context)
                     .mentioned(&line.analysis.text, &context.project.environment)
                     .is_some()
         };
-        let mut capabilities = self.capabilities_of(&lock.held, mentions_hidden);
+        let mut capabilities = self.capabilities_of(&sandbox.held, mentions_hidden);
         if !is_contained {
             capabilities.guarantee = SandboxGuarantee::None;
             capabilities.can_isolate = false;
         }
-        Ok((lock, capabilities))
+        Ok((sandbox, capabilities))
     }
 
-    async fn lock_unannounced(
+    async fn prepare_unannounced(
         &self,
         line: Option<Arc<CommandAnalysis>>,
         context: &ToolContext,
@@ -380,7 +379,6 @@ impl SandboxChoice {
         };
         let scratch = scratch::directory(&context.project.environment, context.session.id.as_str());
         Ok(CommandSandbox {
-            sandbox: self.sandbox.clone(),
             held,
             network,
             scratch,
@@ -393,13 +391,13 @@ impl SandboxChoice {
     /// Notifies the user of the sandbox of the first command. `is_asked`: a question about the
     /// command describes it, if it reaches the user; a later command without a question is
     /// announced.
-    pub async fn announce(&self, lock: &CommandSandbox, is_asked: bool, context: &ToolContext) {
-        let is_sandboxed = lock.held.mechanism.is_some();
+    pub async fn announce(&self, sandbox: &CommandSandbox, is_asked: bool, context: &ToolContext) {
+        let is_sandboxed = sandbox.held.mechanism.is_some();
         let is_described = self.is_single_command || is_asked;
-        if lock.restrictions.is_none() || is_described && is_sandboxed {
+        if sandbox.restrictions.is_none() || is_described && is_sandboxed {
             return;
         }
-        if let Some(notice) = self.notice_of(&lock.held, lock.network)
+        if let Some(notice) = self.notice_of(&sandbox.held, sandbox.network)
             && !self.was_reported(&notice, &context.project.cwd).await
         {
             context.client.event_sender.event(notice).await;
@@ -485,11 +483,11 @@ impl SandboxChoice {
     /// without it.
     pub fn enter(
         &self,
-        lock: &CommandSandbox,
+        sandbox: &CommandSandbox,
         context: &ToolContext,
         program: Program,
     ) -> Result<Program, Failure> {
-        self.entered(lock, context, context.call.observer.clone(), program)
+        self.entered(sandbox, context, context.call.observer.clone(), program)
     }
 
     /// Does the same for a program that works for other calls too: its writes are not attributed to
@@ -499,22 +497,22 @@ impl SandboxChoice {
     /// Same as [`SandboxChoice::enter`].
     pub fn enter_shared(
         &self,
-        lock: &CommandSandbox,
+        sandbox: &CommandSandbox,
         context: &ToolContext,
         program: Program,
     ) -> Result<Program, Failure> {
-        self.entered(lock, context, None, program)
+        self.entered(sandbox, context, None, program)
     }
 
     fn entered(
         &self,
-        lock: &CommandSandbox,
+        sandbox: &CommandSandbox,
         context: &ToolContext,
         observer: Option<Arc<dyn WriteObserver>>,
         program: Program,
     ) -> Result<Program, Failure> {
         let program = program.owned_by(self.sandbox.owner());
-        self.wrapped(lock, context, observer, program).map_err(|why| {
+        self.wrapped(sandbox, context, observer, program).map_err(|why| {
             Failure::ForModel(format!(
                 "It was not started, because its sandbox is no longer available: {why}. Nothing runs without the sandbox that was found at the start. Tell the user, who can fix that or restart adjutant; `adjutant doctor` shows the sandbox."
             ))
@@ -531,16 +529,16 @@ impl SandboxChoice {
 
     /// Returns the paths that are hidden from a command; with Landlock, those that would be hidden
     /// if it could hide any.
-    fn hidden<'l>(&self, lock: &'l CommandSandbox, context: &ToolContext) -> &'l Hidden {
+    fn hidden<'a>(&self, sandbox: &'a CommandSandbox, context: &ToolContext) -> &'a Hidden {
         let project = &context.project;
         let find = || {
             self.find_hidden(
-                lock.line.as_deref(),
+                sandbox.line.as_deref(),
                 &project.environment,
                 &project.worktree,
             )
         };
-        lock.hidden.get_or_init(find)
+        sandbox.hidden.get_or_init(find)
     }
 
     fn find_hidden(
@@ -554,16 +552,16 @@ impl SandboxChoice {
 
     fn wrapped(
         &self,
-        lock: &CommandSandbox,
+        sandbox: &CommandSandbox,
         context: &ToolContext,
         observer: Option<Arc<dyn WriteObserver>>,
         program: Program,
     ) -> Result<Program, String> {
         let level = self.level;
-        let scratch = match scratch::make(&lock.scratch) {
-            Ok(()) => Some(lock.scratch.clone()),
+        let scratch = match scratch::make(&sandbox.scratch) {
+            Ok(()) => Some(sandbox.scratch.clone()),
             Err(e) => {
-                tracing::warn!("{} cannot be made: {e}", lock.scratch.display());
+                tracing::warn!("{} cannot be made: {e}", sandbox.scratch.display());
                 None
             }
         };
@@ -571,7 +569,7 @@ impl SandboxChoice {
             Some(scratch) => program.env("TMPDIR", scratch),
             None => program,
         };
-        if lock.held.mechanism.is_none() {
+        if sandbox.held.mechanism.is_none() {
             let nothing = SandboxPolicy {
                 level,
                 network: true,
@@ -581,9 +579,9 @@ impl SandboxChoice {
                 shown: vec![],
                 has_foreign_files: false,
             };
-            return lock.sandbox.wrap(&lock.held, &nothing, None, program);
+            return self.sandbox.wrap(&sandbox.held, &nothing, None, program);
         }
-        let line = lock.line.as_deref();
+        let line = sandbox.line.as_deref();
         let (writable, protected) = match level {
             Level::ReadOnly => (existing(scratch), vec![]),
             Level::WorkspaceWrite => {
@@ -608,7 +606,7 @@ impl SandboxChoice {
                         data.join("index.db"),
                     ]
                 });
-                if lock.held.protects_control_files {
+                if sandbox.held.protects_control_files {
                     control_files::prepare(&context.project.worktree);
                 }
                 let protected = control_files::control_files(&context.project.worktree)
@@ -636,16 +634,16 @@ impl SandboxChoice {
         };
         let root = rustix::process::geteuid().is_root();
         let foreign = root && !owned_by_root(&context.project.worktree.root);
-        let (hidden, shown) = match lock.held.mechanism {
+        let (hidden, shown) = match sandbox.held.mechanism {
             Some(Mechanism::Landlock) | None => (vec![], vec![]),
             Some(Mechanism::Bubblewrap | Mechanism::Seatbelt) => {
-                let hidden = self.hidden(lock, context);
+                let hidden = self.hidden(sandbox, context);
                 (hidden.places.clone(), hidden.shown.clone())
             }
         };
         let policy = SandboxPolicy {
             level,
-            network: lock.network,
+            network: sandbox.network,
             writable,
             protected,
             hidden,
@@ -658,7 +656,7 @@ impl SandboxChoice {
         } else {
             program
         };
-        lock.sandbox.wrap(&lock.held, &policy, observer, program)
+        self.sandbox.wrap(&sandbox.held, &policy, observer, program)
     }
 }
 
@@ -843,14 +841,12 @@ mod tests {
     use super::*;
     use sandbox::Mechanism;
 
-    fn lock(level: Level, network: bool, mechanism: Option<Mechanism>) -> CommandSandbox {
-        let sandbox = Sandbox::new(&Environment::from_vars(BTreeMap::new()));
+    fn sandbox(level: Level, network: bool, mechanism: Option<Mechanism>) -> CommandSandbox {
         let held = Arc::new(ProvenSandbox {
             mechanism,
             ..ProvenSandbox::none(level, vec![])
         });
         CommandSandbox {
-            sandbox,
             held,
             network,
             scratch: PathBuf::new(),
@@ -904,7 +900,7 @@ mod tests {
             (ReadOnly, false, None, "Permission denied", None),
         ];
         for (level, network, mechanism, output, wanted) in table {
-            let blame = lock(level, network, mechanism).blame(output);
+            let blame = sandbox(level, network, mechanism).blame(output);
             assert_eq!(blame.is_some(), wanted.is_some(), "{output}");
             assert!(
                 blame
