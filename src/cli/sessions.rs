@@ -24,7 +24,7 @@ use super::reply;
 use super::terminal;
 use base::environment::Environment;
 use base::id::SessionId;
-use base::lock::locked;
+use base::lock::lock;
 use export::conversation::{self, CallDetail, minute};
 use rows::{SessionRow, line};
 use session::prune;
@@ -522,7 +522,7 @@ async fn export_json(store: &Store, id: &SessionId, output: Option<PathBuf>) -> 
         }
     };
     base::task::spawn_blocking(move || copy_document(document, output)).await??;
-    let damage = std::mem::take(&mut *locked(&damage));
+    let damage = std::mem::take(&mut *lock(&damage));
     damage
         .iter()
         .for_each(|damage| terminal::print_note(&format!("damaged: {damage}")));

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::redaction::KnownKeys;
 use base::environment::{Environment, private_log_at};
-use base::lock::locked;
+use base::lock::lock;
 
 /// The environment variable with the same effect as `--log-wire`.
 pub(super) const VARIABLE: &str = "ADJUTANT_WIRE";
@@ -76,7 +76,7 @@ impl WireLog {
     fn write(&self, from: &str, line: &[u8], length: usize) {
         let state = &self.0;
         let time = state.environment.now().precise();
-        let mut output = locked(&state.output);
+        let mut output = lock(&state.output);
         let message = if line.len() < length {
             // A cut line is not JSON, so the keys in it could not be found by their names.
             Value::from(format!("(a line of {length} bytes, too long to be logged)"))

@@ -20,7 +20,7 @@ use super::refused::RefusedCall;
 use acp_server::meta::{
     ALONE, IDEMPOTENCY_KEY, META_KEY, REJECTED, STRUCTURED, member, with_member,
 };
-use base::lock::locked;
+use base::lock::lock;
 use session::Sessions;
 use store::{ClaimedTask, Store, TaskState};
 use transcript::Message;
@@ -215,7 +215,7 @@ async fn converse(
         answered,
         refused,
         ..
-    } = std::mem::take(&mut *locked(&client.progress));
+    } = std::mem::take(&mut *lock(&client.progress));
     let result = member(response.meta.as_ref(), STRUCTURED).cloned();
     let stopped = member(response.meta.as_ref(), REJECTED).is_some();
     let permitted = !stopped && (refused.is_empty() || answered || result.is_some());
@@ -248,7 +248,7 @@ struct AnswerProgress {
 impl UnattendedClient {
     /// Handles `session/update`. The last text is the answer.
     fn update(client: &Arc<Self>, note: v1::SessionNotification) {
-        let mut progress = locked(&client.progress);
+        let mut progress = lock(&client.progress);
         progress.answered &= !matches!(note.update, v1::SessionUpdate::ToolCall(_));
         let v1::SessionUpdate::AgentMessageChunk(chunk) = note.update else {
             return;
@@ -274,7 +274,7 @@ impl UnattendedClient {
         let wanted = if client.allow { AllowOnce } else { RejectOnce };
         let option = request.options.iter().find(|option| option.kind == wanted);
         if !client.allow {
-            locked(&client.progress)
+            lock(&client.progress)
                 .refused
                 .push(RefusedCall::new(&request));
         }

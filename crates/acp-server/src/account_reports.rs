@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use base::lock::locked;
+use base::lock::lock;
 
 /// A stored key or login, for display.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl AccountReports {
     /// Begins an update. Returns `false` if the client has not asked for reports, or if the update
     /// that is being made will look again.
     pub(super) fn begin_update(&self) -> bool {
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         if state.reported.is_none() {
             // The first answer may be on its way, with keys that were read before.
             state.updates += 1;
@@ -48,14 +48,14 @@ impl AccountReports {
 
     /// Returns whether the keys have to be read, and ends the update if not.
     pub(super) fn continue_or_end(&self) -> bool {
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         state.is_updating = std::mem::take(&mut state.is_due);
         state.is_updating
     }
 
     /// Records an update. Returns whether it differs from the last report.
     pub(super) fn update(&self, known: &[Account]) -> bool {
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         let differs = state.reported.as_deref() != Some(known);
         if differs {
             state.reported = Some(known.to_vec());
@@ -66,13 +66,13 @@ impl AccountReports {
 
     /// Returns the number of updates so far.
     pub(super) fn updates(&self) -> u64 {
-        locked(&self.state).updates
+        lock(&self.state).updates
     }
 
     /// Records that the client has received an answer, which was read after `updates`. Returns
     /// whether an update may have overtaken it, which the client then has to get again.
     pub(super) fn record_answer(&self, known: Vec<Account>, updates: u64) -> bool {
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         state.reported = Some(known);
         state.updates != updates || state.is_updating
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use base::lock::locked;
+use base::lock::lock;
 use providers::editor::{EditorEndpoint, EditorEndpoints};
 
 /// The endpoints that the client of a connection has set. The only owner of them; sessions have
@@ -26,19 +26,19 @@ struct EndpointState {
 impl ConnectionEndpoints {
     /// Returns the endpoints that are set now.
     pub fn current(&self) -> EditorEndpoints {
-        locked(&self.state).endpoints.clone()
+        lock(&self.state).endpoints.clone()
     }
 
     /// Returns the number of a new change, in the order of the requests.
     pub(super) fn request(&self) -> u64 {
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         state.requested += 1;
         state.requested
     }
 
     /// Makes a change, unless a later one of the same provider was made before.
     pub(super) fn change(&self, number: u64, provider: &str, endpoint: EditorEndpoint) {
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         let last = state.made.entry(provider.to_owned()).or_default();
         if *last < number {
             *last = number;

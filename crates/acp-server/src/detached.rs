@@ -17,7 +17,7 @@ use super::command_list::CommandList;
 use super::metrics::Metrics;
 use super::tool_call_view::ShownTerminals;
 use base::id::SessionId;
-use base::lock::locked;
+use base::lock::lock;
 use providers::editor::EditorEndpoints;
 use session::SessionHandle;
 use session::open::OpenOptions;
@@ -114,7 +114,7 @@ impl<S> LiveTurns<S> {
     pub fn enter(self: &Arc<Self>, number: u64) -> ShownTurn<S> {
         // Unbounded, because there is at most one entry for each reconnection.
         let (sender, viewers) = mpsc::unbounded_channel();
-        locked(&self.turns).insert(number, sender);
+        lock(&self.turns).insert(number, sender);
         ShownTurn {
             live_turns: self.clone(),
             number,
@@ -127,7 +127,7 @@ impl<S> LiveTurns<S> {
     /// was requested.
     pub async fn show(&self, server: &Arc<S>, history: bool) -> bool {
         let mut shown = false;
-        let turns: Vec<_> = locked(&self.turns).values().cloned().collect();
+        let turns: Vec<_> = lock(&self.turns).values().cloned().collect();
         for turn in turns {
             let (sender, seen) = oneshot::channel();
             let viewer = Observer {
@@ -143,7 +143,7 @@ impl<S> LiveTurns<S> {
 
     /// Returns whether a turn runs or waits.
     pub fn is_busy(&self) -> bool {
-        !locked(&self.turns).is_empty()
+        !lock(&self.turns).is_empty()
     }
 
     /// Returns whether a turn runs that does not wait for an answer.
@@ -153,7 +153,7 @@ impl<S> LiveTurns<S> {
 
     /// Records the cost of the session so far.
     pub fn set_cost(&self, dollars: f64) {
-        *locked(&self.cost) = Some(dollars);
+        *lock(&self.cost) = Some(dollars);
     }
 
     /// Records the number of questions that wait for a client.
@@ -214,14 +214,14 @@ impl<S> ShownTurn<S> {
     /// Returns the increase of the session's cost since the last call, or 0 if it is unknown.
     pub fn cost_increase(&self, cost: Option<f64>) -> f64 {
         let Some(now) = cost else { return 0.0 };
-        let before = locked(&self.live_turns.cost).replace(now);
+        let before = lock(&self.live_turns.cost).replace(now);
         before.map_or(0.0, |before| now - before)
     }
 }
 
 impl<S> Drop for ShownTurn<S> {
     fn drop(&mut self) {
-        locked(&self.live_turns.turns).remove(&self.number);
+        lock(&self.live_turns.turns).remove(&self.number);
         self.live_turns.set_waiting_questions(0);
     }
 }
@@ -342,12 +342,12 @@ impl<S: ClientConnection<S> + 'static> Hosted<S> {
 
     /// Records that a connection has a session.
     pub fn register(&self, id: &SessionId, server: &Arc<S>) {
-        locked(&self.places).insert(id.clone(), SessionPlace::With(Arc::downgrade(server)));
+        lock(&self.places).insert(id.clone(), SessionPlace::With(Arc::downgrade(server)));
     }
 
     /// Records that a session is closed.
     pub fn unregister(&self, id: &SessionId) {
-        locked(&self.places).remove(id);
+        lock(&self.places).remove(id);
     }
 
     /// Lets a session wait for its client. If the client does not return within the grace period,
@@ -362,7 +362,7 @@ impl<S: ClientConnection<S> + 'static> Hosted<S> {
         let id = live.handle.id.clone();
         let live_turns = live.live_turns.clone();
         let found = CancellationToken::new();
-        locked(&self.places).insert(
+        lock(&self.places).insert(
             id.clone(),
             SessionPlace::Waiting(Box::new(live), found.clone()),
         );
@@ -388,7 +388,7 @@ impl<S: ClientConnection<S> + 'static> Hosted<S> {
     }
 
     pub fn find(&self, id: &SessionId) -> FoundSession<S> {
-        let mut places = locked(&self.places);
+        let mut places = lock(&self.places);
         match places.remove(id) {
             None => FoundSession::Nowhere,
             Some(SessionPlace::Waiting(live, found)) => {
@@ -416,7 +416,7 @@ impl<S: ClientConnection<S> + 'static> Hosted<S> {
     /// Returns the number of the user's open sessions, and the number of those that wait for a
     /// client.
     pub fn sessions(&self) -> (usize, usize) {
-        let mut places = locked(&self.places);
+        let mut places = lock(&self.places);
         places.retain(
             |_, entry| !matches!(entry, SessionPlace::With(server) if server.strong_count() == 0),
         );

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use base::environment::Environment;
-use base::lock::locked;
+use base::lock::lock;
 use mcp::editor::{EditorAnswer, EditorChannel, EditorFault, EditorNotifications, EditorRequest};
 use tools::BoxFuture;
 
@@ -49,7 +49,7 @@ impl EditorServers {
         method: &str,
         params: Option<Map<String, Value>>,
     ) {
-        let receiver = locked(&self.requests)
+        let receiver = lock(&self.requests)
             .get(request)
             .filter(|unanswered| &*unanswered.server == server)
             .map(|unanswered| unanswered.notifications.clone());
@@ -76,7 +76,7 @@ impl EditorChannel for EditorServers {
             server: server.clone(),
             notifications,
         };
-        locked(&self.requests).insert(id.clone(), unanswered);
+        lock(&self.requests).insert(id.clone(), unanswered);
         let registration = Registration {
             id: id.clone(),
             requests: self.requests.clone(),
@@ -121,6 +121,6 @@ struct Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        locked(&self.requests).remove(&self.id);
+        lock(&self.requests).remove(&self.id);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use base::lock::locked;
+use base::lock::lock;
 use session::turn::TurnOutcome;
 use transcript::{FaultKind, Usage};
 
@@ -138,7 +138,7 @@ impl Metrics {
     /// Adds to the cost, in US dollars. Zero and negative amounts are ignored.
     pub fn add_cost(&self, dollars: f64) {
         if dollars > 0.0 {
-            *locked(&self.cost_dollars) += dollars;
+            *lock(&self.cost_dollars) += dollars;
         }
     }
 
@@ -176,7 +176,7 @@ impl Metrics {
             "# HELP {name} US dollars spent, where the price is known.\n# TYPE {name} counter\n"
         )
         .ok();
-        writeln!(out, "{name} {}", *locked(&self.cost_dollars)).ok();
+        writeln!(out, "{name} {}", *lock(&self.cost_dollars)).ok();
         let name = "adjutant_tokens_total";
         write!(
             out,

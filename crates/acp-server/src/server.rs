@@ -17,7 +17,7 @@ use super::error::RequestError;
 use super::tool_call_view::ShownTerminals;
 use super::view::{DisplayCapabilities, SessionView, ViewConstructor};
 use base::id::SessionId;
-use base::lock::locked;
+use base::lock::lock;
 use session::handle::{MailboxError, SavedReceiver};
 use session::{SessionHandle, Sessions};
 use tools::FileCapabilities;
@@ -243,13 +243,13 @@ impl Server {
             FoundSession::With(there) if std::ptr::eq(&*there, self) => return Ok(None),
             FoundSession::With(there) => there,
         };
-        let again = locked(&self.refused).remove(&(id.clone(), request_kind));
+        let again = lock(&self.refused).remove(&(id.clone(), request_kind));
         let liveness = there.remote.as_ref().map(|remote| remote.liveness.clone());
         if let Some(liveness) = liveness
             && !again
         {
             if liveness.answers().await {
-                locked(&self.refused).insert((id.clone(), request_kind));
+                lock(&self.refused).insert((id.clone(), request_kind));
                 return Err(RequestError::Failed {
                     message: format!("Session {id} is open in another connection."),
                     advice: Some(
@@ -266,7 +266,7 @@ impl Server {
 
     /// Stores the client's capabilities. A second handshake does not change them.
     pub fn set_capabilities(&self, capabilities: Capabilities) {
-        let mut known = locked(&self.capabilities);
+        let mut known = lock(&self.capabilities);
         if known.is_some() {
             tracing::info!("a second handshake; the first one's capabilities stay");
         }
@@ -275,12 +275,12 @@ impl Server {
 
     /// Stores the client's capabilities, and replaces earlier ones.
     pub fn replace_capabilities(&self, capabilities: Capabilities) {
-        *locked(&self.capabilities) = Some(capabilities);
+        *lock(&self.capabilities) = Some(capabilities);
     }
 
     /// Returns the client's capabilities; the default before the handshake.
     pub fn capabilities(&self) -> Capabilities {
-        locked(&self.capabilities).clone().unwrap_or_default()
+        lock(&self.capabilities).clone().unwrap_or_default()
     }
 
     /// Creates the view of a session of which nothing has been shown.
@@ -293,7 +293,7 @@ impl Server {
     /// # Errors
     /// An invalid request (-32600).
     pub fn check_initialized(&self, method: &str) -> Result<(), rpc::Error> {
-        if method == "initialize" || locked(&self.capabilities).is_some() {
+        if method == "initialize" || lock(&self.capabilities).is_some() {
             return Ok(());
         }
         Err(RequestError::TooEarly.into())
@@ -357,7 +357,7 @@ impl Server {
         may: impl FnOnce(Option<&RequestQueue>) -> bool,
     ) -> Option<QueuePlace> {
         let id = SessionId::new(id);
-        let mut queues = locked(&self.queues);
+        let mut queues = lock(&self.queues);
         if !may(queues.get(&id)) {
             return None;
         }
@@ -382,7 +382,7 @@ impl Server {
 
     /// Removes a request from its queue. Returns the request that is now first.
     fn leave_queue(&self, id: &SessionId, over: &Arc<QueuedRequest>) -> Option<Arc<QueuedRequest>> {
-        let mut queues = locked(&self.queues);
+        let mut queues = lock(&self.queues);
         let queue = queues.get_mut(id)?;
         queue.retain(|request| !Arc::ptr_eq(request, over));
         let first = queue.front().cloned();
@@ -462,7 +462,7 @@ impl Server {
 
     /// Cancels the prompts that wait for a session.
     pub fn cancel_waiting(&self, id: &str) {
-        let waiting = locked(&self.queues)
+        let waiting = lock(&self.queues)
             .get(&SessionId::new(id))
             .cloned()
             .unwrap_or_default();
@@ -519,7 +519,7 @@ impl Server {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, LiveSession<Self>>> {
-        locked(&self.sessions)
+        lock(&self.sessions)
     }
 }
 

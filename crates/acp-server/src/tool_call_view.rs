@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::markdown::{code as inline_code, fenced};
 use base::id::{CallId, SessionId};
-use base::lock::locked;
+use base::lock::lock;
 use base::text;
 use events::{CallUpdate, ProgramExit, Progress, ToolKind};
 use tools::diagnostics::DIAGNOSTICS;
@@ -59,20 +59,20 @@ pub struct ShownTerminals(Mutex<HashSet<CallId>>);
 impl ShownTerminals {
     /// Records that the client was sent the terminal of a call.
     pub fn add(&self, call: &CallId) {
-        locked(&self.0).insert(call.clone());
+        lock(&self.0).insert(call.clone());
     }
 
     /// Records the end of a call, unless its command continues in the background: the terminal
     /// changes again when that command ends.
     pub fn end(&self, call: &CallId, update: &CallUpdate) {
         if !continues_in_background(update) {
-            locked(&self.0).remove(call);
+            lock(&self.0).remove(call);
         }
     }
 
     /// Returns whether the client shows the terminal of a call.
     pub fn has(&self, call: &CallId) -> bool {
-        locked(&self.0).contains(call)
+        lock(&self.0).contains(call)
     }
 }
 

@@ -6,11 +6,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 ///
 /// Mutexes of adjutant guard a single value that is consistent between any two statements, so one
 /// panicked task must not fail all other users of the value.
-pub fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the value of an owned mutex, even if a thread has panicked while holding it.
-pub fn unlocked<T>(mutex: Mutex<T>) -> T {
+pub fn into_inner<T>(mutex: Mutex<T>) -> T {
     mutex.into_inner().unwrap_or_else(PoisonError::into_inner)
 }

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use base::environment::{Environment, Timestamp};
 use base::id::SessionId;
-use base::lock::locked;
+use base::lock::lock;
 
 /// The number of events in each half of an observer's queue.
 const MAX_HALF: usize = 512;
@@ -409,7 +409,7 @@ impl EventBus {
                 queue: Mutex::new(Queue::new(MAX_HISTORY_BYTES)),
                 news: Notify::new(),
             });
-            self.add(&history, &mut locked(&self.0.observers));
+            self.add(&history, &mut lock(&self.0.observers));
             history
         });
     }
@@ -417,7 +417,7 @@ impl EventBus {
     /// Returns a subscription to the events from now on.
     pub fn subscribe(&self, filter: EventFilter) -> Subscription {
         let observer = Observer::new(filter, Queue::default());
-        self.add(&observer, &mut locked(&self.0.observers));
+        self.add(&observer, &mut lock(&self.0.observers));
         Subscription { observer }
     }
 
@@ -425,9 +425,9 @@ impl EventBus {
     /// from now on.
     pub fn subscribe_after(&self, filter: EventFilter, after: &str) -> Subscription {
         // Nothing is published between the past and the future.
-        let mut observers = locked(&self.0.observers);
+        let mut observers = lock(&self.0.observers);
         let history = self.0.history.get();
-        let past = history.map(|history| locked(&history.queue).after(after, &filter));
+        let past = history.map(|history| lock(&history.queue).after(after, &filter));
         let observer = Observer::new(filter, past.unwrap_or_default());
         self.add(&observer, &mut observers);
         Subscription { observer }
@@ -443,14 +443,14 @@ impl EventBus {
 
     /// Adds an event to the queues of its observers.
     pub fn publish(&self, event: &SessionEvent) {
-        let mut observers = locked(&self.0.observers);
+        let mut observers = lock(&self.0.observers);
         let before = observers.len();
         observers.retain(|observer| {
             let Some(observer) = observer.upgrade() else {
                 return false;
             };
             if observer.covers(event) {
-                locked(&observer.queue).push(event.clone(), observer.merges);
+                lock(&observer.queue).push(event.clone(), observer.merges);
                 observer.news.notify_one();
             }
             true
@@ -480,14 +480,14 @@ impl Subscription {
 
     /// Waits until there is an event. Cancel-safe.
     pub async fn ready(&self) {
-        while locked(&self.observer.queue).is_empty() {
+        while lock(&self.observer.queue).is_empty() {
             self.observer.news.notified().await;
         }
     }
 
     /// Returns the next event with its time, if there is one. Lost events are not reported.
     pub fn try_next_event(&mut self) -> Option<SessionEvent> {
-        let mut queue = locked(&self.observer.queue);
+        let mut queue = lock(&self.observer.queue);
         if queue.front.is_empty() {
             queue.lost = 0;
             queue.front = std::mem::take(&mut queue.back);
@@ -497,13 +497,13 @@ impl Subscription {
 
     /// Returns the next event, if there is one.
     pub fn try_next(&mut self) -> Option<Value> {
-        locked(&self.observer.queue).pop()
+        lock(&self.observer.queue).pop()
     }
 
     /// Selects a session: the events of others are removed, and no longer received.
     pub fn select(&mut self, session: SessionId) {
         let only = self.observer.only.get_or_init(|| session);
-        locked(&self.observer.queue).retain(|event| event.is_about(only));
+        lock(&self.observer.queue).retain(|event| event.is_about(only));
     }
 
     /// Returns access to the same queue for its other side.
@@ -520,7 +520,7 @@ impl SubscriptionEntry {
     /// Adds an event for this observer only.
     pub fn push(&self, event: SessionEvent) {
         if let Some(observer) = self.0.upgrade() {
-            locked(&observer.queue).push(event, true);
+            lock(&observer.queue).push(event, true);
             observer.news.notify_one();
         }
     }
@@ -529,7 +529,7 @@ impl SubscriptionEntry {
     pub fn is_empty(&self) -> bool {
         self.0
             .upgrade()
-            .is_none_or(|observer| locked(&observer.queue).is_empty())
+            .is_none_or(|observer| lock(&observer.queue).is_empty())
     }
 }
 
@@ -774,7 +774,7 @@ mod tests {
         assert!(all.len() < 20, "{}", all.len());
         assert!(all.iter().any(|line| line.starts_with(LOST)));
         assert_eq!(all.last().unwrap(), "file.edited 99");
-        assert_eq!(locked(&seen.observer.queue).bytes, 0);
+        assert_eq!(lock(&seen.observer.queue).bytes, 0);
     }
 
     #[test]

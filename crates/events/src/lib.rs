@@ -21,7 +21,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use base::channel::{self, Receiver, Sender};
 use base::environment::Timestamp;
 use base::id::{CallId, MessageId, PartId, SessionId};
-use base::lock::locked;
+use base::lock::lock;
 use base::text::mark::without_marks;
 pub use form::{
     ChoiceLimits, FieldKind, FieldOption, FormField, FormPage, FormReply, FormRequest, TextFormat,
@@ -450,13 +450,13 @@ struct LiveFactsInner {
 
 impl LiveFacts {
     pub fn note(&self, change: impl FnOnce(&mut CallFacts)) {
-        change(&mut locked(&self.0.all));
+        change(&mut lock(&self.0.all));
         self.0.news.notify_one();
     }
 
     /// Stores the output so far, in case the call is interrupted.
     pub fn print(&self, printed: Arc<str>) {
-        *locked(&self.0.printed) = Some(printed);
+        *lock(&self.0.printed) = Some(printed);
         self.0.news.notify_one();
     }
 
@@ -464,7 +464,7 @@ impl LiveFacts {
     pub fn running(&self) -> CallState {
         CallState::Running {
             facts: self.all(),
-            printed: locked(&self.0.printed).clone(),
+            printed: lock(&self.0.printed).clone(),
         }
     }
 
@@ -474,7 +474,7 @@ impl LiveFacts {
     }
 
     pub fn all(&self) -> CallFacts {
-        locked(&self.0.all).clone()
+        lock(&self.0.all).clone()
     }
 }
 

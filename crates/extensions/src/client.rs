@@ -11,7 +11,7 @@ use super::host::{ClientCall, Listener};
 use super::subagents::{self, PluginAccess, Subagents};
 use base::environment::Environment;
 use base::id::SessionId;
-use base::lock::locked;
+use base::lock::lock;
 use base::text;
 use config::Settings;
 use config::builtin::AGENTS;
@@ -125,7 +125,7 @@ impl Listener for PluginHandlers {
     }
 
     fn listens(&self) {
-        *locked(&self.session_state.listens) = true;
+        *lock(&self.session_state.listens) = true;
         if let Some(notifier) = self.notifier.upgrade() {
             notifier.listens();
         }
@@ -337,14 +337,14 @@ impl PluginHandlers {
             ("get", Some(child)) => self.info(child, &self.subagents.title(child)),
             ("messages", Some(child)) => self.subagents.messages(child, limit),
             ("children" | "todo", Some(_)) => json!([]),
-            ("get", None) => self.info(&self.session, &locked(&known.conversation).title()),
+            ("get", None) => self.info(&self.session, &lock(&known.conversation).title()),
             ("list", _) => {
-                let own = self.info(&self.session, &locked(&known.conversation).title());
+                let own = self.info(&self.session, &lock(&known.conversation).title());
                 std::iter::once(own).chain(children()).collect()
             }
             ("children", None) => children().into(),
             ("status", _) => {
-                let own = locked(&known.status).clone();
+                let own = lock(&known.status).clone();
                 let own = own.map(|status| (self.session.clone(), status));
                 let children = self.subagents.busy().into_iter();
                 let children = children.map(|id| (id, json!({ "type": "busy" })));
@@ -354,12 +354,12 @@ impl PluginHandlers {
                     .into()
             }
             ("todo", None) => json!(self.todos.get()),
-            ("messages", None) => locked(&known.conversation).messages(limit),
+            ("messages", None) => lock(&known.conversation).messages(limit),
             ("message", None) => {
                 let message = options
                     .pointer("/path/messageID")
                     .or_else(|| options.get("messageID"));
-                let found = locked(&known.conversation)
+                let found = lock(&known.conversation)
                     .message(message.and_then(Value::as_str).unwrap_or_default());
                 return Some(found.ok_or_else(|| "there is no such message".to_owned()));
             }
@@ -468,7 +468,7 @@ impl PluginHandlers {
         };
         match child {
             Some(child) => control.stop(&SessionId::new(child)),
-            None if locked(&self.session_state.status).is_some() => {
+            None if lock(&self.session_state.status).is_some() => {
                 self.notify(
                     Severity::Info,
                     format!("The plugin {} stopped a turn.", text::title(file)),
@@ -484,8 +484,8 @@ impl PluginHandlers {
     /// continues with it after the turn. A plugin cannot start a turn.
     fn takes(&self, file: &str, body: &Value, no_reply: bool) -> Result<Value, String> {
         let words = subagents::prompt_text(body);
-        let mut notes = locked(&self.session_state.notes);
-        let mut prompts = locked(&self.session_state.prompts);
+        let mut notes = lock(&self.session_state.notes);
+        let mut prompts = lock(&self.session_state.prompts);
         if notes.len() + prompts.len() >= MAX_NOTES || words.len() > MAX_NOTE_BYTES {
             return Err("too many texts are queued for the model".to_owned());
         }

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::runtime::{Runtime, runtimes};
 use base::child_environment::GIT_UNTRUSTED;
-use base::lock::locked;
+use base::lock::lock;
 use base::open_files::{PER_PROGRAM, SessionFiles};
 use base::text;
 use config::script::ScriptEntry;
@@ -229,7 +229,7 @@ impl PluginHost {
     }
 
     pub(super) fn is_gone(&self) -> bool {
-        locked(&self.ended).is_some() || self.stop.is_cancelled()
+        lock(&self.ended).is_some() || self.stop.is_cancelled()
     }
 
     pub(super) fn end(&self) {
@@ -255,7 +255,7 @@ impl PluginHost {
 
     fn why_gone(&self) -> HostError {
         HostError::Gone(
-            locked(&self.ended)
+            lock(&self.ended)
                 .clone()
                 .unwrap_or_else(|| "it was ended".into()),
         )
@@ -302,9 +302,9 @@ impl PluginHost {
     ) -> Result<oneshot::Receiver<Result<Value, HostError>>, HostError> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
-        locked(&self.waiting).insert(id, reply);
+        lock(&self.waiting).insert(id, reply);
         if self.is_gone() {
-            locked(&self.waiting).remove(&id);
+            lock(&self.waiting).remove(&id);
             return Err(self.why_gone());
         }
         self.say(&json!({ "id": id, "method": method, "params": params }))
@@ -328,7 +328,7 @@ impl PluginHost {
         params: Value,
     ) -> Result<HostCall, HostError> {
         let (sender, heard) = mpsc::unbounded_channel();
-        locked(&self.calls).insert(call.to_owned(), sender);
+        lock(&self.calls).insert(call.to_owned(), sender);
         let mut call = HostCall {
             host: self.clone(),
             call: call.to_owned(),
@@ -342,13 +342,13 @@ impl PluginHost {
 
     /// Ends everything that waits for the host, with the reason for its end.
     fn end_all_calls(&self, why: String) {
-        locked(&self.ended).get_or_insert(why);
-        let waiting = std::mem::take(&mut *locked(&self.waiting));
+        lock(&self.ended).get_or_insert(why);
+        let waiting = std::mem::take(&mut *lock(&self.waiting));
         for reply in waiting.into_values() {
             // The receiver may be dropped.
             reply.send(Err(self.why_gone())).ok();
         }
-        locked(&self.calls).clear();
+        lock(&self.calls).clear();
     }
 
     /// Handles one message of the host.
@@ -360,11 +360,11 @@ impl PluginHost {
                 .get("call")
                 .and_then(Value::as_str)
                 .unwrap_or_default();
-            locked(&self.calls).get(call).cloned()
+            lock(&self.calls).get(call).cloned()
         };
         match (message.get("method").and_then(Value::as_str), id) {
             (None, Some(id)) => {
-                let Some(reply) = locked(&self.waiting).remove(&id) else {
+                let Some(reply) = lock(&self.waiting).remove(&id) else {
                     return;
                 };
                 let answer = match message.get("error") {
@@ -479,7 +479,7 @@ impl HostCall {
 
 impl Drop for HostCall {
     fn drop(&mut self) {
-        locked(&self.host.calls).remove(&self.call);
+        lock(&self.host.calls).remove(&self.call);
         if !self.done {
             let line = format!(
                 "{}\n",
@@ -539,7 +539,7 @@ async fn keep(
         }
     };
     child.kill(Duration::ZERO).await;
-    let last = locked(&printed)
+    let last = lock(&printed)
         .lines()
         .rfind(|line| !line.trim().is_empty())
         .map(text::title);
@@ -617,7 +617,7 @@ async fn listen(stderr: Option<impl AsyncRead + Unpin>, printed: &Mutex<String>)
 fn note(printed: &Mutex<String>, bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     tracing::debug!("an extension prints: {}", text::title(&text));
-    let mut printed = locked(printed);
+    let mut printed = lock(printed);
     printed.push_str(&text);
     let tail = text::tail(&printed, MAX_TAIL_BYTES).to_owned();
     *printed = tail;

@@ -49,7 +49,7 @@ use serde_json::{Value, json};
 use self::hook_event::Moment;
 use self::hook_outcome::{Advice, HookAnswer};
 use self::scripts::Scripts;
-use base::lock::locked;
+use base::lock::lock;
 use base::text;
 use config::Settings;
 use config::script::{ScriptEntry, ScriptKind};
@@ -278,7 +278,7 @@ impl Extensions {
     /// could have refused.
     async fn failed(&self, hook: &HookEntry, why: &str, context: &ToolContext) -> HookAnswer {
         let title = format!("The hook {} failed: {why}.", text::title(&hook.name));
-        if locked(&self.reported).insert(title.clone()) {
+        if lock(&self.reported).insert(title.clone()) {
             let shown = format!("{title} It is configured in {}.", hook.source);
             notice(Severity::Warning, shown, context).await;
         }

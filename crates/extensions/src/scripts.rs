@@ -19,7 +19,7 @@ use super::shapes::MessageContext;
 use super::subagents::{PluginTurnAccess, SessionControl, Subagents};
 use super::tool::{CustomTool, Home};
 use super::usage_stats::Tallies;
-use base::lock::locked;
+use base::lock::lock;
 use base::text;
 use config::Settings;
 use config::contribution::Contribution;
@@ -164,7 +164,7 @@ impl Scripts {
         let there = ScriptOrigin::ALL.into_iter().filter(|origin| {
             let scripts = &context.project.settings.scripts;
             scripts.iter().any(|script| origin.covers(script))
-                || locked(&self.side(*origin).now).is_some()
+                || lock(&self.side(*origin).now).is_some()
         });
         let load = async |origin| (origin, self.loaded(origin, context).await);
         let all = join_all(there.map(load)).await;
@@ -204,21 +204,21 @@ impl Scripts {
 
     /// Returns the scripts of one origin, if they are loaded already.
     fn loaded_of(&self, origin: ScriptOrigin) -> Option<Arc<LoadedScripts>> {
-        let generation = locked(&self.side(origin).now).clone()?;
+        let generation = lock(&self.side(origin).now).clone()?;
         generation.cell.get()?.as_ref().ok().cloned()
     }
 
     /// Returns whether the loading of one origin's scripts has begun and not ended, for example
     /// again after their host broke off. Which calls they refuse is not known before.
     fn is_loading(&self, origin: ScriptOrigin) -> bool {
-        locked(&self.side(origin).now)
+        lock(&self.side(origin).now)
             .as_ref()
             .is_some_and(|generation| generation.cell.get().is_none())
     }
 
     /// Returns the plugins of one origin that are not loaded and that might have refused calls.
     fn lost_of(&self, origin: ScriptOrigin) -> Vec<LostPlugin> {
-        let generation = locked(&self.side(origin).now).clone();
+        let generation = lock(&self.side(origin).now).clone();
         match generation
             .as_ref()
             .and_then(|generation| generation.cell.get())
@@ -249,7 +249,7 @@ impl Scripts {
                 .iter()
                 .filter(|script| origin.covers(script))
         };
-        let mut now = locked(&side.now);
+        let mut now = lock(&side.now);
         if wanted().next().is_none() {
             *now = None;
             return Ok(None);
@@ -257,7 +257,7 @@ impl Scripts {
         if let Some(generation) = now.as_ref().filter(|now| now.scripts.iter().eq(wanted())) {
             match generation.cell.get() {
                 Some(Ok(loaded)) if loaded.host.is_gone() => {
-                    let mut failures = locked(&side.failures);
+                    let mut failures = lock(&side.failures);
                     let (count, since) = *failures;
                     let is_paused = count >= MAX_FAILURES
                         && since.is_some_and(|since| since.elapsed() < FAILURE_PAUSE);
@@ -564,14 +564,14 @@ impl Scripts {
     /// none.
     pub fn remember(&self, context: &MessageContext<'_>, history: &[Message], busy: bool) {
         if self.current().next().is_some() {
-            locked(&self.session_state.conversation).update(context, history);
+            lock(&self.session_state.conversation).update(context, history);
             self.set_status(busy.then(|| json!({ "type": "busy" })));
         }
     }
 
     /// Sets the state of the session for plugins that ask; `None` if it is idle.
     pub fn set_status(&self, status: Option<Value>) {
-        *locked(&self.session_state.status) = status;
+        *lock(&self.session_state.status) = status;
     }
 
     /// Gives plugins access to a running turn; `None` ends it. Does nothing if there are none.
@@ -590,12 +590,12 @@ impl Scripts {
     /// Returns the notes of plugins to be added to this prompt of the user.
     pub fn take_notes(&self) -> Vec<String> {
         self.session_state.access.renew();
-        std::mem::take(&mut *locked(&self.session_state.notes))
+        std::mem::take(&mut *lock(&self.session_state.notes))
     }
 
     /// Returns the prompts of plugins with which the model is to continue.
     pub fn take_prompts(&self) -> Vec<PluginPrompt> {
-        std::mem::take(&mut *locked(&self.session_state.prompts))
+        std::mem::take(&mut *lock(&self.session_state.prompts))
     }
 
     /// Returns whether plugins have added a prompt, after their handlers of the turn's end have
@@ -614,7 +614,7 @@ impl Scripts {
                     .await;
             }
         }
-        !locked(&self.session_state.prompts).is_empty()
+        !lock(&self.session_state.prompts).is_empty()
     }
 
     /// Sends events to a host from now on, if a plugin of it receives them.
@@ -622,7 +622,7 @@ impl Scripts {
         let Some(publisher) = &self.publisher else {
             return;
         };
-        if !*locked(&self.session_state.listens) && !loaded.hooks.contains_key("event") {
+        if !*lock(&self.session_state.listens) && !loaded.hooks.contains_key("event") {
             return;
         }
         let filter = EventFilter {
@@ -652,7 +652,7 @@ impl Scripts {
     pub(super) fn record_system_prompt(&self, before: &[String], after: &[String]) -> bool {
         /// A limit that no session reaches.
         const MAX_PROMPTS: usize = 64;
-        let mut prompts = locked(&self.prompts);
+        let mut prompts = lock(&self.prompts);
         if prompts.len() >= MAX_PROMPTS {
             prompts.clear();
         }
@@ -662,7 +662,7 @@ impl Scripts {
 
     /// Counts a call of a file.
     pub(super) fn counted(&self, file: &str, spent: Duration, error: Option<String>) {
-        let mut tally = locked(&self.tally);
+        let mut tally = lock(&self.tally);
         let one = tally.entry(file.to_owned()).or_default();
         one.calls += 1;
         one.spent += spent;
@@ -671,7 +671,7 @@ impl Scripts {
 
     /// Records that a file changes the system prompt each time although nothing else has changed.
     pub(super) fn record_unstable_prompt(&self, file: &str) {
-        locked(&self.tally)
+        lock(&self.tally)
             .entry(file.to_owned())
             .or_default()
             .has_unstable_prompt = true;
@@ -679,20 +679,20 @@ impl Scripts {
 
     /// Records a success of a host.
     fn worked(&self, origin: ScriptOrigin) {
-        *locked(&self.side(origin).failures) = (0, None);
+        *lock(&self.side(origin).failures) = (0, None);
     }
 
     /// Returns the statistics of hooks and files since the last call.
     pub fn take_tallies(&self) -> Tallies {
-        std::mem::take(&mut *locked(&self.tally))
+        std::mem::take(&mut *lock(&self.tally))
     }
 
     /// Queues a notice for the user. Each notice is sent once.
     pub(super) fn notify(&self, severity: Severity, title: String, details: Option<String>) {
-        if !locked(&self.reported).insert(title.clone()) {
+        if !lock(&self.reported).insert(title.clone()) {
             return;
         }
-        let mut notices = locked(&self.notices);
+        let mut notices = lock(&self.notices);
         if notices.len() < MAX_NOTICES {
             let (title, _) = text::visible(&title);
             let details = details
@@ -708,7 +708,7 @@ impl Scripts {
 
     /// Sends the queued notices.
     pub async fn flush(&self, context: &ToolContext) {
-        let notices = std::mem::take(&mut *locked(&self.notices));
+        let notices = std::mem::take(&mut *lock(&self.notices));
         for notice in notices {
             context.client.event_sender.event(notice).await;
         }
@@ -770,7 +770,7 @@ impl Scripts {
     /// Ends the hosts.
     pub async fn end(&self) {
         for side in &self.sides {
-            let generation = locked(&side.now).take();
+            let generation = lock(&side.now).take();
             if let Some(Ok(loaded)) = generation
                 .as_ref()
                 .and_then(|generation| generation.cell.get())

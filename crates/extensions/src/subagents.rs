@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use base::environment::Environment;
 use base::id::{CallId, MessageId, SessionId};
-use base::lock::locked;
+use base::lock::lock;
 use base::text;
 use events::{
     LiveFacts, SessionRequest, SessionRequestSender, SpawnSubagent, SubagentEnd, SubagentReport,
@@ -64,7 +64,7 @@ pub(super) struct PluginAccess {
 
 impl PluginAccess {
     pub(super) fn set_turn_access(&self, turn: Option<PluginTurnAccess>) {
-        *locked(&self.turn) = turn;
+        *lock(&self.turn) = turn;
     }
 
     /// Resets the number of prompts, after a prompt of the user.
@@ -79,7 +79,7 @@ impl PluginAccess {
 
     /// Returns access to the turn for one more prompt.
     fn turn(&self) -> Result<(PluginTurnAccess, WorkingGuard<'_>), String> {
-        let Some(turn) = locked(&self.turn).clone() else {
+        let Some(turn) = lock(&self.turn).clone() else {
             return Err("no turn is running, and a plugin begins none".into());
         };
         let at_work = WorkingGuard(&self.working);
@@ -224,7 +224,7 @@ fn chosen(agents: &[String], wanted: Option<&str>) -> Result<String, String> {
 impl Subagents {
     /// Creates a session, before its first prompt.
     pub(super) fn create(&self, id: &str, title: &str) -> Result<(), String> {
-        let mut all = locked(&self.0);
+        let mut all = lock(&self.0);
         if all.len() >= MAX_SESSIONS {
             return Err(format!(
                 "plugins have {MAX_SESSIONS} sessions already; delete one"
@@ -241,32 +241,32 @@ impl Subagents {
     }
 
     pub(super) fn knows(&self, id: &str) -> bool {
-        locked(&self.0).contains_key(id)
+        lock(&self.0).contains_key(id)
     }
 
     /// Returns the ids with their titles, in the order of ids.
     pub(super) fn list(&self) -> Vec<(String, String)> {
-        locked(&self.0)
+        lock(&self.0)
             .iter()
             .map(|(id, child)| (id.clone(), child.title.clone()))
             .collect()
     }
 
     pub(super) fn title(&self, id: &str) -> String {
-        locked(&self.0)
+        lock(&self.0)
             .get(id)
             .map(|child| child.title.clone())
             .unwrap_or_default()
     }
 
     pub(super) fn rename(&self, id: &str, title: &str) {
-        if let Some(child) = locked(&self.0).get_mut(id) {
+        if let Some(child) = lock(&self.0).get_mut(id) {
             child.title = text::cut_chars(&text::title(title), 100);
         }
     }
 
     pub(super) fn busy(&self) -> Vec<String> {
-        locked(&self.0)
+        lock(&self.0)
             .iter()
             .filter(|(_, child)| child.busy)
             .map(|(id, _)| id.clone())
@@ -275,7 +275,7 @@ impl Subagents {
 
     /// Returns the last messages of a session, at most `limit` of them.
     pub(super) fn messages(&self, id: &str, limit: usize) -> Value {
-        let all = locked(&self.0);
+        let all = lock(&self.0);
         let messages = all
             .get(id)
             .map(|child| child.messages.as_slice())
@@ -288,12 +288,12 @@ impl Subagents {
 
     /// Removes a session from the list. Its stored history remains.
     pub(super) fn forget(&self, id: &str) -> bool {
-        locked(&self.0).remove(id).is_some()
+        lock(&self.0).remove(id).is_some()
     }
 
     /// Adds a text to the beginning of its next prompt.
     pub(super) fn note(&self, id: &str, text: String) -> Result<(), String> {
-        let mut all = locked(&self.0);
+        let mut all = lock(&self.0);
         let child = all.get_mut(id).ok_or("there is no such session")?;
         if child.notes.iter().map(String::len).sum::<usize>() + text.len() > MAX_PROMPT_BYTES {
             return Err("too many texts are queued for the model".into());
@@ -313,7 +313,7 @@ impl Subagents {
         let (turn, _at_work) = access.turn()?;
         let fresh = |prefix: &str| environment.fresh(prefix);
         let (wanted, agent, title, begun) = {
-            let mut all = locked(&self.0);
+            let mut all = lock(&self.0);
             let child = all.get_mut(id).ok_or("there is no such session")?;
             if child.busy {
                 return Err("the session works on another prompt".into());
@@ -360,7 +360,7 @@ impl Subagents {
                 .await,
         );
         let answer = answer.await;
-        let mut all = locked(&self.0);
+        let mut all = lock(&self.0);
         let Some(child) = all.get_mut(id) else {
             return Err("the session was deleted".into());
         };

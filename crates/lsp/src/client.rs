@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::framing::frame;
 use super::types::{self, Diagnostic};
 use super::units::Units;
-use base::lock::locked;
+use base::lock::lock;
 
 /// The maximum number of messages that wait for a server that does not read.
 pub(super) const MAX_QUEUED_MESSAGES: usize = 256;
@@ -182,7 +182,7 @@ impl LspClient {
     pub(super) async fn request(&self, method: &str, params: Value) -> Result<Value, String> {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
-        locked(&self.waiting).insert(id, reply);
+        lock(&self.waiting).insert(id, reply);
         let asked = PendingRequest { peer: self, id };
         self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))?;
         let answer = tokio::select! {
@@ -223,7 +223,7 @@ impl LspClient {
             }
             (Some(method), None) => self.handle_notification(method, params),
             (None, Some(id)) => {
-                let Some(waiting) = id.as_u64().and_then(|id| locked(&self.waiting).remove(&id))
+                let Some(waiting) = id.as_u64().and_then(|id| lock(&self.waiting).remove(&id))
                 else {
                     return;
                 };
@@ -326,8 +326,8 @@ impl LspClient {
                     .map(Value::to_string)
                     .unwrap_or_default();
                 match params.pointer("/value/kind").and_then(Value::as_str) {
-                    Some("begin") => _ = locked(&self.busy).insert(token),
-                    Some("end") => _ = locked(&self.busy).remove(&token),
+                    Some("begin") => _ = lock(&self.busy).insert(token),
+                    Some("end") => _ = lock(&self.busy).remove(&token),
                     _ => return,
                 }
                 self.count_update();
@@ -335,7 +335,7 @@ impl LspClient {
             "experimental/serverStatus" => {
                 let quiet = params.get("quiescent").and_then(Value::as_bool) != Some(false);
                 let token = "status".to_owned();
-                let mut busy = locked(&self.busy);
+                let mut busy = lock(&self.busy);
                 let _known = if quiet {
                     busy.remove(&token)
                 } else {
@@ -351,7 +351,7 @@ impl LspClient {
     fn note(&self, path: PathBuf, version: Option<i64>, all: Vec<Diagnostic>) {
         let at = *self.updates.borrow() + 1;
         {
-            let mut published = locked(&self.published);
+            let mut published = lock(&self.published);
             if published.len() < MAX_FILES || published.contains_key(&path) {
                 published.insert(
                     path,
@@ -377,7 +377,7 @@ impl LspClient {
 
     /// Returns whether the server reports work in progress.
     pub(super) fn is_busy(&self) -> bool {
-        !locked(&self.busy).is_empty()
+        !lock(&self.busy).is_empty()
     }
 
     /// Records that a wait has timed out: there are no further waits until the next message.
@@ -400,7 +400,7 @@ impl LspClient {
         let uri = types::uri(path);
         let used = self.ids.load(Ordering::Relaxed);
         let at = *self.updates.borrow();
-        let mut open = locked(&self.open);
+        let mut open = lock(&self.open);
         let Some(file) = open.get_mut(path) else {
             if open.len() >= MAX_OPEN_FILES
                 && let Some(oldest) = open
@@ -449,7 +449,7 @@ impl LspClient {
             return;
         }
         let saves = self.abilities.borrow().saves;
-        let mut open = locked(&self.open);
+        let mut open = lock(&self.open);
         for (path, how) in files {
             let document = json!({"textDocument": {"uri": types::uri(path)}});
             if *how == 3 && open.remove(path).is_some() {
@@ -467,7 +467,7 @@ impl LspClient {
 
     /// Returns the open files with their texts.
     pub fn open(&self) -> Vec<(PathBuf, Arc<str>)> {
-        locked(&self.open)
+        lock(&self.open)
             .iter()
             .map(|(path, file)| (path.clone(), file.text.clone()))
             .collect()
@@ -476,7 +476,7 @@ impl LspClient {
     /// Makes the server check an unchanged file again.
     pub(super) fn recheck(&self, path: &Path) {
         let at = *self.updates.borrow();
-        let mut open = locked(&self.open);
+        let mut open = lock(&self.open);
         let Some(file) = open.get_mut(path) else {
             return;
         };
@@ -492,10 +492,10 @@ impl LspClient {
 
     /// Returns the published diagnostics of a file.
     pub(super) fn published_for(&self, path: &Path) -> Option<FileDiagnostics> {
-        let open = locked(&self.open)
+        let open = lock(&self.open)
             .get(path)
             .map(|file| (file.version, file.at));
-        let published = locked(&self.published);
+        let published = lock(&self.published);
         let published = published.get(path)?;
         let fresh = match (open, published.version) {
             (Some((ours, at)), Some(theirs)) => theirs >= ours && published.at > at,
@@ -511,7 +511,7 @@ impl LspClient {
 
     /// Returns all published diagnostics.
     pub fn published(&self) -> BTreeMap<PathBuf, Vec<Diagnostic>> {
-        locked(&self.published)
+        lock(&self.published)
             .iter()
             .map(|(path, published)| (path.clone(), published.all.clone()))
             .collect()
@@ -526,7 +526,7 @@ struct PendingRequest<'a> {
 
 impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
-        if locked(&self.peer.waiting).remove(&self.id).is_some() {
+        if lock(&self.peer.waiting).remove(&self.id).is_some() {
             self.peer.notify("$/cancelRequest", json!({"id": self.id}));
         }
     }

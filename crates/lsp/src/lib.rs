@@ -34,7 +34,7 @@ pub use self::types::{
     Diagnostic, FileRange, Position, Range, ReportedDiagnostics, Symbol, TextEdit,
 };
 pub use self::units::Units;
-use base::lock::locked;
+use base::lock::lock;
 use sandbox::process::Program;
 
 /// A server as it would run for a file.
@@ -90,7 +90,7 @@ impl SessionServers {
         program: impl FnOnce() -> Result<Program, E>,
     ) -> Result<Arc<ServerHandle>, E> {
         let key = format!("{confined}\n{run:?}");
-        let mut used = locked(&self.used);
+        let mut used = lock(&self.used);
         if let Some(server) = used.get(&key) {
             return Ok(server.clone());
         }
@@ -101,17 +101,17 @@ impl SessionServers {
 
     /// Returns the servers that this session has used.
     pub fn used_servers(&self) -> Vec<Arc<ServerHandle>> {
-        locked(&self.used).values().cloned().collect()
+        lock(&self.used).values().cloned().collect()
     }
 
     /// Records a notice to the user. Returns whether it is the first with this text.
     pub fn record_notice(&self, what: &str) -> bool {
-        locked(&self.notices).insert(what.to_owned())
+        lock(&self.notices).insert(what.to_owned())
     }
 
     /// Drops the references; servers that no other session uses end.
     pub fn end(&self) {
-        locked(&self.used).clear();
+        lock(&self.used).clear();
     }
 }
 
@@ -122,7 +122,7 @@ impl LanguageServers {
         run: &ServerRun,
         program: impl FnOnce() -> Result<Program, E>,
     ) -> Result<Arc<ServerHandle>, E> {
-        let mut all = locked(&self.0);
+        let mut all = lock(&self.0);
         all.retain(|_, server| server.strong_count() > 0);
         if let Some(server) = all.get(&key).and_then(Weak::upgrade) {
             return Ok(server);

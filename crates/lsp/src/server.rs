@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::{LspClient, MAX_QUEUED_MESSAGES};
 use super::framing;
-use base::lock::{locked, unlocked};
+use base::lock::{into_inner, lock};
 use base::open_files::{PER_PROGRAM, SessionFiles};
 use base::text;
 use sandbox::process::{Program, StdioMode};
@@ -106,7 +106,7 @@ impl LspLink {
     /// # Errors
     /// The reason why there is no connection.
     pub(super) async fn peer(&self, until: Instant) -> Result<Arc<LspClient>, Unavailable> {
-        *locked(&self.used) = Instant::now();
+        *lock(&self.used) = Instant::now();
         let mut state = self.state.subscribe();
         let ready = async {
             loop {
@@ -149,7 +149,7 @@ impl LspLink {
     /// Waits until there was no request for a while.
     async fn idle(&self) {
         loop {
-            let until = *locked(&self.used) + IDLE_TIMEOUT;
+            let until = *lock(&self.used) + IDLE_TIMEOUT;
             if until <= Instant::now() {
                 return;
             }
@@ -192,7 +192,7 @@ pub(super) async fn supervise(link: Arc<LspLink>, program: Program, stop: Cancel
         }
         let is_paused = worked.is_some();
         let since = Instant::now();
-        let stderr = unlocked(stderr_tail);
+        let stderr = into_inner(stderr_tail);
         link.set(LinkState::Failed(Arc::new(LspFailure {
             why,
             stderr,
@@ -248,7 +248,7 @@ async fn run(
     let End::Broke(mut why, worked) = end else {
         return end;
     };
-    let stderr = locked(stderr_tail).clone();
+    let stderr = lock(stderr_tail).clone();
     let last = stderr
         .lines()
         .rfind(|line| !line.trim().is_empty())
@@ -358,7 +358,7 @@ async fn read_stderr(
 }
 
 fn append_tail(stderr_tail: &Mutex<String>, text: &str) {
-    let mut tail = locked(stderr_tail);
+    let mut tail = lock(stderr_tail);
     tail.push_str(text);
     *tail = text::tail(&tail, MAX_STDERR_BYTES).to_owned();
 }

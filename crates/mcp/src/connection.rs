@@ -16,7 +16,7 @@ use super::asker::Asker;
 use super::catalog::ServerOffer;
 use super::credential_store::StoredLogin;
 use super::memory::CatalogMemory;
-use base::lock::locked;
+use base::lock::lock;
 use config::settings::{McpEntry, McpLog, Transport};
 
 /// The number of failures in a row after which a server is paused.
@@ -194,7 +194,7 @@ impl McpLink {
     /// the visit is done.
     pub(super) fn visits(&self, id: String) -> oneshot::Receiver<()> {
         let (sender, finished) = oneshot::channel();
-        let mut visits = locked(&self.visits);
+        let mut visits = lock(&self.visits);
         if visits.len() >= MAX_OPEN_URLS {
             visits.pop_front();
         }
@@ -204,7 +204,7 @@ impl McpLink {
 
     /// Completes the visit of a URL that the server reports as done.
     pub(super) fn visited(&self, id: &str) {
-        let mut visits = locked(&self.visits);
+        let mut visits = lock(&self.visits);
         let found = visits
             .iter()
             .position(|(known, _)| known == id)
@@ -231,7 +231,7 @@ impl McpLink {
 
     /// Ends the connection when its supervisor ends, and drops its tools, which refer back to it.
     pub(super) fn end(&self) {
-        *locked(&self.recalled) = None;
+        *lock(&self.recalled) = None;
         self.state
             .send_replace(ServerState::Failed(Arc::new(McpFailure {
                 kind: FailureKind::Start,
@@ -258,13 +258,13 @@ impl McpLink {
     /// Offers the tools listed at its last start until it is ready.
     pub(super) fn recall(&self, offer: ServerOffer) {
         let offer = Arc::new(offer);
-        *locked(&self.recalled) = Some(offer.clone());
+        *lock(&self.recalled) = Some(offer.clone());
         self.set(ServerState::Starting(Some(offer)));
     }
 
     /// Returns the offer built from its last start, before it was ready.
     pub(super) fn recalled(&self) -> Option<Arc<ServerOffer>> {
-        locked(&self.recalled).clone()
+        lock(&self.recalled).clone()
     }
 
     pub(super) fn connected(&self) -> Option<Arc<ReadyServer>> {
@@ -401,22 +401,22 @@ impl McpLink {
 
     /// Begins a turn, in which no call was made yet.
     pub(super) fn begin_turn(&self) {
-        *locked(&self.called) = None;
+        *lock(&self.called) = None;
     }
 
     /// Records a call of this turn.
     pub(super) fn called(&self) {
-        locked(&self.called).get_or_insert(*self.changes.borrow());
+        lock(&self.called).get_or_insert(*self.changes.borrow());
     }
 
     pub(super) fn was_called(&self) -> bool {
-        locked(&self.called).is_some()
+        lock(&self.called).is_some()
     }
 
     /// Returns whether its list has new changes that it reported after a call of this turn, not
     /// counting changes already returned.
     pub(super) fn has_changed_after_call(&self) -> bool {
-        let mut called = locked(&self.called);
+        let mut called = lock(&self.called);
         let Some((known, ready)) = called.as_mut().zip(self.connected()) else {
             return false;
         };
@@ -441,7 +441,7 @@ impl McpLink {
         &self,
         token: &ProgressToken,
     ) -> watch::Receiver<Option<ProgressNotificationParam>> {
-        let mut all = locked(&self.progress);
+        let mut all = lock(&self.progress);
         let mut receiver = all
             .entry(token.clone())
             .or_insert_with(|| watch::Sender::new(None))
@@ -454,12 +454,12 @@ impl McpLink {
     }
 
     pub(super) fn leave(&self, token: &ProgressToken) {
-        locked(&self.progress).remove(token);
+        lock(&self.progress).remove(token);
     }
 
     /// Records progress of a call. It may arrive before the caller knows the token.
     pub(super) fn progress(&self, notification: ProgressNotificationParam) {
-        let mut all = locked(&self.progress);
+        let mut all = lock(&self.progress);
         if all.len() < MAX_TRACKED_CALLS || all.contains_key(&notification.progress_token) {
             let token = notification.progress_token.clone();
             all.entry(token)
@@ -471,13 +471,13 @@ impl McpLink {
     /// Registers a call that the server works on, until the guard is dropped.
     pub(super) fn enter(&self, asker: Asker) -> CallInProgress<'_> {
         let number = self.entered.fetch_add(1, Ordering::Relaxed);
-        locked(&self.askers).push((number, asker));
+        lock(&self.askers).push((number, asker));
         CallInProgress { link: self, number }
     }
 
     /// Returns the asker of the call in progress; the latest one if there are several.
     pub(super) fn asker(&self) -> Option<Asker> {
-        locked(&self.askers).last().map(|(_, asker)| asker.clone())
+        lock(&self.askers).last().map(|(_, asker)| asker.clone())
     }
 
     /// Registers a question that waits for the user, until the guard is dropped. Returns `None` if
@@ -506,7 +506,7 @@ impl McpLink {
 
     /// Watches a resource that was read. Returns whether the server needs a subscription.
     pub(super) fn subscribe(&self, uri: &str) -> bool {
-        let mut all = locked(&self.subscribed);
+        let mut all = lock(&self.subscribed);
         if let Some(watched) = all.get_mut(uri) {
             watched.changed = false;
             return false;
@@ -519,12 +519,12 @@ impl McpLink {
     }
 
     pub(super) fn subscribed(&self) -> Vec<String> {
-        locked(&self.subscribed).keys().cloned().collect()
+        lock(&self.subscribed).keys().cloned().collect()
     }
 
     /// Marks a resource as changed. Ignores resources that were not read.
     pub(super) fn updated(&self, uri: &str) {
-        if let Some(watched) = locked(&self.subscribed).get_mut(uri) {
+        if let Some(watched) = lock(&self.subscribed).get_mut(uri) {
             watched.changed = true;
         }
     }
@@ -532,7 +532,7 @@ impl McpLink {
     /// Returns the watched resources that have changed since the last call. A resource that changes
     /// again and again is not reported any more after a while.
     pub(super) fn outdated(&self) -> Vec<String> {
-        let mut all = locked(&self.subscribed);
+        let mut all = lock(&self.subscribed);
         let mut outdated = Vec::new();
         for (uri, watched) in all.iter_mut() {
             let has_changed = std::mem::take(&mut watched.changed);
@@ -553,7 +553,7 @@ pub(super) struct CallInProgress<'a> {
 
 impl Drop for CallInProgress<'_> {
     fn drop(&mut self) {
-        locked(&self.link.askers).retain(|(number, _)| *number != self.number);
+        lock(&self.link.askers).retain(|(number, _)| *number != self.number);
     }
 }
 

@@ -357,7 +357,7 @@ fn set_subscription(members: &mut Map<String, Value>, id: Value) {
 mod tests {
     use std::sync::Mutex;
 
-    use base::lock::locked;
+    use base::lock::lock;
     use tokio::sync::oneshot;
 
     use super::*;
@@ -377,8 +377,8 @@ mod tests {
             request: EditorRequest,
         ) -> BoxFuture<'static, Result<EditorAnswer, EditorFault>> {
             let (sender, answer) = oneshot::channel();
-            locked(&self.asked).push(request);
-            locked(&self.answers).push(sender);
+            lock(&self.asked).push(request);
+            lock(&self.answers).push(sender);
             Box::pin(async move { answer.await.unwrap_or(Err(EditorFault::Closed)) })
         }
 
@@ -437,9 +437,9 @@ mod tests {
         for (answer, wanted) in table {
             let (editor, _slot, mut transport) = connected();
             send(&mut transport, call(7, "tools/call")).await;
-            assert_eq!(&*locked(&editor.asked)[0].server, "s");
-            assert_eq!(locked(&editor.asked)[0].method, "tools/call");
-            let sender = locked(&editor.answers).remove(0);
+            assert_eq!(&*lock(&editor.asked)[0].server, "s");
+            assert_eq!(lock(&editor.asked)[0].method, "tools/call");
+            let sender = lock(&editor.answers).remove(0);
             sender.send(answer).ok();
             let message = received(&mut transport).await;
             assert_eq!(message["id"], 7);
@@ -456,7 +456,7 @@ mod tests {
         for result in [json!(null), json!(7), json!("x"), json!([]), json!({})] {
             let (editor, _slot, mut transport) = connected();
             send(&mut transport, call(7, "tools/list")).await;
-            let sender = locked(&editor.answers).remove(0);
+            let sender = lock(&editor.answers).remove(0);
             sender.send(Ok(EditorAnswer::Result(result.clone()))).ok();
             assert_eq!(received(&mut transport).await["id"], 7, "{result}");
         }
@@ -466,7 +466,7 @@ mod tests {
     async fn notifications_have_the_ids_of_rmcp() {
         let (editor, _slot, mut transport) = connected();
         send(&mut transport, call(3, LISTEN)).await;
-        let notifications = locked(&editor.asked)[0].notifications.clone();
+        let notifications = lock(&editor.asked)[0].notifications.clone();
         let theirs = json!({ "_meta": { (SUBSCRIPTION_ID): "theirs" } });
         for params in [None, theirs.as_object().cloned()] {
             notifications.push("notifications/tools/list_changed", params);
@@ -483,7 +483,7 @@ mod tests {
     async fn unread_notifications_are_limited() {
         let (editor, _slot, mut transport) = connected();
         send(&mut transport, call(1, "tools/call")).await;
-        let notifications = locked(&editor.asked)[0].notifications.clone();
+        let notifications = lock(&editor.asked)[0].notifications.clone();
         let note = |text: String| {
             json!({ "level": "info", "data": text })
                 .as_object()
@@ -493,7 +493,7 @@ mod tests {
         for _ in 0..10_000 {
             notifications.push("notifications/message", note("x".to_owned()));
         }
-        locked(&editor.answers)
+        lock(&editor.answers)
             .remove(0)
             .send(Ok(EditorAnswer::Result(json!({ "content": [] }))))
             .ok();
@@ -514,9 +514,9 @@ mod tests {
         send(&mut transport, call(2, "tools/call")).await;
         let cancel = json!({ "method": CANCELLED, "params": { "requestId": 1 } });
         send(&mut transport, cancel).await;
-        let mut first = locked(&editor.answers).remove(0);
+        let mut first = lock(&editor.answers).remove(0);
         first.closed().await;
-        let mut second = locked(&editor.answers).remove(0);
+        let mut second = lock(&editor.answers).remove(0);
         assert!(!second.is_closed());
         drop(transport);
         second.closed().await;
@@ -533,7 +533,7 @@ mod tests {
         let (editor, _slot, mut transport) = connected();
         send(&mut transport, call(1, "tools/call")).await;
         // The connection ends before the answer.
-        locked(&editor.answers).clear();
+        lock(&editor.answers).clear();
         assert!(transport.receive().await.is_none());
     }
 }

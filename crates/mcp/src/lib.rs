@@ -55,7 +55,7 @@ use self::offer::TurnOffer;
 use self::supervisor::ServerAccess;
 use base::child_environment::Variables;
 use base::environment::Environment;
-use base::lock::locked;
+use base::lock::lock;
 use base::open_files::{PER_PROGRAM, SessionFiles};
 use base::task::JoinHandle;
 use base::text;
@@ -235,7 +235,7 @@ impl McpServers {
     }
 
     fn list(&self) -> MutexGuard<'_, Vec<ServerConnection>> {
-        locked(&self.list)
+        lock(&self.list)
     }
 
     /// Starts the enabled servers that are not running, ends the ones that are no longer

@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 use super::catalog::ServerCatalog;
 use super::credential_store::StoredLogin;
 use base::environment::{Environment, private_dir, private_file};
-use base::lock::locked;
+use base::lock::lock;
 use base::text;
 use config::settings::{McpEntry, Transport};
 
@@ -70,12 +70,12 @@ impl CatalogMemory {
 
     /// Writes the list in the background. The latest of several lists wins.
     pub(super) fn store(self: Arc<Self>, catalog: ServerCatalog) {
-        *locked(&self.unwritten) = Some(catalog);
+        *lock(&self.unwritten) = Some(catalog);
         let tasks = self.tasks.clone();
         let written = async move {
             let write = move || {
-                let _writing = locked(&self.writing);
-                let Some(catalog) = locked(&self.unwritten).take() else {
+                let _writing = lock(&self.writing);
+                let Some(catalog) = lock(&self.unwritten).take() else {
                     return;
                 };
                 if let Err(e) = self.write(&catalog) {

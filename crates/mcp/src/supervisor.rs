@@ -16,7 +16,7 @@ use super::editor::EditorServer;
 use super::failure::{Disconnect, DisconnectCause};
 use super::offer;
 use super::remote::RemoteServer;
-use base::lock::{locked, unlocked};
+use base::lock::{into_inner, lock};
 use base::open_files::{self, PER_PROGRAM, SessionFiles};
 use base::text;
 use sandbox::process::{Program, StdioMode};
@@ -158,7 +158,7 @@ async fn run(
     };
     child.kill(EXIT_GRACE).await;
     let mut end = end?;
-    *stderr_tail = unlocked(complaint);
+    *stderr_tail = into_inner(complaint);
     let last = stderr_tail
         .lines()
         .rfind(|line| !line.trim().is_empty())
@@ -176,7 +176,7 @@ async fn listen(name: &str, stderr: Option<impl AsyncRead + Unpin>, complaint: &
         while let Ok(n @ 1..) = stderr.read(&mut buffer).await {
             let output = String::from_utf8_lossy(&buffer[..n]);
             tracing::debug!("MCP server {name} writes: {}", text::title(&output));
-            let mut tail = locked(complaint);
+            let mut tail = lock(complaint);
             tail.push_str(&output);
             let shortened = text::tail(&tail, MAX_STDERR_BYTES).to_owned();
             *tail = shortened;

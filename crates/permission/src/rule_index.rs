@@ -16,7 +16,7 @@ use super::rule_entry::{BUILT_IN, POSTURE};
 use super::url::{self, Address, HostKey};
 use super::wildcard::{self, UNKNOWN};
 use super::{Action, Rule, first_word};
-use base::lock::locked;
+use base::lock::lock;
 
 /// The maximum length of a key, in characters.
 const KEY_LETTERS: usize = 64;
@@ -137,7 +137,7 @@ impl RuleIndex {
 
     /// Returns the compiled patterns of the rules about a permission.
     pub(super) fn table(&self, rules: &[Rule], permission: &str) -> Arc<PatternTable> {
-        let mut tables = locked(&self.tables);
+        let mut tables = lock(&self.tables);
         if let Some(table) = tables.get(permission) {
             return table.clone();
         }

@@ -22,7 +22,7 @@ use super::http::HttpClient;
 use crate::entry::{Login, ProviderEntry};
 use crate::secret::Secret;
 use base::environment::Environment;
-use base::lock::locked;
+use base::lock::lock;
 
 /// The time limit of a login, in which the user may have to find a password.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(600);
@@ -460,7 +460,7 @@ impl TokenRefresher {
                     known.refresh.as_ref(),
                     &self.environment,
                 );
-                *locked(&self.tokens) = fresh.clone();
+                *lock(&self.tokens) = fresh.clone();
                 let access = fresh.access.clone();
                 let path = self.path.clone();
                 let provider = self.provider.clone();
@@ -481,7 +481,7 @@ impl TokenRefresher {
     }
 
     fn known(&self) -> OauthTokens {
-        locked(&self.tokens).clone()
+        lock(&self.tokens).clone()
     }
 
     fn is_valid(&self, tokens: &OauthTokens) -> bool {
@@ -496,7 +496,7 @@ impl TokenRefresher {
         let newer = Auth::parse(&text)
             .tokens(&self.provider)
             .filter(|tokens| self.is_valid(tokens))?;
-        *locked(&self.tokens) = newer.clone();
+        *lock(&self.tokens) = newer.clone();
         Some(newer.access)
     }
 

@@ -23,7 +23,7 @@ use super::{Error, Model};
 use crate::entry::Rates;
 use crate::secret::{Secret, without_secrets};
 use base::environment::{Environment, private_dir, private_file};
-use base::lock::locked;
+use base::lock::lock;
 use transcript::ModelRef;
 
 /// The headers that are recorded; all others may contain keys.
@@ -243,7 +243,7 @@ impl Recording {
     }
 
     fn write(&self, line: &RecordLine) {
-        let mut file = locked(&self.file);
+        let mut file = lock(&self.file);
         let written = serde_json::to_string(line)
             .map_err(io::Error::other)
             .and_then(|text| writeln!(file, "{text}"));

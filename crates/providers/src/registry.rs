@@ -23,7 +23,7 @@ use super::{Error, ImageSupport, Model, Provider, local, platform, preference};
 use crate::entry::{ModelEntry, ProviderEntry};
 use crate::secret::Secret;
 use base::environment::Environment;
-use base::lock::locked;
+use base::lock::lock;
 use base::text;
 use transcript::ModelRef;
 
@@ -404,7 +404,7 @@ impl Registry {
     /// [`NotFound`], with the nearest names.
     pub fn find(&self, wanted: &ModelRef) -> Result<(Arc<Model>, Arc<dyn Provider>), NotFound> {
         if wanted.provider == ModelRef::REPLAY {
-            let mut replays = locked(&self.replays);
+            let mut replays = lock(&self.replays);
             let replay = replays
                 .entry(wanted.model.clone())
                 .or_insert_with(|| ReplayProvider::new(Path::new(&wanted.model)));

@@ -18,7 +18,7 @@ use super::recording::{RecordLine, RecordedRequest};
 use super::request_target::{RequestOptions, RequestTarget};
 use super::{AnswerStream, Error, Model, Provider, Request, error_classification, platform};
 use base::environment::Timestamp;
-use base::lock::locked;
+use base::lock::lock;
 use transcript::ModelRef;
 
 /// A provider that replays a directory of recordings.
@@ -52,7 +52,7 @@ impl ReplayProvider {
 
     /// Calls `work` with the remaining exchanges; returns `None` if they cannot be read.
     fn with<T>(&self, work: impl FnOnce(&mut VecDeque<Exchange>) -> T) -> Option<T> {
-        let mut left = locked(&self.left);
+        let mut left = lock(&self.left);
         if left.is_none() {
             *left = read(&self.dir).ok();
         }

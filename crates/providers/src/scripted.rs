@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use futures_util::StreamExt;
 
 use super::{AnswerStream, Delta, Error, Provider, Request};
-use base::lock::locked;
+use base::lock::lock;
 use transcript::{Finish, Usage};
 
 #[derive(Debug, Clone, Default)]
@@ -164,24 +164,24 @@ impl Scripted {
 
     /// Returns the requests so far.
     pub fn asked(&self) -> Vec<Arc<Request>> {
-        locked(&self.state).asked.clone()
+        lock(&self.state).asked.clone()
     }
 
     /// Returns, for each request, whether it came with the preceding one, whose encoded body can be
     /// reused.
     pub fn follows(&self) -> Vec<bool> {
-        locked(&self.state).follows.clone()
+        lock(&self.state).follows.clone()
     }
 
     /// Returns the number of answers that are left.
     pub fn left(&self) -> usize {
-        locked(&self.state).scripts.len()
+        lock(&self.state).scripts.len()
     }
 }
 
 impl Provider for Scripted {
     fn ask(&self, request: Arc<Request>) -> AnswerStream {
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         state.follows.push(request.body_cache.follows());
         // A copy, because the caller takes the request back.
         state.asked.push(Arc::new(Request::clone(&request)));

@@ -23,7 +23,7 @@ use acp_server::metrics::Metrics;
 use acp_server::server::{RemoteClient, Server};
 use acp_server::{v1, v2};
 use base::environment::Environment;
-use base::lock::locked;
+use base::lock::lock;
 use base::open_files::FileBudget;
 use config::settings::ServeSettings;
 use events::bus::{EventFilter, Subscription};
@@ -248,7 +248,7 @@ impl Host {
     }
 
     fn user(&self, name: Option<&str>) -> Arc<ServedUser> {
-        let mut users = locked(&self.users);
+        let mut users = lock(&self.users);
         let user = users.entry(name.map(str::to_owned)).or_insert_with(|| {
             let environment = self.environment.clone();
             let ended = self.ended.clone();
@@ -322,7 +322,7 @@ impl Host {
     }
 
     fn users(&self) -> Vec<Arc<ServedUser>> {
-        locked(&self.users).values().cloned().collect()
+        lock(&self.users).values().cloned().collect()
     }
 
     /// Returns the number of prompts that run or wait.

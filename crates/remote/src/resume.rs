@@ -15,7 +15,7 @@ use super::admission::Identity;
 use super::resend_buffer::ResumableConnection;
 use super::slots::SocketSlot;
 use super::websocket::{Ending, carry};
-use base::lock::locked;
+use base::lock::lock;
 
 /// The header with the number of messages received. Without a connection id it requests a
 /// connection that can be resumed; with one, it resumes that connection. The server answers with
@@ -43,12 +43,12 @@ pub struct Resumables {
 impl Resumables {
     /// Takes a connection from its current socket. `None` if there is no such connection.
     pub async fn claim(&self, id: &str, identity: &Identity) -> Option<ResumableConnection> {
-        let found = locked(&self.all)
+        let found = lock(&self.all)
             .get(id)
             .cloned()
             .filter(|found| found.identity == *identity)?;
         let (sender, thread) = oneshot::channel();
-        *locked(&found.claim) = Some(sender);
+        *lock(&found.claim) = Some(sender);
         found.wanted.notify_one();
         tokio::time::timeout(HAND_OVER_TIMEOUT, thread)
             .await
@@ -77,7 +77,7 @@ impl Resumables {
             wanted: Notify::new(),
             claim: Mutex::default(),
         });
-        locked(&self.all).insert(id.clone(), this.clone());
+        lock(&self.all).insert(id.clone(), this.clone());
         let ending = match io {
             Some(io) => tokio::select! {
                 ending = carry(io, &mut thread, again, message) => ending,
@@ -91,11 +91,11 @@ impl Resumables {
             Ending::Broken if !grace.is_zero() => wait(&mut thread, &this.wanted, grace).await,
             Ending::Broken | Ending::Over => false,
         };
-        let mut all = locked(&self.all);
+        let mut all = lock(&self.all);
         // The next socket has a slot of its own.
         all.remove(&id);
         drop(all);
-        let claim = locked(&this.claim).take();
+        let claim = lock(&this.claim).take();
         if let Some(claim) = claim
             && wanted
         {

@@ -24,7 +24,7 @@ use super::host::{Connection, Host};
 use super::mailbox::{Mailboxes, NumberedLine, ResumeError, Shape, Stream};
 use super::reply::{ResponseBody, plain};
 use acp_server::detached::Liveness;
-use base::lock::locked;
+use base::lock::lock;
 
 /// The header with the connection of a request.
 pub const CONNECTION_ID: &str = "acp-connection-id";
@@ -83,7 +83,7 @@ impl HttpConnections {
             StatusCode::BAD_REQUEST,
             "the header Acp-Connection-Id is missing",
         ))?;
-        let found = locked(&self.open).get(&id).cloned();
+        let found = lock(&self.open).get(&id).cloned();
         match found.filter(|found| found.identity == *identity) {
             Some(found) => Ok((id, found)),
             // A connection of another user is treated as unknown.
@@ -99,7 +99,7 @@ impl HttpConnections {
         match self.find(headers, identity) {
             Err((status, why)) => plain(status, why),
             Ok((id, connection)) => {
-                locked(&self.open).remove(&id);
+                lock(&self.open).remove(&id);
                 connection.ended.cancel();
                 plain(StatusCode::ACCEPTED, "")
             }
@@ -154,7 +154,7 @@ impl HttpConnections {
             Err(why) => return plain(StatusCode::BAD_REQUEST, why),
         };
         if let Some(shape) = Shape::of(&line) {
-            locked(&connection.boxes).record_message(&shape);
+            lock(&connection.boxes).record_message(&shape);
         }
         match connection.lines.send(Line::Text(line)).await {
             Ok(()) => plain(StatusCode::ACCEPTED, ""),
@@ -229,14 +229,14 @@ impl HttpConnections {
             output_ended: CancellationToken::new(),
             liveness,
         });
-        locked(&self.open).insert(name.clone(), connection.clone());
+        lock(&self.open).insert(name.clone(), connection.clone());
         let this = self.clone();
         let key = name.clone();
         base::task::spawn(async move {
             connection.route(outgoing, rest).await;
             connection.ended.cancel();
             connection.output_ended.cancel();
-            locked(&this.open).remove(&key);
+            lock(&this.open).remove(&key);
         });
         let mut response = json(StatusCode::OK, answer.into());
         if let Ok(name) = HeaderValue::from_str(&name) {
@@ -277,7 +277,7 @@ impl HttpConnections {
                 );
             }
         };
-        let read = locked(&connection.boxes).read(&stream, after);
+        let read = lock(&connection.boxes).read(&stream, after);
         let (reader, changed) = match read {
             Ok(stream_reader) => stream_reader,
             Err(ResumeError::NoSession) => {
@@ -323,7 +323,7 @@ impl HttpConnection {
             let taken = Bytes::from(taken);
             let mut start = 0;
             for end in memchr::memchr_iter(b'\n', &taken) {
-                if end > start && locked(&self.boxes).put(taken.slice(start..end)).is_err() {
+                if end > start && lock(&self.boxes).put(taken.slice(start..end)).is_err() {
                     tracing::warn!(
                         "a connection ends: too much waits for a stream that the client does not read"
                     );
@@ -343,7 +343,7 @@ impl HttpConnection {
     async fn answer_liveness_checks(&self) {
         loop {
             self.liveness.asked().await;
-            if locked(&self.boxes).are_read() {
+            if lock(&self.boxes).are_read() {
                 self.liveness.record_sign_of_life();
             }
         }
@@ -372,7 +372,7 @@ impl HttpConnection {
             let read = self.read.notified();
             tokio::pin!(read);
             read.as_mut().enable();
-            if done(&locked(&self.boxes)) {
+            if done(&lock(&self.boxes)) {
                 return;
             }
             read.await;
@@ -401,7 +401,7 @@ impl StreamReader {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            let lines = locked(&self.connection.boxes).take(&self.stream, self.reader)?;
+            let lines = lock(&self.connection.boxes).take(&self.stream, self.reader)?;
             if !lines.is_empty() {
                 self.connection.read.notify_waiters();
                 return Some(events(&lines));
@@ -409,7 +409,7 @@ impl StreamReader {
             tokio::select! {
                 () = changed => {}
                 () = self.connection.output_ended.cancelled() => {
-                    let last = locked(&self.connection.boxes).take(&self.stream, self.reader)?;
+                    let last = lock(&self.connection.boxes).take(&self.stream, self.reader)?;
                     return (!last.is_empty()).then(|| events(&last));
                 }
                 () = tokio::time::sleep(KEEP_ALIVE_INTERVAL) => return Some(Bytes::from_static(b":\n\n")),
@@ -420,7 +420,7 @@ impl StreamReader {
 
 impl Drop for StreamReader {
     fn drop(&mut self) {
-        locked(&self.connection.boxes).leave(&self.stream, self.reader);
+        lock(&self.connection.boxes).leave(&self.stream, self.reader);
         self.connection.read.notify_waiters();
     }
 }

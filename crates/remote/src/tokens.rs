@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
 
-use base::lock::locked;
+use base::lock::lock;
 use config::settings::TokenEntry;
 
 /// A known token.
@@ -127,7 +127,7 @@ impl TokenFile {
     /// in effect.
     fn current(&self) -> Arc<[Token]> {
         let stamp = stamp(&self.path);
-        let mut last = locked(&self.read);
+        let mut last = lock(&self.read);
         if last.0 != stamp {
             match read(&self.path, &self.listed) {
                 // A removed token must not stay valid because another line is invalid.

@@ -30,7 +30,7 @@ use super::budget::{IncompleteMessage, MeteredIo};
 use super::host::Connection;
 use super::resend_buffer::{MessageTally, ResumableConnection};
 use acp_server::detached::Liveness;
-use base::lock::locked;
+use base::lock::lock;
 
 /// The interval of pings.
 pub const PING_INTERVAL: Duration = Duration::from_secs(20);
@@ -223,7 +223,7 @@ async fn read_messages<T: AsyncRead + AsyncWrite + Unpin>(
             }
             Ok(Message::Close(_)) => return End::BYE,
             Ok(Message::Ping(payload)) => {
-                locked(&counts.tally).pinged(&payload);
+                lock(&counts.tally).pinged(&payload);
                 continue;
             }
             Ok(_) => continue,
@@ -247,7 +247,7 @@ async fn read_messages<T: AsyncRead + AsyncWrite + Unpin>(
         if !text.trim_ascii().is_empty() && lines.send(Line::Text(text)).await.is_err() {
             return End::LEAVING;
         }
-        if locked(&counts.tally).record_received(bytes) {
+        if lock(&counts.tally).record_received(bytes) {
             counts.owed.notify_one();
         }
     }
@@ -271,11 +271,11 @@ async fn write_messages<S: Sink<Message, Error = Error> + Unpin>(
     let mut ping = tokio::time::interval(PING_INTERVAL);
     ping.tick().await;
     loop {
-        let beats = || Message::Ping(locked(&counts.tally).ping());
+        let beats = || Message::Ping(lock(&counts.tally).ping());
         let sent = tokio::select! {
             lines = outgoing.next() => match lines {
                 Some(lines) => {
-                    let sending = send(sink, lines, |line| locked(&counts.tally).sent(line));
+                    let sending = send(sink, lines, |line| lock(&counts.tally).sent(line));
                     timeout(PING_INTERVAL * MAX_MISSED_PINGS, sending).await
                 }
                 None => return End::LEAVING,

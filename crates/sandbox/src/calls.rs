@@ -48,7 +48,7 @@ mod linux {
     use std::ffi::OsString;
     use std::sync::Mutex;
 
-    use base::lock::locked;
+    use base::lock::lock;
     use seccompiler::{
         BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
         SeccompRule,
@@ -302,7 +302,7 @@ mod linux {
     /// for each combination of options.
     pub(in super::super) fn steps(options: Seccomp) -> Result<Vec<OsString>, String> {
         static MADE: Mutex<BTreeMap<Seccomp, Vec<OsString>>> = Mutex::new(BTreeMap::new());
-        let mut made = locked(&MADE);
+        let mut made = lock(&MADE);
         if let Some(steps) = made.get(&options) {
             return Ok(steps.clone());
         }

@@ -17,7 +17,7 @@ use super::{
     inside,
 };
 use crate::process::Program;
-use base::lock::locked;
+use base::lock::lock;
 
 /// The time limit of a trial. A mechanism that hangs is not used.
 const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -166,7 +166,7 @@ impl WriteObserver for ReportedWrites {
         if let PendingWrite::File { path, .. } = write
             && !path.exists()
         {
-            locked(&self.files).push(path);
+            lock(&self.files).push(path);
         }
     }
 
@@ -301,7 +301,7 @@ async fn run(sandbox: &Sandbox, claimed: &ProvenSandbox) -> Result<ProvenSandbox
         .map_err(|e| e.to_string())?;
     // Each write waits for its report, so all reports have arrived when the trial has ended.
     let reported =
-        reports.is_some_and(|reports| locked(&reports.files).contains(&path("inside/made")));
+        reports.is_some_and(|reports| lock(&reports.files).contains(&path("inside/made")));
     Ok(ProvenSandbox {
         reports_writes: reported,
         ..judge(claimed, &done)?

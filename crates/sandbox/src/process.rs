@@ -34,7 +34,7 @@ pub use self::process_tree::{MARK, is_ours, set_process_name};
 use self::process_tree::{ProcessStat, family, processes};
 pub use self::program_slots::{ProgramOwner, ProgramSlot, slot};
 use base::environment::Environment;
-use base::lock::locked;
+use base::lock::lock;
 use base::open_files::SessionFiles;
 use base::process::await_ends;
 
@@ -271,10 +271,7 @@ impl Program {
         }
         command.wrap(KillOnDrop);
         STARTED.store(true, Ordering::Relaxed);
-        let passed = self
-            .passed
-            .as_ref()
-            .and_then(|passed| locked(passed).take());
+        let passed = self.passed.as_ref().and_then(|passed| lock(passed).take());
         // The command owns copies of the pipe's writing end, so it is dropped with this thread's
         // work; otherwise the output would never end.
         let inherited = self.inherited.clone();
@@ -311,10 +308,7 @@ impl Program {
                 .stdout(Stdio::null())
                 .stderr(Stdio::null());
         });
-        let passed = self
-            .passed
-            .as_ref()
-            .and_then(|passed| locked(passed).take());
+        let passed = self.passed.as_ref().and_then(|passed| lock(passed).take());
         on_lasting_thread(move || spawn(command, passed, None).map(drop))?
     }
 
@@ -419,7 +413,7 @@ fn on_lasting_thread<T: Send + 'static>(
         reply.send(work()).ok();
     });
     {
-        let mut starter = locked(&STARTER);
+        let mut starter = lock(&STARTER);
         let sender = match starter.take() {
             Some(sender) => sender,
             None => {

@@ -10,7 +10,7 @@ use super::open::{OpenError, OpenOptions, OpenedSession};
 use super::sessions::Sessions;
 use crate::turn::jobs::SessionJobs;
 use base::id::SessionId;
-use base::lock::locked;
+use base::lock::lock;
 use base::worktree::normal;
 use store::{self, LockHolder, Record, RecordChange};
 
@@ -145,13 +145,13 @@ impl Sessions {
             jobs.mark_settled_as_shown();
         }
         let asked = (id.clone(), request_kind);
-        let again = locked(&self.live.refused).remove(&asked);
+        let again = lock(&self.live.refused).remove(&asked);
         match self.load(id, options, again, shown, handover).await {
             Err(OpenError::Store(store::Error::Locked { id, holder })) if again => {
                 Err(ReopenError::Kept { id, holder })
             }
             Err(OpenError::Store(store::Error::Locked { id, holder })) => {
-                locked(&self.live.refused).insert(asked);
+                lock(&self.live.refused).insert(asked);
                 Err(ReopenError::InUse { id, holder })
             }
             opened => Ok(opened?),

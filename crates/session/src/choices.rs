@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::recent::RecentModels;
 use crate::turn::SessionChoices;
 use base::approvals::Approvals;
-use base::lock::locked;
+use base::lock::lock;
 use store::RecordChange;
 use transcript::ModelRef;
 
@@ -60,7 +60,7 @@ impl PendingChoices {
         change: ChoiceChange,
         send: impl FnOnce(SentChange) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut changes = locked(&self.changes);
+        let mut changes = lock(&self.changes);
         send(SentChange {
             change: change.clone(),
             among: self.clone(),
@@ -72,7 +72,7 @@ impl PendingChoices {
     /// Returns the choice after all pending changes.
     pub(super) fn after(&self, current: &watch::Receiver<SessionChoices>) -> SessionChoices {
         // Read under the lock, so that a change is in exactly one of the two.
-        let changes = locked(&self.changes);
+        let changes = lock(&self.changes);
         let mut choice = current.borrow().clone();
         changes
             .iter()
@@ -113,7 +113,7 @@ impl Choices {
     /// Applies a change that has arrived. Changes arrive in order, so it is the first of the
     /// pending ones.
     pub(super) fn set(&self, SentChange { change, among }: SentChange) {
-        let mut changes = locked(&among.changes);
+        let mut changes = lock(&among.changes);
         self.current.send_modify(|choice| change.apply(choice));
         changes.pop_front();
     }

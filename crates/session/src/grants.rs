@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 
 use base::environment::Environment;
-use base::lock::locked;
+use base::lock::lock;
 use permission::{Action, Rule, Rules};
 use store::{Grant, Store, StoredGrants};
 
@@ -43,7 +43,7 @@ impl Grants {
     /// Takes the path of the damaged index in which earlier grants were lost, for a notice to
     /// the user.
     pub fn take_damaged_index(&self) -> Option<String> {
-        locked(&self.damaged_index).take()
+        lock(&self.damaged_index).take()
     }
 
     /// Returns the grants of an agent as allow rules.

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use base::id::SessionId;
-use base::lock::locked;
+use base::lock::lock;
 use store::{OwnerRequest, Store, TakeoverRequests};
 
 #[derive(Default)]
@@ -39,7 +39,7 @@ pub(super) struct SubagentGuard {
 
 impl Drop for SubagentGuard {
     fn drop(&mut self) {
-        locked(&self.working).remove(&self.id);
+        lock(&self.working).remove(&self.id);
     }
 }
 
@@ -59,9 +59,9 @@ impl HistoryGuard {
 impl Drop for HistoryGuard {
     fn drop(&mut self) {
         // Removed first, because the next owner of the session adds its own.
-        let wanted = locked(&self.live.wanted).remove(&self.id);
-        let cancel = locked(&self.live.cancels).remove(&self.id);
-        locked(&self.live.held).remove(&self.id);
+        let wanted = lock(&self.live.wanted).remove(&self.id);
+        let cancel = lock(&self.live.cancels).remove(&self.id);
+        lock(&self.live.held).remove(&self.id);
         drop((wanted, cancel));
     }
 }
@@ -69,7 +69,7 @@ impl Drop for HistoryGuard {
 impl LiveSessions {
     /// Claims a session's history; returns `None` while it is in use.
     pub(super) fn claim(self: &Arc<Self>, id: &SessionId) -> Option<HistoryGuard> {
-        let new = locked(&self.held).insert(id.clone());
+        let new = lock(&self.held).insert(id.clone());
         new.then(|| HistoryGuard {
             live: self.clone(),
             id: id.clone(),
@@ -77,12 +77,12 @@ impl LiveSessions {
     }
 
     pub(super) fn has_session(&self, id: &SessionId) -> bool {
-        locked(&self.held).contains(id)
+        lock(&self.held).contains(id)
     }
 
     /// Registers a running subagent, so that it can be stopped.
     pub(super) fn works(&self, id: &SessionId, cancelled: &CancellationToken) -> SubagentGuard {
-        locked(&self.working).insert(id.clone(), cancelled.clone());
+        lock(&self.working).insert(id.clone(), cancelled.clone());
         SubagentGuard {
             working: self.working.clone(),
             id: id.clone(),
@@ -91,7 +91,7 @@ impl LiveSessions {
 
     /// Stops a running subagent, but no other session. Returns whether there is one.
     pub(super) fn stop_subagent(&self, id: &SessionId) -> bool {
-        let working = locked(&self.working).get(id).cloned();
+        let working = lock(&self.working).get(id).cloned();
         working.inspect(CancellationToken::cancel).is_some()
     }
 
@@ -105,7 +105,7 @@ impl LiveSessions {
         ended: &CancellationToken,
     ) -> CancellationToken {
         let wanted = CancellationToken::new();
-        let earlier = locked(&self.wanted).insert(id.clone(), wanted.clone());
+        let earlier = lock(&self.wanted).insert(id.clone(), wanted.clone());
         if earlier.is_some_and(|earlier| earlier.is_cancelled()) {
             // The request came while this process opened the session again.
             wanted.cancel();
@@ -140,12 +140,12 @@ impl LiveSessions {
 
     /// Lets other processes cancel the turn of this session.
     pub(super) fn accept_remote_cancel(&self, id: &SessionId, cancel: impl Fn() + Send + 'static) {
-        drop(locked(&self.cancels).insert(id.clone(), Box::new(cancel)));
+        drop(lock(&self.cancels).insert(id.clone(), Box::new(cancel)));
     }
 
     fn cancel(&self, id: &SessionId) {
         tracing::info!("another process cancels what runs in session {id}");
-        if let Some(cancel) = locked(&self.cancels).get(id) {
+        if let Some(cancel) = lock(&self.cancels).get(id) {
             cancel();
         }
     }
@@ -165,7 +165,7 @@ impl LiveSessions {
                 }
                 None => return,
             };
-            let token = locked(&self.wanted).get(&wanted).cloned();
+            let token = lock(&self.wanted).get(&wanted).cloned();
             if let Some(token) = token {
                 tracing::info!("another process wants session {wanted}");
                 token.cancel();
@@ -200,13 +200,13 @@ mod tests {
         assert_eq!(Arc::strong_count(&asked), 2);
         drop(guard);
         assert_eq!(Arc::strong_count(&asked), 1);
-        assert!(locked(&live.wanted).is_empty());
-        assert!(locked(&live.cancels).is_empty());
+        assert!(lock(&live.wanted).is_empty());
+        assert!(lock(&live.cancels).is_empty());
         assert!(!live.has_session(&id));
         // A second opening is registered as well.
         let (_guard, wanted) = open();
-        assert_eq!(locked(&live.wanted).len(), 1);
-        assert_eq!(locked(&live.cancels).len(), 1);
+        assert_eq!(lock(&live.wanted).len(), 1);
+        assert_eq!(lock(&live.cancels).len(), 1);
         // A request during a handover is passed on.
         wanted.cancel();
         let next = live.offer(&id, &store, &tasks, &ended);

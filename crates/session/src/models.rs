@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use base::environment::Environment;
-use base::lock::locked;
+use base::lock::lock;
 use config::settings::{ProviderEntry, Settings};
 use permission::url::forbidden_address;
 use providers::auth::Auth;
@@ -58,14 +58,14 @@ impl ModelSources {
 
     /// Returns the same as `configured`, with the endpoints that the editor has set.
     pub fn of_editor(&self, settings: &Settings, endpoints: &EditorEndpoints) -> Registry {
-        let found = locked(&self.found).clone();
+        let found = lock(&self.found).clone();
         self.inputs().registry(settings, endpoints, found, false)
     }
 
     /// Returns the same, and all other models of the catalogue, for listings.
     pub fn with_all_models(&self, settings: &Settings) -> Registry {
         let endpoints = EditorEndpoints::default();
-        let found = locked(&self.found).clone();
+        let found = lock(&self.found).clone();
         self.inputs().registry(settings, &endpoints, found, true)
     }
 
@@ -82,7 +82,7 @@ impl ModelSources {
             .unwrap_or_default();
         let results = local::find(&self.client, &servers).await;
         let found = {
-            let mut known = locked(&self.found);
+            let mut known = lock(&self.found);
             for result in results {
                 match result {
                     SearchResult::Found(server) => {
@@ -118,18 +118,18 @@ impl ModelSources {
 
     /// Returns whether a model is known to have no known context window even when it is loaded.
     pub(super) fn lacks_context_window(&self, model: &ModelRef) -> bool {
-        locked(&self.windowless).contains(model)
+        lock(&self.windowless).contains(model)
     }
 
     /// Remembers that the window of a model is unknown although it is loaded.
     pub(super) fn add_windowless(&self, model: &ModelRef) {
-        locked(&self.windowless).insert(model.clone());
+        lock(&self.windowless).insert(model.clone());
     }
 
     /// Makes a server on this machine load a model whose context window is only known then. Returns
     /// whether it is loaded.
     pub(super) async fn load_local(&self, model: &Model) -> bool {
-        let address = locked(&self.found)
+        let address = lock(&self.found)
             .iter()
             .find(|server| server.id == model.id.provider)
             .and_then(|server| server.base_url.clone());
@@ -149,7 +149,7 @@ impl ModelSources {
     pub async fn refresh(&self) -> Result<CatalogRefresh, Error> {
         let refreshed = catalog::refresh(&self.client, &self.environment).await?;
         if refreshed != CatalogRefresh::Same {
-            *locked(&self.catalog) = None;
+            *lock(&self.catalog) = None;
         }
         Ok(refreshed)
     }
@@ -213,7 +213,7 @@ impl RegistryInputs {
     ) -> Registry {
         let none = EditorEndpoints::default();
         let catalog = {
-            let mut catalog = locked(&self.catalog);
+            let mut catalog = lock(&self.catalog);
             catalog
                 .get_or_insert_with(|| Arc::new(Catalog::load(&self.environment)))
                 .clone()

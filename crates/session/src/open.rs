@@ -36,7 +36,7 @@ use crate::turn::{
 use base::approvals::Approvals;
 use base::environment::Environment;
 use base::id::{PartId, SessionId};
-use base::lock::locked;
+use base::lock::lock;
 use base::task::JoinHandle;
 use config::Settings;
 use config::settings::McpEntry;
@@ -498,7 +498,7 @@ impl Sessions {
         fork.record.shared_name = self.shared_directory_name(Some(&options.cwd)).await;
         let id = fork.record.id.clone();
         self.store.import_copy(fork, &of).await?;
-        let broken = std::mem::take(&mut *locked(&broken));
+        let broken = std::mem::take(&mut *lock(&broken));
         Ok((id, broken))
     }
 

@@ -21,7 +21,7 @@ use crate::turn::jobs::SessionJobs;
 use crate::turn::models::{Models, SessionRegistry};
 use base::environment::Environment;
 use base::id::SessionId;
-use base::lock::locked;
+use base::lock::lock;
 use base::task::JoinHandle;
 use config::Settings;
 use config::settings::TelemetrySettings;
@@ -236,7 +236,7 @@ impl Sessions {
     /// Returns the permissions granted with "always" in a project, shared by all its sessions.
     pub(super) async fn grants(&self, project: &str) -> Arc<Grants> {
         let cell = {
-            let mut grants = locked(&self.grants);
+            let mut grants = lock(&self.grants);
             grants.entry(project.to_owned()).or_default().clone()
         };
         cell.get_or_init(|| Grants::open(project, &self.environment, &self.store))

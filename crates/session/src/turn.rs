@@ -64,7 +64,7 @@ use crate::published;
 use base::approvals::Approvals;
 use base::environment::{Environment, Timestamp};
 use base::id::{CallId, MessageId, PartId, SessionId};
-use base::lock::locked;
+use base::lock::lock;
 use base::text::mark::ReminderMark;
 use base::trace::TraceContext;
 use events::{Event, EventSender, SessionRequestSender, Severity, Status};
@@ -303,12 +303,12 @@ pub struct Spent(Mutex<Option<f64>>);
 
 impl Spent {
     pub fn add(&self, dollars: f64) {
-        let mut spent = locked(&self.0);
+        let mut spent = lock(&self.0);
         *spent = Some(spent.unwrap_or_default() + dollars);
     }
 
     pub fn take(&self) -> Option<f64> {
-        locked(&self.0).take().map(rounded)
+        lock(&self.0).take().map(rounded)
     }
 }
 

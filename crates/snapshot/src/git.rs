@@ -24,7 +24,7 @@ use super::digest::{blob_name, hex};
 use super::file::FileStamp;
 use base::file::is_on_network;
 use base::git;
-use base::lock::locked;
+use base::lock::lock;
 
 /// Two ticks of the coarsest clock of file systems, in nanoseconds. A file that changed in the same
 /// tick in which the index was written may look unchanged, so such entries do not count.
@@ -98,7 +98,7 @@ impl GitObjects {
     pub(super) fn content(&self, name: &str) -> Option<Vec<u8>> {
         let id = ObjectId::from_hex(name.as_bytes()).ok()?;
         let mut bytes = Vec::new();
-        let found = locked(&self.own).try_find(&id, &mut bytes).ok()??;
+        let found = lock(&self.own).try_find(&id, &mut bytes).ok()??;
         (found.kind == Kind::Blob).then_some(())?;
         (blob_name(&bytes) == name).then_some(bytes)
     }

@@ -25,7 +25,7 @@ use super::file::{FileStamp, FoundFile, cloned, load};
 use super::ignored::IgnoreRules;
 use super::{MAX_FILE_BYTES, MAX_NAMED_BYTES, Tracker};
 use base::id::CallId;
-use base::lock::locked;
+use base::lock::lock;
 use transcript::{self, FileChange, FileKind, FileState, UnrecordedReason, UnrecordedWrite};
 
 /// The maximum size of contents in memory, in bytes.
@@ -95,20 +95,20 @@ pub(super) struct LastWriters(Mutex<HashMap<PathBuf, Weak<WriteJournal>>>);
 impl LastWriters {
     /// Returns the journal of the last writer of a file, unless it is this one.
     fn other(&self, path: &Path, this: &Weak<WriteJournal>) -> Option<Arc<WriteJournal>> {
-        let writers = locked(&self.0);
+        let writers = lock(&self.0);
         let last = writers.get(path).filter(|last| !last.ptr_eq(this))?;
         last.upgrade()
     }
 
     /// Sets the journal of the last writer of a file. Returns the previous one if it is another.
     fn set(&self, path: &Path, journal: &Weak<WriteJournal>) -> Option<Arc<WriteJournal>> {
-        let last = locked(&self.0).insert(path.to_owned(), journal.clone());
+        let last = lock(&self.0).insert(path.to_owned(), journal.clone());
         last.filter(|last| !last.ptr_eq(journal))?.upgrade()
     }
 
     /// Removes the files of dropped journals.
     fn clean(&self) {
-        locked(&self.0).retain(|_, journal| journal.strong_count() > 0);
+        lock(&self.0).retain(|_, journal| journal.strong_count() > 0);
     }
 }
 
@@ -242,7 +242,7 @@ fn note_unrecorded(
     what: String,
     why: UnrecordedReason,
 ) {
-    let mut unrecorded = locked(unrecorded);
+    let mut unrecorded = lock(unrecorded);
     let write = if unrecorded.len() < MAX_UNRECORDED {
         UnrecordedWrite { what, why }
     } else {
@@ -302,7 +302,7 @@ impl WriteJournal {
     /// Records the end of a call. The present state of the files that it touched is its result,
     /// unless another call still uses them.
     pub fn finish(&self, call: &CallId) {
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         let mut finished = Vec::new();
         for (path, touched) in &mut state.touched {
             match &touched.calls[..] {
@@ -329,7 +329,7 @@ impl WriteJournal {
         path: &Path,
         old: Option<FileState>,
     ) -> std::io::Result<()> {
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         let name = path.display().to_string();
         state
             .finished
@@ -373,10 +373,10 @@ impl WriteJournal {
         if files.is_empty() && unrecorded.is_empty() {
             return;
         }
-        locked(&self.state)
+        lock(&self.state)
             .finished
             .extend(files.into_iter().map(|change| (None, change)));
-        locked(&self.unrecorded).extend(unrecorded);
+        lock(&self.unrecorded).extend(unrecorded);
         self.has_reports.store(true, Ordering::SeqCst);
     }
 
@@ -407,7 +407,7 @@ impl WriteJournal {
         let free = self.state.try_lock().ok();
         // While this waits for the end of another call, someone may create the file.
         let is_new = is_new && free.is_some() && !was_others;
-        let mut state = free.unwrap_or_else(|| locked(&self.state));
+        let mut state = free.unwrap_or_else(|| lock(&self.state));
         let is_first = state.touch(path, pid, is_new, call, &self.tracker);
         drop(state);
         if (is_first || was_others)
@@ -426,7 +426,7 @@ impl WriteJournal {
             // The content does not change, so a record that begins now is not shared.
             other.end_record(path, false);
         }
-        match locked(&self.state).touched.get_mut(path) {
+        match lock(&self.state).touched.get_mut(path) {
             Some(touched) => {
                 touched.note_open(path);
                 true
@@ -456,7 +456,7 @@ impl WriteJournal {
     /// program still has it open, a new record begins; `is_for_others` is whether others write the
     /// file from now on.
     fn end_record(&self, path: &Path, is_for_others: bool) {
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         let Some(touched) = state.touched.remove(path) else {
             return;
         };
@@ -477,7 +477,7 @@ impl WriteJournal {
         }
         let mut is_pending = false;
         let mut due = Vec::new();
-        for (path, touched) in &locked(&self.state).touched {
+        for (path, touched) in &lock(&self.state).touched {
             let timeout = match touched.writing {
                 WritingState::Open => OPEN_TIMEOUT,
                 WritingState::Closed(closed) if touched.is_unchanged(closed) => FORGET_TIMEOUT,
@@ -494,7 +494,7 @@ impl WriteJournal {
                 is_pending = true;
                 continue;
             }
-            is_pending |= locked(&self.state).note_closed_file(&path, reported);
+            is_pending |= lock(&self.state).note_closed_file(&path, reported);
         }
         is_pending
     }
@@ -503,7 +503,7 @@ impl WriteJournal {
     /// exchanged.
     pub fn touch_directory(&self, from: &Path, to: &Path, exchange: bool, call: &CallId) {
         self.has_reports.store(true, Ordering::SeqCst);
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         let mut files = state.files_below(from, to, &self.tracker);
         if exchange {
             files.extend(state.files_below(to, from, &self.tracker));
@@ -514,7 +514,7 @@ impl WriteJournal {
         for file in &files {
             self.touch(file, 0, false, call);
         }
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         for file in &files {
             if let Some(touched) = state.touched.get_mut(file) {
                 touched.reported = Instant::now();
@@ -526,7 +526,7 @@ impl WriteJournal {
 
     /// Returns the changes since the last call, with their contents stored.
     pub fn take(&self) -> JournalEntries {
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         for (path, touched) in std::mem::take(&mut state.touched) {
             self.finish_file(&mut state, path, touched);
         }
@@ -534,7 +534,7 @@ impl WriteJournal {
         let mut files = transcript::merged(state.finished.iter().map(|(_, change)| change));
         state.finished.clear();
         files.sort_by(|one, other| one.path.cmp(&other.path));
-        let unrecorded = std::mem::take(&mut *locked(&self.unrecorded))
+        let unrecorded = std::mem::take(&mut *lock(&self.unrecorded))
             .into_iter()
             .collect();
         self.has_reports
@@ -981,7 +981,7 @@ mod tests {
             let finished = journal.finish_edit(&edit, &file, None);
             fs::remove_dir(&file).unwrap();
             assert!(finished.is_err(), "{case}");
-            let state = locked(&journal.state);
+            let state = lock(&journal.state);
             let calls = state.touched.get(&file).map(|touched| &touched.calls);
             assert_eq!(calls.map_or(&[][..], Vec::as_slice), others, "{case}");
             assert_eq!(state.memory, memory, "{case}");

@@ -46,7 +46,7 @@ use modes::FileModes;
 pub use objects::ContentUnavailable;
 use objects::Objects;
 
-use base::lock::locked;
+use base::lock::lock;
 use parking_lot::MutexGuard;
 use transcript::{FileChange, FileKind, FileState};
 
@@ -422,7 +422,7 @@ impl Tracker {
     /// that takes, up to a minute. Only the first call does anything.
     pub fn prepare(&self, stop: &AtomicBool) {
         {
-            let mut preparation = locked(&self.preparation);
+            let mut preparation = lock(&self.preparation);
             if *preparation != Preparation::NotBegun {
                 return;
             }
@@ -446,7 +446,7 @@ impl Tracker {
         let is_running = |preparation: &mut Preparation| *preparation == Preparation::Running;
         let (preparation, _) = self
             .prepared
-            .wait_timeout_while(locked(&self.preparation), COMPARISON_TIMEOUT, is_running)
+            .wait_timeout_while(lock(&self.preparation), COMPARISON_TIMEOUT, is_running)
             .unwrap_or_else(PoisonError::into_inner);
         if *preparation == Preparation::Running {
             return Err(Untracked::Preparing(self.root.clone()));
@@ -456,11 +456,11 @@ impl Tracker {
 
     /// Returns whether [`Tracker::prepare`] was not called yet.
     pub fn needs_preparation(&self) -> bool {
-        *locked(&self.preparation) == Preparation::NotBegun
+        *lock(&self.preparation) == Preparation::NotBegun
     }
 
     fn is_preparing(&self) -> bool {
-        *locked(&self.preparation) == Preparation::Running
+        *lock(&self.preparation) == Preparation::Running
     }
 
     /// Marks the present state, so that later changes can be queried. The first call reads every
@@ -612,7 +612,7 @@ struct PreparationEnd<'a>(&'a Tracker);
 
 impl Drop for PreparationEnd<'_> {
     fn drop(&mut self) {
-        *locked(&self.0.preparation) = Preparation::Ended;
+        *lock(&self.0.preparation) = Preparation::Ended;
         self.0.prepared.notify_all();
     }
 }
@@ -653,7 +653,7 @@ pub struct Trackers {
 impl Trackers {
     /// Returns the tracker of a project.
     pub fn of(&self, data: &Path, root: &Path, home: Option<&Path>) -> Arc<Tracker> {
-        let mut trackers = locked(&self.by_root);
+        let mut trackers = lock(&self.by_root);
         let tracker = || Tracker {
             last_writers: self.last_writers.clone(),
             ..Tracker::new(data, root, home)

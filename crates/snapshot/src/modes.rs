@@ -20,7 +20,7 @@ use ring::digest::{Context, SHA256};
 use rustix::fs::{FileType, Mode, OFlags, RawMode};
 
 use base::environment::private_file;
-use base::lock::locked;
+use base::lock::lock;
 use transcript::{FileChange, FileKind, FileState};
 
 /// The permissions in a mode. Its other bits are not restored.
@@ -77,7 +77,7 @@ impl FileModes {
         if seen.is_empty() {
             return;
         }
-        let list = &mut locked(&self.known).0;
+        let list = &mut lock(&self.known).0;
         if let Err(e) = self.add(list, &seen) {
             // The modes that were not written have to be written the next time.
             *list = ModeList::default();
@@ -109,7 +109,7 @@ impl FileModes {
 
     /// Returns the last known permissions of a file in a state.
     fn of(&self, path: &Path, state: &FileState) -> Option<u32> {
-        let (list, old) = &mut *locked(&self.known);
+        let (list, old) = &mut *lock(&self.known);
         for (list, path) in [(&mut *list, &self.list), (&mut *old, &self.old)] {
             if let Err(e) = list.catch_up(path) {
                 tracing::warn!(

@@ -22,7 +22,7 @@ use rustix::fs::FlockOperation;
 use super::aging::{mark_used, possible_paths, remove_unused, usual_name};
 use super::digest::{DIGEST_BYTES, Digest, hex, parse_name};
 use base::environment::private_file;
-use base::lock::locked;
+use base::lock::lock;
 
 /// The maximum size of an object in a pack, in bytes. A larger one has its own file.
 const MAX_CONTENT_BYTES: usize = 64 << 10;
@@ -91,7 +91,7 @@ impl Packs {
 
     /// Returns whether [`Packs::put`] will take a packed content of this size, as far as is known.
     pub(super) fn takes(&self, length: usize) -> bool {
-        locked(&self.state).takes(length)
+        lock(&self.state).takes(length)
     }
 
     /// Stores an object. Returns `false` if it needs its own file.
@@ -105,7 +105,7 @@ impl Packs {
         let Ok(length) = u32::try_from(packed.len()) else {
             return Ok(false);
         };
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         let is_taken = state.takes(packed.len());
         state.stored += 1;
         if !is_taken {
@@ -140,7 +140,7 @@ impl Packs {
         let Some(digest) = parse_name(hash) else {
             return false;
         };
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         let Some(location) = state.known.get(&digest) else {
             return false;
         };
@@ -174,7 +174,7 @@ impl Packs {
     /// Finds an object in the packs of all processes.
     fn find(&self, hash: &str) -> Option<PackedContent> {
         let digest = parse_name(hash)?;
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         if let Some(location) = state.known.get(&digest)
             && possible_paths(&self.dir.join(&location.pack))
                 .iter()

@@ -12,7 +12,7 @@ use super::{
     WriteJournal,
 };
 use base::id::CallId;
-use base::lock::locked;
+use base::lock::lock;
 
 struct Fixture {
     _dir: tempfile::TempDir,
@@ -255,7 +255,7 @@ fn project_is_read_in_advance() {
     let fixture = Fixture::new();
     fixture.write("a", "1");
     let tracker = fixture.tracker();
-    *locked(&tracker.preparation) = Preparation::Running;
+    *lock(&tracker.preparation) = Preparation::Running;
     let off = tracker.mark(&AtomicBool::new(false)).unwrap_err();
     assert_eq!(off, Untracked::Preparing(fixture.root.clone()));
     assert_eq!(
@@ -276,7 +276,7 @@ fn project_is_read_in_advance() {
     assert!(tracker.covers(&fixture.root.join("a")));
     // A second session of the project does not read it again.
     tracker.prepare(&AtomicBool::new(true));
-    assert_eq!(*locked(&tracker.preparation), Preparation::Ended);
+    assert_eq!(*lock(&tracker.preparation), Preparation::Ended);
     let changed = changes_of(&fixture, &tracker, || fixture.write("a", "3"));
     assert_eq!(changed, ["a: Plain \"2\" -> Plain \"3\""]);
 }

@@ -21,7 +21,7 @@ use self::database::Database;
 use self::files::Files;
 use crate::StreamedSession;
 use base::id::SessionId;
-use base::lock::locked;
+use base::lock::lock;
 use transcript::Message;
 
 /// The reason why OpenCode's data cannot be read.
@@ -52,13 +52,13 @@ impl Omitted {
 
     fn add_many(&self, name: impl Into<String>, count: usize) {
         if count > 0 {
-            *locked(&self.0).entry(name.into()).or_default() += count;
+            *lock(&self.0).entry(name.into()).or_default() += count;
         }
     }
 
     /// Returns the parts that were left out so far, sorted by name.
     pub fn list(&self) -> Vec<(String, usize)> {
-        locked(&self.0)
+        lock(&self.0)
             .iter()
             .map(|(name, count)| (name.clone(), *count))
             .collect()

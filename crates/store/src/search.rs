@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::{Error, Record, StoredSession};
 use base::environment::Timestamp;
-use base::lock::locked;
+use base::lock::lock;
 use transcript::{Content, Message, Part};
 
 /// A session that contains the words.
@@ -72,11 +72,11 @@ pub(super) fn search(
         let Some(record) = records.get(at) else {
             return;
         };
-        if locked(&found).len() >= limit {
+        if lock(&found).len() >= limit {
             return;
         }
         if let Some(hit) = search_session(record, read(record), words) {
-            locked(&found).push((at, hit));
+            lock(&found).push((at, hit));
         }
     };
     let threads = std::thread::available_parallelism()

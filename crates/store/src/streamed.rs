@@ -62,7 +62,7 @@ impl StreamedSession {
     #[cfg(test)]
     pub(super) fn into_stored(mut self) -> Result<StoredSession, Error> {
         let messages = self.by_ref().collect::<Result<_, _>>()?;
-        let damage = std::mem::take(&mut *base::lock::locked(&self.damage));
+        let damage = std::mem::take(&mut *base::lock::lock(&self.damage));
         Ok(StoredSession {
             record: self.record,
             messages,

@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use base::environment::Environment;
-use base::lock::locked;
+use base::lock::lock;
 use base::task::JoinHandle;
 use base::trace::Sampler;
 use config::settings::TelemetrySettings;
@@ -62,7 +62,7 @@ impl Telemetry {
         if !settings.enabled || is_disabled {
             return None;
         }
-        let mut running = locked(&self.running);
+        let mut running = lock(&self.running);
         if bus.is_traced() {
             return None;
         }
@@ -94,7 +94,7 @@ impl Telemetry {
 
     /// Sends the rest, for a limited time, because the process is exiting.
     pub async fn finish(&self) {
-        let Some(running) = locked(&self.running).take() else {
+        let Some(running) = lock(&self.running).take() else {
             return;
         };
         running.ending.cancel();

@@ -18,7 +18,7 @@ use crate::process::program_slot::slot;
 use crate::process::terminal_emulator::TerminalScreen;
 use crate::{Failure, ToolContext};
 use base::child_environment::GIT_UNTRUSTED;
-use base::lock::locked;
+use base::lock::lock;
 use base::text;
 use config::Settings;
 use config::formatter::{FormatterEntry, FormatterRun};
@@ -56,7 +56,7 @@ pub async fn format(real: &Path, context: &ToolContext) -> Result<Vec<String>, F
     {
         if let Some(why) = one(entry.clone(), real, context).await? {
             let title = format!("The formatter {} {why}.", entry.name);
-            if locked(&context.session.formatters.0).insert(entry.name.clone()) {
+            if lock(&context.session.formatters.0).insert(entry.name.clone()) {
                 let notice = Event::Notice {
                     severity: Severity::Warning,
                     title: title.clone(),

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use base::lock::locked;
+use base::lock::lock;
 use transcript::Todo;
 
 /// The plan. The mutex is a leaf lock, held only to copy the list.
@@ -20,10 +20,10 @@ impl Todos {
     }
 
     pub fn get(&self) -> Vec<Todo> {
-        locked(&self.list).clone()
+        lock(&self.list).clone()
     }
 
     pub fn set(&self, list: Vec<Todo>) {
-        *locked(&self.list) = list;
+        *lock(&self.list) = list;
     }
 }

@@ -30,7 +30,7 @@ use acp_server::meta::{COMMENT, LINES_BEFORE, WHY_NOT_ALWAYS, member, with_membe
 use acp_server::options::MODEL;
 use acp_server::view::parse_retry_notice;
 use base::environment::Environment;
-use base::lock::locked;
+use base::lock::lock;
 use base::text;
 use base::text::diff::LineDiff;
 use providers::local;
@@ -1337,7 +1337,7 @@ impl Client {
     }
 
     fn progress(&self) -> MutexGuard<'_, RunProgress> {
-        locked(&self.progress)
+        lock(&self.progress)
     }
 }
 

@@ -10,7 +10,7 @@ use super::question::Question;
 use super::spinner::{Spinner, SpinnerLines};
 use super::styled::{Palette, Styled};
 use base::environment::Environment;
-use base::lock::locked;
+use base::lock::lock;
 use base::text::{self, UnseenFilter};
 
 /// The two output streams and their state. A terminal receives the answer in rendered blocks, so
@@ -280,7 +280,7 @@ impl Screen {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        locked(&self.state)
+        lock(&self.state)
     }
 }
 

@@ -13,7 +13,7 @@ use textwrap::core::display_width;
 
 use super::format_duration;
 use super::markdown::cut;
-use base::lock::locked;
+use base::lock::lock;
 
 /// The time between two drawings.
 const INTERVAL: Duration = Duration::from_millis(120);
@@ -190,7 +190,7 @@ impl Spinner {
     }
 
     fn lines(&self) -> MutexGuard<'_, SpinnerLines> {
-        locked(&self.0.lines)
+        lock(&self.0.lines)
     }
 }
 
@@ -205,7 +205,7 @@ impl Drop for Spinner {
 
 /// Draws a spinner until it ends, each time in the current width of the terminal.
 fn turn(shared: &Shared) {
-    let mut lines = locked(&shared.lines);
+    let mut lines = lock(&shared.lines);
     loop {
         let waited = shared.ended.wait_timeout(lines, INTERVAL);
         lines = waited.unwrap_or_else(PoisonError::into_inner).0;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::Request;
 use crate::request_target::RequestTarget;
-use base::lock::{locked, unlocked};
+use base::lock::{into_inner, lock};
 
 /// The encoded body of a request; before encoding, the preceding request.
 #[derive(Default)]
@@ -43,7 +43,7 @@ impl BodyCache {
     /// Returns whether the request follows another one. For the mock provider.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn follows(&self) -> bool {
-        locked(&self.0).before.is_some()
+        lock(&self.0).before.is_some()
     }
 
     /// Takes the encoded body that this request may begin with, and the number of leading messages
@@ -54,7 +54,7 @@ impl BodyCache {
         request: &Request,
         target: &RequestTarget,
     ) -> Option<(CachedBody, usize)> {
-        let mut state = locked(&self.0);
+        let mut state = lock(&self.0);
         let (written, same) = match (state.written.take(), state.before.take()) {
             (Some(written), _) => (written, request.messages.len()),
             (None, Some(before))
@@ -62,7 +62,7 @@ impl BodyCache {
             {
                 let pairs = before.messages.iter().zip(&request.messages);
                 let same = pairs.take_while(|(one, other)| one.same(other)).count();
-                (unlocked(before.body_cache.0).written?, same)
+                (into_inner(before.body_cache.0).written?, same)
             }
             _ => return None,
         };
@@ -70,7 +70,7 @@ impl BodyCache {
     }
 
     pub(crate) fn put(&self, written: CachedBody) {
-        locked(&self.0).written = Some(written);
+        lock(&self.0).written = Some(written);
     }
 }
 

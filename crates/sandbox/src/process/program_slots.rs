@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use tokio::sync::oneshot;
 
-use base::lock::locked;
+use base::lock::lock;
 use base::open_files;
 
 /// The owner of programs: a user of this process, or adjutant itself.
@@ -40,7 +40,7 @@ pub struct ProgramSlot {
 
 impl Drop for ProgramSlot {
     fn drop(&mut self) {
-        locked(&self.slots.state).free(self.owner);
+        lock(&self.slots.state).free(self.owner);
         self.slots.assign();
     }
 }
@@ -84,7 +84,7 @@ impl ProgramSlots {
     /// Returns the receiver of a slot, which may already have it. Dropping it ends the wait.
     fn request(self: &Arc<Self>, owner: ProgramOwner) -> oneshot::Receiver<ProgramSlot> {
         let (waiter, receiver) = oneshot::channel();
-        locked(&self.state).wait(owner, waiter);
+        lock(&self.state).wait(owner, waiter);
         self.assign();
         receiver
     }
@@ -92,7 +92,7 @@ impl ProgramSlots {
     /// Assigns the free slots to those who wait for them.
     fn assign(self: &Arc<Self>) {
         loop {
-            let taken = locked(&self.state).take();
+            let taken = lock(&self.state).take();
             let Some((owner, waiter)) = taken else {
                 return;
             };
@@ -208,8 +208,8 @@ mod tests {
             assert_eq!(assigned, expected, "{slots} {is_server}");
             // Everything is free again at the end.
             drop(requests);
-            assert_eq!(locked(&all.state).free, slots);
-            assert!(locked(&all.state).held.is_empty());
+            assert_eq!(lock(&all.state).free, slots);
+            assert!(lock(&all.state).held.is_empty());
         }
     }
 
@@ -262,6 +262,6 @@ mod tests {
         drop(slot);
         drop(assigned);
         assert!(all.request(EVE).try_recv().is_ok());
-        assert_eq!(locked(&all.state).waiting.len(), 0);
+        assert_eq!(lock(&all.state).waiting.len(), 0);
     }
 }

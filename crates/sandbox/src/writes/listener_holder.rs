@@ -26,7 +26,7 @@ use rustix::net::{
 
 use super::kernel;
 use crate::process::Program;
-use base::lock::locked;
+use base::lock::lock;
 
 /// The maximum number of reports after the last recorded one, of which one may be unanswered when
 /// adjutant is killed. Ids of a listener's reports are consecutive; those of processes that were
@@ -67,7 +67,7 @@ impl ListenerHolder {
     /// # Errors
     /// Errors of the system.
     pub(in super::super) fn start(&self, program: impl FnOnce(RawFd) -> Program) -> io::Result<()> {
-        let mut socket = locked(&self.socket);
+        let mut socket = lock(&self.socket);
         if socket.as_ref().is_some_and(|socket| !has_ended(socket)) {
             return Ok(());
         }
@@ -97,7 +97,7 @@ impl ListenerHolder {
         if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let socket = locked(&self.socket);
+        let socket = lock(&self.socket);
         let socket = socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         // Sending must not block, because a stopped holder would block all commands.
         sendmsg(

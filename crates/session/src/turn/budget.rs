@@ -3,7 +3,7 @@
 
 use std::sync::Mutex;
 
-use base::lock::locked;
+use base::lock::lock;
 use transcript::Usage;
 
 /// The tokens that a turn and its subagents have used, and the US dollars that they have spent, as
@@ -32,20 +32,20 @@ pub enum Remaining {
 impl TurnBudget {
     /// Adds the tokens of an answer, and its cost.
     pub fn add_usage(&self, usage: &Usage, dollars: Option<f64>) {
-        let mut spent = locked(&self.0);
+        let mut spent = lock(&self.0);
         spent.dollars += dollars.unwrap_or_default();
         spent.usage.add(usage);
     }
 
     /// Returns the tokens of all answers so far.
     pub fn usage(&self) -> Usage {
-        locked(&self.0).usage
+        lock(&self.0).usage
     }
 
     /// Returns whether the budget of `limit` US dollars is spent. Never if nothing was paid so far,
     /// because the prices are then unknown.
     pub fn is_empty(&self, limit: Option<f64>) -> bool {
-        let spent = locked(&self.0).dollars;
+        let spent = lock(&self.0).dollars;
         limit.is_some_and(|limit| spent > 0.0 && spent >= limit)
     }
 }

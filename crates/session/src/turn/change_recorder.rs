@@ -25,7 +25,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{SessionContext, TurnContext};
 use base::id::{CallId, MessageId, PartId};
-use base::lock::locked;
+use base::lock::lock;
 use base::task::{JoinHandle, spawn_blocking};
 use config::settings::{HookPoint, Settings};
 use events::{Event, Severity};
@@ -250,14 +250,14 @@ impl EditObserver for JournalEditObserver {
     fn edited(&self, path: &Path) {
         let is_edited =
             |file: &EditedFile| file.call == self.call && file.path == path && !file.marked;
-        let edited = locked(&self.named)
+        let edited = lock(&self.named)
             .iter()
             .find(|file| is_edited(file))
             .map(|file| file.old.clone());
         let Some(old) = edited else { return };
         // If this fails, the end of the call tries again, and reports it.
         if self.journal.finish_edit(&self.call, path, old).is_ok()
-            && let Some(file) = locked(&self.named).iter_mut().find(|file| is_edited(file))
+            && let Some(file) = lock(&self.named).iter_mut().find(|file| is_edited(file))
         {
             file.is_finished = true;
         }
@@ -382,7 +382,7 @@ impl ChangeRecorder {
         let Some(tracker) = self.tracker.clone() else {
             return;
         };
-        let mut comparing = locked(&self.comparing);
+        let mut comparing = lock(&self.comparing);
         if comparing.is_none() {
             let stop = self.stop.clone();
             let awaited = self.awaited.clone();
@@ -448,7 +448,7 @@ impl ChangeRecorder {
         }
         // Finish the reads for earlier calls first, so that the changes of this edit are
         // not attributed to them.
-        let looking = std::mem::take(&mut *locked(&self.looking));
+        let looking = std::mem::take(&mut *lock(&self.looking));
         for looking in looking {
             looking.await.ok();
         }
@@ -496,8 +496,8 @@ impl ChangeRecorder {
             return;
         }
         let files = {
-            let mut named = locked(&self.named);
-            let mut begun = locked(&self.begun);
+            let mut named = lock(&self.named);
+            let mut begun = lock(&self.begun);
             for (fresh, change) in fresh {
                 begun.push(change);
                 named.push(fresh);
@@ -529,7 +529,7 @@ impl ChangeRecorder {
             return;
         };
         journal.add(turn.session.child_changes.take());
-        let edited: Vec<EditedFile> = locked(&self.named)
+        let edited: Vec<EditedFile> = lock(&self.named)
             .extract_if(.., |file| file.call == *call && !file.marked)
             .collect();
         if edited.is_empty() && journal.is_empty() {
@@ -567,7 +567,7 @@ impl ChangeRecorder {
         if waits {
             looking.await.ok();
         } else {
-            locked(&self.looking).push(looking);
+            lock(&self.looking).push(looking);
         }
     }
 
@@ -586,7 +586,7 @@ impl ChangeRecorder {
         let mark = || async {
             self.compare();
             self.awaited.notify_one();
-            let comparing = locked(&self.comparing).take();
+            let comparing = lock(&self.comparing).take();
             match comparing?
                 .await
                 .unwrap_or_else(|e| Err(Untracked::Failed(e.to_string())))
@@ -632,7 +632,7 @@ impl ChangeRecorder {
         let tracker = self.tracker.clone()?;
         let journal = self.journal.clone()?;
         let mark = self.mark.take().flatten();
-        let named = std::mem::take(&mut *locked(&self.named));
+        let named = std::mem::take(&mut *lock(&self.named));
         let mut done = turn.session.child_changes.take();
         if journal.is_open() {
             // A background job may write until it ends.
@@ -646,7 +646,7 @@ impl ChangeRecorder {
         {
             return None;
         }
-        let looking = std::mem::take(&mut *locked(&self.looking));
+        let looking = std::mem::take(&mut *lock(&self.looking));
         let stop = self.stop.clone();
         let look = move || {
             let (entries, off) = after(&tracker, mark.as_ref(), named, &journal, &stop);
@@ -704,7 +704,7 @@ impl StepChanges {
         if let Some(off) = off {
             recorder.report(turn, &off).await;
         }
-        let unwritten = locked(&recorder.begun).is_empty();
+        let unwritten = lock(&recorder.begun).is_empty();
         let nothing = files.is_empty() && unrecorded.is_empty();
         if nothing && unwritten {
             return None;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use super::{History, SessionContext};
 use crate::changes;
 use base::id::{MessageId, PartId};
-use base::lock::locked;
+use base::lock::lock;
 use base::task::spawn_blocking;
 use snapshot::{JournalEntries, WriteJournal};
 use store::{FileLogEntry, Record};
@@ -20,13 +20,13 @@ pub struct ChildChanges(Mutex<JournalEntries>);
 
 impl ChildChanges {
     pub fn add(&self, files: &[FileChange], unrecorded: &[UnrecordedWrite]) {
-        let mut all = locked(&self.0);
+        let mut all = lock(&self.0);
         all.files.extend_from_slice(files);
         all.unrecorded.extend_from_slice(unrecorded);
     }
 
     pub fn take(&self) -> JournalEntries {
-        std::mem::take(&mut *locked(&self.0))
+        std::mem::take(&mut *lock(&self.0))
     }
 }
 
@@ -51,12 +51,12 @@ impl LateChanges {
             message: message.clone(),
             journal: journal.clone(),
         };
-        locked(&self.journals).push(late);
+        lock(&self.journals).push(late);
     }
 
     /// Returns all journals, and forgets those that are closed.
     fn all(&self) -> Vec<LateJournal> {
-        let mut journals = locked(&self.journals);
+        let mut journals = lock(&self.journals);
         let all = journals.clone();
         journals.retain(|late| late.journal.is_open());
         all
@@ -94,7 +94,7 @@ pub async fn collect(history: &mut History, session: &SessionContext) {
                 after_late,
                 files,
             };
-            locked(&session.late_changes.of_deleted_steps).push(entry);
+            lock(&session.late_changes.of_deleted_steps).push(entry);
             continue;
         };
         let place = LatePlace {
@@ -117,7 +117,7 @@ pub async fn collect(history: &mut History, session: &SessionContext) {
 
 /// Adds the collected writes of background jobs whose steps were deleted to the log of changes.
 pub fn log_deleted(record: &mut Record, session: &SessionContext) {
-    let deleted = std::mem::take(&mut *locked(&session.late_changes.of_deleted_steps));
+    let deleted = std::mem::take(&mut *lock(&session.late_changes.of_deleted_steps));
     for entry in deleted {
         changes::add_to_log(record, entry);
     }

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use super::TurnContext;
 use super::step_context::StepContext;
-use base::lock::locked;
+use base::lock::lock;
 use events::{Event, Severity};
 use providers::local;
 use store::LeftOutTools;
@@ -22,13 +22,13 @@ impl LeftOutNotice {
 
     /// Returns the tools, for the record of the session.
     pub fn known(&self) -> Option<LeftOutTools> {
-        locked(&self.0).clone()
+        lock(&self.0).clone()
     }
 
     /// Notifies the user of the tools that a step leaves out, unless they are known.
     pub(super) async fn report(&self, turn: &TurnContext, step: &StepContext) {
         let now = left_out(step);
-        if std::mem::replace(&mut *locked(&self.0), now.clone()) == now {
+        if std::mem::replace(&mut *lock(&self.0), now.clone()) == now {
             return;
         }
         let Some(LeftOutTools { tools, .. }) = now else {

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::TurnContext;
 use base::environment::Environment;
-use base::lock::locked;
+use base::lock::lock;
 use base::worktree::Worktree;
 use config::{self, ConfigFingerprint, Problem};
 use permission::rule::BUILT_IN;
@@ -79,18 +79,18 @@ impl DenyWatcher {
 
     /// Returns the agents whose denies apply in addition to those of the turn's beginning.
     pub fn forbidding(&self) -> Vec<Arc<Agents>> {
-        locked(&self.later).forbidding.clone()
+        lock(&self.later).forbidding.clone()
     }
 
     /// Returns whether a file has changed since it was read. Costs one query of each file's
     /// metadata.
     pub fn is_stale(&self) -> bool {
-        let fingerprint = locked(&self.later).fingerprint.clone();
+        let fingerprint = lock(&self.later).fingerprint.clone();
         fingerprint.is_stale()
     }
 
     fn is_due(&self) -> bool {
-        let mut later = locked(&self.later);
+        let mut later = lock(&self.later);
         let due = later.checked.elapsed() >= CHECK_INTERVAL;
         if due {
             later.checked = Instant::now();
@@ -101,7 +101,7 @@ impl DenyWatcher {
     /// Returns the agents whose denies apply now. Reads the files if one has changed.
     fn look(&self, source: &SettingsSource) -> Vec<Arc<Agents>> {
         let (fingerprint, mut forbidding) = {
-            let later = locked(&self.later);
+            let later = lock(&self.later);
             (later.fingerprint.clone(), later.forbidding.clone())
         };
         if !fingerprint.is_stale() {
@@ -115,7 +115,7 @@ impl DenyWatcher {
         } else {
             forbidding = vec![agents];
         }
-        let mut later = locked(&self.later);
+        let mut later = lock(&self.later);
         later.fingerprint = Arc::new(loaded.fingerprint);
         later.forbidding = forbidding.clone();
         forbidding

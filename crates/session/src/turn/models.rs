@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use tokio::sync::watch;
 
 use crate::models::ModelSources;
-use base::lock::locked;
+use base::lock::lock;
 use config::settings::Settings;
 use project::agent::{Agent, ModelFamily};
 use providers::editor::EditorEndpoints;
@@ -84,7 +84,7 @@ impl SessionRegistry {
 
     /// Brings the models of other settings together. Blocks on file access.
     pub(crate) fn use_settings(&self, settings: Arc<Settings>) {
-        let mut inputs = locked(&self.inputs);
+        let mut inputs = lock(&self.inputs);
         inputs.settings = settings;
         self.replace(&inputs);
     }
@@ -92,7 +92,7 @@ impl SessionRegistry {
     /// Brings the models together with the endpoints that the editor has set by now, if they are
     /// others; `None` changes nothing. Blocks on file access.
     pub(crate) fn use_endpoints(&self, endpoints: impl FnOnce() -> Option<EditorEndpoints>) {
-        let mut inputs = locked(&self.inputs);
+        let mut inputs = lock(&self.inputs);
         if let Some(endpoints) = endpoints()
             && inputs.endpoints != endpoints
         {
@@ -123,7 +123,7 @@ impl SessionRegistry {
         let SessionInputs {
             settings,
             endpoints,
-        } = locked(&self.inputs).clone();
+        } = lock(&self.inputs).clone();
         let Some(found) = self.sources.with_local(&settings, &endpoints).await else {
             return;
         };

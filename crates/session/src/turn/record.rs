@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::SessionChoices;
 use crate::published::SessionEvents;
 use base::id::{MessageId, SessionId};
-use base::lock::locked;
+use base::lock::lock;
 use snapshot::Tracker;
 use store::{Error, Record, Store, StoredSession};
 use transcript::{CallState, Content, FileChange, FileState, Message, Part};
@@ -123,7 +123,7 @@ impl Recorder {
             return;
         };
         // A result that has grown is stored again.
-        if locked(&self.sent).insert(format!("{name} {}", bytes.len())) {
+        if lock(&self.sent).insert(format!("{name} {}", bytes.len())) {
             self.store.content(&self.session, name, bytes).await;
         }
     }
@@ -134,7 +134,7 @@ impl Recorder {
             return;
         }
         let fresh: Vec<FileState> = {
-            let mut sent = locked(&self.sent);
+            let mut sent = lock(&self.sent);
             states(files)
                 .filter(|state| !state.large && sent.insert(state.hash.clone()))
                 .cloned()

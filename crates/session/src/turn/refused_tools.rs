@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::TurnContext;
 use super::step_context::StepContext;
-use base::lock::locked;
+use base::lock::lock;
 use base::text;
 use events::{Event, Severity};
 use providers::request::{Request, ToolSpec};
@@ -58,12 +58,12 @@ impl RefusedTools {
 
     /// Returns the declarations, for the record of the session.
     pub fn declarations(&self) -> Vec<RefusedDeclaration> {
-        locked(&self.declarations).iter().cloned().collect()
+        lock(&self.declarations).iter().cloned().collect()
     }
 
     /// Returns the names of the tools of which a provider has rejected a declaration.
     fn of(&self, provider: &str) -> Vec<String> {
-        let declarations = locked(&self.declarations);
+        let declarations = lock(&self.declarations);
         let own = declarations
             .iter()
             .filter(|known| known.provider == provider);
@@ -72,7 +72,7 @@ impl RefusedTools {
 
     /// Returns whether a provider has rejected a tool with its present declaration.
     pub fn has(&self, provider: &str, tool: &dyn AnyTool) -> bool {
-        let declarations = locked(&self.declarations);
+        let declarations = lock(&self.declarations);
         let mut known = declarations
             .iter()
             .filter(|known| known.provider == provider && known.tool == tool.name())
@@ -86,7 +86,7 @@ impl RefusedTools {
 
     /// Returns the fields that are left out of requests to a model.
     pub fn fields(&self, model: &Model) -> Vec<&'static str> {
-        let fields = locked(&self.fields);
+        let fields = lock(&self.fields);
         fields
             .iter()
             .filter(|(of, field)| *of == key(model, field))
@@ -233,7 +233,7 @@ impl Refusals {
     pub(super) async fn disable_refused(&mut self, turn: &TurnContext, step: &StepContext) {
         let provider = &step.model.id.provider;
         for RefusedField { name, reason } in self.fields.drain(..) {
-            locked(&turn.session.refused_tools.fields).insert((key(&step.model, name), name));
+            lock(&turn.session.refused_tools.fields).insert((key(&step.model, name), name));
             let title = format!(
                 "The option {name} is not sent to {} in this session: {provider} does not accept it.",
                 step.model.id
@@ -262,7 +262,7 @@ impl Refusals {
                 tool: tool.name().to_owned(),
                 digest: digest(tool.as_ref()),
             });
-            locked(&turn.session.refused_tools.declarations).extend(refused);
+            lock(&turn.session.refused_tools.declarations).extend(refused);
             let details = Some(text::title(&reason));
             turn.event_sender
                 .event(Event::Notice {

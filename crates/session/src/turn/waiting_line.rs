@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use base::lock::locked;
+use base::lock::lock;
 
 /// The time that a call waits until the previous one is shown.
 const SHOW_TIMEOUT: Duration = Duration::from_millis(100);
@@ -43,7 +43,7 @@ impl WaitingLine {
 
     /// Lets the next call continue.
     pub(super) fn pass(&self) {
-        locked(&self.next).take();
+        lock(&self.next).take();
     }
 }
 

@@ -12,7 +12,7 @@ use crate::write::SessionWrite;
 use crate::{Error, Record, StoreMetrics, StreamedSession};
 use base::channel::WeakSender;
 use base::id::SessionId;
-use base::lock::locked;
+use base::lock::lock;
 
 /// A batch on the way to its file, with everything that writing it needs.
 pub(super) struct WriteJob {
@@ -211,5 +211,5 @@ fn unexpected_end() -> Error {
 }
 
 fn take<T>(lent: &Mutex<Option<T>>) -> Option<T> {
-    locked(lent).take()
+    lock(lent).take()
 }

@@ -17,7 +17,7 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use super::index_rows::{self as index, IS_EMPTY};
 use super::{peek, session};
 use crate::{Error, ListFilling};
-use base::lock::locked;
+use base::lock::lock;
 
 /// The limits up to which an index is scanned completely before its first query: its size in bytes,
 /// the number of session files, and the number of unknown ones among them.
@@ -98,7 +98,7 @@ impl IndexFill {
 
     /// Returns the progress; `None` if no session is missing, as far as is known.
     pub(super) fn filling(&self) -> Option<ListFilling> {
-        if locked(&self.waiting).is_none() || !self.is_partial.load(Ordering::Relaxed) {
+        if lock(&self.waiting).is_none() || !self.is_partial.load(Ordering::Relaxed) {
             return None;
         }
         Some(ListFilling {
@@ -109,24 +109,24 @@ impl IndexFill {
 
     /// Returns the session files that cannot be identified.
     pub(super) fn unreadable(&self) -> Vec<PathBuf> {
-        locked(&self.unreadable).clone()
+        lock(&self.unreadable).clone()
     }
 
     /// Returns whether no more sessions will be added.
     pub(super) fn is_over(&self) -> bool {
-        locked(&self.waiting).is_none()
+        lock(&self.waiting).is_none()
     }
 
     /// Calls `call` at the end, or now if it is over.
     pub(super) fn when_over(&self, call: impl FnOnce() + Send + 'static) {
-        if let Some(waiting) = locked(&self.waiting).as_mut() {
+        if let Some(waiting) = lock(&self.waiting).as_mut() {
             return waiting.push(Box::new(call));
         }
         call();
     }
 
     fn end(&self) {
-        let waiting = locked(&self.waiting).take();
+        let waiting = lock(&self.waiting).take();
         waiting.into_iter().flatten().for_each(|call| call());
     }
 
@@ -191,7 +191,7 @@ impl IndexFill {
                     Ok((record, messages)) if path.exists() => {
                         index::put_unless_known(&chunk, &record, messages)?
                     }
-                    Err(Error::Damaged { .. }) => locked(&self.unreadable).push(path.clone()),
+                    Err(Error::Damaged { .. }) => lock(&self.unreadable).push(path.clone()),
                     // It is not a session file, or it is still empty.
                     Ok(_) | Err(_) => {}
                 }

@@ -12,7 +12,7 @@ use super::session;
 use super::{migrate, wal};
 use crate::{Error, Record, StreamedSession};
 use base::id::SessionId;
-use base::lock::locked;
+use base::lock::lock;
 use transcript::{Message, Part};
 
 /// The modification time and size of a file that no process has open. A difference means that the
@@ -132,7 +132,7 @@ impl MessageRows {
             let mut message: Message = match serde_json::from_str(&json) {
                 Ok(message) => message,
                 Err(e) => {
-                    locked(&self.damage).push(format!("message {id} cannot be read: {e}"));
+                    lock(&self.damage).push(format!("message {id} cannot be read: {e}"));
                     continue;
                 }
             };
@@ -146,7 +146,7 @@ impl MessageRows {
                 };
                 match serde_json::from_str::<Part>(&json) {
                     Ok(part) => message.parts.push(part),
-                    Err(e) => locked(&self.damage).push(format!("part {id} cannot be read: {e}")),
+                    Err(e) => lock(&self.damage).push(format!("part {id} cannot be read: {e}")),
                 }
             }
             return Ok(Some(message));

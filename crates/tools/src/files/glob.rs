@@ -19,7 +19,7 @@ use crate::files::search::{
     suggest_similar_paths, visit_files,
 };
 use crate::{CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput};
-use base::lock::{locked, unlocked};
+use base::lock::{into_inner, lock};
 use base::text;
 use events::{Location, ToolKind};
 use permission::search_filter::{Omitted, SearchFilter};
@@ -217,12 +217,12 @@ impl Tool for GlobTool {
                             |next| root_path.path.join(next),
                         );
                         // A leaf lock: nothing is called while it is held.
-                        locked(found).add(rank, folder);
+                        lock(found).add(rank, folder);
                     }
                 });
                 left_out.merge(left);
             }
-            Ok((unlocked(found), left_out, base))
+            Ok((into_inner(found), left_out, base))
         })
         .await?;
         let (found, left_out, base) = done.map_err(|e: crate::files::disk::Error| {

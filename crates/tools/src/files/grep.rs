@@ -35,7 +35,7 @@ use crate::files::search::{
     suggest_similar_paths, visit_files,
 };
 use crate::{CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput};
-use base::lock::{locked, unlocked};
+use base::lock::{into_inner, lock};
 use base::text;
 use events::{Location, ToolKind};
 use permission::AccessRequest;
@@ -294,17 +294,16 @@ impl Tool for GrepTool {
                             ..Rank::of(path, reader)?
                         })
                     };
-                    let full = locked(best).full();
+                    let full = lock(best).full();
                     let ranked = if full { rank(&mut reader) } else { None };
                     let max_matches = match &ranked {
                         _ if files_only => 0,
-                        Some(rank) => locked(best).remaining_capacity(rank),
+                        Some(rank) => lock(best).remaining_capacity(rank),
                         None => MAX_SEARCH_RESULTS,
                     };
                     // It may have become a pipe or a link since it was listed.
                     let Some(file) = reader.open(path) else {
-                        return locked(best)
-                            .add_unsearched(SearchGap::Unreadable, filter.name(path));
+                        return lock(best).add_unsearched(SearchGap::Unreadable, filter.name(path));
                     };
                     let sink = MatchSink {
                         matcher: &pattern.matcher,
@@ -314,13 +313,13 @@ impl Tool for GrepTool {
                     };
                     let (hits, gap) = sink.hits(&mut searchers, file, || hints.of(path));
                     match gap {
-                        Some(why) => locked(best).add_unsearched(why, filter.name(path)),
+                        Some(why) => lock(best).add_unsearched(why, filter.name(path)),
                         None => drop(searched.fetch_add(1, Ordering::Relaxed)),
                     }
                     if hits.count > 0
                         && let Some(rank) = ranked.or_else(|| rank(&mut reader))
                     {
-                        locked(best).add(rank, hits);
+                        lock(best).add(rank, hits);
                     }
                 }
             };
@@ -348,7 +347,7 @@ impl Tool for GrepTool {
                     make_visitor,
                 )
             };
-            let mut best = unlocked(best);
+            let mut best = into_inner(best);
             best.searched = searched.into_inner();
             best.ignored = best.matches == 0
                 && !is_named

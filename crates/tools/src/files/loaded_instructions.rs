@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use crate::{ToolContext, ToolOutput};
-use base::lock::locked;
+use base::lock::lock;
 use base::text::mark::ReminderMark;
 use events::{Event, Severity};
 use permission::search_filter::SearchFilter;
@@ -65,22 +65,22 @@ impl LoadedInstructions {
 
     /// Claims a file; returns false if the model has it, or gets it with another result.
     fn claim(&self, path: &Path) -> bool {
-        let mut loaded = locked(&self.0);
+        let mut loaded = lock(&self.0);
         !loaded.seen.contains(path) && loaded.claimed.insert(path.to_path_buf())
     }
 
     fn is_taken(&self, path: &Path) -> bool {
-        let loaded = locked(&self.0);
+        let loaded = lock(&self.0);
         loaded.seen.contains(path) || loaded.claimed.contains(path)
     }
 
     fn is_seen(&self, path: &Path) -> bool {
-        locked(&self.0).seen.contains(path)
+        lock(&self.0).seen.contains(path)
     }
 
     /// Records a file that the model has written. Returns false if it is recorded already.
     fn write(&self, path: &Path) -> bool {
-        locked(&self.0).seen.insert(path.to_path_buf())
+        lock(&self.0).seen.insert(path.to_path_buf())
     }
 }
 
@@ -92,7 +92,7 @@ pub struct NotifiedProblems(Mutex<BTreeSet<String>>);
 impl NotifiedProblems {
     async fn notify(&self, problems: Vec<config::Problem>, context: &ToolContext) {
         for title in problems.iter().map(ToString::to_string) {
-            if !locked(&self.0).insert(title.clone()) {
+            if !lock(&self.0).insert(title.clone()) {
                 continue;
             }
             context

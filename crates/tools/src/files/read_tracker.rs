@@ -16,7 +16,7 @@ use foldhash::fast::RandomState;
 use crate::files::disk;
 use crate::files::encoding::{DecodedText, EncodingHint, decode};
 
-use base::lock::locked;
+use base::lock::lock;
 
 /// A fingerprint of a text, independent of line ends and byte order mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,7 +109,7 @@ struct ShownLines {
 
 impl ReadTracker {
     fn files(&self) -> MutexGuard<'_, FileTable> {
-        locked(&self.files)
+        lock(&self.files)
     }
 
     /// Records that the model has seen or written this file. `real` has its symlinks resolved.
@@ -179,7 +179,7 @@ impl ReadTracker {
 
     /// Records that the model has been shown this result of a tool.
     pub fn show(&self, result: &str) {
-        let hashes = locked(&self.shown).hashes.clone();
+        let hashes = lock(&self.shown).hashes.clone();
         let mut lines = Vec::new();
         let mut pairs = Vec::new();
         for undressed in LINE_FORMATS {
@@ -199,7 +199,7 @@ impl ReadTracker {
                 before = Some(line);
             }
         }
-        let mut shown = locked(&self.shown);
+        let mut shown = lock(&self.shown);
         if shown.lines.len() > MAX_LINES {
             shown.lines.clear();
             shown.pairs.clear();
@@ -210,7 +210,7 @@ impl ReadTracker {
 
     /// Returns whether all lines of a text have been shown, and consecutive ones together.
     pub fn shows(&self, text: &str) -> bool {
-        let shown = locked(&self.shown);
+        let shown = lock(&self.shown);
         let lines: Vec<u64> = text
             .lines()
             .filter_map(|line| mark(line, &shown.hashes))

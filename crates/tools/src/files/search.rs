@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::files::path::{Access, ResolvedPath, resolve};
 use crate::files::rooted_fs::SearchReader;
 use crate::{Failure, ToolContext};
-use base::lock::{locked, unlocked};
+use base::lock::{into_inner, lock};
 use base::text;
 use base::text::nearest;
 use permission::Action;
@@ -74,13 +74,13 @@ pub fn visit_files<V: FnMut(&Path) + Send>(
                 match reader.judge(entry.path()) {
                     Action::Allow => visit(entry.path()),
                     // No other lock is taken while this one is held.
-                    action => locked(left_out).add(action, || filter.name(entry.path())),
+                    action => lock(left_out).add(action, || filter.name(entry.path())),
                 }
             }
             WalkState::Continue
         })
     });
-    unlocked(left_out)
+    into_inner(left_out)
 }
 
 /// Returns whether ignore rules hide a wanted file below `root`: walks again without the rules,
@@ -166,7 +166,7 @@ pub async fn suggest_similar_paths(context: &ToolContext, missing: &Path) -> Str
             |path: &Path| {
                 // No other lock is taken while this one is held.
                 if let Some(candidate) = SimilarPath::of(path, &project_root, &missing) {
-                    let mut found = locked(&found);
+                    let mut found = lock(&found);
                     found.insert(candidate);
                     if found.len() > MAX_SUGGESTIONS {
                         found.pop_last();
@@ -174,7 +174,7 @@ pub async fn suggest_similar_paths(context: &ToolContext, missing: &Path) -> Str
                 }
             }
         });
-        unlocked(found)
+        into_inner(found)
     })
     .await
     .unwrap_or_default();

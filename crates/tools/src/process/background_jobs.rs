@@ -29,7 +29,7 @@ use crate::process::control_files::ControlFiles;
 use crate::process::exit_status::ending;
 use crate::process::sandboxing::CommandSandbox;
 use base::id::CallId;
-use base::lock::locked;
+use base::lock::lock;
 use base::open_files::{PER_PROGRAM, SessionFiles};
 use base::text;
 use base::worktree::Worktree;
@@ -184,7 +184,7 @@ impl Jobs {
     }
 
     fn list(&self) -> MutexGuard<'_, Vec<Arc<RunningJob>>> {
-        locked(&self.jobs)
+        lock(&self.jobs)
     }
 
     pub fn number(id: &str) -> Option<u32> {
@@ -495,7 +495,7 @@ impl RunningJob {
     }
 
     fn state(&self) -> MutexGuard<'_, JobProgress> {
-        locked(&self.state)
+        lock(&self.state)
     }
 
     /// Returns whether the awaited condition is met.
