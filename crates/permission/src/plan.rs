@@ -204,7 +204,10 @@ impl PlannedVerdict {
 ///    then: each part that is not known to be harmless is asked about.
 ///
 /// A question is avoided by isolation if the user has chosen that and everything that would be
-/// asked about is confined by it.
+/// asked about is confined by it. That takes a second judgement: isolation removes reasons from each
+/// part before they are compared with those of its files and its minimum verdict, so neither verdict
+/// follows from the other. The first one is needed all the same, because a command that it allows
+/// keeps its network, and because its reasons are those of the question.
 pub fn plan_command(
     line: CommandLine,
     policy: &Arc<Policy>,
