@@ -65,7 +65,7 @@ mod trust_kind;
 use std::path::PathBuf;
 
 #[cfg(test)]
-use declare::keys::{lean_text, table};
+use declare::keys::{lean_text, table, user_only};
 pub use declare::schema_text;
 pub use load::{load, load_with};
 pub use problem::{Problem, ProblemCode, ProblemSeverity};

@@ -1,11 +1,11 @@
-//! The table of every key in this crate's README.
+//! The lists of keys in the manual.
 
 use serde_json::Value as Json;
 
 use super::effect::KeyEffect;
 use super::{ConfigSchema, schema};
 
-/// One key of a settings file, for the table in the README.
+/// One key of a settings file, for the table in the manual.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeyRow {
     /// The path of keys, such as `compaction.auto` or `agent.<name>.model`.
@@ -42,7 +42,6 @@ pub(crate) fn rows() -> Vec<KeyRow> {
 }
 
 /// Returns the content for `lean.json`: one definition per line.
-#[cfg(test)]
 pub(crate) fn lean_text() -> String {
     let mut root = super::lean();
     let definitions = root
@@ -63,7 +62,22 @@ pub(crate) fn lean_text() -> String {
     )
 }
 
-/// Returns the table in the README.
+/// Returns the keys that only the user may set, in the order of the alphabet. An inner key is listed
+/// only if the key around it is not.
+pub(crate) fn user_only() -> Vec<String> {
+    let is_ignored = |row: &KeyRow| row.effect_text() == "ignored";
+    let mut keys: Vec<String> = Vec::new();
+    for row in rows().into_iter().filter(is_ignored) {
+        let is_inner = |around: &String| row.key.starts_with(&format!("{around}."));
+        if !keys.iter().any(is_inner) {
+            keys.push(row.key);
+        }
+    }
+    keys.sort();
+    keys
+}
+
+/// Returns the table in the manual.
 pub(crate) fn table() -> String {
     let mut table = String::from(
         "| Key | Value | In an untrusted project | Meaning |\n| --- | --- | --- | --- |\n",

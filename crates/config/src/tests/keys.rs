@@ -432,37 +432,44 @@ fn every_key_is_read_or_explained() {
     assert!(unread.is_empty(), "declared, but never read: {unread:#?}");
 }
 
-/// The table of settings in `docs/keys.md` and the schema for checks agree with the
-/// declarations. `BLESS=1` writes both.
+/// The lists of keys in the manual and the schema for checks agree with the declarations. `BLESS=1`
+/// writes them.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "a test reads its own switch")]
 fn every_setting_is_listed() {
-    let page = repository().join("docs/keys.md");
-    let text = std::fs::read_to_string(&page).unwrap();
-    let (before, rest) = text.split_once("<!-- config:begin").unwrap();
+    let user_keys = user_only().into_iter().map(|key| format!("`{key}`"));
+    let user_keys: Vec<String> = user_keys.collect();
+    bless("crates/config/src/declare/lean.json", |_| lean_text());
+    bless("docs/keys.md", |page| with_part(page, "config", &table()));
+    bless("docs/settings.md", |page| {
+        with_part(page, "user keys", &format!("{}\n", user_keys.join(", ")))
+    });
+}
+
+/// Returns a page with its generated part.
+fn with_part(page: &str, name: &str, part: &str) -> String {
+    let (before, rest) = page.split_once(&format!("<!-- {name}:begin")).unwrap();
     let (mark, rest) = rest.split_once("-->\n").unwrap();
-    let (_, after) = rest.split_once("<!-- config:end -->").unwrap();
-    let table = table();
-    let wanted = format!("{before}<!-- config:begin{mark}-->\n{table}<!-- config:end -->{after}");
-    let lean = repository().join("crates/config/src/declare/lean.json");
+    let end = format!("<!-- {name}:end -->");
+    let (_, after) = rest.split_once(&end).unwrap();
+    format!("{before}<!-- {name}:begin{mark}-->\n{part}{end}{after}")
+}
+
+/// Compares a file with its generated content, or writes it.
+#[expect(clippy::disallowed_methods, reason = "a test reads its own switch")]
+fn bless(path: &str, generate: impl Fn(&str) -> String) {
+    let file = repository().join(path);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let wanted = generate(&text);
     if std::env::var_os("BLESS").is_some() {
-        std::fs::write(page, wanted).unwrap();
-        std::fs::write(lean, lean_text()).unwrap();
-    } else {
-        assert!(
-            std::fs::read_to_string(lean).unwrap() == lean_text(),
-            "crates/config/src/declare/lean.json is not what the settings declare.\n\
-             BLESS=1 cargo test -p config every_setting_is_listed writes it."
-        );
-        let differs = text
-            .lines()
-            .zip(wanted.lines())
-            .find(|(has, wants)| has != wants);
-        let (has, wants) = differs.unwrap_or(("", "more or fewer lines"));
-        assert!(
-            text == wanted,
-            "docs/keys.md does not list the settings as they are declared.\nIt has:  {has}\nwanted:  {wants}\n\
-             BLESS=1 cargo test -p config every_setting_is_listed writes the table."
-        );
+        std::fs::write(file, wanted).unwrap();
+        return;
     }
+    let mut lines = text.lines().zip(wanted.lines());
+    let differs = lines.find(|(has, wants)| has != wants);
+    let (has, wants) = differs.unwrap_or(("", "more or fewer lines"));
+    assert!(
+        text == wanted,
+        "{path} is not what the settings declare.\nIt has:  {has}\nwanted:  {wants}\n\
+         BLESS=1 cargo test -p config every_setting_is_listed writes it."
+    );
 }
