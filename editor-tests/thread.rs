@@ -644,7 +644,7 @@ fn every_tool_is_called() {
         // A name that no tool has is a call of this one.
         .map(|name| if name == "conjure" { "invalid" } else { name })
         .collect();
-    let own = tools::PROPERTIES.iter().map(|tool| tool.name);
+    let own = tools::BUILT_IN_TOOLS.iter().map(|tool| tool.name);
     let missing: Vec<&str> = own
         .chain(mcp::READ_ONLY_TOOLS.iter().copied())
         .filter(|name| !called.contains(name))

@@ -61,7 +61,7 @@ pub(super) fn fw01_killed_edit_leaves_whole_files() {
                 3
             );
         }
-        disk::sweep(dir.path());
+        disk::remove_leftovers(dir.path());
         assert_eq!(
             names(dir.path()),
             ["target"],

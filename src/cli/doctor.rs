@@ -485,7 +485,7 @@ fn hidden(report: &mut DoctorReport, here: &ProjectContext, environment: &Enviro
         let places: Vec<String> = row
             .locate(environment, &homes)
             .iter()
-            .map(|path| hidden::shown(path, environment))
+            .map(|path| hidden::display_path(path, environment))
             .collect();
         let is_shown = wish.show.iter().any(|shown| shown == row.name);
         if can_hide && !places.is_empty() {

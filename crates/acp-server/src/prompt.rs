@@ -31,7 +31,7 @@ use session::turn::TurnOutcome;
 use tools::conversation::structured_output::StructuredOutputTool;
 use tools::edits::edit::MULTIEDIT;
 use tools::invalid::InvalidTool;
-use tools::{PARTIAL_KEYS, PROPERTIES, Tool};
+use tools::{BUILT_IN_TOOLS, PARTIAL_KEYS, Tool};
 use transcript::{Content, Fault, FaultKind, PromptOptions, Text};
 
 /// A turn that a prompt has requested.
@@ -319,7 +319,7 @@ fn options(meta: Option<&Meta>, key: Option<&str>) -> Result<Option<PromptOption
 
 /// Returns the names of the tools that no MCP server provides.
 pub fn built_in_tools() -> Vec<&'static str> {
-    let listed = PROPERTIES
+    let listed = BUILT_IN_TOOLS
         .iter()
         .filter(|tool| tool.name != InvalidTool::NAME);
     listed.map(|tool| tool.name).collect()
@@ -328,7 +328,7 @@ pub fn built_in_tools() -> Vec<&'static str> {
 /// Returns whether a key can be the name or the pattern of a tool. The tools of MCP servers are
 /// named `server_tool`, and may become known later.
 pub fn may_be_tool(key: &str) -> bool {
-    let built_in = PROPERTIES
+    let built_in = BUILT_IN_TOOLS
         .iter()
         .any(|tool| tool.name == key || tool.permission == key);
     let partial = PARTIAL_KEYS.iter().any(|(partial, _)| *partial == key);

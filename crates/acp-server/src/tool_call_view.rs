@@ -15,7 +15,7 @@ use base::id::{CallId, SessionId};
 use base::lock::lock;
 use base::text;
 use events::{CallUpdate, ProgramExit, Progress, ToolKind};
-use tools::diagnostics::DIAGNOSTICS;
+use tools::diagnostics::DIAGNOSTICS_KEY;
 use tools::process::terminal_emulator::rendered;
 use transcript::{CallFacts, Change, ExitCode, File};
 
@@ -192,7 +192,7 @@ impl ShownCall {
         if let Some(errors) = update
             .metadata
             .as_ref()
-            .and_then(|facts| facts.get(DIAGNOSTICS)?.as_object())
+            .and_then(|facts| facts.get(DIAGNOSTICS_KEY)?.as_object())
         {
             self.errors = Some(format_errors(errors)).filter(|errors| !errors.is_empty());
             changed = true;

@@ -71,7 +71,7 @@ pub(super) fn remove_temporary_files(files: &[FileChange]) {
         .iter()
         .filter_map(|change| Path::new(&change.path).parent())
         .collect();
-    dirs.into_iter().for_each(disk::sweep);
+    dirs.into_iter().for_each(disk::remove_leftovers);
 }
 
 /// Returns those of the planned edits that were made. If a file is in none of the planned states,

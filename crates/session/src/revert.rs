@@ -560,7 +560,7 @@ impl FileRestoration {
             // A link is created under a temporary name and renamed, so that there is
             // always one of the two.
             let make = |fresh: &Path| std::os::unix::fs::symlink(target, fresh);
-            let fresh = disk::fresh_name().make_in(dir, make)?;
+            let fresh = disk::temporary_names().make_in(dir, make)?;
             return fresh.persist(&self.path).map_err(|e| e.error.into());
         }
         if fs::symlink_metadata(&self.path).map_or(true, |data| data.is_symlink()) {
@@ -578,7 +578,7 @@ impl FileRestoration {
         fs::create_dir_all(dir)?;
         // The temporary file, which only its owner can read, gives its mode to the written
         // one.
-        let fresh = disk::fresh_name().tempfile_in(dir)?;
+        let fresh = disk::temporary_names().tempfile_in(dir)?;
         disk::write(fresh.path(), bytes)?;
         self.access.set_final_mode(fresh.path())?;
         fresh.persist(&self.path).map_err(|e| e.error)?;
@@ -632,7 +632,7 @@ impl RestoreContext {
             .as_ref()
             .filter(|editor| editor.client.files.read)?;
         let saved = base::file::read_regular_text(path).ok()?;
-        let buffer = editor.buffer(path).await?;
+        let buffer = editor.read_buffer(path).await?;
         (TextFingerprint::of(&buffer) != TextFingerprint::of(&saved)).then_some(buffer)
     }
 

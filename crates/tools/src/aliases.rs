@@ -1,12 +1,13 @@
-//! The names of tools and their fields in other agents.
+//! The names that tools and their fields have in other agents, and that models use from habit.
 
 /// The names that models use for a tool and its fields, in lower case without separators, as
 /// [`crate::argument_repair`] compares them.
 #[derive(Clone, Debug)]
 pub struct Aliases {
+    /// Names of the tool.
     pub tool_names: &'static [&'static str],
-    /// Values of other tools' fields that are removed from the arguments. They select one of several
-    /// operations of a tool, or request the default behaviour.
+    /// Fields of other agents' tools that are removed from the arguments if they have one of these
+    /// values. They select one of several operations of a tool, or request the default behaviour.
     pub field_values: &'static [FieldValue],
     /// The fields, each with its names in other agents.
     pub fields: &'static [(&'static str, &'static [&'static str])],
@@ -16,13 +17,14 @@ pub struct Aliases {
 #[derive(Clone, Debug)]
 pub struct FieldValue {
     pub(super) field: &'static str,
-    /// `*` matches any value.
+    /// The value; `*` matches any value.
     pub(super) value: &'static str,
-    /// The field of the tool that it sets to true.
+    /// The boolean field of the tool that it sets to true; `None` if it means nothing to the tool.
     pub(super) sets: Option<&'static str>,
 }
 
 impl FieldValue {
+    /// Returns a value that is removed without a replacement.
     pub(super) const fn ignored(field: &'static str, value: &'static str) -> Self {
         Self {
             field,
@@ -31,6 +33,7 @@ impl FieldValue {
         }
     }
 
+    /// Returns a value that sets the boolean field `sets` of the tool.
     pub(super) const fn setting(
         field: &'static str,
         value: &'static str,
@@ -51,6 +54,9 @@ impl Aliases {
         fields: &[],
     };
 }
+
+// Names of frequent fields: the path of a file, the directory of a search, the replaced text, and so
+// on.
 
 pub(super) const PATH_FIELDS: &[&str] = &[
     "path",

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::aliases::{Aliases, PATH_FIELDS};
 use crate::files::read::LISTED_DIRECTORY_FIELDS;
 use crate::registry::ToolProperties;
-use crate::{AcceptedArguments, AnyTool, PROPERTIES, Tool};
+use crate::{AcceptedArguments, AnyTool, BUILT_IN_TOOLS, Tool};
 use base::text;
 use base::text::surrogates;
 use events::ToolKind;
@@ -50,8 +50,12 @@ pub(super) fn folded(name: &str) -> String {
 /// Returns the offered tool of this name: an exact match, a variant in case or separators (`Read`,
 /// `TodoWrite`), or a name in other agents (`str_replace`, `view`) if the arguments fit exactly one
 /// tool with such a name.
-pub fn named(tools: &[Arc<dyn AnyTool>], name: &str, input: &Value) -> Option<Arc<dyn AnyTool>> {
-    if let Some(tool) = spelled(tools, name) {
+pub fn find_tool(
+    tools: &[Arc<dyn AnyTool>],
+    name: &str,
+    input: &Value,
+) -> Option<Arc<dyn AnyTool>> {
+    if let Some(tool) = find_by_spelling(tools, name) {
         return Some(tool);
     }
     let fit = |tool: &Arc<dyn AnyTool>| {
@@ -70,11 +74,11 @@ pub fn named(tools: &[Arc<dyn AnyTool>], name: &str, input: &Value) -> Option<Ar
 /// The names of calls that list a directory. Without a path they mean the working directory.
 const LISTING_NAMES: &[&str] = &["list", "ls", "listdir", "listdirectory", "listfiles", "dir"];
 
-/// Returns the arguments of a call that lists the working directory without naming it; `None` for
-/// any other call.
-pub fn completed(tools: &[Arc<dyn AnyTool>], name: &str, input: &Value) -> Option<Value> {
-    let is_listing =
-        LISTING_NAMES.contains(&folded(bare(name)).as_str()) && spelled(tools, name).is_none();
+/// Returns the arguments of a call that lists the working directory without naming it, with the path
+/// added; `None` for any other call.
+pub fn listing_arguments(tools: &[Arc<dyn AnyTool>], name: &str, input: &Value) -> Option<Value> {
+    let is_listing = LISTING_NAMES.contains(&folded(without_prefix(name)).as_str())
+        && find_by_spelling(tools, name).is_none();
     if !is_listing {
         return None;
     }
@@ -101,11 +105,17 @@ pub struct WrappedCall {
     pub input: Value,
 }
 
-/// Returns the calls, one at least, that a call of this name and these arguments wraps:
-/// `multi_tool_use.parallel`, which models call from habit. `None` if it is not such a call, or if
-/// an entry of it is not a call.
-pub fn wrapped(tools: &[Arc<dyn AnyTool>], name: &str, input: &Value) -> Option<Vec<WrappedCall>> {
-    if folded(bare(name)) != "multitooluseparallel" || spelled(tools, name).is_some() {
+/// Returns the calls, 1 to [`MAX_WRAPPED_CALLS`], that a call of this name and these arguments wraps:
+/// `multi_tool_use.parallel`, which models call from habit. `None` if it is not such a call, if an
+/// entry of it is not a call, or if there are too many.
+pub fn wrapped_calls(
+    tools: &[Arc<dyn AnyTool>],
+    name: &str,
+    input: &Value,
+) -> Option<Vec<WrappedCall>> {
+    if folded(without_prefix(name)) != "multitooluseparallel"
+        || find_by_spelling(tools, name).is_some()
+    {
         return None;
     }
     let input = match input {
@@ -129,9 +139,10 @@ pub fn wrapped(tools: &[Arc<dyn AnyTool>], name: &str, input: &Value) -> Option<
     calls.filter(|calls| (1..=MAX_WRAPPED_CALLS).contains(&calls.len()))
 }
 
-/// Returns the kind of work of a call of this name, before its arguments are known.
-pub fn kind(tools: &[Arc<dyn AnyTool>], name: &str) -> ToolKind {
-    let mut kinds = spelled(tools, name)
+/// Returns the kind of work of a call of this name, before its arguments are known; the default kind
+/// if it is unknown or ambiguous.
+pub fn tool_kind(tools: &[Arc<dyn AnyTool>], name: &str) -> ToolKind {
+    let mut kinds = find_by_spelling(tools, name)
         .into_iter()
         .chain(tools_of_other_agents(tools, name))
         .map(|tool| tool.kind());
@@ -144,15 +155,15 @@ pub fn kind(tools: &[Arc<dyn AnyTool>], name: &str) -> ToolKind {
 }
 
 /// Returns the tool of this name, ignoring case, separators and known prefixes.
-fn spelled(tools: &[Arc<dyn AnyTool>], name: &str) -> Option<Arc<dyn AnyTool>> {
+fn find_by_spelling(tools: &[Arc<dyn AnyTool>], name: &str) -> Option<Arc<dyn AnyTool>> {
     let find = |name: &str| tools.iter().find(|tool| tool.name() == name).cloned();
-    let bare = bare(name);
+    let bare = without_prefix(name);
     find(name)
         .or_else(|| find(&name.to_lowercase()))
         .or_else(|| find(bare))
         .or_else(|| {
             let bare = folded(bare);
-            PROPERTIES
+            BUILT_IN_TOOLS
                 .iter()
                 .find(|tool| folded(tool.name) == bare)
                 .and_then(|tool| find(tool.name))
@@ -160,7 +171,7 @@ fn spelled(tools: &[Arc<dyn AnyTool>], name: &str) -> Option<Arc<dyn AnyTool>> {
 }
 
 /// Removes a known prefix from a name.
-fn bare(name: &str) -> &str {
+fn without_prefix(name: &str) -> &str {
     NAME_PREFIXES
         .iter()
         .find_map(|before| name.strip_prefix(before))
@@ -172,8 +183,8 @@ fn tools_of_other_agents(
     tools: &[Arc<dyn AnyTool>],
     name: &str,
 ) -> impl Iterator<Item = Arc<dyn AnyTool>> {
-    let name = folded(bare(name));
-    let named = PROPERTIES
+    let name = folded(without_prefix(name));
+    let named = BUILT_IN_TOOLS
         .iter()
         .filter(|tool| tool.aliases.tool_names.contains(&name.as_str()));
     let find = |wanted: &ToolProperties| {
@@ -186,7 +197,7 @@ fn tools_of_other_agents(
 }
 
 /// Returns the message to a model that calls an unknown tool.
-pub fn unknown(tools: &[Arc<dyn AnyTool>], name: &str) -> String {
+pub fn unknown_tool(tools: &[Arc<dyn AnyTool>], name: &str) -> String {
     let all: Vec<&str> = tools
         .iter()
         .filter(|tool| tool.listed())
@@ -200,7 +211,7 @@ pub fn unknown(tools: &[Arc<dyn AnyTool>], name: &str) -> String {
             format!(
                 " Did you mean {}? It takes {}.",
                 tool.name(),
-                wanted(&tool.schema())
+                describe_arguments(&tool.schema())
             )
         })
         .collect();
@@ -240,9 +251,9 @@ pub(super) fn accept<T: Tool>(input: Value, schema: &Value) -> Result<AcceptedAr
                     }
                 }
             }
-            Value::Object(object(fields, schema, names, &mut notes)?)
+            Value::Object(convert_object(fields, schema, names, &mut notes)?)
         }
-        other => shaped(other, schema, names)?,
+        other => convert(other, schema, names)?,
     };
     let mut remarks = Vec::new();
     let input = match input {
@@ -277,7 +288,7 @@ pub(super) fn accept<T: Tool>(input: Value, schema: &Value) -> Result<AcceptedAr
 }
 
 /// Returns the fields under their names in the schema. `extra` gets the names of omitted fields.
-fn object(
+fn convert_object(
     fields: Map<String, Value>,
     schema: &Value,
     names: &Aliases,
@@ -296,7 +307,7 @@ fn object(
     let mut others = Vec::new();
     for (name, value) in fields {
         match known.get(&name) {
-            Some(schema) => drop(out.insert(name, shaped(value, schema, names)?)),
+            Some(schema) => drop(out.insert(name, convert(value, schema, names)?)),
             None => others.push((name, value)),
         }
     }
@@ -312,7 +323,7 @@ fn object(
                 open.or_else(|| called.next())
             });
         if let Some(own) = own {
-            let value = shaped(value, &known[own], names)?;
+            let value = convert(value, &known[own], names)?;
             match out.get(own) {
                 Some(_) if COMMENT_FIELDS.contains(&bare.as_str()) => {}
                 // For `-B 1 -A 3`, the lines before and after are one field; the larger number
@@ -347,7 +358,8 @@ fn object(
         if nothing || COMMENT_FIELDS.contains(&bare.as_str()) {
             continue;
         }
-        let slip = |field: &&String| !out.contains_key(*field) && is_slip(&bare, &folded(field));
+        let slip =
+            |field: &&String| !out.contains_key(*field) && is_typing_error(&bare, &folded(field));
         if let Some(field) = known.keys().find(slip) {
             return Err(format!(
                 "{} is not known; write {field}, if that is what you mean",
@@ -361,7 +373,7 @@ fn object(
 
 /// Returns whether two names differ by one typing error: a missing, additional or wrong character,
 /// or two swapped ones.
-fn is_slip(one: &str, other: &str) -> bool {
+fn is_typing_error(one: &str, other: &str) -> bool {
     let one = one.as_bytes();
     let other = other.as_bytes();
     if one.len() < 4 || other.len() < 4 || one.len().abs_diff(other.len()) > 1 {
@@ -383,18 +395,18 @@ fn is_slip(one: &str, other: &str) -> bool {
 
 /// Converts a value to the type of the schema if it has only one meaning; otherwise returns it
 /// unchanged.
-fn shaped(value: Value, schema: &Value, names: &Aliases) -> Result<Value, String> {
+fn convert(value: Value, schema: &Value, names: &Aliases) -> Result<Value, String> {
     let kind = schema["type"].as_str().unwrap_or_default();
     Ok(match (kind, value) {
-        ("string", Value::String(word)) => Value::String(choice(word, schema)),
+        ("string", Value::String(word)) => Value::String(match_choice(word, schema)),
         ("string", value @ (Value::Number(_) | Value::Bool(_))) => Value::String(value.to_string()),
         ("integer" | "number", Value::String(text)) => {
             match serde_json::from_str::<Value>(text.trim()) {
-                Ok(number) if number.is_number() => whole(number, kind),
+                Ok(number) if number.is_number() => to_integer(number, kind),
                 _ => Value::String(text),
             }
         }
-        ("integer" | "number", number @ Value::Number(_)) => whole(number, kind),
+        ("integer" | "number", number @ Value::Number(_)) => to_integer(number, kind),
         ("boolean", Value::String(word)) => match word.trim().to_ascii_lowercase().as_str() {
             "true" | "yes" | "1" => Value::Bool(true),
             "false" | "no" | "0" => Value::Bool(false),
@@ -420,7 +432,7 @@ fn shaped(value: Value, schema: &Value, names: &Aliases) -> Result<Value, String
             Value::Array(
                 items
                     .into_iter()
-                    .map(|item| shaped(item, &schema["items"], names))
+                    .map(|item| convert(item, &schema["items"], names))
                     .collect::<Result<_, _>>()?,
             )
         }
@@ -435,7 +447,7 @@ fn shaped(value: Value, schema: &Value, names: &Aliases) -> Result<Value, String
             match value {
                 // Superfluous fields of list entries are omitted without a note.
                 Value::Object(fields) => {
-                    Value::Object(object(fields, schema, names, &mut Vec::new())?)
+                    Value::Object(convert_object(fields, schema, names, &mut Vec::new())?)
                 }
                 value => value,
             }
@@ -445,7 +457,7 @@ fn shaped(value: Value, schema: &Value, names: &Aliases) -> Result<Value, String
 }
 
 /// Converts `3.0` to `3` for an integer field.
-fn whole(number: Value, kind: &str) -> Value {
+fn to_integer(number: Value, kind: &str) -> Value {
     let exact = number.as_f64().filter(|n| {
         n.fract() == 0.0
             && n.abs() < 9e15
@@ -459,8 +471,8 @@ fn whole(number: Value, kind: &str) -> Value {
     }
 }
 
-/// Returns a value of an enumeration in its proper case.
-fn choice(word: String, schema: &Value) -> String {
+/// Returns a value of an enumeration as the schema spells it, or `word` if it is none of its values.
+fn match_choice(word: String, schema: &Value) -> String {
     let choices = crate::input::choices(schema);
     let same = choices
         .iter()
@@ -469,7 +481,7 @@ fn choice(word: String, schema: &Value) -> String {
 }
 
 /// Describes the arguments of a tool in a line.
-pub fn wanted(schema: &Value) -> String {
+pub fn describe_arguments(schema: &Value) -> String {
     let required = |name: &str| {
         schema["required"]
             .as_array()
@@ -478,7 +490,7 @@ pub fn wanted(schema: &Value) -> String {
     let one = |(name, field): (&String, &Value)| {
         let kind = match field["type"].as_str().unwrap_or("any") {
             "array" if field["items"]["type"] == "object" => {
-                format!("a list of {{{}}}", wanted(&field["items"]))
+                format!("a list of {{{}}}", describe_arguments(&field["items"]))
             }
             "array" => "a list".to_owned(),
             kind => kind.to_owned(),
@@ -504,7 +516,7 @@ pub fn wanted(schema: &Value) -> String {
 ///
 /// # Errors
 /// A message on the mistake in the text and its position.
-pub fn arguments(tool: &str, raw: &str) -> Result<Value, String> {
+pub fn parse_arguments(tool: &str, raw: &str) -> Result<Value, String> {
     let patch = raw.trim_start().starts_with("*** Begin Patch");
     if patch && ["applypatch", "patch"].contains(&folded(tool).as_str()) {
         return Ok(Value::Object(Map::from_iter([(
@@ -517,21 +529,23 @@ pub fn arguments(tool: &str, raw: &str) -> Result<Value, String> {
             if inner.is_object() {
                 Ok(inner)
             } else {
-                Err(not(&inner))
+                Err(not_an_object(&inner))
             }
         }),
         object @ Value::Object(_) => Ok(object),
-        other => Err(not(&other)),
+        other => Err(not_an_object(&other)),
     }
 }
 
-fn not(value: &Value) -> String {
+/// Returns the error for a value that should be an object.
+fn not_an_object(value: &Value) -> String {
     format!(
         "{} is not an object",
         text::cut_chars(&value.to_string(), 80)
     )
 }
 
+/// Parses JSON, also in a code block, with raw line breaks in strings, or with lone surrogates.
 fn parse(raw: &str) -> Result<Value, String> {
     let text = raw.trim();
     let fenced = text
@@ -540,13 +554,14 @@ fn parse(raw: &str) -> Result<Value, String> {
         .and_then(|text| text.split_once('\n'));
     let text = fenced.map_or(text, |(_, inside)| inside.trim());
     serde_json::from_str(text).or_else(|e| {
-        let repaired = controlled(text);
-        serde_json::from_str(&surrogates::replaced(&repaired)).map_err(|_| fault(text, &e))
+        let repaired = escape_control_characters(text);
+        serde_json::from_str(&surrogates::replaced(&repaired))
+            .map_err(|_| describe_json_error(text, &e))
     })
 }
 
 /// Escapes raw line breaks and tabs within strings.
-fn controlled(text: &str) -> String {
+fn escape_control_characters(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut inside = false;
     let mut escaped = false;
@@ -564,7 +579,7 @@ fn controlled(text: &str) -> String {
 }
 
 /// Describes a JSON error, with 80 characters of context.
-fn fault(text: &str, e: &serde_json::Error) -> String {
+fn describe_json_error(text: &str, e: &serde_json::Error) -> String {
     let before: usize = text
         .split_inclusive('\n')
         .take(e.line().saturating_sub(1))
@@ -609,7 +624,7 @@ mod tests {
         let tools = offered();
         for ToolProperties {
             name: own, aliases, ..
-        } in PROPERTIES.iter()
+        } in BUILT_IN_TOOLS.iter()
         {
             let Some(tool) = tools.iter().find(|tool| tool.name() == *own) else {
                 continue;
@@ -769,7 +784,7 @@ mod tests {
         ];
         let tools = offered();
         for (name, input, tool, expected) in table {
-            let found = named(&tools, name, &input).unwrap_or_else(|| panic!("{name} {input}"));
+            let found = find_tool(&tools, name, &input).unwrap_or_else(|| panic!("{name} {input}"));
             let accepted = found
                 .accept(input.clone())
                 .unwrap_or_else(|e| panic!("{name} {input}: {e}"));
@@ -802,16 +817,16 @@ mod tests {
             ("kill", json!({"signal": 9})),
         ];
         for (name, input) in table {
-            assert!(named(&tools, name, &input).is_none(), "{name} {input}");
+            assert!(find_tool(&tools, name, &input).is_none(), "{name} {input}");
         }
-        assert_eq!(kind(&tools, "run_command"), ToolKind::Execute);
-        assert_eq!(kind(&tools, "View"), ToolKind::Read);
-        assert_eq!(kind(&tools, "str_replace_editor"), ToolKind::default());
+        assert_eq!(tool_kind(&tools, "run_command"), ToolKind::Execute);
+        assert_eq!(tool_kind(&tools, "View"), ToolKind::Read);
+        assert_eq!(tool_kind(&tools, "str_replace_editor"), ToolKind::default());
         // A tool that is not offered is not found.
         let mut others = tools.clone();
         others.retain(|tool| tool.name() != "read");
-        assert!(named(&others, "view", &json!({"path": "a"})).is_none());
-        let message = unknown(&tools, "str_replace_editor");
+        assert!(find_tool(&others, "view", &json!({"path": "a"})).is_none());
+        let message = unknown_tool(&tools, "str_replace_editor");
         assert!(
             message.contains("Did you mean edit? It takes filePath (string), oldString (string), newString (string)"),
             "{message}"
@@ -913,7 +928,11 @@ mod tests {
             ),
         ];
         for (name, input, expected) in table {
-            assert_eq!(wrapped(&tools, name, &input), expected, "{name} {input}");
+            assert_eq!(
+                wrapped_calls(&tools, name, &input),
+                expected,
+                "{name} {input}"
+            );
         }
     }
 
@@ -947,14 +966,14 @@ mod tests {
             ),
         ];
         for (tool, raw, expected) in table {
-            assert_eq!(arguments(tool, raw), Ok(expected), "{raw}");
+            assert_eq!(parse_arguments(tool, raw), Ok(expected), "{raw}");
         }
         let long = format!(
             "{{\"content\": \"{}\", oldString: \"{}\"}}",
             "ä".repeat(100),
             "b".repeat(100)
         );
-        let why = arguments("edit", &long).unwrap_err();
+        let why = parse_arguments("edit", &long).unwrap_err();
         assert!(
             why.starts_with("key must be a string at line 1 column ")
                 && why.contains(", o⟨here⟩ldString: \"bbb"),
@@ -962,13 +981,13 @@ mod tests {
         );
         assert!(why.chars().count() < 180, "{why}");
         assert_eq!(
-            arguments("edit", "[1]").unwrap_err(),
+            parse_arguments("edit", "[1]").unwrap_err(),
             "[1] is not an object"
         );
         assert_eq!(
-            arguments("edit", "\"x\"").unwrap_err(),
+            parse_arguments("edit", "\"x\"").unwrap_err(),
             "expected value at line 1 column 1, at the end of: x⟨here⟩"
         );
-        assert!(arguments("bash", "*** Begin Patch").is_err());
+        assert!(parse_arguments("bash", "*** Begin Patch").is_err());
     }
 }

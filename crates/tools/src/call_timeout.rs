@@ -8,42 +8,44 @@ use tokio::time::Instant;
 /// hour for a limit of a minute.
 const TOTAL_FACTOR: u32 = 60;
 
-/// The deadline of a call: its limit after the last sign of progress, and sixty times its limit in
-/// all. It is suspended while the user answers a question of the call; a question that is answered
-/// at once gains the call nothing.
+/// The deadline of a call: its limit after the last sign of progress, and [`TOTAL_FACTOR`] times its
+/// limit in all. It is suspended while the user answers a question of the call. A question counts as
+/// progress, but extends the total only by the time of the answer.
 #[derive(Debug, Clone, Copy)]
 pub struct CallTimeout {
+    /// The maximum time without progress.
     limit: Duration,
     /// The time by which progress must be reported.
-    word: Instant,
-    end: Instant,
-    /// The time since which the user is being asked.
-    asked: Option<Instant>,
+    progress_deadline: Instant,
+    /// The time by which the call must end, whatever its progress.
+    total_deadline: Instant,
+    /// The time since which the user is being asked; `None` if no question is open.
+    asked_since: Option<Instant>,
 }
 
 impl CallTimeout {
     pub fn start(limit: Duration, now: Instant) -> Self {
         Self {
             limit,
-            word: now + limit,
-            end: now + limit.saturating_mul(TOTAL_FACTOR),
-            asked: None,
+            progress_deadline: now + limit,
+            total_deadline: now + limit.saturating_mul(TOTAL_FACTOR),
+            asked_since: None,
         }
     }
 
     /// Records that the call has reported progress.
     pub fn record_progress(&mut self, now: Instant) {
-        self.word = now + self.limit;
+        self.progress_deadline = now + self.limit;
     }
 
     /// Records whether the user is being asked now.
     pub fn set_asking(&mut self, asking: bool, now: Instant) {
         self.record_progress(now);
-        match self.asked {
-            None if asking => self.asked = Some(now),
+        match self.asked_since {
+            None if asking => self.asked_since = Some(now),
             Some(since) if !asking => {
-                self.end += now - since;
-                self.asked = None;
+                self.total_deadline += now - since;
+                self.asked_since = None;
             }
             _ => {}
         }
@@ -51,10 +53,12 @@ impl CallTimeout {
 
     /// Returns the deadline; `None` while the user is being asked.
     pub fn deadline(&self) -> Option<Instant> {
-        self.asked.is_none().then(|| self.word.min(self.end))
+        self.asked_since
+            .is_none()
+            .then(|| self.progress_deadline.min(self.total_deadline))
     }
 
-    /// Waits until the deadline.
+    /// Waits until the deadline; forever while the user is being asked.
     pub async fn run_out(&self) {
         match self.deadline() {
             Some(until) => tokio::time::sleep_until(until).await,
@@ -64,7 +68,7 @@ impl CallTimeout {
 
     /// Returns the reason for the timeout, as the end of a sentence.
     pub fn why(&self, now: Instant) -> String {
-        if now >= self.end {
+        if now >= self.total_deadline {
             format!(
                 "it took longer than {} s in all",
                 self.limit.saturating_mul(TOTAL_FACTOR).as_secs_f64()

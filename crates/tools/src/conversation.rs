@@ -1,4 +1,5 @@
-//! Tools that ask the user, keep a plan, or start a subagent.
+//! Tools that ask the user, switch between planning and working, load a skill, start a subagent, or
+//! return a structured result.
 
 pub mod plan_enter;
 pub mod plan_exit;

@@ -59,8 +59,9 @@ pub fn explain(verdict: &Verdict, request: &AccessRequest, rules: &Rules) -> Str
     }
 }
 
-/// Returns the failure of a call if no user can be asked: the question, and the alternatives that
-/// need no question. A repeated call ends the turn.
+/// Returns the failure of a call if no user can be asked: the reason for the question, and an
+/// alternative that needs no question. `asked` are the requests that the user would be asked about.
+/// A repeated call ends the turn.
 pub fn unanswered(asked: &[(&AccessRequest, &Verdict)], wording: &QuestionWording) -> Failure {
     let Some((request, verdict)) = asked.last() else {
         return Failure::Denied(Denial::Rejected);
@@ -101,8 +102,8 @@ pub fn unanswered(asked: &[(&AccessRequest, &Verdict)], wording: &QuestionWordin
     )))
 }
 
-/// Returns whether it is denied because the agent only reads, not by a rule of the user or because
-/// of the access itself.
+/// Returns whether an access is denied because the agent only reads, not by a rule of the user or
+/// because of the access itself.
 fn by_posture(verdict: &Verdict) -> bool {
     match &verdict.rule {
         Some(rule) => {
@@ -115,7 +116,7 @@ fn by_posture(verdict: &Verdict) -> bool {
     }
 }
 
-/// Returns whether an address obviously names the user's own machine.
+/// Returns whether a request is for a URL on the user's own machine, as its host obviously shows.
 fn is_this_machine(request: &AccessRequest, verdict: &Verdict) -> bool {
     let Some(address) = (request.permission == url::PERMISSION)
         .then(|| Address::read(&verdict.pattern).ok())

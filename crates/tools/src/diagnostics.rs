@@ -33,18 +33,20 @@ const BEFORE_TIMEOUT: Duration = Duration::from_secs(5);
 const FIRST_DIAGNOSTICS_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum time that a result waits for the diagnostics after the change.
 const AFTER_TIMEOUT: Duration = Duration::from_secs(5);
-/// The maximum number of errors per file in a result, and of other files.
-const MAX_ERRORS: usize = 20;
+/// The maximum number of errors per file in a result.
+const MAX_ERRORS_PER_FILE: usize = 20;
+/// The maximum number of files with errors in a result that the call has not changed.
 const MAX_OTHER_FILES: usize = 5;
 /// The maximum length of a message in a result, in characters.
 const MAX_MESSAGE_CHARS: usize = 600;
 
 /// The key of the errors in the metadata of a call.
-pub const DIAGNOSTICS: &str = "diagnostics";
+pub const DIAGNOSTICS_KEY: &str = "diagnostics";
 
 /// A file that is about to change.
 #[derive(Debug, Clone)]
-pub(super) struct Planned {
+pub(super) struct PlannedChange {
+    /// The path, with symlinks resolved.
     pub(super) real: PathBuf,
     /// The present text; `None` if the file does not exist.
     pub(super) old: Option<SharedText>,
@@ -52,7 +54,7 @@ pub(super) struct Planned {
     pub(super) new: Option<SharedText>,
 }
 
-/// The diagnostics before a change.
+/// The diagnostics before a change, with which those after it are compared.
 #[derive(Default)]
 pub(super) struct Check {
     asked: Vec<AskedServer>,
@@ -61,12 +63,14 @@ pub(super) struct Check {
 /// A server, the files shown to it, and its diagnostics.
 struct AskedServer {
     server: Arc<ServerHandle>,
-    files: Vec<Planned>,
+    files: Vec<PlannedChange>,
     /// Files that the change may concern, with their texts.
     others: BTreeMap<PathBuf, String>,
+    /// The diagnostics before the change, by file. Those of a file that is missing are unknown.
     known: BTreeMap<PathBuf, Vec<Diagnostic>>,
 }
 
+/// The errors that a change has introduced.
 #[derive(Default)]
 pub(super) struct LanguageFindings {
     /// The text for the model; may be empty.
@@ -75,16 +79,18 @@ pub(super) struct LanguageFindings {
     pub(super) errors: Map<String, Value>,
 }
 
+/// The errors that a change has introduced in a file.
 struct Errors {
-    changed: bool,
-    /// Whether the diagnostics before the change are unknown.
-    unsure: bool,
+    /// Whether the call has changed this file.
+    is_changed: bool,
+    /// Whether they may be older than the change, because the diagnostics before it are unknown.
+    may_be_old: bool,
     all: Vec<Diagnostic>,
 }
 
 impl Check {
     /// Collects the diagnostics of the servers for these files before the change.
-    pub(super) async fn before(files: Vec<Planned>, context: &ToolContext) -> Self {
+    pub(super) async fn before(files: Vec<PlannedChange>, context: &ToolContext) -> Self {
         let mut asked: Vec<AskedServer> = Vec::new();
         for file in files {
             let size = file
@@ -111,7 +117,7 @@ impl Check {
                 }
             }
         }
-        let all = join_all(asked.iter_mut().map(|asked| asked.look(context)));
+        let all = join_all(asked.iter_mut().map(|asked| asked.collect_before(context)));
         tokio::select! {
             _ = all => {}
             () = context.cancelled.cancelled() => {}
@@ -133,7 +139,7 @@ impl Check {
         let all = join_all(
             self.asked
                 .iter()
-                .map(|asked| asked.again(written, until, context)),
+                .map(|asked| asked.collect_after(written, until, context)),
         );
         let all = tokio::select! {
             all = all => all,
@@ -153,7 +159,7 @@ impl Check {
                         .filter(|error| !known.all.contains(error))
                         .collect::<Vec<_>>();
                     known.all.extend(fresh);
-                    known.unsure |= found.unsure;
+                    known.may_be_old |= found.may_be_old;
                 }
                 None => drop(errors.insert(path, found)),
             }
@@ -163,7 +169,8 @@ impl Check {
 }
 
 impl AskedServer {
-    async fn look(&mut self, context: &ToolContext) {
+    /// Asks the server for the diagnostics before the change.
+    async fn collect_before(&mut self, context: &ToolContext) {
         let Ok(peer) = peer(&self.server, Instant::now() + START_TIMEOUT, context).await else {
             return;
         };
@@ -199,7 +206,7 @@ impl AskedServer {
                 .into_iter()
                 .filter(|path| !there.contains(path))
                 .collect();
-            self.others.extend(texts(wanted, context).await);
+            self.others.extend(readable_texts(wanted, context).await);
         }
         for (path, text) in &self.others {
             peer.show(path, text);
@@ -214,7 +221,9 @@ impl AskedServer {
         }
     }
 
-    async fn again(
+    /// Asks the server for the diagnostics after the change. Returns the introduced errors by file,
+    /// and a note for the model if the server did not report in time.
+    async fn collect_after(
         &self,
         written: &[(PathBuf, SharedText)],
         until: Instant,
@@ -261,7 +270,7 @@ impl AskedServer {
                 .find(|(written, _)| *written == path)
                 .map_or("", |(_, now)| now.as_str());
             let known = self.known.get(&path);
-            let unsure = file.is_some() && old.is_some() && known.is_none();
+            let may_be_old = file.is_some() && old.is_some() && known.is_none();
             // Without diagnostics from before the change, new errors of another file cannot be
             // distinguished from old ones.
             if file.is_none() && known.is_none() && self.others.contains_key(&path) {
@@ -276,8 +285,8 @@ impl AskedServer {
                 found.push((
                     path,
                     Errors {
-                        changed: file.is_some(),
-                        unsure,
+                        is_changed: file.is_some(),
+                        may_be_old,
                         all,
                     },
                 ));
@@ -297,7 +306,7 @@ impl AskedServer {
 pub(super) async fn refresh(peer: &LspClient, context: &ToolContext) {
     let open = peer.open();
     let paths = open.iter().map(|(path, _)| path.clone()).collect();
-    let now = texts(paths, context).await;
+    let now = readable_texts(paths, context).await;
     let mut gone = Vec::new();
     for (path, _) in open {
         match now.get(&path) {
@@ -308,8 +317,12 @@ pub(super) async fn refresh(peer: &LspClient, context: &ToolContext) {
     peer.changed(&gone);
 }
 
-/// Returns the contents of those files that the agent may read and that are text.
-pub(super) async fn texts(paths: Vec<PathBuf>, context: &ToolContext) -> BTreeMap<PathBuf, String> {
+/// Returns the texts, by path, of those files that are in the project, that the agent may read, and
+/// that are text of at most [`MAX_FILE_BYTES`].
+pub(super) async fn readable_texts(
+    paths: Vec<PathBuf>,
+    context: &ToolContext,
+) -> BTreeMap<PathBuf, String> {
     if paths.is_empty() {
         return BTreeMap::new();
     }
@@ -342,11 +355,12 @@ fn findings(
     context: &ToolContext,
 ) -> LanguageFindings {
     let mut found = LanguageFindings::default();
-    let (changed, others): (Vec<_>, Vec<_>) =
-        errors.into_iter().partition(|(_, errors)| errors.changed);
-    let unsure = changed.iter().any(|(_, errors)| errors.unsure);
+    let (changed, others): (Vec<_>, Vec<_>) = errors
+        .into_iter()
+        .partition(|(_, errors)| errors.is_changed);
+    let may_be_old = changed.iter().any(|(_, errors)| errors.may_be_old);
     if !changed.is_empty() {
-        let before = if unsure {
+        let before = if may_be_old {
             " (they may have been there before)"
         } else {
             ""
@@ -392,7 +406,7 @@ fn findings(
             let all = errors
                 .all
                 .iter()
-                .take(MAX_ERRORS)
+                .take(MAX_ERRORS_PER_FILE)
                 .map(Diagnostic::to_json)
                 .collect();
             (path.display().to_string(), Value::Array(all))
@@ -401,20 +415,21 @@ fn findings(
     found
 }
 
+/// Returns the errors of a file as a block of text for the model.
 fn block(name: &str, errors: &[Diagnostic]) -> String {
     let mut text = format!("\n<diagnostics file=\"{}\">\n", text::escaped(name));
-    for error in errors.iter().take(MAX_ERRORS) {
-        let _ = writeln!(text, "ERROR {}", line(error));
+    for error in errors.iter().take(MAX_ERRORS_PER_FILE) {
+        let _ = writeln!(text, "ERROR {}", position_and_message(error));
     }
-    if errors.len() > MAX_ERRORS {
-        let _ = writeln!(text, "... and {} more", errors.len() - MAX_ERRORS);
+    if errors.len() > MAX_ERRORS_PER_FILE {
+        let _ = writeln!(text, "... and {} more", errors.len() - MAX_ERRORS_PER_FILE);
     }
     text.push_str("</diagnostics>");
     text
 }
 
-/// Returns the position and the message in one line that cannot end a block.
-pub(super) fn line(diagnostic: &Diagnostic) -> String {
+/// Returns the position and the message of a diagnostic in one line that cannot end a block.
+pub(super) fn position_and_message(diagnostic: &Diagnostic) -> String {
     let message: Vec<&str> = diagnostic
         .message
         .lines()
@@ -434,7 +449,7 @@ impl LanguageFindings {
         if !self.errors.is_empty() {
             output
                 .metadata
-                .insert(DIAGNOSTICS.into(), Value::Object(self.errors));
+                .insert(DIAGNOSTICS_KEY.into(), Value::Object(self.errors));
         }
     }
 }

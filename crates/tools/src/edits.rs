@@ -1,4 +1,4 @@
-//! Tools that change files. What they do to a text is in the crate `textedit`.
+//! Tools that change files. Their operations on a text are in the crate `textedit`.
 
 pub mod apply_patch;
 pub mod document;

@@ -28,8 +28,8 @@ pub fn title(tool: &str, input: &Value) -> String {
     }
 }
 
-/// Returns the access request of a call: its own permission, and for a read-only agent a question
-/// whatever the rules allow. `whose` is named in the reason.
+/// Returns the access request of a call: for its own permission, and for a read-only agent with a
+/// question, whatever the rules allow. `whose` is the tool or server that the reason names.
 pub fn access_request(permission: &str, whose: &str, context: &ToolContext) -> AccessRequest {
     let mut request = AccessRequest::new(permission, "*").always("*");
     if context.sandbox_choice.reads_only() {

@@ -54,7 +54,7 @@ pub async fn format(real: &Path, context: &ToolContext) -> Result<Vec<String>, F
         .iter()
         .filter(|entry| entry.is_for(real))
     {
-        if let Some(why) = one(entry.clone(), real, context).await? {
+        if let Some(why) = run_formatter(entry.clone(), real, context).await? {
             let title = format!("The formatter {} {why}.", entry.name);
             if lock(&context.session.formatters.0).insert(entry.name.clone()) {
                 let notice = Event::Notice {
@@ -70,9 +70,9 @@ pub async fn format(real: &Path, context: &ToolContext) -> Result<Vec<String>, F
     Ok(notes)
 }
 
-/// Runs a formatter. Returns `None` on success, otherwise the end of a sentence that begins with
-/// its name.
-async fn one(
+/// Runs a formatter. Returns `None` on success, or if there is nothing to run; otherwise the end of
+/// a sentence that begins with its name.
+async fn run_formatter(
     entry: FormatterEntry,
     real: &Path,
     context: &ToolContext,
@@ -136,8 +136,8 @@ async fn one(
     Ok(Some(why))
 }
 
-/// Returns whether a file has lost its text: it is missing, not UTF-8, or empty although it was
-/// not. Any other text may be one that the user has saved.
+/// Returns whether a file has lost its text: it is missing, not UTF-8, or empty although its text
+/// `before` was not blank. Any other text may be one that the user has saved.
 pub fn is_destroyed(real: &Path, before: &[u8]) -> bool {
     match disk::read(real) {
         Ok(bytes) if bytes.is_empty() => !before.trim_ascii().is_empty(),
@@ -146,7 +146,8 @@ pub fn is_destroyed(real: &Path, before: &[u8]) -> bool {
     }
 }
 
-/// Prepares the program to be run in its sandbox. Returns the reason if it cannot be run.
+/// Prepares the program to be run in its sandbox. The inner error is the reason why it cannot be
+/// run, as the end of a sentence that begins with the formatter's name.
 async fn prepare(
     run: &FormatterRun,
     context: &ToolContext,
@@ -182,7 +183,7 @@ async fn prepare(
     Ok(entered.map_err(|why| format!("was not run: {}", why.to_string().trim_end_matches('.'))))
 }
 
-/// Returns the reason if a formatter failed.
+/// Returns the reason if a formatter failed, as the end of a sentence that begins with its name.
 fn failure(ran: io::Result<ProgramOutput>) -> Option<String> {
     match ran {
         Ok(output) if output.status.success() => None,

@@ -15,7 +15,7 @@ use crate::files::glob::GlobTool;
 use crate::files::read::ReadTool;
 use crate::lsp::LspTool;
 use crate::test::context_in;
-use crate::{AnyTool, Failure, PROPERTIES, Tool, ToolContext, erase};
+use crate::{AnyTool, BUILT_IN_TOOLS, Failure, Tool, ToolContext, erase};
 use base::environment::Environment;
 use base::worktree::Worktree;
 use permission::check::check_line;
@@ -122,7 +122,7 @@ fn input(name: &str, tool: &Arc<dyn AnyTool>, path: &str) -> Value {
 /// Returns the tools that work on a path of their arguments, each with the name that `permissions
 /// check` is asked about: the tool's, if it is an older name of a permission, else its permission.
 fn path_tools() -> Vec<(&'static str, Arc<dyn AnyTool>)> {
-    PROPERTIES
+    BUILT_IN_TOOLS
         .iter()
         // `lsp` needs a language server, and resolves its path as `read` does.
         .filter(|properties| properties.name != LspTool::NAME)

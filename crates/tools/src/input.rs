@@ -4,16 +4,17 @@
 
 use serde_json::Value;
 
-/// Checks arguments against a schema made by [`crate::schema`]: types, missing fields, unknown
-/// fields (a misspelt option must not silently become its default).
+/// Checks arguments against a schema made by [`crate::input_schema`]: types, enumerations, minimums,
+/// missing fields, and unknown fields (a misspelt option must not silently become its default).
 ///
 /// # Errors
 /// A message for the model that names the mistake and the field.
 pub(super) fn check(input: &Value, schema: &Value) -> Result<(), String> {
-    at("", input, schema)
+    check_at("", input, schema)
 }
 
-fn at(path: &str, input: &Value, schema: &Value) -> Result<(), String> {
+/// Checks the part of the arguments at `path`, which is empty for all of them.
+fn check_at(path: &str, input: &Value, schema: &Value) -> Result<(), String> {
     let name = if path.is_empty() { "the input" } else { path };
     if let Some(kind) = schema["type"].as_str()
         && !fits(kind, input)
@@ -60,7 +61,7 @@ fn at(path: &str, input: &Value, schema: &Value) -> Result<(), String> {
             match properties.get(field) {
                 // Null means an absent optional field; for a required one serde reports the error.
                 Some(_) if value.is_null() => {}
-                Some(schema) => at(&below(field), value, schema)?,
+                Some(schema) => check_at(&below(field), value, schema)?,
                 None if schema["additionalProperties"].as_bool() == Some(true) => {}
                 None => {
                     let mut known: Vec<&str> = properties.keys().map(String::as_str).collect();
@@ -76,12 +77,13 @@ fn at(path: &str, input: &Value, schema: &Value) -> Result<(), String> {
     }
     if let (Some(items), Some(schema)) = (input.as_array(), schema.get("items")) {
         for (n, item) in items.iter().enumerate() {
-            at(&format!("{path}[{n}]"), item, schema)?;
+            check_at(&format!("{path}[{n}]"), item, schema)?;
         }
     }
     Ok(())
 }
 
+/// Returns whether a value has a type of JSON Schema.
 fn fits(kind: &str, value: &Value) -> bool {
     match kind {
         "object" => value.is_object(),
@@ -94,11 +96,13 @@ fn fits(kind: &str, value: &Value) -> bool {
     }
 }
 
+/// Returns the name of a type with its indefinite article.
 fn article(kind: &str) -> String {
     let vowel = kind.starts_with(['a', 'i', 'o']);
     format!("{} {kind}", if vowel { "an" } else { "a" })
 }
 
+/// Returns a value as it is quoted in messages.
 fn shown(value: &Value) -> String {
     base::text::cut_chars(&value.to_string(), 60)
 }
@@ -175,9 +179,9 @@ mod tests {
 
     #[test]
     fn invalid_field_is_named() {
-        let edits = crate::schema::<crate::edits::edit::SeveralEdits>();
-        let todos = crate::schema::<crate::todowrite::Input>();
-        let read = crate::schema::<crate::files::read::Input>();
+        let edits = crate::input_schema::<crate::edits::edit::SeveralEdits>();
+        let todos = crate::input_schema::<crate::todowrite::Input>();
+        let read = crate::input_schema::<crate::files::read::Input>();
         let table = [
             (&read, json!({"filePath": "a"}), ""),
             (&read, json!({"filePath": "a", "offset": null}), ""),
@@ -226,7 +230,7 @@ mod tests {
     #[test]
     fn schemas_have_no_superfluous_keywords() {
         assert_eq!(
-            crate::schema::<crate::files::read::Input>(),
+            crate::input_schema::<crate::files::read::Input>(),
             json!({
                 "type": "object",
                 "properties": {

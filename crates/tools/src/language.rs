@@ -21,13 +21,13 @@ pub(super) const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum size of a file that is sent to a server, in bytes.
 pub(super) const MAX_FILE_BYTES: usize = 2 << 20;
 
-/// Returns whether the agent has language servers.
-pub fn offered(settings: &config::Settings) -> bool {
+/// Returns whether files may have language servers: they are enabled, and the project is trusted.
+pub fn is_available(settings: &config::Settings) -> bool {
     settings.trusted && !settings.language_servers.is_empty()
 }
 
-/// Returns the servers for a file, and starts them if necessary. Notifies the user once of each
-/// that is missing or cannot be started.
+/// Returns the servers for a file, and starts them if necessary. `real` is its path with symlinks
+/// resolved. Notifies the user once of each that is missing or cannot be started.
 pub(super) async fn servers(real: &Path, context: &ToolContext) -> Vec<Arc<ServerHandle>> {
     let settings = &context.project.settings;
     if !context.sandbox_choice.trusted
@@ -143,7 +143,11 @@ async fn notify_once(context: &ToolContext, title: String, details: Option<Strin
     }
 }
 
-/// Returns the connection to the server. Notifies the user if the server does not work.
+/// Returns the connection to the server, and waits for its start until `until`. Notifies the user if
+/// the server does not work.
+///
+/// # Errors
+/// The reason why there is no connection, for the model.
 pub(super) async fn peer(
     server: &ServerHandle,
     until: Instant,
@@ -189,8 +193,8 @@ pub(super) async fn open_in_background(real: &Path, text: &str, context: &ToolCo
     }
 }
 
-/// Returns the error of a tool that needs a server if there is none.
-pub(super) fn none(shown: &str) -> Failure {
+/// Returns the error of a tool that needs a server if the file `shown` has none.
+pub(super) fn no_server(shown: &str) -> Failure {
     Failure::ForModel(format!(
         "There is no language server for {shown}. Use grep and read."
     ))

@@ -15,8 +15,8 @@ pub mod process;
 pub mod todowrite;
 pub mod web;
 
-/// The built-in tools, in the order of the manual.
-pub static PROPERTIES: LazyLock<Vec<ToolProperties>> = LazyLock::new(|| {
+/// The properties of the built-in tools, in the order of the manual.
+pub static BUILT_IN_TOOLS: LazyLock<Vec<ToolProperties>> = LazyLock::new(|| {
     let own = [properties::<invalid::InvalidTool>()];
     let code = [properties::<lsp::LspTool>()];
     let notes = [properties::<todowrite::TodowriteTool>()];
@@ -102,8 +102,9 @@ pub trait Tool: Send + Sync + 'static {
     const CONCURRENT: bool;
     /// The permission that hides the tool when it is denied for everything; `prepare` names it too.
     const PERMISSION: &'static str = Self::NAME;
-    /// That permission, if it is named after this tool.
+    /// The entry of that permission in the table of settings; `None` if it belongs to another tool.
     const PERMISSION_KEY: Option<PermissionKey> = None;
+    /// The agents and models that get the tool in their lists.
     const AVAILABILITY: Availability = Availability::Everyone;
     /// Whether a call may change files that its input does not name.
     const WRITES_UNNAMED_FILES: bool = matches!(
@@ -130,8 +131,8 @@ pub trait Tool: Send + Sync + 'static {
         Self::CONCURRENT
     }
 
-    /// Returns the schema of arguments that have a form which is accepted from habit, but not
-    /// offered.
+    /// Returns the schema for these arguments if they have a second form, which models use from
+    /// habit and which is accepted, but not offered. `None` if the schema of `Input` applies.
     fn other_form(_fields: &Map<String, Value>) -> Option<Value> {
         None
     }
@@ -165,12 +166,12 @@ pub trait Tool: Send + Sync + 'static {
     ) -> impl Future<Output = Result<ToolOutput, Failure>> + Send;
 }
 
-/// A permission that settings may name.
+/// A permission in the table of settings.
 #[derive(Debug, Clone, Copy)]
 pub struct PermissionKey {
-    /// Its subject, for the table of settings.
+    /// A sentence on the calls that it covers.
     pub subject: &'static str,
-    /// Set if agents that only look for something have it.
+    /// Whether the built-in agents that only look for something, such as `explore`, have it.
     pub only_reads: bool,
 }
 
@@ -192,8 +193,8 @@ impl PermissionKey {
     }
 }
 
-/// The permissions of a part of a tool: reading directories, and the todo list. They have the names
-/// of tools that other agents offer.
+/// The permissions for a part of a tool, by name: listing a directory (`read`), and reading the todo
+/// list (`todowrite`). They have the names of tools that other agents offer.
 pub const PARTIAL_KEYS: [(&str, PermissionKey); 2] = [
     (
         "list",
@@ -202,21 +203,22 @@ pub const PARTIAL_KEYS: [(&str, PermissionKey); 2] = [
     ("todoread", PermissionKey::acting("Reading the todo list.")),
 ];
 
-/// The agents and sessions that a tool is offered to.
+/// The agents and models that a tool is offered to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Availability {
     /// Every agent whose rules do not deny it.
     Everyone,
-    /// Agents whose rules allow it by name; a general "allow" does not suffice.
+    /// Agents that a rule of their own allows it: the built-in rules deny it by name.
     ByName,
     /// Models that were trained to edit with patches. For others it is unlisted.
     PatchModels,
-    /// Models that were not; for those it is unlisted.
+    /// Models that were not trained to edit with patches. For those that were it is unlisted.
     OtherModels,
-    /// Models of a step for which the session adds the tool itself.
+    /// No model by default: the session adds the tool to the steps that have a use for it.
     PerStep,
 }
 
+/// A call as people see it before it runs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CallDescription {
     pub title: String,
@@ -242,6 +244,7 @@ pub struct ToolContext {
     pub cancelled: CancellationToken,
 }
 
+/// The resources that belong to one call.
 #[derive(Debug, Clone)]
 pub struct CallContext {
     pub id: CallId,
@@ -249,24 +252,24 @@ pub struct CallContext {
     pub message: Option<MessageId>,
     /// A note for the model on the order in which the calls of its message run, if it differs from
     /// the order in the message. Only one of the calls has it.
-    pub order: Option<String>,
+    pub order_note: Option<String>,
     /// The facts that become known while the call runs.
     pub facts: LiveFacts,
     /// The name of the agent that makes the call.
     pub agent: String,
     /// Whether that agent may start the agent `explore`.
     pub can_explore: bool,
-    /// Variables for a command, in addition to the usual ones.
+    /// Environment variables for a command, in addition to the usual ones.
     pub variables: Vec<(String, String)>,
     /// The instruction files in the model's context.
     pub instructions: Arc<files::loaded_instructions::LoadedInstructions>,
     /// The receiver of the writes of the call's programs. `None` for work outside any call.
-    pub observer: Option<Arc<dyn WriteObserver>>,
+    pub write_observer: Option<Arc<dyn WriteObserver>>,
     /// The receiver of the call's own edits. `None` for work outside any call.
     pub edit_observer: Option<Arc<dyn EditObserver>>,
     /// The analysis of the command line, if the call has one.
     pub analysis: SharedAnalysis,
-    /// The place of the call in a trace, for servers.
+    /// The trace context of the call, to be sent to MCP servers.
     pub trace: Option<TraceContext>,
 }
 
@@ -286,14 +289,16 @@ pub struct SessionContext {
     /// The files that the model has seen, and their state at that time.
     pub seen: Arc<files::read_tracker::ReadTracker>,
     pub todos: Arc<todos::Todos>,
+    /// The background commands.
     pub jobs: Arc<process::background_jobs::Jobs>,
     /// The formatters that the user has been notified of.
     pub formatters: Arc<format::NotifiedFormatters>,
     /// The problems of instruction files that the user has been notified of.
     pub instruction_problems: Arc<files::loaded_instructions::NotifiedProblems>,
+    /// The language servers.
     pub language: Arc<SessionServers>,
-    /// The program and arguments that precede each command. `{session}` and `{cwd}` in them are
-    /// replaced by the session's.
+    /// The program and arguments that precede each command; empty for none. `{session}` and `{cwd}`
+    /// in them are replaced by the session's id and directory.
     pub exec: Arc<[String]>,
 }
 
@@ -307,6 +312,7 @@ pub struct ProjectContext {
     pub settings: Arc<Settings>,
 }
 
+/// The channels to the client and the session.
 #[derive(Clone)]
 pub struct ClientContext {
     /// The channel to the editor.
@@ -320,12 +326,13 @@ pub struct ClientContext {
 /// The file operations that the editor offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FileCapabilities {
-    /// Reads the text of a file, unsaved changes included.
+    /// Whether it reads the text of a file, unsaved changes included.
     pub read: bool,
-    /// Writes files, so that the user can review and undo.
+    /// Whether it writes files, so that the user can review and undo.
     pub write: bool,
 }
 
+/// The result of a call.
 #[derive(Debug, Clone, Default)]
 pub struct ToolOutput {
     /// The title for people. If empty, the title of `describe` remains.
@@ -353,16 +360,17 @@ pub struct ToolOutput {
     pub facts: CallFacts,
     /// Further facts that only the editor reads.
     pub metadata: Map<String, Value>,
+    /// The changes of files that the call has made itself.
     pub changes: Vec<Change>,
     /// The locations of the work. If empty, those of `describe` remain.
     pub locations: Vec<Location>,
     /// Images and other files for the model.
     pub attachments: Vec<File>,
-    /// The paths that it shows or comes from, the most important first. Their instructions come
-    /// with it.
+    /// The paths that it shows or comes from, the most important first. The instruction files that
+    /// apply to them are added to the result.
     pub touched: Vec<files::loaded_instructions::TouchedPath>,
-    /// Set if it shows all of the one file that it touches.
-    pub shows_whole: bool,
+    /// Whether it shows all of the one file in `touched`.
+    pub shows_whole_file: bool,
 }
 
 impl ToolOutput {
@@ -375,6 +383,7 @@ impl ToolOutput {
     }
 }
 
+/// The reason why a call has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// An error for the model to act on; the turn continues.
@@ -389,9 +398,10 @@ pub enum Failure {
     /// A further permission is needed to continue, for instance for another host.
     #[error("something has to be allowed first")]
     NeedsPermission(Box<FurtherCall>),
+    /// A cancellation by the user, without output.
     #[error("cancelled")]
     Cancelled,
-    /// A cancellation by the user before the call did anything.
+    /// A cancellation by the user while the call waited to start. It had no effect.
     #[error("cancelled")]
     NotBegun,
     /// A cancellation by the user during the run, with the output up to then.
@@ -413,6 +423,7 @@ pub enum Failure {
 pub struct WholeOutput {
     /// A sentence on its location, or on the reason why it is not stored.
     pub location: String,
+    /// The file that contains it; `None` if it is not stored.
     pub path: Option<PathBuf>,
 }
 
@@ -464,8 +475,8 @@ impl ToolContext {
     }
 
     /// Reads the text of a file through the editor, unsaved changes included. Returns `None` if the
-    /// editor does not offer that or refuses.
-    pub async fn buffer(&self, path: &Path) -> Option<String> {
+    /// editor does not offer that or refuses, or if the user cancels.
+    pub async fn read_buffer(&self, path: &Path) -> Option<String> {
         if !self.client.files.read {
             return None;
         }
@@ -484,7 +495,8 @@ impl ToolContext {
         }
     }
 
-    /// Writes a file through the editor. Returns `None` if the editor does not offer that.
+    /// Writes a file through the editor. Returns `None` if the editor does not offer that, or is no
+    /// longer connected.
     pub async fn write_buffer(&self, path: &Path, text: &str) -> Option<Result<(), NotWritten>> {
         if !self.client.files.write {
             return None;
@@ -531,7 +543,7 @@ pub trait AnyTool: Send + Sync {
     fn is_foreign(&self) -> bool {
         self.server().is_some()
     }
-    /// Returns whether models get the tool in their lists.
+    /// Returns whether the tool is in the lists that models get. An unlisted tool may be called.
     fn listed(&self) -> bool {
         true
     }
@@ -547,8 +559,9 @@ pub trait AnyTool: Send + Sync {
             is_exact: true,
         })
     }
-    /// Returns a title and locations for the arguments, as far as they are valid.
+    /// Returns a title and locations for the arguments; `None` if they are invalid.
     fn describe(&self, input: &Value, context: &ToolContext) -> Option<CallDescription>;
+    /// Checks the arguments and prepares the call, see [`Tool::prepare`].
     fn prepare<'a>(
         &'a self,
         input: Value,
@@ -562,7 +575,8 @@ pub struct AcceptedArguments {
     pub input: Value,
     /// Notes for the model on the repair.
     pub notes: Vec<String>,
-    /// True if every field was used.
+    /// False if a field was left out that may matter: one that the tool does not have, and that is
+    /// neither empty nor a comment on the call.
     pub is_exact: bool,
 }
 
@@ -577,8 +591,8 @@ pub struct PreparedCall {
 #[derive(Debug)]
 pub struct FurtherCall {
     pub call: PreparedCall,
-    /// Continues something that was allowed a moment ago, so that only a deny counts and nothing
-    /// is asked again.
+    /// Whether it continues something that was allowed a moment ago. The user is then not asked
+    /// again; only a deny prevents it.
     pub is_allowed: bool,
 }
 
@@ -588,12 +602,13 @@ pub type RunCall =
 
 impl std::fmt::Debug for PreparedCall {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Prepared")
+        f.debug_struct("PreparedCall")
             .field("requests", &self.requests)
             .finish_non_exhaustive()
     }
 }
 
+/// Wraps a tool, so that tools of different types can be in one list.
 pub fn erase<T: Tool>(tool: T) -> Arc<dyn AnyTool> {
     Arc::new(ErasedTool {
         tool: Arc::new(tool),
@@ -618,7 +633,7 @@ impl<T: Tool> AnyTool for ErasedTool<T> {
 
     fn schema(&self) -> Arc<Value> {
         self.schema
-            .get_or_init(|| Arc::new(schema::<T::Input>()))
+            .get_or_init(|| Arc::new(input_schema::<T::Input>()))
             .clone()
     }
 
@@ -664,7 +679,7 @@ impl<T: Tool> AnyTool for ErasedTool<T> {
             let wrong = |why: String| {
                 Failure::ForModel(format!(
                     "The {name} tool was called with invalid arguments: {why}. You sent {sent}. It takes {}.",
-                    argument_repair::wanted(&schema)
+                    argument_repair::describe_arguments(&schema)
                 ))
             };
             let input = self.accept(input).map_err(wrong)?.input;
@@ -682,7 +697,7 @@ impl<T: Tool> AnyTool for ErasedTool<T> {
 }
 
 /// Returns the schema of a tool's input in the form for models: an object, no `$schema`, no title.
-pub fn schema<T: JsonSchema>() -> Value {
+pub fn input_schema<T: JsonSchema>() -> Value {
     let settings = schemars::generate::SchemaSettings::draft2020_12().with(|s| {
         s.meta_schema = None;
         s.inline_subschemas = true;

@@ -41,11 +41,16 @@ use permission::AccessRequest;
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 /// The maximum time for a server to analyse a file before the query.
 const ANALYSIS_TIMEOUT: Duration = Duration::from_secs(3);
-/// The maximum number of positions, of declarations of a project, and of characters per line that
-/// are shown.
+/// The maximum number of positions, functions or diagnostics in a result.
 const MAX_POSITIONS: usize = 100;
+/// The maximum number of declarations of the project in a result, for each server.
 const MAX_DECLARATIONS: usize = 10;
+/// The maximum number of characters of a source line in a result.
 const MAX_LINE_CHARS: usize = 200;
+/// The maximum number of declarations of a file in a result.
+const MAX_FILE_DECLARATIONS: usize = 500;
+/// The maximum number of calls that are shown for each function.
+const MAX_CALLS_SHOWN: usize = 5;
 /// The number of lines shown of a definition.
 const DEFINITION_LINES: u32 = 12;
 /// The maximum size of a hover text, in bytes.
@@ -96,7 +101,7 @@ pub struct Input {
 
 /// A checked query, or a rename with its changes.
 pub enum Ready {
-    Question(Box<(Input, Option<ResolvedPath>)>),
+    Query(Box<(Input, Option<ResolvedPath>)>),
     Rename(apply_patch::Ready),
 }
 
@@ -185,9 +190,9 @@ impl Tool for LspTool {
                 .flat_map(|resolved_path| resolved_path.real.requests(Access::Read)),
         );
         if input.operation != Operation::Rename {
-            return Ok((requests, Ready::Question(Box::new((input, resolved_path)))));
+            return Ok((requests, Ready::Query(Box::new((input, resolved_path)))));
         }
-        let ready = renamed(&input, resolved_path, context).await?;
+        let ready = prepare_rename(&input, resolved_path, context).await?;
         requests.extend(ready.requests());
         Ok((requests, Ready::Rename(ready)))
     }
@@ -195,7 +200,7 @@ impl Tool for LspTool {
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
         let (input, resolved_path) = match ready {
             Ready::Rename(ready) => return ready.apply(&context).await,
-            Ready::Question(question) => *question,
+            Ready::Query(query) => *query,
         };
         let touched = resolved_path
             .iter()
@@ -208,6 +213,7 @@ impl Tool for LspTool {
     }
 }
 
+/// Answers a query, as text for the model.
 async fn answer(
     input: &Input,
     resolved_path: Option<ResolvedPath>,
@@ -216,19 +222,20 @@ async fn answer(
     let until = Instant::now() + CALL_TIMEOUT;
     match (input.operation, resolved_path) {
         (Operation::WorkspaceSymbol, resolved_path) => {
-            find(input, resolved_path, until, context).await
+            find_declarations(input, resolved_path, until, context).await
         }
-        (Operation::Diagnostics, None) => everywhere(until, context).await,
+        (Operation::Diagnostics, None) => all_diagnostics(until, context).await,
         (_, None) => Err(Failure::for_model(
             "filePath is missing: the file to query.",
         )),
         (Operation::DocumentSymbol, Some(resolved_path)) => {
-            let (peers, _) = ready(&resolved_path, until, context).await?;
-            let all = first(&peers, |peer| peer.symbols(&resolved_path.real.path, until)).await?;
+            let (peers, _) = ready_servers(&resolved_path, until, context).await?;
+            let all =
+                first_answer(&peers, |peer| peer.symbols(&resolved_path.real.path, until)).await?;
             Ok(outline(&all, &resolved_path))
         }
         (Operation::Diagnostics, Some(resolved_path)) => {
-            let (peers, _) = ready(&resolved_path, until, context).await?;
+            let (peers, _) = ready_servers(&resolved_path, until, context).await?;
             let file = [resolved_path.real.path.clone()];
             let reported = futures_util::future::join_all(
                 peers.iter().map(|peer| peer.diagnose(&file, &[], until)),
@@ -241,17 +248,17 @@ async fn answer(
                     resolved_path.shown
                 )));
             }
-            Ok(diagnoses(reported, context)
+            Ok(list_diagnostics(reported, context)
                 .unwrap_or_else(|| format!("No errors in {}.", resolved_path.shown)))
         }
         (operation, Some(resolved_path)) => {
-            at_place(operation, input, &resolved_path, until, context).await
+            answer_at_position(operation, input, &resolved_path, until, context).await
         }
     }
 }
 
-/// Returns the working servers of a file, after they have received its present text, and the text.
-async fn ready(
+/// Returns the working servers of a file, after they have received its present text, and that text.
+async fn ready_servers(
     resolved_path: &ResolvedPath,
     until: Instant,
     context: &ToolContext,
@@ -263,10 +270,10 @@ async fn ready(
     let DecodedText {
         text: saved,
         source,
-    } = decode(bytes, hint).map_err(|_| language::none(&resolved_path.shown))?;
+    } = decode(bytes, hint).map_err(|_| language::no_server(&resolved_path.shown))?;
     let known = context.session.seen.known(&resolved_path.real.path);
     let text = match context
-        .buffer(&resolved_path.path)
+        .read_buffer(&resolved_path.path)
         .await
         .filter(|text| !text.is_empty())
         .filter(|text| !is_misread(text, source.as_deref(), Some(TextFingerprint::of(&saved))))
@@ -295,7 +302,7 @@ async fn ready(
     }
     match (peers.is_empty(), why.is_empty()) {
         (false, _) => Ok((peers, text)),
-        (true, true) => Err(language::none(&resolved_path.shown)),
+        (true, true) => Err(language::no_server(&resolved_path.shown)),
         (true, false) => Err(Failure::ForModel(format!(
             "The language server cannot be asked: {}.",
             why.join("; ")
@@ -303,8 +310,9 @@ async fn ready(
     }
 }
 
-/// Returns the first answer that is not empty; otherwise the first error if no server has answered.
-async fn first<'p, T, F: Future<Output = Result<Vec<T>, String>>>(
+/// Returns the first answer that is not empty; none if every answer is. If no server has answered,
+/// the first error.
+async fn first_answer<'p, T, F: Future<Output = Result<Vec<T>, String>>>(
     peers: &'p [Arc<LspClient>],
     ask: impl Fn(&'p LspClient) -> F,
 ) -> Result<Vec<T>, Failure> {
@@ -344,7 +352,7 @@ fn position(input: &Input, text: &str, peer: &LspClient, shown: &str) -> Result<
     };
     let letter = match (&input.symbol, input.character) {
         (Some(symbol), _) => {
-            let Some(at) = word(whole, symbol) else {
+            let Some(at) = find_name(whole, symbol) else {
                 let there = text::cut_chars(&text::escaped(whole.trim()), MAX_LINE_CHARS);
                 return Err(Failure::ForModel(format!(
                     "Line {line} of {shown} has no {}: {there}",
@@ -363,8 +371,8 @@ fn position(input: &Input, text: &str, peer: &LspClient, shown: &str) -> Result<
     })
 }
 
-/// Finds a name in a line, preferably as a whole word.
-fn word(line: &str, name: &str) -> Option<usize> {
+/// Returns the byte offset of a name in a line, preferably as a whole word.
+fn find_name(line: &str, name: &str) -> Option<usize> {
     let alone = |at: &usize| {
         !is_name_part(line[..*at].chars().next_back())
             && !is_name_part(line[at + name.len()..].chars().next())
@@ -383,21 +391,22 @@ fn is_name_part(c: Option<char>) -> bool {
     c.is_some_and(|c| c.is_alphanumeric() || c == '_')
 }
 
-async fn at_place(
+/// Answers a query about a position in a file.
+async fn answer_at_position(
     operation: Operation,
     input: &Input,
     resolved_path: &ResolvedPath,
     until: Instant,
     context: &ToolContext,
 ) -> Result<String, Failure> {
-    let (peers, text) = ready(resolved_path, until, context).await?;
+    let (peers, text) = ready_servers(resolved_path, until, context).await?;
     let path = resolved_path.real.path.as_path();
     let at = |peer: &LspClient| position(input, &text, peer, &resolved_path.shown);
     // A wrong position is reported before any server is asked.
     peers.first().map(|peer| at(peer)).transpose()?;
     let at = |peer: &LspClient| at(peer).map_err(|e| e.to_string());
     let places = |what: Navigation| {
-        first(&peers, move |peer| {
+        first_answer(&peers, move |peer| {
             let position = at(peer);
             async move { peer.places(what, path, position?, until).await }
         })
@@ -413,7 +422,7 @@ async fn at_place(
                     ))
                 }
             };
-            let hover = first(&peers, ask).await?.pop();
+            let hover = first_answer(&peers, ask).await?.pop();
             let hover = hover.map(|hover| {
                 text::head(text::visible(hover.trim()).0.as_str(), MAX_HOVER_BYTES).to_owned()
             });
@@ -438,7 +447,7 @@ async fn at_place(
                 let position = at(peer);
                 async move { peer.calls(incoming, path, position?, until).await }
             };
-            let all = first(&peers, ask).await?;
+            let all = first_answer(&peers, ask).await?;
             Ok(calls(all, incoming, path, context).await)
         }
     }
@@ -454,7 +463,7 @@ async fn shown(mut places: Vec<FileRange>, lines: u32, context: &ToolContext) ->
     let total = places.len();
     places.truncate(MAX_POSITIONS);
     let files: BTreeSet<PathBuf> = places.iter().map(|range| range.path.clone()).collect();
-    let texts = diagnostics::texts(files.into_iter().collect(), context).await;
+    let texts = diagnostics::readable_texts(files.into_iter().collect(), context).await;
     let mut out = String::new();
     for range in &places {
         let name = text::escaped(&context.relative(&range.path));
@@ -510,7 +519,7 @@ async fn calls(
         let file = if incoming { own } else { asked };
         let places = ranges
             .iter()
-            .take(5)
+            .take(MAX_CALLS_SHOWN)
             .map(|range| FileRange {
                 path: file.to_owned(),
                 range: *range,
@@ -543,22 +552,26 @@ fn outline(all: &[Symbol], resolved_path: &ResolvedPath) -> String {
             text::title(&symbol.name)
         )
     };
-    const MAX_SYMBOLS: usize = 500;
-    let mut lines: Vec<String> = all.iter().take(MAX_SYMBOLS).map(line).collect();
-    if all.len() > MAX_SYMBOLS {
-        lines.push(format!("... and {} more", all.len() - MAX_SYMBOLS));
+    let shown = all.iter().take(MAX_FILE_DECLARATIONS);
+    let mut lines: Vec<String> = shown.map(line).collect();
+    if all.len() > MAX_FILE_DECLARATIONS {
+        lines.push(format!(
+            "... and {} more",
+            all.len() - MAX_FILE_DECLARATIONS
+        ));
     }
     lines.join("\n")
 }
 
 /// Lists the declarations of the project that match the query.
-async fn find(
+async fn find_declarations(
     input: &Input,
     resolved_path: Option<ResolvedPath>,
     until: Instant,
     context: &ToolContext,
 ) -> Result<String, Failure> {
-    /// Class, method, enum, interface, function, variable, constant, struct.
+    /// The shown symbol kinds of the protocol: class, method, enum, interface, function, variable,
+    /// constant, struct.
     const KINDS: [u8; 8] = [5, 6, 10, 11, 12, 13, 14, 23];
     let query = input
         .query
@@ -569,7 +582,7 @@ async fn find(
     if let Some(resolved_path) =
         resolved_path.filter(|resolved_path| resolved_path.real.path.is_file())
     {
-        peers = ready(&resolved_path, until, context).await?.0;
+        peers = ready_servers(&resolved_path, until, context).await?.0;
     } else {
         for server in context.session.language.used_servers() {
             peers.extend(server.peer(until).await.ok());
@@ -626,7 +639,7 @@ async fn find(
 }
 
 /// Lists the known diagnostics of all files.
-async fn everywhere(until: Instant, context: &ToolContext) -> Result<String, Failure> {
+async fn all_diagnostics(until: Instant, context: &ToolContext) -> Result<String, Failure> {
     let servers = context.session.language.used_servers();
     if servers.is_empty() {
         return Err(Failure::for_model(
@@ -660,14 +673,14 @@ async fn everywhere(until: Instant, context: &ToolContext) -> Result<String, Fai
         reported.extend(more);
     }
     let seen = text::count(looked.len(), "file");
-    Ok(diagnoses(reported, context).map_or_else(
+    Ok(list_diagnostics(reported, context).map_or_else(
         || format!("No errors in the {seen} that the language servers have checked."),
         |found| format!("{found}\n({seen} looked at)"),
     ))
 }
 
 /// Lists the errors and warnings by file, errors first; `None` if there are none.
-fn diagnoses(reported: Vec<ReportedDiagnostics>, context: &ToolContext) -> Option<String> {
+fn list_diagnostics(reported: Vec<ReportedDiagnostics>, context: &ToolContext) -> Option<String> {
     let mut files: BTreeMap<PathBuf, Vec<Diagnostic>> = BTreeMap::new();
     for ReportedDiagnostics { path, all } in reported {
         let known = files.entry(path).or_default();
@@ -697,10 +710,13 @@ fn diagnoses(reported: Vec<ReportedDiagnostics>, context: &ToolContext) -> Optio
                 "WARNING"
             }
         };
-        out.extend(
-            all.iter()
-                .map(|one| format!("{} {}", severity(one), diagnostics::line(one))),
-        );
+        out.extend(all.iter().map(|one| {
+            format!(
+                "{} {}",
+                severity(one),
+                diagnostics::position_and_message(one)
+            )
+        }));
         if total > all.len() {
             out.push(format!("... and {} more", total - all.len()));
         }
@@ -710,7 +726,7 @@ fn diagnoses(reported: Vec<ReportedDiagnostics>, context: &ToolContext) -> Optio
 }
 
 /// Computes the changes of a rename, to be judged and shown like any edit.
-async fn renamed(
+async fn prepare_rename(
     input: &Input,
     resolved_path: Option<ResolvedPath>,
     context: &ToolContext,
@@ -729,9 +745,9 @@ async fn renamed(
         return Err(Failure::for_model("newName is missing."));
     };
     let until = Instant::now() + CALL_TIMEOUT;
-    let (peers, text) = ready(&resolved_path, until, context).await?;
+    let (peers, text) = ready_servers(&resolved_path, until, context).await?;
     let path = resolved_path.real.path.as_path();
-    let all = first(&peers, |peer| {
+    let all = first_answer(&peers, |peer| {
         let at = position(input, &text, peer, &resolved_path.shown).map_err(|e| e.to_string());
         async move {
             let edits = peer.rename(path, at?, name, until).await?;

@@ -5,31 +5,41 @@ use std::sync::Arc;
 use crate::aliases::Aliases;
 use crate::todowrite::TodowriteTool;
 use crate::unlisted::UnlistedTool;
-use crate::{AnyTool, Availability, PROPERTIES, PermissionKey, Tool, erase};
+use crate::{AnyTool, Availability, BUILT_IN_TOOLS, PermissionKey, Tool, erase};
 use permission::{AccessRequest, Action, Rules, evaluate};
 use providers::Model;
 
 /// The properties of a tool that do not depend on a call.
 #[derive(Clone, Debug)]
 pub struct ToolProperties {
+    /// [`Tool::NAME`]
     pub name: &'static str,
+    /// [`Tool::PERMISSION`]
     pub permission: &'static str,
-    pub key: Option<PermissionKey>,
-    pub offer: Availability,
-    pub sweeps: bool,
+    /// [`Tool::PERMISSION_KEY`]
+    pub permission_key: Option<PermissionKey>,
+    /// [`Tool::AVAILABILITY`]
+    pub availability: Availability,
+    /// [`Tool::WRITES_UNNAMED_FILES`]
+    pub writes_unnamed_files: bool,
+    /// [`Tool::KEEPS_OUTPUT`]
     pub keeps_output: bool,
+    /// [`Tool::KEEPS_INPUT`]
     pub keeps_input: bool,
+    /// [`Tool::ALIASES`]
     pub aliases: Aliases,
+    /// Creates the tool.
     pub(crate) make: fn() -> Arc<dyn AnyTool>,
 }
 
+/// Returns the properties of a tool.
 pub(crate) const fn properties<T: Tool + Default>() -> ToolProperties {
     ToolProperties {
         name: T::NAME,
         permission: T::PERMISSION,
-        key: T::PERMISSION_KEY,
-        offer: T::AVAILABILITY,
-        sweeps: T::WRITES_UNNAMED_FILES,
+        permission_key: T::PERMISSION_KEY,
+        availability: T::AVAILABILITY,
+        writes_unnamed_files: T::WRITES_UNNAMED_FILES,
         keeps_output: T::KEEPS_OUTPUT,
         keeps_input: T::KEEPS_INPUT,
         aliases: T::ALIASES,
@@ -39,7 +49,7 @@ pub(crate) const fn properties<T: Tool + Default>() -> ToolProperties {
 
 /// Returns the properties of the tool of exactly this name; `None` for external tools.
 pub fn find_properties(name: &str) -> Option<&'static ToolProperties> {
-    PROPERTIES.iter().find(|tool| tool.name == name)
+    BUILT_IN_TOOLS.iter().find(|tool| tool.name == name)
 }
 
 /// The tools of a session, in the order in which they were added.
@@ -49,10 +59,10 @@ pub struct ToolRegistry {
 }
 
 impl ToolRegistry {
-    /// Returns the tools that need nothing but files and processes.
+    /// Returns the built-in tools.
     pub fn built_in() -> Self {
         Self {
-            tools: PROPERTIES.iter().map(|tool| (tool.make)()).collect(),
+            tools: BUILT_IN_TOOLS.iter().map(|tool| (tool.make)()).collect(),
         }
     }
 
@@ -66,18 +76,18 @@ impl ToolRegistry {
         self.tools.iter()
     }
 
-    /// Returns the tools that a model may call, sorted by name: no tool that is denied for
-    /// everything, and only the kind of edit tools that the model was trained on. `made` are the
-    /// tools that were created for this step. The other edit tools are not listed, but run if the
-    /// model calls one from habit. So do parts of denied tools that have a permission of their own.
+    /// Returns the tools that a model may call, sorted by name, and `made`, those that were created
+    /// for this step. A tool that is denied for everything is left out, unless a part of it has a
+    /// permission of its own: then it is unlisted, but callable. So are the edit tools that the
+    /// model was not trained on.
     pub fn callable(
         &self,
         rules: &Rules,
         model: &Model,
         made: Vec<Arc<dyn AnyTool>>,
     ) -> Vec<Arc<dyn AnyTool>> {
-        let patches = patches(&model.api_id);
-        let by_name = |name: &str| {
+        let patches = edits_with_patches(&model.api_id);
+        let is_allowed = |name: &str| {
             evaluate(rules, &Rules::default(), &AccessRequest::new(name, "*")).action
                 != Action::Deny
         };
@@ -90,14 +100,14 @@ impl ToolRegistry {
                 return is_part_callable(tool)
                     .then(|| Arc::new(UnlistedTool(tool.clone())) as Arc<dyn AnyTool>);
             }
-            let is_taught = match find_properties(tool.name()).map(|tool| tool.offer) {
+            let is_listed = match find_properties(tool.name()).map(|tool| tool.availability) {
                 Some(Availability::PerStep) => return None,
-                Some(Availability::ByName) if !by_name(tool.name()) => return None,
+                Some(Availability::ByName) if !is_allowed(tool.name()) => return None,
                 Some(Availability::PatchModels) => patches,
                 Some(Availability::OtherModels) => !patches,
                 Some(Availability::ByName | Availability::Everyone) | None => true,
             };
-            if is_taught {
+            if is_listed {
                 Some(tool.clone())
             } else {
                 Some(Arc::new(UnlistedTool(tool.clone())) as Arc<dyn AnyTool>)
@@ -110,12 +120,12 @@ impl ToolRegistry {
     }
 }
 
-/// Tools of which a part needs only a permission of its own: a call from habit that OpenCode would
-/// have made to another tool.
+/// Tools of which a part has a permission of its own, with that permission. Models call the part from
+/// habit, because it is a separate tool of OpenCode.
 const INDEPENDENT_PARTS: [(&str, &str); 1] = [(TodowriteTool::NAME, "todoread")];
 
-/// Returns whether a model edits with patches.
-fn patches(model: &str) -> bool {
+/// Returns whether a model was trained to edit with patches.
+fn edits_with_patches(model: &str) -> bool {
     model.contains("gpt-") && !model.contains("oss") && !model.contains("gpt-4")
 }
 
@@ -153,7 +163,7 @@ mod tests {
             "skill",
             "lsp",
         ];
-        let tools = PROPERTIES
+        let tools = BUILT_IN_TOOLS
             .iter()
             .filter(|tool| acts.contains(&tool.name) || tool.permission == "edit");
         let names = tools.flat_map(|tool| tool.aliases.tool_names);
@@ -291,8 +301,8 @@ mod tests {
                     let rules: Vec<_> =
                         denied.iter().map(|key| (*key, "*", Action::Deny)).collect();
                     let rules = agent.rules.clone().then(&Rules::built_in(&rules));
-                    let per_step = PROPERTIES.iter().filter(|tool| {
-                        tool.offer == Availability::PerStep
+                    let per_step = BUILT_IN_TOOLS.iter().filter(|tool| {
+                        tool.availability == Availability::PerStep
                             && tool.name != "invalid"
                             && !rules.hides(tool.permission)
                     });
@@ -308,7 +318,10 @@ mod tests {
                         .map(|text| render(&text, &names) + "\n")
                         .collect();
                     assert!(!text.contains("{?") && !text.contains("{tools"), "{text}");
-                    for tool in PROPERTIES.iter().filter(|tool| !names.contains(&tool.name)) {
+                    for tool in BUILT_IN_TOOLS
+                        .iter()
+                        .filter(|tool| !names.contains(&tool.name))
+                    {
                         assert!(
                             !mentions(&text, tool.name),
                             "{model_id}, {name}, without {denied:?}: {} in\n{text}",
@@ -330,9 +343,9 @@ mod tests {
             ToolRegistry::built_in().callable(&Rules::built_in(rules), &model, Vec::new())
         };
         let meant = |tools: &[Arc<dyn AnyTool>], name: &str, input: &serde_json::Value| {
-            use crate::argument_repair::{completed, named};
-            let whole = completed(tools, name, input);
-            named(tools, name, whole.as_ref().unwrap_or(input))
+            use crate::argument_repair::{find_tool, listing_arguments};
+            let whole = listing_arguments(tools, name, input);
+            find_tool(tools, name, whole.as_ref().unwrap_or(input))
         };
         let edits =
             serde_json::json!({"filePath": "a", "edits": [{"oldString": "b", "newString": "c"}]});
@@ -390,7 +403,7 @@ mod tests {
         assert!(registry.find("read").is_some() && registry.find("Read").is_none());
         let names: std::collections::BTreeSet<&str> =
             registry.all().map(|tool| tool.name()).collect();
-        assert_eq!(names.len(), PROPERTIES.len());
+        assert_eq!(names.len(), BUILT_IN_TOOLS.len());
     }
 
     /// Permissions that are named after no tool.
@@ -432,9 +445,9 @@ mod tests {
     /// The settings know the permissions of tools, which are declared with the tools.
     #[test]
     fn generated_permissions_are_those_of_the_tools() {
-        let own = PROPERTIES
+        let own = BUILT_IN_TOOLS
             .iter()
-            .filter_map(|tool| Some((tool.name, tool.key?)));
+            .filter_map(|tool| Some((tool.name, tool.permission_key?)));
         let [everything, others @ ..] = GENERAL_KEYS;
         let keys: Vec<_> = [everything]
             .into_iter()
@@ -508,7 +521,7 @@ pub const READ_ONLY_PERMISSIONS: &[&str] = &[
         let page = std::fs::read_to_string(path).unwrap();
         let (before, rows) = page.split_once(HEAD).unwrap();
         let (rows, after) = rows.split_once("\n\n").unwrap();
-        let tools = || PROPERTIES.iter().filter(|tool| tool.name != "invalid");
+        let tools = || BUILT_IN_TOOLS.iter().filter(|tool| tool.name != "invalid");
         let mut table: Vec<String> = tools()
             .map(|tool| {
                 let [purpose, limits] = documented(tool.name);
@@ -532,9 +545,9 @@ pub const READ_ONLY_PERMISSIONS: &[&str] = &[
         const END: &str = ",\n`search_mcp_tools`";
         let (before, names) = text.split_once(START).unwrap();
         let (_, after) = names.split_once(END).unwrap();
-        let names: Vec<String> = PROPERTIES
+        let names: Vec<String> = BUILT_IN_TOOLS
             .iter()
-            .filter(|tool| (tool.make)().concurrent() && !tool.sweeps)
+            .filter(|tool| (tool.make)().concurrent() && !tool.writes_unnamed_files)
             .map(|tool| format!("`{}`", tool.name))
             .collect();
         format!("{before}{START}{}{END}{after}", names.join(", "))
@@ -543,7 +556,7 @@ pub const READ_ONLY_PERMISSIONS: &[&str] = &[
     /// A description, and a permission that settings may name, belong to a tool.
     #[test]
     fn each_tool_has_description_and_known_permission() {
-        for tool in PROPERTIES.iter().filter(|tool| tool.name != "invalid") {
+        for tool in BUILT_IN_TOOLS.iter().filter(|tool| tool.name != "invalid") {
             let file = source_file(&format!("{}.md", tool.name));
             let words = std::fs::read_to_string(&file).unwrap();
             let first = words.lines().next().unwrap();

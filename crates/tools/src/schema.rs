@@ -23,13 +23,13 @@ const MAX_DEPTH: usize = 64;
 const MAX_VALUES: usize = 50_000;
 
 /// The maximum length of a chain of references that are replaced by their targets.
-const MAX_INLINED: usize = 3;
+const MAX_INLINED_REFERENCES: usize = 3;
 
-/// The maximum number of forms of one argument in alternatives.
+/// The maximum number of schemas in one `anyOf` or `allOf` that is made from alternatives.
 const MAX_FORMS: usize = 32;
 
 /// Invalid names of types, with the intended ones.
-const TYPES: [(&str, &str); 24] = [
+const TYPE_ALIASES: [(&str, &str); 24] = [
     ("int", "integer"),
     ("int32", "integer"),
     ("int64", "integer"),
@@ -56,19 +56,21 @@ const TYPES: [(&str, &str); 24] = [
     ("none", "null"),
 ];
 
+/// The types of JSON Schema.
 const KNOWN_TYPES: [&str; 7] = [
     "object", "array", "string", "number", "integer", "boolean", "null",
 ];
 
-/// Keywords whose value must be a number, and those whose value must be a non-negative integer.
-const NUMBERS: [&str; 5] = [
+/// Keywords whose value must be a number.
+const NUMBER_KEYWORDS: [&str; 5] = [
     "minimum",
     "maximum",
     "exclusiveMinimum",
     "exclusiveMaximum",
     "multipleOf",
 ];
-const COUNTS: [&str; 8] = [
+/// Keywords whose value must be a non-negative integer.
+const COUNT_KEYWORDS: [&str; 8] = [
     "minLength",
     "maxLength",
     "minItems",
@@ -79,8 +81,8 @@ const COUNTS: [&str; 8] = [
     "maxContains",
 ];
 
-/// Keywords whose value must be a string, and those whose value must be a boolean.
-const TEXTS: [&str; 6] = [
+/// Keywords whose value must be a string.
+const STRING_KEYWORDS: [&str; 6] = [
     "title",
     "description",
     "pattern",
@@ -88,10 +90,11 @@ const TEXTS: [&str; 6] = [
     "contentEncoding",
     "contentMediaType",
 ];
-const FLAGS: [&str; 4] = ["uniqueItems", "deprecated", "readOnly", "writeOnly"];
+/// Keywords whose value must be a boolean.
+const BOOLEAN_KEYWORDS: [&str; 4] = ["uniqueItems", "deprecated", "readOnly", "writeOnly"];
 
 /// The formats of strings that both OpenAI and Anthropic document for schemas of tools.
-const FORMATS: [&str; 9] = [
+const KNOWN_FORMATS: [&str; 9] = [
     "date-time",
     "time",
     "date",
@@ -103,8 +106,8 @@ const FORMATS: [&str; 9] = [
     "uuid",
 ];
 
-/// Keywords with one schema, with a list of schemas, and with schemas by name.
-const ONE: [&str; 8] = [
+/// Keywords with one schema.
+const SCHEMA_KEYWORDS: [&str; 8] = [
     "not",
     "if",
     "then",
@@ -114,12 +117,14 @@ const ONE: [&str; 8] = [
     "unevaluatedProperties",
     "contentSchema",
 ];
-const LISTS: [&str; 3] = ["anyOf", "oneOf", "allOf"];
-const NAMED: [&str; 3] = ["properties", "patternProperties", "dependentSchemas"];
+/// Keywords with a list of schemas.
+const SCHEMA_LIST_KEYWORDS: [&str; 3] = ["anyOf", "oneOf", "allOf"];
+/// Keywords with schemas by name.
+const SCHEMA_MAP_KEYWORDS: [&str; 3] = ["properties", "patternProperties", "dependentSchemas"];
 
-/// Keywords about the document instead of the value, of older drafts with another meaning now, or
-/// written separately.
-const DROPPED: [&str; 17] = [
+/// Keywords that are not copied: they describe the document instead of the value, have another
+/// meaning since an older draft, or are written by code of their own.
+const DROPPED_KEYWORDS: [&str; 17] = [
     "$defs",
     "definitions",
     "$schema",
@@ -139,9 +144,9 @@ const DROPPED: [&str; 17] = [
     "nullable",
 ];
 
-/// Keywords that are preserved in the schema of all arguments. The others are merged, or have no
+/// Keywords that are preserved at the top of a tool's schema. The others are merged, or have no
 /// meaning for an object.
-const AT_TOP: [&str; 8] = [
+const TOP_KEYWORDS: [&str; 8] = [
     "title",
     "description",
     "additionalProperties",
@@ -199,7 +204,7 @@ pub fn normalised(schema: &Value) -> Value {
 #[derive(Default)]
 struct ToolArguments {
     properties: Map<String, Value>,
-    /// The other keywords of [`AT_TOP`].
+    /// The other keywords of [`TOP_KEYWORDS`].
     rest: Map<String, Value>,
 }
 
@@ -238,6 +243,7 @@ fn is_anything(schema: &Value) -> bool {
     }
 }
 
+/// Returns the strings in a list, such as `required`.
 fn names(list: Option<&Value>) -> Vec<String> {
     let list = list.and_then(Value::as_array).into_iter().flatten();
     list.filter_map(|name| Some(name.as_str()?.to_owned()))
@@ -254,7 +260,9 @@ fn target<'a>(path: &str, root: &'a Value) -> Option<&'a Value> {
     }
 }
 
+/// The conversion of one schema.
 struct Normaliser<'a> {
+    /// The document that references refer to.
     root: &'a Value,
     /// The number of values that may still be processed.
     left: Cell<usize>,
@@ -286,7 +294,7 @@ impl<'a> Normaliser<'a> {
 
     /// Collects the arguments of a schema and of its parts and alternatives into one object, which
     /// accepts the values of any of them. Returns the names that all of them require. `way` has the
-    /// references that led here.
+    /// references that led here, and an empty entry for each part or alternative.
     fn collect(
         &self,
         schema: &'a Value,
@@ -317,7 +325,7 @@ impl<'a> Normaliser<'a> {
             to.add(name, one, is_alternative);
         }
         if !is_alternative {
-            for key in AT_TOP {
+            for key in TOP_KEYWORDS {
                 if let Some(value) = schema.get(key) {
                     to.rest.entry(key).or_insert_with(|| self.copy(value));
                 }
@@ -375,6 +383,8 @@ impl<'a> Normaliser<'a> {
         required
     }
 
+    /// Converts a schema, or a value in place of one, which becomes the schema for any value.
+    /// `inlined` is the number of references that were replaced by their targets on the way here.
     fn value(&self, schema: &Value, depth: usize, inlined: usize) -> Value {
         match schema {
             Value::Object(schema) if depth <= MAX_DEPTH => {
@@ -384,6 +394,7 @@ impl<'a> Normaliser<'a> {
         }
     }
 
+    /// Converts the keywords of a schema.
     fn subschema(
         &self,
         schema: &Map<String, Value>,
@@ -401,9 +412,9 @@ impl<'a> Normaliser<'a> {
                 // The identifier of an older draft.
                 "id" if value.is_string() => None,
                 "type" => types(value),
-                key if LISTS.contains(&key) => self.list(key, value, depth, inlined),
-                key if ONE.contains(&key) => value.is_object().then(|| inner(value)),
-                key if NAMED.contains(&key) => value.as_object().map(|named| {
+                key if SCHEMA_LIST_KEYWORDS.contains(&key) => self.list(key, value, depth, inlined),
+                key if SCHEMA_KEYWORDS.contains(&key) => value.is_object().then(|| inner(value)),
+                key if SCHEMA_MAP_KEYWORDS.contains(&key) => value.as_object().map(|named| {
                     Value::Object(
                         named
                             .iter()
@@ -413,7 +424,7 @@ impl<'a> Normaliser<'a> {
                 }),
                 "additionalProperties" if value.is_object() => Some(inner(value)),
                 "items" => self.items(schema, depth, inlined),
-                key if DROPPED.contains(&key) => None,
+                key if DROPPED_KEYWORDS.contains(&key) => None,
                 _ => Some(self.copy(value)),
             };
             if let Some(made) = made {
@@ -440,7 +451,7 @@ impl<'a> Normaliser<'a> {
     }
 
     /// Converts the members of alternatives or parts. Returns `None` if one of the alternatives
-    /// accepts any value.
+    /// accepts any value, or if no member is a schema.
     fn list(&self, key: &str, value: &Value, depth: usize, inlined: usize) -> Option<Value> {
         let members = value.as_array()?;
         if key != "allOf" && members.contains(&Value::Bool(true)) {
@@ -453,8 +464,8 @@ impl<'a> Normaliser<'a> {
         (!members.is_empty()).then(|| members.into())
     }
 
-    /// Converts a reference: to the name of a definition, otherwise to its target, up to a maximum
-    /// depth.
+    /// Converts a reference. Returns one to a definition; adds the target of any other to `out`, up
+    /// to a chain of [`MAX_INLINED_REFERENCES`].
     fn reference(
         &self,
         reference: &Value,
@@ -476,7 +487,7 @@ impl<'a> Normaliser<'a> {
                 .get(name)
                 .map(|_| format!("#/$defs/{name}").into());
         }
-        if inlined >= MAX_INLINED {
+        if inlined >= MAX_INLINED_REFERENCES {
             return None;
         }
         let meant = target(path, self.root).and_then(Value::as_object)?;
@@ -490,11 +501,11 @@ impl<'a> Normaliser<'a> {
     /// becomes a choice between them.
     fn items(&self, schema: &Map<String, Value>, depth: usize, inlined: usize) -> Option<Value> {
         let list = |key: &str| schema.get(key).and_then(Value::as_array);
-        let places = list("prefixItems").or_else(|| list("items"));
+        let by_position = list("prefixItems").or_else(|| list("items"));
         let others = ["items", "additionalItems"]
             .into_iter()
             .filter_map(|key| schema.get(key));
-        let all = places
+        let all = by_position
             .into_iter()
             .flatten()
             .chain(others.filter(|schema| schema.is_object()));
@@ -525,7 +536,7 @@ fn admits(schema: &Map<String, Value>, kind: &str) -> bool {
 fn types(written: &Value) -> Option<Value> {
     let known = |name: &Value| {
         let name = name.as_str()?.to_ascii_lowercase();
-        let meant = TYPES
+        let meant = TYPE_ALIASES
             .iter()
             .find(|(alias, _)| *alias == name)
             .map(|(_, meant)| *meant);
@@ -686,12 +697,12 @@ fn ranges(out: &mut Map<String, Value>) {
             .as_object()
             .is_some_and(|all| all.values().all(lists_names)),
         "additionalProperties" => value.is_boolean() || value.is_object(),
-        key if NUMBERS.contains(&key) => value.is_number(),
-        key if COUNTS.contains(&key) => value
+        key if NUMBER_KEYWORDS.contains(&key) => value.is_number(),
+        key if COUNT_KEYWORDS.contains(&key) => value
             .as_f64()
             .is_some_and(|count| count >= 0.0 && count.fract() == 0.0),
-        key if TEXTS.contains(&key) => value.is_string(),
-        key if FLAGS.contains(&key) => value.is_boolean(),
+        key if STRING_KEYWORDS.contains(&key) => value.is_string(),
+        key if BOOLEAN_KEYWORDS.contains(&key) => value.is_boolean(),
         _ => true,
     };
     out.retain(|key, value| is_right(key, value));
@@ -701,7 +712,7 @@ fn ranges(out: &mut Map<String, Value>) {
 /// none.
 fn format(out: &mut Map<String, Value>) {
     let known = out.get("format").and_then(Value::as_str);
-    let Some(format) = known.filter(|format| !FORMATS.contains(format)) else {
+    let Some(format) = known.filter(|format| !KNOWN_FORMATS.contains(format)) else {
         return;
     };
     let note = format!("Format: {format}.");
@@ -721,7 +732,6 @@ fn format(out: &mut Map<String, Value>) {
 fn object(out: &mut Map<String, Value>) {
     let is_object = admits(out, "object") || out.contains_key("properties");
     if !is_object {
-        // In a union it may stand alone.
         return;
     }
     if !["properties", "patternProperties", "additionalProperties"]

@@ -13,10 +13,12 @@ use std::path::{Path, PathBuf};
 
 use base::environment::{Environment, private_dir};
 
-/// The maximum length of the path of the system's temporary directory; a longer one is not used.
-const MAX_SYSTEM: usize = 40;
+/// The maximum length of the path of the system's temporary directory; `/tmp` is used instead of a
+/// longer one.
+const MAX_SYSTEM_PATH_BYTES: usize = 40;
 
-/// Returns the directory of a session. It may not exist yet.
+/// Returns the directory of a session in this process. It may not exist yet. `session` is the
+/// session's id, or a name for programs that several sessions share.
 pub fn directory(environment: &Environment, session: &str) -> PathBuf {
     let mut name = DefaultHasher::new();
     (&environment.dirs.data, session, std::process::id()).hash(&mut name);
@@ -27,7 +29,7 @@ pub fn directory(environment: &Environment, session: &str) -> PathBuf {
 /// its name, the parent is among the user's own data.
 pub fn parent_directory(environment: &Environment) -> PathBuf {
     let system = environment.tmp();
-    let system = if system.as_os_str().len() <= MAX_SYSTEM {
+    let system = if system.as_os_str().len() <= MAX_SYSTEM_PATH_BYTES {
         system
     } else {
         PathBuf::from("/tmp")
@@ -46,6 +48,7 @@ fn is_ours(directory: &Path) -> io::Result<bool> {
     Ok(found.is_dir() && found.uid() == rustix::process::geteuid().as_raw())
 }
 
+/// Returns the parent directory that is used if another user has taken the usual name.
 fn among_data(environment: &Environment) -> PathBuf {
     let data = &environment.dirs.data;
     std::fs::canonicalize(data)
@@ -57,7 +60,7 @@ fn among_data(environment: &Environment) -> PathBuf {
 ///
 /// # Errors
 /// The system's errors, and an error if another user has taken its name.
-pub fn make(directory: &Path) -> io::Result<()> {
+pub fn create(directory: &Path) -> io::Result<()> {
     let above = directory.parent().unwrap_or(directory);
     private_dir(above)?;
     if !is_ours(above)? {
@@ -78,11 +81,14 @@ pub fn remove(directory: &Path) {
     }
 }
 
-/// Removes old directories of killed processes.
-pub fn clean(environment: &Environment, old: impl Fn(&Path) -> bool) {
+/// Removes the directories for which `is_old` is true: those of killed processes.
+pub fn clean(environment: &Environment, is_old: impl Fn(&Path) -> bool) {
     for above in [parent_directory(environment), among_data(environment)] {
         let entries = std::fs::read_dir(above).into_iter().flatten().flatten();
-        for path in entries.map(|entry| entry.path()).filter(|path| old(path)) {
+        for path in entries
+            .map(|entry| entry.path())
+            .filter(|path| is_old(path))
+        {
             // Files that cannot be removed are tried again the next time.
             std::fs::remove_dir_all(path).ok();
         }
@@ -116,8 +122,8 @@ mod tests {
         assert_ne!(one, other);
         assert_eq!(one, directory(&environment, "ses_one"));
         assert!(one.starts_with(std::fs::canonicalize(tmp.path()).unwrap()));
-        make(&one).unwrap();
-        make(&other).unwrap();
+        create(&one).unwrap();
+        create(&other).unwrap();
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&one), mode(one.parent().unwrap())), (0o700, 0o700));
         // The path of a socket with an ordinary name fits.
@@ -143,7 +149,7 @@ mod tests {
         std::fs::create_dir(&elsewhere).unwrap();
         symlink(&elsewhere, &taken).unwrap();
         assert!(parent_directory(&environment).starts_with(&environment.dirs.data));
-        make(&taken.join("x")).unwrap_err();
+        create(&taken.join("x")).unwrap_err();
         assert!(!elsewhere.join("x").exists());
     }
 

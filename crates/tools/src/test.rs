@@ -204,13 +204,13 @@ fn listened(
         call: CallContext {
             id: CallId::new(format!("call_{}", policy.context.cwd.display())),
             message: None,
-            order: None,
+            order_note: None,
             agent: "build".into(),
             can_explore: false,
             variables: Vec::new(),
             facts: events::LiveFacts::default(),
             instructions: Arc::default(),
-            observer: None,
+            write_observer: None,
             edit_observer: None,
             analysis: Default::default(),
             trace: None,
@@ -256,6 +256,6 @@ pub(super) async fn call(
 ) -> Result<(Vec<AccessRequest>, ToolOutput), Failure> {
     let prepared = tool.prepare(input, context).await?;
     let output = (prepared.run)(context.clone()).await?;
-    context.session.seen.show(&output.text);
+    context.session.seen.record_shown(&output.text);
     Ok((prepared.requests, output))
 }

@@ -1,18 +1,18 @@
-//! The plan of a session, as last written by the model.
+//! The todo list of a session, as last written by the model. Editors show it as the plan.
 
 use std::sync::Mutex;
 
 use base::lock::lock;
 use transcript::Todo;
 
-/// The plan. The mutex is a leaf lock, held only to copy the list.
+/// The todo list of a session. The mutex is a leaf lock, held only to copy the list.
 #[derive(Debug, Default)]
 pub struct Todos {
     list: Mutex<Vec<Todo>>,
 }
 
 impl Todos {
-    /// Returns a stored plan.
+    /// Returns a todo list with these entries.
     pub fn new(list: Vec<Todo>) -> Self {
         Self {
             list: Mutex::new(list),

@@ -1,14 +1,14 @@
 //! `todowrite`: maintains the todo list that the editor shows as its plan.
 //!
-//! The model writes its complete plan. Without arguments, as models send to `todoread` from habit,
-//! it returns the plan as it is.
+//! The model writes the complete list each time. Without arguments, as models send to `todoread` from
+//! habit, it returns the list as it is.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::aliases::Aliases;
-use crate::{CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput, schema};
+use crate::{CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput, input_schema};
 use events::{Event, ToolKind};
 use permission::AccessRequest;
 use transcript::{Call, Todo, TodoStatus};
@@ -57,10 +57,11 @@ impl Tool for TodowriteTool {
         ],
     };
     type Input = Input;
+    /// The new list; `None` to read it.
     type Ready = Option<Vec<Todo>>;
 
     fn other_form(fields: &Map<String, Value>) -> Option<Value> {
-        fields.is_empty().then(schema::<NoArguments>)
+        fields.is_empty().then(input_schema::<NoArguments>)
     }
 
     fn is_concurrent(input: &Input, _: &ToolContext) -> bool {
@@ -105,11 +106,11 @@ impl Tool for TodowriteTool {
             .event_sender
             .event(Event::Plan(todos.clone()))
             .await;
-        Ok(output(&todos, standing(&todos)))
+        Ok(output(&todos, summary(&todos)))
     }
 }
 
-/// Returns whether a call sets the plan.
+/// Returns whether a call writes the list, which is the plan.
 pub fn sets_plan(call: &Call) -> bool {
     call.tool == TodowriteTool::NAME && call.input.get("todos").is_some()
 }
@@ -139,7 +140,7 @@ fn output(todos: &[Todo], text: String) -> ToolOutput {
     }
 }
 
-/// Returns a todo list as text for the model.
+/// Returns the entries of a todo list as text for the model.
 fn listed(todos: &[Todo]) -> String {
     let line = |todo: &Todo| {
         let status = match todo.status {
@@ -159,7 +160,7 @@ fn listed(todos: &[Todo]) -> String {
 }
 
 /// Summarises the progress of a list in a line; the model has written the list and needs no more.
-fn standing(todos: &[Todo]) -> String {
+fn summary(todos: &[Todo]) -> String {
     let states = [
         (TodoStatus::Completed, "completed"),
         (TodoStatus::InProgress, "in progress"),

@@ -1,5 +1,5 @@
-//! Shortens tool results for the model: at most 2,000 lines or 50 KiB, the rest in a file that the
-//! model may read. Every result passes through [`finish`].
+//! Shortens tool results for the model: by default to 2,000 lines and 50 KiB. The whole of a longer
+//! result is stored in a file that the model may read. Every result passes through [`finish`].
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -24,17 +24,20 @@ pub const MAX_STORED_BYTES: u64 = 512 << 20;
 /// space.
 const IN_USE_GRACE: Duration = Duration::from_secs(10 * 60);
 
-/// The end of a long result that remains.
+/// The part of a long result that remains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KeepEnd {
+    /// The beginning.
     #[default]
     Head,
     /// The end, as for the output of commands.
     Tail,
 }
 
+/// A text that was cut to the limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Truncation {
+    /// The part of the text that remains.
     pub shown: String,
     /// The size of the omitted part; `None` if the text is complete.
     pub missing: Option<Remainder>,
@@ -182,8 +185,8 @@ pub fn finish(mut output: ToolOutput, context: &ToolContext) -> ToolOutput {
     output
 }
 
-/// Cuts a text to the limits. The whole text is stored in a file, and `on_cut` gets a sentence
-/// about it.
+/// Cuts a text to the limits. If it is too long, the whole text is stored in a file, and `on_cut` gets
+/// a sentence about the file and its path, or a sentence on the error and `None`.
 fn shorten(
     text: String,
     keep: KeepEnd,
@@ -194,7 +197,7 @@ fn shorten(
     let Some(missing) = cut.missing else {
         return text;
     };
-    match self::keep(&text, context) {
+    match store(&text, context) {
         Ok(path) => on_cut(hint(&path), Some(path)),
         Err(e) => on_cut(format!("The rest could not be saved: {e}."), None),
     }
@@ -205,8 +208,8 @@ fn shorten(
 }
 
 /// Cuts the reason for a failure, or a further text of a result, like a result, since servers and
-/// programs may send long ones.
-pub fn failure(why: String, context: &ToolContext) -> String {
+/// programs may send long ones. Adds a sentence on the file with the whole text.
+pub fn finish_failure(why: String, context: &ToolContext) -> String {
     let mut stored = None;
     let shown = shorten(why, KeepEnd::Head, context, |hint, path| {
         // People read the reason of a failure as well.
@@ -216,15 +219,15 @@ pub fn failure(why: String, context: &ToolContext) -> String {
     stored.map_or(shown.clone(), |hint| format!("{shown}\n\n{hint}"))
 }
 
-/// The alternative to reading the file, for agents that may delegate.
+/// The sentence on the alternative to reading the file, for agents that may delegate.
 const EXPLORE: &str = "The agent explore can search it for you.";
 
-/// Names the file with the whole text, for the model.
+/// Returns the sentences on the file with the whole text and on its use, for the model.
 pub fn hint(path: &Path) -> String {
     format!("{} Search that file, or read parts of it.", located(path))
 }
 
-/// Names the file with the whole text, for everyone.
+/// Returns the sentence on the file with the whole text, for the model and for people.
 pub(crate) fn located(path: &Path) -> String {
     format!("The full output is in {}.", path.display())
 }
@@ -233,7 +236,7 @@ pub(crate) fn located(path: &Path) -> String {
 ///
 /// # Errors
 /// The system's error if the file cannot be written.
-pub fn keep(text: &str, context: &ToolContext) -> io::Result<PathBuf> {
+pub fn store(text: &str, context: &ToolContext) -> io::Result<PathBuf> {
     if !ensure_space(
         &context.project.environment,
         u64::try_from(text.len()).unwrap_or(u64::MAX),
@@ -340,7 +343,7 @@ fn clean_if_due(environment: &Environment, mut stamp: &File) -> io::Result<()> {
     if last.is_some_and(|age| age < CLEANUP_INTERVAL) {
         return Ok(());
     }
-    remove(environment);
+    remove_old(environment);
     stamp.write_all(b"looked")?;
     stamp.set_modified(UNIX_EPOCH + now)
 }
@@ -348,13 +351,16 @@ fn clean_if_due(environment: &Environment, mut stamp: &File) -> io::Result<()> {
 /// The file whose modification time is that of the last search. It is locked during a search.
 const STAMP: &str = ".cleaned";
 
+/// Returns the time since a file was modified; `None` if that is in the future. `now` counts from
+/// the epoch.
 fn age(data: &std::fs::Metadata, now: Duration) -> Option<Duration> {
     now.checked_sub(data.modified().ok()?.duration_since(UNIX_EPOCH).ok()?)
 }
 
-fn remove(environment: &Environment) {
+/// Removes whole results and sessions' temporary files that are older than [`MAX_AGE`].
+fn remove_old(environment: &Environment) {
     let now = Duration::from_millis(environment.now().0);
-    let old = |path: &Path| {
+    let is_old = |path: &Path| {
         std::fs::symlink_metadata(path)
             .ok()
             .and_then(|data| age(&data, now))
@@ -364,10 +370,13 @@ fn remove(environment: &Environment) {
         .into_iter()
         .flatten()
         .flatten();
-    for path in entries.map(|entry| entry.path()).filter(|path| old(path)) {
+    for path in entries
+        .map(|entry| entry.path())
+        .filter(|path| is_old(path))
+    {
         std::fs::remove_file(path).ok();
     }
-    crate::scratch::clean(environment, old);
+    crate::scratch::clean(environment, is_old);
 }
 
 #[cfg(test)]

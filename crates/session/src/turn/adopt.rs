@@ -7,7 +7,7 @@ use tools::ToolContext;
 /// Returns the files that are unchanged since the model saw them.
 pub(super) async fn unchanged_files(context: &ToolContext) -> Vec<PathBuf> {
     let seen = context.session.seen.clone();
-    base::task::spawn_blocking(move || seen.as_known())
+    base::task::spawn_blocking(move || seen.unchanged_files())
         .await
         .unwrap_or_default()
 }

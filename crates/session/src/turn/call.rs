@@ -92,7 +92,7 @@ pub async fn make(
     let first = commands.next();
     let second = commands.next();
     if let (Some(first), Some(_), true) = (first, second, starts_tasks) {
-        first.context.call.order = order(&concurrent);
+        first.context.call.order_note = order(&concurrent);
     }
     let mut concurrent = VecDeque::from(concurrent);
     let mut running = FuturesUnordered::new();
@@ -412,10 +412,9 @@ impl RunningCall<'_> {
         let context = self.context();
         let is_large =
             failure.len() > MAX_IN_PLACE_BYTES || truncate::is_too_long(&failure, context.limits);
-        poll_by_size(
-            is_large,
-            async move { truncate::failure(failure, &context) },
-        )
+        poll_by_size(is_large, async move {
+            truncate::finish_failure(failure, &context)
+        })
         .await
     }
 
@@ -501,7 +500,7 @@ impl RunningCall<'_> {
                 format!("The tool failed: {cause}")
             }
         };
-        self.turn.session.shared.seen.show(&error);
+        self.turn.session.shared.seen.record_shown(&error);
         let facts = self.facts().all();
         let facts = CallFacts {
             output_path: output_path.or(facts.output_path),
@@ -526,7 +525,7 @@ impl RunningCall<'_> {
     /// Returns the tool of the call, if there is one and the arguments are a JSON object.
     fn understood(&mut self) -> Result<Arc<dyn AnyTool>, Failure> {
         let Some(tool) = self.tool.clone() else {
-            let unknown = argument_repair::unknown(&self.step.tools, &self.call.tool);
+            let unknown = argument_repair::unknown_tool(&self.step.tools, &self.call.tool);
             return Err(Failure::ForModel(unknown));
         };
         let Some(why) = self.wrong.take() else {
@@ -535,7 +534,7 @@ impl RunningCall<'_> {
         Err(Failure::ForModel(format!(
             "The arguments of {} are not a JSON object ({why}). It takes {}. Write the call again.",
             self.call.tool,
-            argument_repair::wanted(&tool.schema())
+            argument_repair::describe_arguments(&tool.schema())
         )))
     }
 
@@ -900,7 +899,7 @@ impl RunningCall<'_> {
     fn context(&self) -> ToolContext {
         let mut context = self.context.clone();
         tool_context::refresh_policy(&mut context, self.turn, &self.step.agent);
-        context.call.observer = self.changes.observer(&self.call.call, &self.call.title);
+        context.call.write_observer = self.changes.observer(&self.call.call, &self.call.title);
         context.call.edit_observer = self.changes.edit_observer(&self.call.call);
         context
     }
@@ -995,7 +994,7 @@ impl Finishing {
         }
         loaded_instructions::add(&mut output, context).await;
         let mut output = truncate::finish(output, context);
-        context.session.seen.show(&output.text);
+        context.session.seen.record_shown(&output.text);
         let left_out = images::fit(&mut output, self.images, context).await;
         if !self.pdf {
             images::replace_pdfs(&mut output, context).await;

@@ -102,7 +102,7 @@ impl Drop for ChangeRecorder {
 /// Returns whether a call may change files that it does not name. The hints of MCP servers about
 /// their tools are not trusted.
 pub fn may_change_unnamed_files(kind: ToolKind, tool: &str) -> bool {
-    let own = find_properties(tool).map(|tool| tool.sweeps);
+    let own = find_properties(tool).map(|tool| tool.writes_unnamed_files);
     let acts = matches!(
         kind,
         ToolKind::Execute | ToolKind::Delete | ToolKind::Move | ToolKind::Other
@@ -267,8 +267,11 @@ impl EditObserver for JournalEditObserver {
 /// Reads the project's files in the background, once, if the writes of commands will not be
 /// reported.
 pub fn prepare(session: &SessionContext, settings: &Settings, ended: CancellationToken) {
-    let reported =
-        session.permissions.sandbox_choice.may_report(settings) && session.shared.exec.is_empty();
+    let reported = session
+        .permissions
+        .sandbox_choice
+        .may_report_writes(settings)
+        && session.shared.exec.is_empty();
     let Some(tracker) = session.snapshots.clone() else {
         return;
     };
@@ -347,7 +350,7 @@ impl ChangeRecorder {
                     .session
                     .permissions
                     .sandbox_choice
-                    .may_report(&turn.project.context.settings)
+                    .may_report_writes(&turn.project.context.settings)
                 && turn.session.shared.exec.is_empty();
         if may_change_unnamed_files(kind, tool)
             && (replaced || !reported)
@@ -426,7 +429,8 @@ impl ChangeRecorder {
             return;
         }
         // The host's command prefix may run the command without reports of its writes.
-        let reported = context.session.exec.is_empty() && context.sandbox_choice.reports().await;
+        let reported =
+            context.session.exec.is_empty() && context.sandbox_choice.reports_writes().await;
         let sweeping = replaced
             || may_change_unnamed_files(kind, tool)
             || (changes.is_empty() && kind == ToolKind::Edit);

@@ -32,7 +32,7 @@ pub(super) async fn fit(
     }
     output.attachments = fitting;
     if !sources.is_empty() {
-        let sources = truncate::failure(sources.join("\n"), context);
+        let sources = truncate::finish_failure(sources.join("\n"), context);
         output.text = format!("{}\n{sources}", output.text);
     }
     left_out

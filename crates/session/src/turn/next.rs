@@ -216,7 +216,7 @@ pub fn structured_result(history: &History) -> Option<Value> {
         Content::Text(text) => Some(&*text.text),
         _ => None,
     });
-    structured_output::in_text(schema, &texts.collect::<String>())
+    structured_output::parse_answer(schema, &texts.collect::<String>())
 }
 
 /// Returns the subagents that the user has named with `@` in the running turn.

@@ -77,15 +77,15 @@ fn resolve(tools: &[Arc<dyn AnyTool>], mut call: Call, context: ToolContext) -> 
     let announced = call.kind;
     let mut name = None;
     if let Value::String(raw) = &*call.input {
-        match argument_repair::arguments(&call.tool, raw) {
+        match argument_repair::parse_arguments(&call.tool, raw) {
             Ok(input) => call.input = Arc::new(input),
             Err(why) => wrong = Some(why),
         }
     }
-    if let Some(input) = argument_repair::completed(tools, &call.tool, &call.input) {
+    if let Some(input) = argument_repair::listing_arguments(tools, &call.tool, &call.input) {
         call.input = Arc::new(input);
     }
-    let tool = argument_repair::named(tools, &call.tool, &call.input);
+    let tool = argument_repair::find_tool(tools, &call.tool, &call.input);
     if let Some(tool) = &tool {
         if wrong.is_none()
             && let Ok(accepted) = tool.accept(Value::clone(&call.input))

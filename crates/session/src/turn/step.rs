@@ -516,7 +516,7 @@ impl AnswerBuilder<'_> {
             input: Arc::new(Map::new().into()),
             kind: match self.turn.session.tools.find(&name) {
                 Some(tool) => tool.kind(),
-                None => argument_repair::kind(&self.step.tools, &name),
+                None => argument_repair::tool_kind(&self.step.tools, &name),
             },
             title: base::text::title(&name),
             locations: Vec::new(),

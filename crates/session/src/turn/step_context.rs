@@ -22,12 +22,12 @@ use tools::edits::edit::EditTool;
 use tools::edits::write::WriteTool;
 use tools::files::grep::GrepTool;
 use tools::files::read::ReadTool;
-use tools::language::offered;
+use tools::language::is_available;
 use tools::lsp::LspTool;
 use tools::process::bash::BashTool;
 use tools::web::websearch::{self, WebsearchTool};
 use tools::{AnyTool, Tool, erase};
-use tools::{PARTIAL_KEYS, PROPERTIES};
+use tools::{BUILT_IN_TOOLS, PARTIAL_KEYS};
 use transcript::{Fault, FaultKind, Message, ModelRef, PromptOptions};
 
 #[derive(Clone)]
@@ -152,7 +152,7 @@ fn delegates(
         turn.project.agents.subagents_for(&agent.rules)
     };
     let task = TaskTool::new(may, named, agent, model);
-    task.offers_something().then_some(task)
+    task.has_agents().then_some(task)
 }
 
 /// Returns the model of the user's present choice.
@@ -205,7 +205,7 @@ fn is_enabled(options: &PromptOptions, tool: &str, permission: &str) -> bool {
 /// Returns the agent for a prompt that disables tools: their permissions are denied, to subagents
 /// and commands of the prompt as well.
 fn without(agent: &Arc<Agent>, options: &PromptOptions, turn: &TurnContext) -> Arc<Agent> {
-    let built_in = PROPERTIES
+    let built_in = BUILT_IN_TOOLS
         .iter()
         .map(|tool| (tool.name, tool.permission))
         .chain(PARTIAL_KEYS.map(|(key, _)| (key, key)))
@@ -302,10 +302,12 @@ fn with_tools(
         let task = delegates(turn, &agent, &model.id, &next::named(history)).map(erase);
         let skill = SkillTool::new(&turn.project.background.skills, &agent.rules).map(erase);
         let servers = turn.session.servers.tools(&agent.rules);
-        let lsp = (offered(&turn.project.context.settings) && !agent.rules.hides(LspTool::NAME))
-            .then(|| erase(LspTool));
-        let searches = websearch::offered(&turn.session.environment, || provider.searches(&model))
-            && !agent.rules.hides(WebsearchTool::NAME);
+        let lsp = (is_available(&turn.project.context.settings)
+            && !agent.rules.hides(LspTool::NAME))
+        .then(|| erase(LspTool));
+        let searches =
+            websearch::is_available(&turn.session.environment, || provider.searches(&model))
+                && !agent.rules.hides(WebsearchTool::NAME);
         let search = searches.then(|| erase(WebsearchTool));
         let custom = turn.session.extensions.scripts.tools(&agent.rules);
         let made = task

@@ -68,7 +68,7 @@ pub async fn subtasks(history: &mut History, turn: &TurnContext) -> Result<(), F
             &step.agent,
             &step.model.id,
         );
-        step.tools = vec![erase(task.ordered(model, files.clone()))];
+        step.tools = vec![erase(task.for_command(model, files.clone()))];
         let call = Call {
             call: turn.call_id(),
             provider_id: None,

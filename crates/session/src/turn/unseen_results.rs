@@ -216,7 +216,7 @@ fn shortened(mut call: Call, bytes: usize, context: &ToolContext) -> Call {
             let mut text = String::new();
             let mut hint = None;
             if data.len() > limit {
-                let path = path.map_or_else(|| truncate::keep(&whole, context), Ok);
+                let path = path.map_or_else(|| truncate::store(&whole, context), Ok);
                 hint = Some(match &path {
                     Ok(path) => truncate::hint(path),
                     Err(e) => format!("The rest could not be stored: {e}."),

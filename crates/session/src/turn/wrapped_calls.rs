@@ -27,12 +27,13 @@ pub(super) async fn unwrap(
         if call.state != CallState::Pending {
             continue;
         }
-        let Some(mut inner) = argument_repair::wrapped(&step.tools, &call.tool, &call.input) else {
+        let Some(mut inner) = argument_repair::wrapped_calls(&step.tools, &call.tool, &call.input)
+        else {
             continue;
         };
         let others = inner.split_off(1);
         if let Some(argument_repair::WrappedCall { tool, input }) = inner.pop() {
-            call.kind = argument_repair::kind(&step.tools, &tool);
+            call.kind = argument_repair::tool_kind(&step.tools, &tool);
             call.title = base::text::title(&tool);
             call.tool = tool;
             call.input = Arc::new(input);
@@ -48,7 +49,7 @@ pub(super) async fn unwrap(
             let call = Call {
                 call: turn.call_id(),
                 provider_id: None,
-                kind: argument_repair::kind(&step.tools, &tool),
+                kind: argument_repair::tool_kind(&step.tools, &tool),
                 title: base::text::title(&tool),
                 tool,
                 input: Arc::new(input),

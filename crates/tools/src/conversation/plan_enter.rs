@@ -1,10 +1,10 @@
-//! `plan_enter`: asks the user whether to plan first.
+//! `plan_enter`: asks the user to switch to plan mode before the work begins.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::aliases::Aliases;
-use crate::conversation::plan_exit::switch;
+use crate::conversation::plan_exit::switch_agent;
 use crate::{Availability, CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput};
 use base::text;
 use events::ToolKind;
@@ -65,7 +65,7 @@ impl Tool for PlanEnterTool {
     }
 
     async fn run(&self, (): (), context: ToolContext) -> Result<ToolOutput, Failure> {
-        let agent = switch("plan", &context).await?;
+        let agent = switch_agent("plan", &context).await?;
         Ok(ToolOutput::text(format!(
             "The user wants a plan first. The session is in {agent} mode now: make the plan."
         )))

@@ -1,4 +1,4 @@
-//! `plan_exit`: asks the user whether to carry out the plan.
+//! `plan_exit`: asks the user to approve the plan, and leaves plan mode to carry it out.
 
 use std::path::PathBuf;
 
@@ -40,6 +40,7 @@ impl Tool for PlanExitTool {
         fields: &[],
     };
     type Input = Input;
+    /// The path of the file with the plan, as shown to the model; `None` if no file was named.
     type Ready = Option<String>;
 
     fn describe(input: &Input, context: &ToolContext) -> CallDescription {
@@ -119,7 +120,7 @@ impl Tool for PlanExitTool {
     }
 
     async fn run(&self, plan: Option<String>, context: ToolContext) -> Result<ToolOutput, Failure> {
-        let agent = switch("build", &context).await?;
+        let agent = switch_agent("build", &context).await?;
         let plan = plan.map(|plan| format!(" in {plan}")).unwrap_or_default();
         Ok(ToolOutput::text(format!(
             "The user has approved the plan{plan}. The session is in {agent} mode now: carry out the plan."
@@ -137,7 +138,7 @@ fn is_text(plan: &str) -> bool {
 }
 
 /// Switches to another agent from the next step on. Returns its name.
-pub(crate) async fn switch(agent: &str, context: &ToolContext) -> Result<String, Failure> {
+pub(crate) async fn switch_agent(agent: &str, context: &ToolContext) -> Result<String, Failure> {
     let (reply, answer) = oneshot::channel();
     let sent = context
         .client

@@ -1,4 +1,4 @@
-//! `question`: asks the user, if a user is present to answer.
+//! `question`: asks the user questions, if a user is present to answer.
 //!
 //! Limits: five questions with twelve answers each.
 //!
@@ -150,7 +150,7 @@ impl Tool for QuestionTool {
     }
 }
 
-/// Checks a question and returns it as it is shown.
+/// Checks a question and returns it as it is shown. The error is a message for the model.
 fn checked(item: QuestionInput) -> Result<events::Question, String> {
     let words = text::escaped(item.question.trim()).replace("\\n", "\n");
     if words.is_empty() {
@@ -189,7 +189,7 @@ fn checked(item: QuestionInput) -> Result<events::Question, String> {
     })
 }
 
-/// Formats the answers for the model and for people.
+/// Formats the answers, a list for each question, for the model and for people.
 fn output(questions: &[events::Question], answers: &[Vec<String>]) -> ToolOutput {
     let none = Vec::new();
     let answer = |at: usize| answers.get(at).unwrap_or(&none);

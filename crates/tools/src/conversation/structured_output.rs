@@ -1,5 +1,5 @@
-//! `structured_output`: the model returns a result in the requested form. Only offered for a prompt
-//! that requests one; an invalid result is sent back with its mistakes.
+//! `structured_output`: the model returns its result as JSON that matches the schema of the prompt.
+//! Only offered if the prompt has one; an invalid result is sent back with its mistakes.
 
 use std::sync::Arc;
 
@@ -11,17 +11,19 @@ use crate::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolCont
 use events::ToolKind;
 use transcript::CallFacts;
 
+/// The name of the tool.
 pub const NAME: &str = "structured_output";
 
 /// The maximum number of mistakes that are named.
 const MAX_NAMED_MISTAKES: usize = 10;
 
+/// The tool, created for a prompt with a schema.
 pub struct StructuredOutputTool {
     validator: jsonschema::Validator,
     /// The schema as the model sees it: an object.
     schema: Arc<Value>,
     /// Whether the requested schema is not an object, and is wrapped in one.
-    wrapped: bool,
+    is_wrapped: bool,
 }
 
 impl StructuredOutputTool {
@@ -46,17 +48,18 @@ impl StructuredOutputTool {
         if let Some(members) = plain.as_object_mut() {
             members.remove("$schema");
         }
-        let wrapped = plain["type"] != "object";
-        let schema = if wrapped { wrap(plain) } else { plain };
+        let is_wrapped = plain["type"] != "object";
+        let schema = if is_wrapped { wrap(plain) } else { plain };
         Ok(Self {
             validator,
             schema: Arc::new(schema),
-            wrapped,
+            is_wrapped,
         })
     }
 
+    /// Checks the arguments of a call. Returns the result in them, or a message on the mistakes.
     fn check(&self, mut input: Value) -> Result<Value, String> {
-        if self.wrapped {
+        if self.is_wrapped {
             input = match input.get_mut("result") {
                 Some(result) => result.take(),
                 None => return Err("result is missing".into()),
@@ -65,6 +68,7 @@ impl StructuredOutputTool {
         self.check_result(input)
     }
 
+    /// Returns the result if it matches the schema, otherwise a message on the mistakes.
     fn check_result(&self, input: Value) -> Result<Value, String> {
         let wrong: Vec<String> = self
             .validator
@@ -87,9 +91,9 @@ impl StructuredOutputTool {
     }
 }
 
-/// Returns the result that an answer in text is: a JSON document that fits the schema, and nothing
-/// else.
-pub fn in_text(schema: &Value, answer: &str) -> Option<Value> {
+/// Parses an answer in text as a result. Returns `None` unless it is a JSON document that matches the
+/// schema, and nothing else.
+pub fn parse_answer(schema: &Value, answer: &str) -> Option<Value> {
     let result = serde_json::from_str(answer).ok()?;
     let tool = StructuredOutputTool::new(schema).ok()?;
     tool.check_result(result).ok()

@@ -28,10 +28,13 @@ pub struct TaskTool {
     agents: Vec<Arc<Agent>>,
     /// The agents that the user has named in this turn: they need no permission.
     named: Vec<String>,
+    /// The agent that calls the tool; `None` if the tool was not created for a step.
     caller: Option<Arc<Agent>>,
+    /// The model of that agent; `None` like `caller`.
     model: Option<ModelRef>,
-    /// The model that the user has requested for the work.
+    /// The model that the user has requested for the subagent.
     wanted: Option<ModelRef>,
+    /// Attachments for the subagent.
     files: Vec<File>,
 }
 
@@ -56,9 +59,9 @@ impl TaskTool {
         }
     }
 
-    /// Adds the model and the attachments of work that the user has ordered.
+    /// Adds the model and the attachments for a subagent that a command of the user starts.
     #[must_use]
-    pub fn ordered(self, wanted: Option<ModelRef>, files: Vec<File>) -> Self {
+    pub fn for_command(self, wanted: Option<ModelRef>, files: Vec<File>) -> Self {
         Self {
             wanted,
             files,
@@ -67,7 +70,7 @@ impl TaskTool {
     }
 
     /// Returns whether there is any agent to use.
-    pub fn offers_something(&self) -> bool {
+    pub fn has_agents(&self) -> bool {
         !self.agents.is_empty() || !self.named.is_empty()
     }
 
@@ -239,11 +242,13 @@ impl Tool for TaskTool {
     }
 }
 
+/// Returns the title of a call.
 fn title(input: &Input) -> String {
     text::title(&format!("{}: {}", input.subagent_type, input.description))
 }
 
-/// Formats the result for the model and for people.
+/// Formats the report of a subagent for the model and for people. Returns a failure unless it is
+/// done.
 fn result(
     report: SubagentReport,
     title: String,

@@ -10,8 +10,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::aliases::Aliases;
-use crate::diagnostics::{Check, Planned};
-use crate::edits::document::{Document, WrittenText, facts, itself, target, target_to_write};
+use crate::diagnostics::{Check, PlannedChange};
+use crate::edits::document::{
+    Document, WrittenText, facts, target, target_by_name, target_to_write,
+};
 use crate::files::disk::SetAside;
 use crate::{Availability, CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use base::text;
@@ -38,6 +40,7 @@ pub struct Ready {
     steps: Vec<PatchStep>,
 }
 
+/// The verified change of one file.
 #[derive(Debug)]
 struct PatchStep {
     /// The file under its new name.
@@ -55,9 +58,10 @@ struct PatchStep {
 enum StepDone {
     /// The written text.
     Written(SharedText),
-    /// Moved, with the text if that was written too.
+    /// Moved, with the text if a new one was written.
     Moved(Option<SharedText>),
-    /// Removed; can be undone, except the last step, after which nothing can fail.
+    /// Removed, with the file under its temporary name. `None` for the last step, which need not be
+    /// undone, because nothing can fail after it.
     Removed(Option<SetAside>),
 }
 
@@ -72,6 +76,7 @@ impl PatchStep {
         }
     }
 
+    /// Returns whether the step removes its file.
     fn removes(&self) -> bool {
         self.new.is_none() && self.from.is_none()
     }
@@ -99,7 +104,7 @@ impl PatchStep {
     }
 
     /// Returns the changes for language servers; none for a file that is not text.
-    fn planned(&self) -> Vec<Planned> {
+    fn planned(&self) -> Vec<PlannedChange> {
         let Some(from) = &self.from else {
             return self
                 .document
@@ -116,11 +121,11 @@ impl PatchStep {
     }
 
     /// Performs the step unless its files have changed while earlier ones waited for formatters and
-    /// the editor.
+    /// the editor. Returns the completed step, and the content if it was written.
     async fn attempt(
         &self,
         is_first: bool,
-        last: bool,
+        is_last: bool,
         context: &ToolContext,
     ) -> Result<(StepDone, Option<WrittenText>), Failure> {
         if !is_first {
@@ -128,13 +133,13 @@ impl PatchStep {
                 document.check_unchanged(context).await?;
             }
         }
-        self.act(last, context).await
+        self.perform(is_last, context).await
     }
 
-    /// Performs the step. Returns the written text. `last` is set for the last step.
-    async fn act(
+    /// Performs the step, see [`PatchStep::attempt`].
+    async fn perform(
         &self,
-        last: bool,
+        is_last: bool,
         context: &ToolContext,
     ) -> Result<(StepDone, Option<WrittenText>), Failure> {
         let document = &self.document;
@@ -143,7 +148,7 @@ impl PatchStep {
                 let written = document.write(new, context).await?;
                 Ok((StepDone::Written(written.text.clone()), Some(written)))
             }
-            (None, None) if last => document
+            (None, None) if is_last => document
                 .remove(context)
                 .map(|()| (StepDone::Removed(None), None)),
             (None, None) => Ok((StepDone::Removed(Some(document.set_aside(context)?)), None)),
@@ -179,7 +184,7 @@ impl PatchStep {
                 .put_back(aside, context)
                 .map_err(|why| format!("{shown} ({why})")),
             (StepDone::Written(text) | StepDone::Moved(Some(text)), _)
-                if !self.document.has(&text) =>
+                if !self.document.has_written(&text) =>
             {
                 Err(format!(
                     "{shown} (something else has written it since then)"
@@ -291,12 +296,13 @@ impl Tool for ApplyPatchTool {
     }
 }
 
+/// Returns the error for a patch that cannot be applied.
 fn verification_failed(why: &str) -> Failure {
     Failure::ForModel(format!("apply_patch verification failed: {why}"))
 }
 
 impl Ready {
-    /// Returns the steps that replace the texts of existing files.
+    /// Returns the changes that replace the texts of existing files by new ones.
     ///
     /// # Errors
     /// A message for the model if a text cannot be written in the encoding of its file.
@@ -344,10 +350,10 @@ impl Ready {
         order.sort_by_key(|n| self.steps[*n].removes());
         let mut done = Vec::new();
         for n in order {
-            let last = done.len() + 1 == self.steps.len();
+            let is_last = done.len() + 1 == self.steps.len();
             let step = &mut self.steps[n];
             let is_first = done.is_empty();
-            let written = match step.attempt(is_first, last, context).await {
+            let written = match step.attempt(is_first, is_last, context).await {
                 Ok((how, written)) => {
                     done.push((n, how));
                     written
@@ -385,8 +391,8 @@ impl Ready {
     }
 }
 
-/// Reads the files of a section and computes their new content. Later sections see the results of
-/// earlier ones.
+/// Reads the files of a section, computes their new content, and adds it to `steps`. Later sections
+/// see the results of earlier ones.
 async fn verify(
     section: Section,
     steps: &mut Vec<PatchStep>,
@@ -411,7 +417,7 @@ async fn verify(
             steps.push(PatchStep::new(document, Some(text), change));
         }
         Section::Delete { path } => {
-            let mut document = existing(itself(context, &path).await?, context).await?;
+            let mut document = existing(target_by_name(context, &path).await?, context).await?;
             if earlier(steps, &document).is_some() {
                 return Err(twice(&document));
             }
@@ -424,7 +430,7 @@ async fn verify(
             to: Some(to),
             hunks,
         } => {
-            let step = moved(&path, &to, &hunks, steps, context).await?;
+            let step = verify_move(&path, &to, &hunks, steps, context).await?;
             steps.push(step);
         }
         Section::Update {
@@ -440,7 +446,7 @@ async fn verify(
                 let Some(text) = step.new.clone() else {
                     return Err(twice(&document));
                 };
-                let (text, remarks) = changed(&step.document, &text, &hunks, context)?;
+                let (text, remarks) = apply_hunks(&step.document, &text, &hunks, context)?;
                 step.change = step.document.change(text.clone())?;
                 step.new = Some(text);
                 step.remarks.extend(remarks);
@@ -448,7 +454,7 @@ async fn verify(
             }
             let mut document = existing(document, context).await?;
             let note = document.check_quoted(context)?;
-            let (text, remarks) = changed(&document, &document.text, &hunks, context)?;
+            let (text, remarks) = apply_hunks(&document, &document.text, &hunks, context)?;
             let remarks = note.into_iter().chain(remarks).collect();
             let change = document.change(text.clone())?;
             steps.push(PatchStep {
@@ -461,14 +467,14 @@ async fn verify(
 }
 
 /// Prepares the move of a file, possibly with changes. Without changes its content does not matter.
-async fn moved(
+async fn verify_move(
     path: &str,
     to: &str,
     hunks: &[Hunk],
     steps: &mut [PatchStep],
     context: &ToolContext,
 ) -> Result<PatchStep, Failure> {
-    let mut document = itself(context, path).await?;
+    let mut document = target_by_name(context, path).await?;
     if !hunks.is_empty() && !document.is_text() {
         // Reports why it cannot be changed.
         document = target(context, path).await?;
@@ -479,9 +485,9 @@ async fn moved(
     let mut document = existing(document, context).await?;
     let shown = document.path.shown.clone();
     let note = document.check_movable(context)?;
-    let (text, remarks) = changed(&document, &document.text, hunks, context)?;
+    let (text, remarks) = apply_hunks(&document, &document.text, hunks, context)?;
     let remarks = note.into_iter().chain(remarks).collect();
-    let there = itself(context, to).await?;
+    let there = target_by_name(context, to).await?;
     if there.path.real.path == document.path.real.path {
         return Err(Failure::ForModel(format!(
             "{shown} cannot be moved to itself."
@@ -507,8 +513,8 @@ async fn moved(
     })
 }
 
-/// Applies hunks to a text. Also returns notes for the model on inexact matches.
-fn changed(
+/// Applies hunks to a text of a document. Also returns notes for the model on inexact matches.
+fn apply_hunks(
     document: &Document,
     text: &SharedText,
     hunks: &[Hunk],
@@ -543,6 +549,7 @@ fn changed(
     Ok((applied.text.into(), remarks))
 }
 
+/// Returns the document if its file exists, otherwise an error for the model.
 async fn existing(document: Document, context: &ToolContext) -> Result<Document, Failure> {
     if document.exists {
         Ok(document)
@@ -557,6 +564,7 @@ fn earlier<'a>(steps: &'a mut [PatchStep], document: &Document) -> Option<&'a mu
     steps.iter_mut().find(|step| step.documents().any(same))
 }
 
+/// Returns the error for a file that sections change in ways that cannot be combined.
 fn twice(document: &Document) -> Failure {
     Failure::ForModel(format!(
         "{} appears more than once, in ways that do not go together; put all its changes into one section.",
@@ -564,7 +572,8 @@ fn twice(document: &Document) -> Failure {
     ))
 }
 
-/// Undoes the completed steps after a failure.
+/// Undoes the completed steps, given by their indices, after a failure. Returns the failure with a
+/// note on the other files.
 async fn undo(
     steps: &[PatchStep],
     done: Vec<(usize, StepDone)>,
@@ -587,6 +596,7 @@ async fn undo(
     }
 }
 
+/// Formats the result for the model and for people.
 fn report(steps: Vec<PatchStep>, notes: Vec<String>) -> ToolOutput {
     let mut lines = vec!["Success. Updated the following files:".to_owned()];
     let mut files = Vec::new();
@@ -784,7 +794,7 @@ mod tests {
         fixture.write("b", "x\n");
         fixture.write("c", "\tif x {\n\t\ty();\n\t}\n");
         let context = fixture.context();
-        context.session.seen.show("\t\ty();");
+        context.session.seen.record_shown("\t\ty();");
         look(&context, &["b"]).await;
         let body = "*** Update File: a\n@@\n-3\n+three\n*** Delete File: b\n*** Update File: a\n@@\n-1\n+one\n*** Add File: b\n+new\n*** Update File: c\n@@\n-        y();\n+        y();\n+        z();";
         let (_, output) = call(&erase(ApplyPatchTool), patch(body), &context)

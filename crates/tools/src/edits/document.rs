@@ -12,10 +12,10 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use name::itself;
+pub use name::target_by_name;
 use serde_json::{Map, Value};
 
-use crate::diagnostics::Planned;
+use crate::diagnostics::PlannedChange;
 use crate::files::buffer::{choose, is_misread};
 use crate::files::disk;
 use crate::files::encoding::{self, DecodedText, EncodedSource, NotText};
@@ -33,6 +33,7 @@ use textedit::near_match::{near, numbered};
 use textedit::replace::FuzzyMatch;
 use transcript::Change;
 
+/// A file to be changed, with its text when it was read.
 #[derive(Debug, Clone)]
 pub struct Document {
     pub path: ResolvedPath,
@@ -45,11 +46,13 @@ pub struct Document {
     mark: bool,
     /// The bytes on the disk, if they are not those of the text in UTF-8, or need not be.
     source: Option<Arc<EncodedSource>>,
+    /// The fingerprint of the text on the disk; `None` if there is none.
     disk: Option<TextFingerprint>,
     /// Whether the model knows the whole file, or is about to be shown the parts that it does not
     /// know.
     is_known: bool,
-    /// The identity of the file when it was examined, if it is not text or its text is not read.
+    /// The identity of the file when it was examined, if it is not text or its text was not read;
+    /// `None` for a text.
     raw: Option<disk::FileIdentity>,
 }
 
@@ -65,10 +68,14 @@ pub struct WrittenText {
 /// The byte order mark.
 const MARK: char = '\u{feff}';
 
-/// The maximum lines and bytes of a shown change. For a longer one, only line numbers are shown.
-const MAX_SHOWN_CHANGE: (usize, usize) = (12, 1_000);
+/// The maximum number of lines of a shown change. For a longer one, only line numbers are shown.
+const MAX_CHANGE_LINES: usize = 12;
 
-/// The maximum lines of a file that are shown when a change is refused because the file is unread.
+/// The maximum size of a shown change, in bytes. For a larger one, only line numbers are shown.
+const MAX_CHANGE_BYTES: usize = 1_000;
+
+/// The maximum number of lines of a file that are shown when a change is refused because the file is
+/// unread.
 const MAX_SHOWN_LINES: usize = 400;
 
 /// The purpose for which a file is opened.
@@ -124,7 +131,7 @@ impl Document {
         let known = context.session.seen.known(&resolved_path.real.path);
         let can_exist = saved.is_some() || purpose == Purpose::Change;
         let buffer = if known.is_some() || can_exist && readable(&resolved_path, context) {
-            context.buffer(&resolved_path.path).await
+            context.read_buffer(&resolved_path.path).await
         } else {
             None
         };
@@ -153,6 +160,7 @@ impl Document {
         })
     }
 
+    /// Returns the document of a file that does not exist, or of which nothing may be revealed.
     fn absent(resolved_path: ResolvedPath) -> Self {
         Self {
             path: resolved_path,
@@ -236,7 +244,7 @@ impl Document {
         if is_empty {
             known.is_none()
         } else {
-            context.session.seen.shows(&self.text)
+            context.session.seen.has_shown(&self.text)
         }
     }
 
@@ -338,13 +346,13 @@ impl Document {
             || fuzzy
                 .original
                 .iter()
-                .all(|(_, was)| context.session.seen.shows(was))
+                .all(|(_, was)| context.session.seen.has_shown(was))
         {
             return Ok(());
         }
         let mut places = Vec::new();
         for (first, was) in &fuzzy.original {
-            context.session.seen.show(was);
+            context.session.seen.record_shown(was);
             let last = first + was.trim_end().matches('\n').count();
             places.push(numbered(text, first.saturating_sub(2), last + 2));
         }
@@ -370,7 +378,7 @@ impl Document {
         match near(text, wanted) {
             Some(near) => {
                 let excerpt = numbered(text, near.first.saturating_sub(1), near.last + 1);
-                context.session.seen.show(&excerpt);
+                context.session.seen.record_shown(&excerpt);
                 let differs: Vec<String> = near
                     .differences
                     .iter()
@@ -393,6 +401,8 @@ impl Document {
         }
     }
 
+    /// Returns the error for a file that must be read first; `known` if the model has read an older
+    /// state of it.
     fn unread(&self, known: bool) -> Failure {
         let shown = &self.path.shown;
         Failure::ForModel(if known {
@@ -406,11 +416,12 @@ impl Document {
         })
     }
 
+    /// Returns whether the file may be read without asking the user.
     fn readable(&self, context: &ToolContext) -> bool {
         readable(&self.path, context)
     }
 
-    /// Records that the model knows this state.
+    /// Records that the model knows this state of the file.
     pub fn note(&self, context: &ToolContext) {
         context
             .session
@@ -448,6 +459,7 @@ impl Document {
         self.change_to(SharedText::default(), true)
     }
 
+    /// Returns the change to a new text, which is empty if the file is `deleted`.
     fn change_to(&self, new: SharedText, deleted: bool) -> Change {
         Change {
             path: self.path.path.display().to_string(),
@@ -499,15 +511,16 @@ impl Document {
     }
 
     /// Returns the change to a new text, or the removal, for diagnostics before and after it.
-    pub(crate) fn planned(&self, new: Option<&SharedText>) -> Planned {
+    pub(crate) fn planned(&self, new: Option<&SharedText>) -> PlannedChange {
         let old = self.exists.then(|| self.text.clone());
-        Planned {
+        PlannedChange {
             real: self.path.real.path.clone(),
             old,
             new: new.cloned(),
         }
     }
 
+    /// Returns the location of the first line in which a new text differs; no line for a new file.
     pub fn location(&self, new: &str) -> Location {
         let start = common_prefix(self.text.as_bytes(), new.as_bytes());
         let start = memchr::memrchr(b'\n', &new.as_bytes()[..start]).map_or(0, |at| at + 1);
@@ -614,8 +627,9 @@ impl Document {
         Ok(written)
     }
 
-    /// Restores the content before a write of `ours` that failed later, unless something else has
-    /// written a text to the file since then. Returns the failure, with a note for the model.
+    /// Restores the content `before` after the bytes `ours` were written and a later part of the
+    /// write failed, unless something else has written a text to the file since then. Returns the
+    /// failure, with a note for the model.
     fn take_back(&self, before: Option<Vec<u8>>, ours: &[u8], failure: Failure) -> Failure {
         let real = &self.path.real.path;
         let is_ours = disk::has_content(real, &[ours]).is_ok_and(|is_ours| is_ours);
@@ -656,7 +670,7 @@ impl Document {
         let real = &self.path.real.path;
         self.make_directory()?;
         disk::write(real, bytes).map_err(|e| self.refused(&e))?;
-        self.written(new, context);
+        self.record_write(new, context);
         let note = format::has_formatter(&context.project.settings, real)
             .then(|| "No formatter was run, because the file is not UTF-8.".to_owned());
         Ok(WrittenText {
@@ -665,10 +679,12 @@ impl Document {
         })
     }
 
+    /// Returns the bytes that were read from the disk, if [`Self::source`] has them.
     fn source_bytes(&self) -> Option<&[u8]> {
         self.source.as_deref().map(EncodedSource::bytes)
     }
 
+    /// Returns the error for a write that failed.
     fn refused(&self, e: &dyn std::fmt::Display) -> Failure {
         Failure::ForModel(format!(
             "Cannot write {}: {e}. The file is as it was.",
@@ -676,6 +692,7 @@ impl Document {
         ))
     }
 
+    /// Creates the missing directories of the file's path.
     fn make_directory(&self) -> Result<(), Failure> {
         self.path
             .real
@@ -685,8 +702,8 @@ impl Document {
             .map_err(|e| self.refused(&e))
     }
 
-    /// Writes a text unchanged: through the editor, otherwise to the disk unless it is on the disk
-    /// already.
+    /// Writes a text as it is, without formatters: through the editor, otherwise to the disk unless
+    /// it `is_on_disk` already.
     async fn put(
         &self,
         new: &SharedText,
@@ -717,7 +734,7 @@ impl Document {
                     let saved = after
                         .and_then(|bytes| String::from_utf8(bytes).ok())
                         .unwrap_or_default();
-                    self.written(&saved, context);
+                    self.record_write(&saved, context);
                     let other = TextFingerprint::of(&saved) != TextFingerprint::of(&whole);
                     let note = other.then(|| {
                         let what = changes(&whole, &saved);
@@ -733,16 +750,15 @@ impl Document {
         if !is_on_disk {
             disk::write(&self.path.real.path, whole.as_bytes()).map_err(|e| self.refused(&e))?;
         }
-        self.written(new, context);
+        self.record_write(new, context);
         Ok(WrittenText {
             text: new.clone(),
             notes: Vec::new(),
         })
     }
 
-    /// Records that the model knows the text it has written. If it did not know the rest of the
-    /// file, it still does not.
-    fn written(&self, text: &str, context: &ToolContext) {
+    /// Records a write: the model knows the text, unless it did not know the rest of the file before.
+    fn record_write(&self, text: &str, context: &ToolContext) {
         if self.is_known {
             let text = text.strip_prefix(MARK).unwrap_or(text);
             context
@@ -762,8 +778,8 @@ impl Document {
         }
     }
 
-    /// Returns whether the file on the disk has a text that was written to it.
-    pub fn has(&self, written: &str) -> bool {
+    /// Returns whether the file on the disk still has the text that was written to it.
+    pub fn has_written(&self, written: &str) -> bool {
         let Ok(foreign) = self.foreign_bytes(written) else {
             return false;
         };
@@ -773,7 +789,7 @@ impl Document {
     }
 
     /// Restores the content at the time of reading, after a write or a removal. The caller has
-    /// checked that nothing else has written to the file since then ([`Self::has`]).
+    /// checked that nothing else has written to the file since then ([`Self::has_written`]).
     ///
     /// # Errors
     /// A message for the model, with the system's reason.
@@ -829,6 +845,7 @@ pub async fn target_to_write(context: &ToolContext, path: &str) -> Result<Docume
     target_for(Purpose::Write, context, path).await
 }
 
+/// Resolves the path of a file and reads it for a purpose.
 async fn target_for(
     purpose: Purpose,
     context: &ToolContext,
@@ -899,7 +916,7 @@ fn changes(was: &str, now: &str) -> String {
             }
         }
     }
-    if lines.matches('\n').count() <= MAX_SHOWN_CHANGE.0 && lines.len() <= MAX_SHOWN_CHANGE.1 {
+    if lines.matches('\n').count() <= MAX_CHANGE_LINES && lines.len() <= MAX_CHANGE_BYTES {
         return lines;
     }
     let more = if ranges.len() > 10 { " and more" } else { "" };
@@ -915,6 +932,7 @@ fn unmarked(mut text: String) -> String {
     text
 }
 
+/// Returns the bytes of a file on the disk, if it can be read.
 fn stored(real: &Path) -> Option<Vec<u8>> {
     disk::read(real).ok()
 }

@@ -18,7 +18,8 @@ use crate::aliases::{
 use crate::diagnostics::Check;
 use crate::edits::document::{Document, facts, target, target_to_write, written_facts};
 use crate::{
-    Availability, CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput, schema,
+    Availability, CallDescription, Failure, PermissionKey, Tool, ToolContext, ToolOutput,
+    input_schema,
 };
 use base::text;
 use events::{Location, ToolKind};
@@ -27,14 +28,14 @@ use textedit::near_match::numbered;
 use textedit::replace::{Error, Replacement, list, remark, replace};
 use transcript::Change;
 
-/// The field of several edits in other agents.
-const EDITS: &[&str] = &["changes", "replacements", "operations"];
+/// The names of the field `edits` in other agents.
+const EDITS_FIELDS: &[&str] = &["changes", "replacements", "operations"];
 
 /// The name of an edit with several replacements in other agents. Hooks and plugins know it by this
 /// name.
 pub const MULTIEDIT: &str = "multiedit";
 
-/// Returns whether accepted arguments are several replacements.
+/// Returns whether accepted arguments of `edit` are in the form with several replacements.
 pub fn has_several_edits(input: &Value) -> bool {
     input.get("edits").is_some()
 }
@@ -141,7 +142,7 @@ impl Tool for EditTool {
             ("oldString", OLD_TEXT_FIELDS),
             ("newString", NEW_TEXT_FIELDS),
             ("replaceAll", REPLACE_ALL_FIELDS),
-            ("edits", EDITS),
+            ("edits", EDITS_FIELDS),
         ],
     };
     type Input = Input;
@@ -152,8 +153,11 @@ impl Tool for EditTool {
     }
 
     fn other_form(fields: &Map<String, Value>) -> Option<Value> {
-        let is_several = |name: &String| name == "edits" || EDITS.contains(&name.as_str());
-        fields.keys().any(is_several).then(schema::<SeveralEdits>)
+        let is_several = |name: &String| name == "edits" || EDITS_FIELDS.contains(&name.as_str());
+        fields
+            .keys()
+            .any(is_several)
+            .then(input_schema::<SeveralEdits>)
     }
 
     async fn prepare(
@@ -187,7 +191,7 @@ impl Tool for EditTool {
         } else {
             target(context, &path).await?
         };
-        ready(document, pieces, context).await
+        prepare_edits(document, pieces, context).await
     }
 
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
@@ -195,7 +199,7 @@ impl Tool for EditTool {
     }
 }
 
-/// Returns a title and a location for work on one file.
+/// Returns the title and the location of a call that works on one file, such as "Edit src/lib.rs".
 pub(crate) fn describe(verb: &str, path: &str, context: &ToolContext) -> CallDescription {
     let path = context.absolute(path);
     CallDescription {
@@ -210,14 +214,16 @@ pub(crate) fn describe(verb: &str, path: &str, context: &ToolContext) -> CallDes
 /// One replacement of a call.
 #[derive(Debug)]
 struct EditPiece {
+    /// The text to replace; empty to create a file.
     from: String,
+    /// The new text.
     to: String,
     /// Whether all occurrences are replaced, instead of the only one.
     all: bool,
 }
 
-/// Makes all replacements in a document, one after the other, or none.
-async fn ready(
+/// Computes all replacements in a document, one after the other, or none.
+async fn prepare_edits(
     mut document: Document,
     pieces: Vec<EditPiece>,
     context: &ToolContext,
@@ -240,14 +246,17 @@ async fn ready(
     Ok((requests, ready))
 }
 
-/// The text after all replacements, with the result and the notes for the model.
+/// The result of all replacements of a call.
 struct EditResult {
+    /// The text after them.
     new: String,
+    /// See [`Ready::done`].
     done: String,
+    /// See [`Ready::remarks`].
     remarks: Vec<String>,
 }
 
-/// Makes all replacements in the text of a document.
+/// Computes all replacements in the text of a document.
 fn apply_all(
     document: &mut Document,
     pieces: &[EditPiece],
@@ -343,7 +352,8 @@ fn apply_all(
     Ok(EditResult { new, done, remarks })
 }
 
-/// Describes the occurrences of `from` that are parts of longer words, such as `cat` in `category`.
+/// Describes, for the model, the occurrences of `from` that are parts of longer words, such as `cat`
+/// in `category`; `None` if there are none.
 fn inside_words(text: &str, from: &str) -> Option<String> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let opens = from.starts_with(is_word);
@@ -378,7 +388,7 @@ fn inside_words(text: &str, from: &str) -> Option<String> {
     ))
 }
 
-/// Makes one replacement in the result of the previous ones.
+/// Computes one replacement in `now`, the result of the previous ones.
 fn apply_one(
     document: &Document,
     now: &str,
@@ -566,7 +576,7 @@ mod tests {
         );
         // The output of a command counts like that of `read`.
         fixture.write("g", "\tx();\n");
-        context.session.seen.show("$ cat g\n\tx();\n");
+        context.session.seen.record_shown("$ cat g\n\tx();\n");
         edit(
             &context,
             json!({"filePath": "g", "oldString": "    x();", "newString": "    y();"}),

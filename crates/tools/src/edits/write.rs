@@ -27,6 +27,7 @@ pub struct Input {
     pub content: String,
 }
 
+/// A checked write; exactly the shown change is made.
 #[derive(Debug)]
 pub struct Ready {
     document: Document,

@@ -1,4 +1,4 @@
-//! The text of a file in the editor, compared with the file on the disk.
+//! The choice between a file's text in the editor and its text on the disk.
 
 use crate::files::encoding::EncodedSource;
 use crate::files::read_tracker::{KnownFile, TextFingerprint};
@@ -20,8 +20,8 @@ pub(crate) fn choose(buffer: String, saved: String, known: Option<&KnownFile>) -
     }
 }
 
-/// Returns whether an editor's text is the file's own, but in another encoding, and so is no
-/// unsaved change. `disk` is the file's text.
+/// Returns whether an editor's text is the file's own, but read in another encoding, and so is no
+/// unsaved change. `source` is `None` for a file in plain UTF-8. `disk` is the file's own text.
 pub(crate) fn is_misread(
     buffer: &str,
     source: Option<&EncodedSource>,

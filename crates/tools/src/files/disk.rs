@@ -19,7 +19,7 @@ use rustix::io::Errno;
 /// The maximum size of a file that is read or written as a whole, in bytes.
 pub const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// The reason why a file could not be read or written.
+/// The reason why a file could not be read, written, renamed or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("it does not exist")]
@@ -29,6 +29,7 @@ pub enum Error {
     /// A device, a pipe, a socket.
     #[error("not a regular file")]
     Special,
+    /// The size in bytes.
     #[error("it has {} MiB; files over {} MiB are not opened here", .0 >> 20, MAX_FILE_BYTES >> 20)]
     TooLarge(u64),
     /// The owner has made it read-only.
@@ -64,32 +65,33 @@ impl FileAt {
             return Err(Error::Directory);
         };
         Ok(Self {
-            dir: directory(dir, false)?,
+            dir: open_directory(dir, false)?,
             name: name.to_owned(),
         })
     }
 
     /// Returns the metadata of the entry. Does not follow a symlink.
-    fn look(&self) -> Result<Stat, Errno> {
+    fn stat(&self) -> Result<Stat, Errno> {
         rustix::fs::statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW)
     }
 
+    /// Opens the entry for reading if it is a regular file.
     fn open(&self) -> Result<(File, Metadata), Error> {
         // Checked before it is opened, because opening a device can have effects.
-        kind(FileType::from_raw_mode(
-            self.look().map_err(missing)?.st_mode,
+        check_regular(FileType::from_raw_mode(
+            self.stat().map_err(missing)?.st_mode,
         ))?;
         let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = File::from(
             rustix::fs::openat(&self.dir, &self.name, flags, Mode::empty()).map_err(missing)?,
         );
         let data = file.metadata()?;
-        kind(FileType::from_raw_mode(data.mode() as RawMode))?;
+        check_regular(FileType::from_raw_mode(data.mode() as RawMode))?;
         Ok((file, data))
     }
 
     /// Checks that an existing file may be replaced. A rename would bypass its mode.
-    fn writable(&self, stat: &Stat) -> Result<(), Error> {
+    fn check_writable(&self, stat: &Stat) -> Result<(), Error> {
         let allowed = rustix::fs::accessat(
             &self.dir,
             &self.name,
@@ -102,9 +104,9 @@ impl FileAt {
 
     /// Returns the metadata of the entry if it is a regular file that may be removed.
     fn removable(&self) -> Result<Stat, Error> {
-        let stat = self.look().map_err(missing)?;
-        kind(FileType::from_raw_mode(stat.st_mode))?;
-        self.writable(&stat)?;
+        let stat = self.stat().map_err(missing)?;
+        check_regular(FileType::from_raw_mode(stat.st_mode))?;
+        self.check_writable(&stat)?;
         Ok(stat)
     }
 
@@ -121,23 +123,30 @@ impl FileAt {
     }
 }
 
-const STEP: OFlags = OFlags::DIRECTORY
+/// The flags to open a directory without following a symlink.
+const BASE_FLAGS: OFlags = OFlags::DIRECTORY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
-/// The flags of an open directory.
+/// The flags to open a directory as the base of further paths.
 #[cfg(target_os = "linux")]
-pub(crate) const HANDLE: OFlags = STEP.union(OFlags::PATH);
-/// The flags of an open directory.
+pub(crate) const DIRECTORY_FLAGS: OFlags = BASE_FLAGS.union(OFlags::PATH);
+/// The flags to open a directory as the base of further paths.
 #[cfg(not(target_os = "linux"))]
-pub(crate) const HANDLE: OFlags = STEP;
+pub(crate) const DIRECTORY_FLAGS: OFlags = BASE_FLAGS;
 
 /// Opens a directory by an absolute path without following symlinks. With `make`, creates missing
 /// directories.
-pub(crate) fn directory(path: &Path, make: bool) -> Result<OwnedFd, Error> {
+pub(crate) fn open_directory(path: &Path, make: bool) -> Result<OwnedFd, Error> {
     #[cfg(target_os = "linux")]
     {
         use rustix::fs::ResolveFlags;
-        match rustix::fs::openat2(CWD, path, HANDLE, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+        match rustix::fs::openat2(
+            CWD,
+            path,
+            DIRECTORY_FLAGS,
+            Mode::empty(),
+            ResolveFlags::NO_SYMLINKS,
+        ) {
             Ok(dir) => return Ok(dir),
             // The kernel is older than the call, a container forbids it, or there is something to
             // create.
@@ -146,20 +155,20 @@ pub(crate) fn directory(path: &Path, make: bool) -> Result<OwnedFd, Error> {
             Err(e) => return Err(replaced(e)),
         }
     }
-    let mut here = rustix::fs::openat(CWD, "/", HANDLE, Mode::empty())?;
+    let mut here = rustix::fs::openat(CWD, "/", DIRECTORY_FLAGS, Mode::empty())?;
     for part in path.components() {
         let name = match part {
             Component::RootDir => continue,
             Component::Normal(name) => name,
             _ => return Err(Error::Moved),
         };
-        here = match rustix::fs::openat(&here, name, HANDLE, Mode::empty()) {
+        here = match rustix::fs::openat(&here, name, DIRECTORY_FLAGS, Mode::empty()) {
             Err(Errno::NOENT) if make => {
                 match rustix::fs::mkdirat(&here, name, Mode::from_raw_mode(0o777)) {
                     Ok(()) | Err(Errno::EXIST) => {}
                     Err(e) => return Err(e.into()),
                 }
-                rustix::fs::openat(&here, name, HANDLE, Mode::empty()).map_err(replaced)?
+                rustix::fs::openat(&here, name, DIRECTORY_FLAGS, Mode::empty()).map_err(replaced)?
             }
             opened => opened.map_err(replaced)?,
         };
@@ -181,7 +190,7 @@ fn replaced(e: Errno) -> Error {
 /// # Errors
 /// [`Error::Moved`], and the system's errors.
 pub fn make_directory(real: &Path) -> Result<(), Error> {
-    directory(real, true).map(drop)
+    open_directory(real, true).map(drop)
 }
 
 /// Returns the names in a directory, and whether each is a directory; a symlink to a directory
@@ -191,7 +200,7 @@ pub fn make_directory(real: &Path) -> Result<(), Error> {
 /// [`Error::Moved`], and the system's errors.
 pub fn list(real: &Path) -> Result<Vec<(OsString, bool)>, Error> {
     use std::os::unix::ffi::OsStrExt;
-    let dir = directory(real, false)?;
+    let dir = open_directory(real, false)?;
     let mut names = Vec::new();
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
     for entry in rustix::fs::Dir::new(rustix::fs::openat(&dir, ".", flags, Mode::empty())?)? {
@@ -223,10 +232,11 @@ pub fn open(real: &Path) -> Result<(File, Metadata), Error> {
 pub struct FileIdentity {
     device: u64,
     inode: u64,
-    /// In bytes.
+    /// The size in bytes.
     pub length: u64,
-    /// Seconds and nanoseconds of the last write, and of the last change of content or metadata.
+    /// The time of the last write, in seconds and nanoseconds.
     modified: (i64, i64),
+    /// The time of the last change of content or metadata, in seconds and nanoseconds.
     changed: (i64, i64),
 }
 
@@ -266,9 +276,9 @@ pub fn read(real: &Path) -> Result<Vec<u8>, Error> {
 }
 
 /// The number of bytes that are compared at once.
-const BLOCK: usize = 64 << 10;
+const BLOCK_BYTES: usize = 64 << 10;
 
-/// Returns whether a file consists of these pieces, without reading it as a whole.
+/// Returns whether a file consists of these pieces in this order, without reading it as a whole.
 ///
 /// # Errors
 /// Those of [`read`], except for the size.
@@ -278,8 +288,8 @@ pub fn has_content(real: &Path, pieces: &[&[u8]]) -> Result<bool, Error> {
     if usize::try_from(data.len()).ok() != Some(length) {
         return Ok(false);
     }
-    let mut block = vec![0; BLOCK];
-    for expected in pieces.iter().flat_map(|piece| piece.chunks(BLOCK)) {
+    let mut block = vec![0; BLOCK_BYTES];
+    for expected in pieces.iter().flat_map(|piece| piece.chunks(BLOCK_BYTES)) {
         let found = &mut block[..expected.len()];
         match file.read_exact(found) {
             Ok(()) if found == expected => {}
@@ -305,7 +315,7 @@ pub fn write(real: &Path, bytes: &[u8]) -> Result<(), Error> {
     replace(real, bytes, || {})
 }
 
-/// Does the same, and calls `meanwhile` just before the rename; only tests use that.
+/// Does the same as [`write`], and calls `meanwhile` just before the rename; only tests use that.
 pub(crate) fn replace(real: &Path, bytes: &[u8], meanwhile: impl FnOnce()) -> Result<(), Error> {
     if let Ok(size) = u64::try_from(bytes.len())
         && size > MAX_FILE_BYTES
@@ -313,10 +323,10 @@ pub(crate) fn replace(real: &Path, bytes: &[u8], meanwhile: impl FnOnce()) -> Re
         return Err(Error::TooLarge(size));
     }
     let spot = FileAt::find(real)?;
-    let old = match spot.look() {
+    let old = match spot.stat() {
         Ok(stat) => {
-            kind(FileType::from_raw_mode(stat.st_mode))?;
-            spot.writable(&stat)?;
+            check_regular(FileType::from_raw_mode(stat.st_mode))?;
+            spot.check_writable(&stat)?;
             Some(stat)
         }
         Err(Errno::NOENT) => None,
@@ -329,7 +339,7 @@ pub(crate) fn replace(real: &Path, bytes: &[u8], meanwhile: impl FnOnce()) -> Re
     let fill = || {
         fresh.write_all(bytes)?;
         if let Some(old) = &old {
-            take_over(&spot, old, &fresh);
+            copy_owner_and_attributes(&spot, old, &fresh);
             rustix::fs::fchmod(&fresh, Mode::from_raw_mode(mode))?;
         }
         meanwhile();
@@ -348,12 +358,12 @@ fn discard(spot: &FileAt, name: &str) {
     rustix::fs::unlinkat(&spot.dir, name, AtFlags::empty()).ok();
 }
 
-/// Creates a new file in the same directory.
+/// Creates a new file with a temporary name in the same directory. Returns it with its name.
 fn create_sibling(spot: &FileAt, mode: RawMode) -> Result<(File, String), Error> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut tries = 0;
     loop {
-        let name = unused();
+        let name = temporary_name();
         match rustix::fs::openat(&spot.dir, &name, flags, Mode::from_raw_mode(mode)) {
             Ok(file) => return Ok((File::from(file), name)),
             Err(Errno::EXIST) if tries < 16 => tries += 1,
@@ -362,37 +372,42 @@ fn create_sibling(spot: &FileAt, mode: RawMode) -> Result<(File, String), Error>
     }
 }
 
+/// The beginning of the names of unfinished files; the process id follows.
 const PREFIX: &str = ".adjutant-";
+/// The end of the names of unfinished files.
 const SUFFIX: &str = ".tmp";
 
-/// Returns the prefix of names of unfinished files, which contains the process id.
+/// Returns the beginning of the names of this process's unfinished files.
 fn prefix() -> String {
     format!("{PREFIX}{}-", std::process::id())
 }
 
-/// Returns such a name that is most likely unused.
-fn unused() -> String {
+/// Returns a name for an unfinished file that is most likely unused.
+fn temporary_name() -> String {
     let tail: String = std::iter::repeat_with(fastrand::alphanumeric)
         .take(8)
         .collect();
     format!("{}{tail}{SUFFIX}", prefix())
 }
 
-/// Returns a name for an unfinished file, for callers that create it in their own way.
-pub fn fresh_name() -> TemporaryName {
-    TemporaryName(prefix())
+/// Returns the pattern of the names of unfinished files, for callers that create them in their own
+/// way.
+pub fn temporary_names() -> TemporaryNames {
+    TemporaryNames(prefix())
 }
 
-pub struct TemporaryName(String);
+/// The names of this process's unfinished files, of which [`remove_leftovers`] removes those of
+/// killed processes.
+pub struct TemporaryNames(String);
 
-impl TemporaryName {
+impl TemporaryNames {
     fn builder(&self) -> tempfile::Builder<'_, 'static> {
         let mut builder = tempfile::Builder::new();
         builder.prefix(&self.0).suffix(SUFFIX);
         builder
     }
 
-    /// Creates something under such a name.
+    /// Creates something, such as a link, under such a name with `make`.
     ///
     /// # Errors
     /// The errors of `make`.
@@ -414,7 +429,7 @@ impl TemporaryName {
 }
 
 /// Removes the unfinished files of killed processes from a directory.
-pub fn sweep(dir: &Path) {
+pub fn remove_leftovers(dir: &Path) {
     let dead = |name: &OsStr| {
         let name = name.to_str()?.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
         let pid = rustix::process::Pid::from_raw(name.split_once('-')?.0.parse().ok()?)?;
@@ -471,7 +486,7 @@ fn copy(spot: &FileAt, stat: &Stat, fresh: &FileAt, to: &Path) -> Result<(), Err
     let (mut copied, name) = create_sibling(fresh, 0o600)?;
     let mut fill = || {
         io::copy(&mut file, &mut copied)?;
-        take_over(spot, stat, &copied);
+        copy_owner_and_attributes(spot, stat, &copied);
         rustix::fs::fchmod(&copied, Mode::from_raw_mode(stat.st_mode & 0o7777))?;
         copied.set_modified(data.modified()?)?;
         fresh.check_unchanged(to)?;
@@ -484,7 +499,7 @@ fn copy(spot: &FileAt, stat: &Stat, fresh: &FileAt, to: &Path) -> Result<(), Err
     done
 }
 
-/// Renames without replacing an existing entry.
+/// Renames an entry, each given by its directory and name, without replacing an existing one.
 fn give_name(from: (&OwnedFd, &OsStr), to: (&OwnedFd, &OsStr)) -> Result<(), Errno> {
     #[cfg(any(target_os = "linux", target_vendor = "apple"))]
     match rustix::fs::renameat_with(
@@ -505,6 +520,7 @@ fn give_name(from: (&OwnedFd, &OsStr), to: (&OwnedFd, &OsStr)) -> Result<(), Err
     }
 }
 
+/// Maps the error for an existing new name.
 fn taken(e: Errno) -> Error {
     if e == Errno::EXIST {
         Error::Taken
@@ -516,10 +532,12 @@ fn taken(e: Errno) -> Error {
 /// A file that was renamed for removal. It gets its name back unless it is removed.
 #[derive(Debug)]
 pub struct SetAside {
+    /// The original name.
     spot: FileAt,
     /// Its name in the meantime.
     name: String,
-    settled: bool,
+    /// Whether its removal or return was attempted, so that dropping it has no effect.
+    is_finished: bool,
 }
 
 /// Renames a file for a removal that can be undone, whatever the file contains.
@@ -531,13 +549,13 @@ pub fn set_aside(real: &Path) -> Result<SetAside, Error> {
     spot.removable()?;
     let mut tries = 0;
     loop {
-        let name = unused();
+        let name = temporary_name();
         match give_name((&spot.dir, &spot.name), (&spot.dir, name.as_ref())) {
             Ok(()) => {
                 return Ok(SetAside {
                     spot,
                     name,
-                    settled: false,
+                    is_finished: false,
                 });
             }
             Err(Errno::EXIST) if tries < 16 => tries += 1,
@@ -552,7 +570,7 @@ impl SetAside {
     /// # Errors
     /// The system's errors; the file keeps its other name then.
     pub fn remove(mut self) -> Result<(), Error> {
-        self.settled = true;
+        self.is_finished = true;
         Ok(rustix::fs::unlinkat(
             &self.spot.dir,
             &self.name,
@@ -565,7 +583,7 @@ impl SetAside {
     /// # Errors
     /// The name that it still has, and the reason.
     pub fn back(mut self) -> Result<(), (String, Error)> {
-        self.settled = true;
+        self.is_finished = true;
         self.give_back().map_err(|e| (self.name.clone(), taken(e)))
     }
 
@@ -579,13 +597,14 @@ impl SetAside {
 
 impl Drop for SetAside {
     fn drop(&mut self) {
-        if !self.settled {
+        if !self.is_finished {
             self.give_back().ok();
         }
     }
 }
 
-fn kind(kind: FileType) -> Result<(), Error> {
+/// Returns an error unless this is the type of a regular file.
+fn check_regular(kind: FileType) -> Result<(), Error> {
     match kind {
         FileType::RegularFile => Ok(()),
         FileType::Directory => Err(Error::Directory),
@@ -593,6 +612,7 @@ fn kind(kind: FileType) -> Result<(), Error> {
     }
 }
 
+/// Maps the error for a file that does not exist.
 fn missing(e: Errno) -> Error {
     if e == Errno::NOENT {
         Error::Missing
@@ -601,9 +621,9 @@ fn missing(e: Errno) -> Error {
     }
 }
 
-/// Gives a file the owner and the extended attributes of the file it will replace, as far as the
+/// Gives the file `fresh` the owner and the extended attributes of the file at `spot`, as far as the
 /// system allows. If the owner cannot be set, at least content and mode are as before.
-fn take_over(spot: &FileAt, old: &Stat, fresh: &File) {
+fn copy_owner_and_attributes(spot: &FileAt, old: &Stat, fresh: &File) {
     let uid = rustix::process::geteuid().as_raw();
     let gid = rustix::process::getegid().as_raw();
     if (old.st_uid, old.st_gid) != (uid, gid) {
@@ -757,9 +777,9 @@ mod tests {
     fn content_is_compared_in_pieces() {
         let (_dir, real) = fixture();
         let path = real.join("f");
-        let text = vec![b'a'; 2 * BLOCK + 3];
+        let text = vec![b'a'; 2 * BLOCK_BYTES + 3];
         let mut other = text.clone();
-        other[BLOCK] = b'b';
+        other[BLOCK_BYTES] = b'b';
         std::fs::write(&path, &text).unwrap();
         let table: [(&[&[u8]], bool); 7] = [
             (&[&text], true),

@@ -22,7 +22,7 @@ use boundaries::{Boundaries, Boundary};
 use encoding_rs::{EncoderResult, Encoding, ISO_2022_JP, UTF_8, UTF_16BE, UTF_16LE};
 use similar::DiffOp;
 
-pub use detect::{decode, for_search};
+pub use detect::{decode, search_encoding};
 pub use hints::{EncodingHint, EncodingHints};
 
 /// The character that represents bytes that are not valid in the encoding.
@@ -31,10 +31,10 @@ const INVALID: char = '\u{fffd}';
 const NUL: char = '\u{2400}';
 
 /// The maximum product of lengths, in characters, for which two pieces are compared by character.
-const MAX_COMPARED: usize = 1 << 20;
+const MAX_COMPARED_PRODUCT: usize = 1 << 20;
 
 /// The maximum number of encodings that a message names.
-const MAX_NAMES: usize = 5;
+const MAX_NAMED_ENCODINGS: usize = 5;
 
 /// The text of a file.
 #[derive(Debug, Clone)]
@@ -49,7 +49,7 @@ pub struct DecodedText {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotText {
     Binary,
-    /// An encoding of texts that is not supported.
+    /// The name of an encoding of texts that is not supported.
     Unsupported(&'static str),
 }
 
@@ -66,8 +66,9 @@ pub struct EncodedSource {
     is_guess: bool,
     /// Further encodings in which changes must have the same bytes, the likelier ones first.
     possible: Vec<&'static Encoding>,
-    /// Whether the text has placeholders for invalid bytes, and for NUL bytes.
+    /// Whether the text has placeholders for invalid bytes.
     has_invalid: bool,
+    /// Whether the text has placeholders for NUL bytes.
     has_nul: bool,
 }
 
@@ -87,10 +88,12 @@ pub enum EncodeError {
         u32::from(*.character)
     )]
     Placeholder { character: char },
+    /// The encodings that the file may have, as a list in text, and the likeliest of them.
     #[error(
         "its encoding is not certain: it may be {0}, and the change would have other bytes in each. Set charset in .editorconfig or \"file_encoding\" in the settings (for example \"file_encoding\": \"{1}\"), or ask the user which encoding it is. Changes of ASCII text need neither"
     )]
     Uncertain(String, &'static str),
+    /// The encoding of the file.
     #[error("the change cannot be written in {0} without changing text around it")]
     Unfaithful(&'static str),
 }
@@ -112,6 +115,7 @@ struct Cut {
 }
 
 impl EncodedSource {
+    /// Decodes the bytes of a file.
     fn new(encoding: &'static Encoding, bytes: Vec<u8>, is_certain: bool) -> Self {
         let (text, has_invalid) = decoded(encoding, &bytes);
         let has_nul = if is_utf16(encoding) {
@@ -136,6 +140,7 @@ impl EncodedSource {
         Self::new(encoding, Vec::new(), true)
     }
 
+    /// Returns the bytes of the file.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -160,8 +165,8 @@ impl EncodedSource {
         decoded(self.encoding, bytes).0
     }
 
-    /// Returns whether a text is that of the file's bytes in any encoding, as shown by an editor
-    /// that has taken another one.
+    /// Returns whether a text is that of the file's bytes in any encoding, as an editor shows it that
+    /// reads the file in another one.
     pub fn is_misread_as(&self, text: &str) -> bool {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let same = |encoding: &&'static Encoding| {
@@ -210,8 +215,15 @@ impl EncodedSource {
             .into_iter()
             .chain(self.possible.iter().map(|encoding| encoding.name()))
             .collect();
-        let more = if all.len() > MAX_NAMES { ", …" } else { "" };
-        format!("{}{more}", all[..all.len().min(MAX_NAMES)].join(", "))
+        let more = if all.len() > MAX_NAMED_ENCODINGS {
+            ", …"
+        } else {
+            ""
+        };
+        format!(
+            "{}{more}",
+            all[..all.len().min(MAX_NAMED_ENCODINGS)].join(", ")
+        )
     }
 
     /// Returns the bytes of a changed text, which includes the byte order mark. The bytes outside
@@ -270,6 +282,7 @@ impl EncodedSource {
         earlier.any(is_invalid) || later.any(is_invalid)
     }
 
+    /// Checks that a new text has no placeholder.
     fn check_placeholders(&self, text: &str) -> Result<(), EncodeError> {
         for (is_used, character) in [(self.has_invalid, INVALID), (self.has_nul, NUL)] {
             if is_used && text.contains(character) {
@@ -308,6 +321,7 @@ impl EncodedSource {
         }
     }
 
+    /// Returns the error for a file whose encoding is not certain.
     fn uncertain(&self) -> EncodeError {
         let names = if self.possible.is_empty() {
             format!("{} or another", self.name())
@@ -431,7 +445,8 @@ impl Script {
     }
 }
 
-/// Returns whether a file would get the same bytes if it had another encoding.
+/// Returns whether the `cuts` of a file would get the same bytes, `encoded`, if it had another
+/// encoding.
 fn is_same_in(other: &'static Encoding, bytes: &[u8], cuts: &[Cut], encoded: &[Vec<u8>]) -> bool {
     let same = |(cut, fresh): (&Cut, &Vec<u8>)| {
         encode_text(other, &cut.text).is_ok_and(|bytes| bytes == *fresh)
@@ -461,6 +476,7 @@ fn decoded(encoding: &'static Encoding, bytes: &[u8]) -> (String, bool) {
     (with_visible_nul(&text), is_invalid)
 }
 
+/// Replaces NUL characters by placeholders.
 fn with_visible_nul(text: &str) -> String {
     text.replace('\0', &NUL.to_string())
 }
@@ -509,7 +525,8 @@ fn splices(old: &str, new: &str) -> Vec<Splice> {
     found
 }
 
-/// Compares two pieces that begin at these positions, first by line and then by character.
+/// Adds the places in which two pieces differ to `found`. They begin at these positions of their
+/// texts, and are compared by line first if `by_line`, then by character.
 fn compare(
     old: &str,
     new: &str,
@@ -559,7 +576,7 @@ fn compare(
     }
     let old_chars = characters(old);
     let new_chars = characters(new);
-    if old_chars.len().saturating_mul(new_chars.len()) > MAX_COMPARED {
+    if old_chars.len().saturating_mul(new_chars.len()) > MAX_COMPARED_PRODUCT {
         return found.push(whole);
     }
     let mut old_done = old_at;
@@ -579,13 +596,14 @@ fn compare(
     }
 }
 
+/// Returns each character as a string.
 fn characters(text: &str) -> Vec<&str> {
     text.char_indices()
         .map(|(at, c)| &text[at..at + c.len_utf8()])
         .collect()
 }
 
-/// Describes a byte order mark and CRLF line ends to the model, if a file has them.
+/// Describes a byte order mark and CRLF line ends to the model, if a text has them.
 pub fn format_note(text: &str) -> Option<String> {
     let has_mark = text.starts_with('\u{feff}');
     let breaks = memchr::memchr_iter(b'\n', text.as_bytes()).count();
@@ -633,7 +651,7 @@ pub fn decode_both(old: Vec<u8>, new: Vec<u8>) -> Option<(String, String)> {
     Some((old.text, new))
 }
 
-/// Returns whether a text begins with so many control characters that it is none.
+/// Returns whether bytes begin with so many control characters that they are not a text.
 pub(crate) fn has_mostly_control_chars(bytes: &[u8]) -> bool {
     let sample = &bytes[..bytes.len().min(4096)];
     let control = sample

@@ -42,20 +42,26 @@ pub struct Input {
     pub path: Option<String>,
 }
 
+/// A checked search.
 #[derive(Debug)]
 pub struct Ready {
+    /// The directory that the input names.
     base: ResolvedPath,
+    /// The directories to search, each with the pattern of the paths below it.
     roots: Vec<(ResolvedPath, String)>,
+    /// The pattern as the input has it.
     pattern: String,
 }
 
-/// The results: the newest files, up to the maximum number shown, and the number of all files, by
-/// directory.
+/// The results of a search.
 #[derive(Debug, Default)]
 struct NewestPaths {
+    /// The newest files, at most [`MAX_SEARCH_RESULTS`].
     newest: BTreeSet<Rank>,
+    /// The number of all files.
     count: usize,
-    places: BTreeMap<PathBuf, usize>,
+    /// The number of all files, by directory directly below the searched one.
+    by_directory: BTreeMap<PathBuf, usize>,
 }
 
 impl Tool for GlobTool {
@@ -100,10 +106,10 @@ impl Tool for GlobTool {
         let base =
             resolve_or_suggest(context, input.path.as_deref().unwrap_or("."), Access::List).await?;
         if base.real.inside {
-            directory(&base)?;
+            check_not_file(&base)?;
         }
         let mut roots: Vec<(ResolvedPath, String)> = Vec::new();
-        if leaves(&input.pattern) || follows(&input.pattern, &base, context) {
+        if may_leave_base(&input.pattern) || follows_symlink(&input.pattern, &base, context) {
             // Every alternative may lead to another directory, and is judged separately.
             for pattern in alternatives(&input.pattern) {
                 let (dir, rest) = split(&pattern);
@@ -164,7 +170,7 @@ impl Tool for GlobTool {
     }
 
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
-        directory(&ready.base)?;
+        check_not_file(&ready.base)?;
         if ready.base.real.is_absent() {
             let instead = suggest_similar_paths(&context, &ready.base.real.path).await;
             return Err(Failure::ForModel(format!(
@@ -206,7 +212,7 @@ impl Tool for GlobTool {
                             return;
                         };
                         let rank = Rank {
-                            path: spelled(path, root_path),
+                            path: below_named(path, root_path),
                             ..rank
                         };
                         // The directory directly below the searched one.
@@ -256,13 +262,13 @@ impl Tool for GlobTool {
                 "\n\n(The {MAX_SEARCH_RESULTS} newest of {} files. By directory:",
                 found.count
             ));
-            for (folder, count) in found.places.iter().take(MAX_COUNTED_DIRECTORIES) {
+            for (folder, count) in found.by_directory.iter().take(MAX_COUNTED_DIRECTORIES) {
                 text.push_str(&format!("\n  {}: {count}", shown_path(folder)));
             }
-            if found.places.len() > MAX_COUNTED_DIRECTORIES {
+            if found.by_directory.len() > MAX_COUNTED_DIRECTORIES {
                 text.push_str(&format!(
                     "\n  and {} more directories",
-                    found.places.len() - MAX_COUNTED_DIRECTORIES
+                    found.by_directory.len() - MAX_COUNTED_DIRECTORIES
                 ));
             }
             text.push_str("\nUse a more specific path or pattern.)");
@@ -291,22 +297,23 @@ fn shown_path(path: &Path) -> String {
 }
 
 impl NewestPaths {
+    /// Adds a file, which is counted in the directory `folder`.
     fn add(&mut self, rank: Rank, folder: PathBuf) {
         // Several patterns may find the same file. That is only detected for the files in `newest`.
         if !self.newest.insert(rank) {
             return;
         }
         self.count += 1;
-        *self.places.entry(folder).or_default() += 1;
+        *self.by_directory.entry(folder).or_default() += 1;
         if self.newest.len() > MAX_SEARCH_RESULTS {
             self.newest.pop_last();
         }
     }
 }
 
-/// Checks that the path is not a file. Nothing is revealed about a path outside before it may be
-/// read.
-fn directory(base: &ResolvedPath) -> Result<(), Failure> {
+/// Checks that the path is not a file. For a path outside the project this happens after it may be
+/// read, so that nothing is revealed about it before.
+fn check_not_file(base: &ResolvedPath) -> Result<(), Failure> {
     if matches!(base.real.found, PathKind::File | PathKind::Special) {
         return Err(Failure::ForModel(format!(
             "{} is a file; path must be a directory. Open it with read, or search it with grep.",
@@ -316,8 +323,9 @@ fn directory(base: &ResolvedPath) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A path below a place, as the editor spells the place.
-pub(crate) fn spelled(path: &Path, resolved_path: &ResolvedPath) -> PathBuf {
+/// Returns a path that was found below a directory, beginning with the directory as the call named
+/// it, before symlinks were resolved.
+pub(crate) fn below_named(path: &Path, resolved_path: &ResolvedPath) -> PathBuf {
     match path.strip_prefix(&resolved_path.real.path) {
         Ok(rest) if rest.as_os_str().is_empty() => resolved_path.path.clone(),
         Ok(rest) => resolved_path.path.join(rest),
@@ -326,15 +334,15 @@ pub(crate) fn spelled(path: &Path, resolved_path: &ResolvedPath) -> PathBuf {
 }
 
 /// Returns whether a pattern may match paths outside its base.
-fn leaves(pattern: &str) -> bool {
+fn may_leave_base(pattern: &str) -> bool {
     pattern
         .split(['{', ','])
         .any(|part| part.starts_with(['/', '~']))
         || pattern.split(['/', '{', '}', ',']).any(|part| part == "..")
 }
 
-/// Returns whether a pattern begins with a directory behind a symlink.
-fn follows(pattern: &str, base: &ResolvedPath, context: &ToolContext) -> bool {
+/// Returns whether the fixed beginning of a pattern leads through a symlink.
+fn follows_symlink(pattern: &str, base: &ResolvedPath, context: &ToolContext) -> bool {
     alternatives(pattern)
         .iter()
         .map(|one| split(one).0)
@@ -397,7 +405,8 @@ fn braces(pattern: &str) -> Option<(&str, Vec<&str>, &str)> {
     None
 }
 
-/// Splits a pattern into the leading directory without wildcards and the rest.
+/// Splits a pattern into the leading directory without wildcards, and the rest, which begins with a
+/// slash unless it is empty.
 fn split(pattern: &str) -> (String, String) {
     let parts: Vec<&str> = pattern.split('/').collect();
     let fixed = parts
@@ -618,7 +627,7 @@ mod tests {
             ("~/x", true),
             ("a/~x", false),
         ] {
-            assert_eq!(leaves(pattern), expected, "{pattern}");
+            assert_eq!(may_leave_base(pattern), expected, "{pattern}");
         }
     }
 }

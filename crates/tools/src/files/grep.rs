@@ -24,8 +24,8 @@ use serde_json::{Map, Value};
 use results::{BestFiles, FileMatches, GrepLine, GrepOptions, MAX_LINE_BYTES, SearchGap};
 
 use crate::aliases::{Aliases, FieldValue};
-use crate::files::encoding::{EncodingHint, for_search};
-use crate::files::glob::spelled;
+use crate::files::encoding::{EncodingHint, search_encoding};
+use crate::files::glob::below_named;
 use crate::files::loaded_instructions::TouchedPath;
 use crate::files::path::{Access, PathKind, ResolvedPath};
 use crate::files::pattern::{MatchOptions, SearchPattern};
@@ -43,9 +43,9 @@ use permission::search_filter::{Omitted, SearchFilter};
 
 /// The maximum length of a shown line, in characters.
 const MAX_LINE_CHARS: usize = 2_000;
-/// The number of bytes from which the encoding of a file is recognised.
+/// The number of bytes at the beginning of a file from which its encoding is recognised.
 const HEAD_BYTES: u64 = 1 << 20;
-/// The maximum number of lines around a match.
+/// The maximum number of lines that are shown before and after each match.
 const MAX_CONTEXT_LINES: usize = 50;
 
 #[derive(Default)]
@@ -69,11 +69,13 @@ pub struct Input {
     pub multiline: Option<bool>,
 }
 
+/// A checked search.
 #[derive(Debug)]
 pub struct Ready {
     path: ResolvedPath,
     pattern: SearchPattern,
     options: GrepOptions,
+    /// The files that are searched, by path below the directory; `None` for all.
     include: Option<globset::GlobSet>,
 }
 
@@ -290,7 +292,7 @@ impl Tool for GrepTool {
                 move |path: &Path| {
                     let rank = |reader: &mut SearchReader| {
                         Some(Rank {
-                            path: spelled(path, resolved_path),
+                            path: below_named(path, resolved_path),
                             ..Rank::of(path, reader)?
                         })
                     };
@@ -308,7 +310,7 @@ impl Tool for GrepTool {
                     let sink = MatchSink {
                         matcher: &pattern.matcher,
                         max_matches,
-                        first: files_only,
+                        only_first: files_only,
                         ..MatchSink::of(&pattern.matcher)
                     };
                     let (hits, gap) = sink.hits(&mut searchers, file, || hints.of(path));
@@ -362,7 +364,7 @@ impl Tool for GrepTool {
     }
 }
 
-/// Returns the result of a search at a path.
+/// Formats the result of a search at the path `at`.
 fn output(
     best: &BestFiles,
     left_out: &Omitted,
@@ -395,13 +397,16 @@ fn output(
     }
 }
 
+/// Returns whether an optional flag is set.
 fn is_on(flag: Option<bool>) -> bool {
     flag == Some(true)
 }
 
 /// The searchers of one thread, and its buffer.
 struct FileSearchers {
+    /// Whether the call names the file, so that it is searched even if it is binary.
     is_named: bool,
+    /// Makes searchers of files in other encodings.
     builder: SearcherBuilder,
     /// Searches UTF-8, and UTF-16 with a byte order mark.
     utf8: Searcher,
@@ -448,7 +453,7 @@ impl FileSearchers {
         self.head.clear();
         file.by_ref().take(HEAD_BYTES).read_to_end(&mut self.head)?;
         let is_whole = (self.head.len() as u64) < HEAD_BYTES;
-        let mut other = for_search(&self.head, hint)
+        let mut other = search_encoding(&self.head, hint)
             .and_then(|encoding| Encoding::new(encoding.name()).ok())
             .map(|encoding| self.builder.clone().encoding(Some(encoding)).build());
         let searcher = other.as_mut().unwrap_or(&mut self.utf8);
@@ -461,13 +466,16 @@ impl FileSearchers {
     }
 }
 
+/// The receiver of the matches of one file.
 struct MatchSink<'a> {
     matcher: &'a RegexMatcher,
     /// The maximum number of matches that are collected; all are counted.
     max_matches: usize,
-    first: bool,
+    /// Whether the search ends at the first match.
+    only_first: bool,
     hits: FileMatches,
-    binary: bool,
+    /// Whether a NUL byte was found.
+    is_binary: bool,
 }
 
 impl<'a> MatchSink<'a> {
@@ -475,9 +483,9 @@ impl<'a> MatchSink<'a> {
         Self {
             matcher,
             max_matches: MAX_SEARCH_RESULTS,
-            first: false,
+            only_first: false,
             hits: FileMatches::default(),
-            binary: false,
+            is_binary: false,
         }
     }
 
@@ -491,7 +499,7 @@ impl<'a> MatchSink<'a> {
         hint: impl FnOnce() -> EncodingHint,
     ) -> (FileMatches, Option<SearchGap>) {
         let gap = match searchers.search(file, &mut self, hint) {
-            Ok(()) if !self.binary || searchers.is_named => None,
+            Ok(()) if !self.is_binary || searchers.is_named => None,
             Ok(()) if self.hits.count > 0 => Some(SearchGap::BinaryEnd),
             Ok(()) => Some(SearchGap::Binary),
             // The searcher's own limit; errors of the system have a kind or a number.
@@ -514,7 +522,7 @@ impl Sink for MatchSink<'_> {
             hits.collected += 1;
             let first = found.line_number().unwrap_or(0);
             for (number, line) in (first..).zip(found.lines()) {
-                let line = shown(line, self.matcher);
+                let line = shown_line(line, self.matcher);
                 let line = if number == first {
                     GrepLine::Match(number, line)
                 } else {
@@ -523,7 +531,7 @@ impl Sink for MatchSink<'_> {
                 hits.lines.push(line);
             }
         }
-        Ok(!self.first)
+        Ok(!self.only_first)
     }
 
     fn context(&mut self, _: &Searcher, line: &SinkContext<'_>) -> io::Result<bool> {
@@ -536,7 +544,7 @@ impl Sink for MatchSink<'_> {
         if belongs {
             self.hits.lines.push(GrepLine::Context(
                 line.line_number().unwrap_or(0),
-                shown(line.bytes(), self.matcher),
+                shown_line(line.bytes(), self.matcher),
             ));
         }
         Ok(true)
@@ -550,13 +558,13 @@ impl Sink for MatchSink<'_> {
     }
 
     fn binary_data(&mut self, _: &Searcher, _: u64) -> io::Result<bool> {
-        self.binary = true;
+        self.is_binary = true;
         Ok(true)
     }
 }
 
-/// Returns a line, or the part of a very long one around the match.
-fn shown(line: &[u8], matcher: &RegexMatcher) -> String {
+/// Returns a line as it is shown: the part of a very long one around the match.
+fn shown_line(line: &[u8], matcher: &RegexMatcher) -> String {
     let bytes = line.strip_suffix(b"\n").unwrap_or(line);
     let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
     let whole = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * MAX_LINE_CHARS + 4)]);

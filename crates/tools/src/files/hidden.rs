@@ -14,9 +14,9 @@ use permission::protected;
 use permission::shell::CommandAnalysis;
 use sandbox::Level;
 
-/// The maximum number of entries of a project that are searched for secrets, and of files that are
-/// hidden.
+/// The maximum number of entries of a project that are searched for secrets.
 const MAX_ENTRIES: usize = 20_000;
+/// The maximum number of a project's files that are hidden.
 const MAX_SECRETS: usize = 200;
 /// Directories of third-party or generated files, which are not searched.
 const SKIPPED_DIRECTORIES: &[&str] = &[
@@ -32,28 +32,30 @@ const SKIPPED_DIRECTORIES: &[&str] = &[
 
 /// The paths that are hidden from a command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Hidden {
-    /// The hidden files and directories.
-    pub places: Vec<PathBuf>,
+pub struct HiddenPaths {
+    /// The hidden files and directories, none of them below another one.
+    pub paths: Vec<PathBuf>,
     /// Visible paths below hidden ones.
     pub shown: Vec<PathBuf>,
-    /// The hidden paths with their rows, before nested ones are omitted.
+    /// The hidden paths with their rows, nested ones included.
     rows: Vec<HiddenPath>,
 }
 
+/// A hidden path, and the reason why it is hidden.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct HiddenPath {
     path: PathBuf,
-    /// The row; `None` if the path is from the user's settings or the project.
+    /// The name of its row in `credentials.txt`; `None` if the path is from the user's settings or
+    /// the project.
     row: Option<&'static str>,
 }
 
-impl Hidden {
-    /// Determines the paths that are hidden from a command line. Everything is hidden from a
-    /// program outside the model's lines.
+impl HiddenPaths {
+    /// Determines the paths that are hidden from a command line. Without a `line`, for a program that
+    /// the model has not called, every row is hidden unless the settings show it.
     pub fn find(
         level: Level,
-        wish: &SandboxSettings,
+        settings: &SandboxSettings,
         line: Option<&CommandAnalysis>,
         environment: &Environment,
         tree: &Worktree,
@@ -74,7 +76,7 @@ impl Hidden {
                 .into_iter()
                 .filter(may_hide)
                 .collect();
-            let is_seen = wish.show.iter().any(|shown| shown == row.name)
+            let is_seen = settings.show.iter().any(|shown| shown == row.name)
                 || line.is_some_and(|line| {
                     row.is_for(line, &signs) || are_named(line, &places, &tree.root)
                 });
@@ -95,18 +97,18 @@ impl Hidden {
                 .filter_map(|path| own_path(path, environment))
                 .collect::<Vec<_>>()
         };
-        let show = own(&wish.show);
+        let show = own(&settings.show);
         hidden
             .rows
             .retain(|entry| !show.iter().any(|shown| entry.path.starts_with(shown)));
         hidden.shown.extend(show);
-        let mut more = own(&wish.hide);
+        let mut more = own(&settings.hide);
         more.retain(|path| !needed.iter().any(|needed| needed.starts_with(path)));
         if level == Level::ReadOnly {
             more.extend(
                 std::iter::once(&tree.root)
                     .chain(&tree.extra)
-                    .flat_map(|root| secrets(root)),
+                    .flat_map(|root| find_secrets(root)),
             );
         }
         if let Some(line) = line {
@@ -115,17 +117,18 @@ impl Hidden {
         hidden
             .rows
             .extend(more.into_iter().map(|path| HiddenPath { path, row: None }));
-        hidden.settle(environment)
+        hidden.without_nested(environment)
     }
 
-    /// Omits paths below other hidden ones, and visible paths that need no exception.
-    fn settle(mut self, environment: &Environment) -> Self {
+    /// Sets the hidden paths, without those below other ones, and omits visible paths that need no
+    /// exception.
+    fn without_nested(mut self, environment: &Environment) -> Self {
         let all: BTreeSet<PathBuf> = self.rows.iter().map(|entry| entry.path.clone()).collect();
         // The directories of other sessions; the command's own is mounted over this.
         let scratch = std::fs::canonicalize(crate::scratch::parent_directory(environment)).ok();
         let above = |path: &Path| path.ancestors().skip(1).any(|above| all.contains(above));
         self.shown.retain(|path| above(path) && !all.contains(path));
-        self.places = all
+        self.paths = all
             .iter()
             .filter(|path| !above(path))
             .cloned()
@@ -134,18 +137,24 @@ impl Hidden {
         self
     }
 
-    /// Returns a hidden path that a text may refer to, for people.
-    pub fn mentioned(&self, text: &str, environment: &Environment) -> Option<String> {
+    /// Returns a hidden path that a text may refer to, in the form for people.
+    pub fn find_mention(&self, text: &str, environment: &Environment) -> Option<String> {
         let home = environment.home.as_deref();
         let found = self
             .rows
             .iter()
             .find(|entry| is_mentioned(text, &entry.path, home));
-        found.map(|entry| shown(&entry.path, environment))
+        found.map(|entry| display_path(&entry.path, environment))
     }
 
-    /// Explains, for the model, that a command may have failed because a path is hidden.
-    pub fn blame(&self, printed: &str, command: &str, environment: &Environment) -> Option<String> {
+    /// Explains, for the model, that a command may have failed because a path is hidden. Returns
+    /// `None` if neither its output nor the command line suggests that.
+    pub fn explain_failure(
+        &self,
+        printed: &str,
+        command: &str,
+        environment: &Environment,
+    ) -> Option<String> {
         let home = environment.home.as_deref();
         let matches_text = |text: &str, entry: &HiddenPath| {
             let below = home.and_then(|home| entry.path.strip_prefix(home).ok());
@@ -173,7 +182,7 @@ impl Hidden {
             .or_else(|| {
                 find(&|entry| row_of(entry).is_some_and(|row| row.is_missing_in(printed)))
             })?;
-        let shown_path = shown(&missed.path, environment);
+        let shown_path = display_path(&missed.path, environment);
         Some(match row_of(missed) {
             Some(row) => format!(
                 "`{shown_path}` is hidden from commands here, but {}. The user can show it to all commands: {}.",
@@ -187,6 +196,7 @@ impl Hidden {
     }
 }
 
+/// Returns the row of a hidden path, if it has one.
 fn row_of(entry: &HiddenPath) -> Option<&'static CredentialRow> {
     rows().iter().find(|row| Some(row.name) == entry.row)
 }
@@ -249,8 +259,8 @@ fn own_path(path: &str, environment: &Environment) -> Option<PathBuf> {
         .flatten()
 }
 
-/// Returns a path in the form for people.
-pub fn shown(path: &Path, environment: &Environment) -> String {
+/// Returns a path in the form for people, with `~` for the home directory.
+pub fn display_path(path: &Path, environment: &Environment) -> String {
     let home = environment
         .home
         .as_deref()
@@ -264,7 +274,7 @@ pub fn shown(path: &Path, environment: &Environment) -> String {
 }
 
 /// Returns the files of a directory tree whose names suggest secrets.
-fn secrets(root: &Path) -> Vec<PathBuf> {
+fn find_secrets(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![root.to_owned()];
     let mut left = MAX_ENTRIES;

@@ -1,6 +1,7 @@
-//! The instruction files of directories in which the model works. Each comes once, with the first
-//! result that shows a file below it, or that a call in its directory gives; a change below one
-//! that the model has not seen is not made before it has.
+//! Adds instruction files (such as `AGENTS.md`) of the directories in which the model works to the
+//! results of calls. Each is added once, to the first result that shows a file below its directory,
+//! or of a call that runs there. A change below the directory of a file that the model has not seen
+//! is not made before it has.
 //!
 //! Of the concurrent calls of a message, only the first to claim a file adds it.
 
@@ -16,9 +17,9 @@ use permission::search_filter::SearchFilter;
 use project::instruction::{self, InstructionText};
 use transcript::CallFacts;
 
-/// The share of a result's bytes that instruction files may add for all but the first of its paths:
-/// a search may show files of many directories.
-const SHARE: usize = 4;
+/// Instruction files for all but the first of a result's paths may add one part in this number of the
+/// maximum bytes of a result: a search may show files of many directories.
+const RESULT_PARTS: usize = 4;
 
 /// A path that a call has shown, changed or worked in; absolute, in the session's spelling.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,10 +46,11 @@ impl TouchedPath {
 /// The instruction files in the model's context, for the calls of one message. The mutex is a leaf
 /// lock around two sets.
 #[derive(Debug, Default)]
-pub struct LoadedInstructions(Mutex<LoadedSettings>);
+pub struct LoadedInstructions(Mutex<LoadedFiles>);
 
+/// The instruction files that need not be added.
 #[derive(Debug, Default)]
-struct LoadedSettings {
+struct LoadedFiles {
     /// The files that the model had seen when it wrote the message, or that it wrote in it.
     seen: HashSet<PathBuf>,
     /// The files that results of the message add.
@@ -56,8 +58,10 @@ struct LoadedSettings {
 }
 
 impl LoadedInstructions {
+    /// Returns the state at the beginning of a message that the model wrote after it had `seen` these
+    /// files.
     pub fn new(seen: impl IntoIterator<Item = PathBuf>) -> Self {
-        Self(Mutex::new(LoadedSettings {
+        Self(Mutex::new(LoadedFiles {
             seen: seen.into_iter().collect(),
             claimed: HashSet::new(),
         }))
@@ -69,17 +73,19 @@ impl LoadedInstructions {
         !loaded.seen.contains(path) && loaded.claimed.insert(path.to_path_buf())
     }
 
+    /// Returns whether the model has the file, or gets it with a result of the message.
     fn is_taken(&self, path: &Path) -> bool {
         let loaded = lock(&self.0);
         loaded.seen.contains(path) || loaded.claimed.contains(path)
     }
 
+    /// Returns whether the model had the file when it wrote the message.
     fn is_seen(&self, path: &Path) -> bool {
         lock(&self.0).seen.contains(path)
     }
 
     /// Records a file that the model has written. Returns false if it is recorded already.
-    fn write(&self, path: &Path) -> bool {
+    fn record_written(&self, path: &Path) -> bool {
         lock(&self.0).seen.insert(path.to_path_buf())
     }
 }
@@ -90,6 +96,7 @@ impl LoadedInstructions {
 pub struct NotifiedProblems(Mutex<BTreeSet<String>>);
 
 impl NotifiedProblems {
+    /// Notifies the user of those problems that are new.
     async fn notify(&self, problems: Vec<config::Problem>, context: &ToolContext) {
         for title in problems.iter().map(ToString::to_string) {
             if !lock(&self.0).insert(title.clone()) {
@@ -118,16 +125,18 @@ pub async fn add(output: &mut ToolOutput, context: &ToolContext) {
         .iter()
         .filter(|change| change.old.is_none() && !change.deleted)
         .map(|change| PathBuf::from(&change.path))
-        .filter(|path| instruction::has_instruction_name(path) && instructions.write(path));
+        .filter(|path| {
+            instruction::has_instruction_name(path) && instructions.record_written(path)
+        });
     output.facts.loaded.extend(written);
-    if output.shows_whole
+    if output.shows_whole_file
         && let [TouchedPath::File(path)] = &touched[..]
         && instruction::has_instruction_name(path)
         && instructions.claim(path)
     {
         output.facts.loaded.push(path.clone());
     }
-    let mut available = context.limits.bytes / SHARE;
+    let mut available = context.limits.bytes / RESULT_PARTS;
     let mut asked: HashSet<PathBuf> = HashSet::new();
     let mut left_out: HashSet<PathBuf> = HashSet::new();
     let mut taken: Vec<InstructionText> = Vec::new();
@@ -143,7 +152,7 @@ pub async fn add(output: &mut ToolOutput, context: &ToolContext) {
                 || left_out.contains(candidate)
                 || instructions.is_taken(candidate)
         };
-        for entry in applying(dir, context, &is_known).await {
+        for entry in applicable(dir, context, &is_known).await {
             let source = PathBuf::from(&entry.source);
             if index > 0 && entry.text.len() > available {
                 left_out.insert(source);
@@ -165,7 +174,7 @@ pub async fn add(output: &mut ToolOutput, context: &ToolContext) {
 /// Instruction files as a result shows them: introduced by adjutant's own note, outside of it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ProjectInstructions {
-    /// The introduction, for a note.
+    /// The introduction, for adjutant's note to the model.
     pub introduction: String,
     /// The text of the files, by the project's authors.
     pub text: String,
@@ -224,7 +233,7 @@ pub async fn unseen(paths: &[PathBuf], context: &ToolContext) -> Option<UnseenIn
                     .iter()
                     .any(|entry| Path::new(&entry.source) == candidate)
         };
-        let more = applying(dir, context, &is_known).await;
+        let more = applicable(dir, context, &is_known).await;
         found.extend(more);
     }
     if found.is_empty() {
@@ -266,9 +275,9 @@ impl UnseenInstructions {
     }
 }
 
-/// Returns the instructions that apply in a directory. Notifies the user of files that are not
-/// read.
-async fn applying(
+/// Returns the instructions that apply in a directory, except those for which `is_known` is true.
+/// Notifies the user of files that are not read.
+async fn applicable(
     dir: &Path,
     context: &ToolContext,
     is_known: &(dyn Fn(&Path) -> bool + Sync),

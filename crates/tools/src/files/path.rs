@@ -12,6 +12,7 @@ use permission::locate::{self, Located};
 use permission::path_gate::{self, PathDenied};
 use permission::{AccessRequest, Denial};
 
+/// A path that the path gate has accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolvedPath {
     /// The path for people and the model: relative to the worktree, control characters escaped.
@@ -68,13 +69,13 @@ pub fn resolve(
         })?;
     Ok(ResolvedPath {
         shown: text::escaped(&real.relative),
-        path: spelled(context, &real.path),
+        path: in_session_spelling(context, &real.path),
         real,
     })
 }
 
-/// Returns a path without symlinks in the session's spelling.
-pub fn spelled(context: &ToolContext, real: &Path) -> PathBuf {
+/// Returns a path without symlinks as the session spells it: below its `cwd`, which may have symlinks.
+pub fn in_session_spelling(context: &ToolContext, real: &Path) -> PathBuf {
     let cwd = std::fs::canonicalize(&context.project.cwd).ok();
     match cwd.as_deref().and_then(|cwd| real.strip_prefix(cwd).ok()) {
         Some(rest) if rest.as_os_str().is_empty() => context.project.cwd.clone(),

@@ -5,16 +5,20 @@ use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use crate::Failure;
 use base::text;
 
-/// The maximum memory of a pattern, in bytes.
-const MAX_PATTERN_BYTES: usize = 10 << 20;
+/// The maximum memory of a compiled pattern, in bytes.
+const MAX_PATTERN_MEMORY_BYTES: usize = 10 << 20;
 
+/// The requested way of matching.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct MatchOptions {
     pub(crate) ignore_case: bool,
+    /// Whether only whole words match.
     pub(crate) word: bool,
+    /// Whether a match may span lines.
     pub(crate) multiline: bool,
 }
 
+/// A compiled pattern.
 #[derive(Debug)]
 pub(crate) struct SearchPattern {
     pub(crate) matcher: RegexMatcher,
@@ -23,16 +27,16 @@ pub(crate) struct SearchPattern {
 }
 
 impl SearchPattern {
-    /// Compiles a pattern to be matched line by line, unless that is impossible or not requested.
-    /// `name` is the argument's name in messages.
+    /// Compiles a pattern to be matched line by line, or across lines if that is requested or the
+    /// pattern contains a line break. `name` is the argument's name in messages.
     ///
     /// # Errors
     /// A message for the model with the pattern and its mistake.
     pub(crate) fn new(name: &str, written: &str, style: MatchOptions) -> Result<Self, Failure> {
         let mut builder = RegexMatcherBuilder::new();
         builder
-            .size_limit(MAX_PATTERN_BYTES)
-            .dfa_size_limit(MAX_PATTERN_BYTES)
+            .size_limit(MAX_PATTERN_MEMORY_BYTES)
+            .dfa_size_limit(MAX_PATTERN_MEMORY_BYTES)
             .multi_line(true);
         builder.case_insensitive(style.ignore_case).word(style.word);
         if !style.multiline
@@ -48,8 +52,8 @@ impl SearchPattern {
             .line_terminator(None)
             .dot_matches_new_line(style.multiline)
             .build(written);
-        let matcher =
-            matcher.map_err(|e| Failure::ForModel(wrong(name, written, &e.to_string())))?;
+        let matcher = matcher
+            .map_err(|e| Failure::ForModel(invalid_pattern(name, written, &e.to_string())))?;
         Ok(Self {
             matcher,
             multiline: true,
@@ -57,7 +61,8 @@ impl SearchPattern {
     }
 }
 
-fn wrong(name: &str, written: &str, why: &str) -> String {
+/// Returns the message for the model on an invalid pattern.
+fn invalid_pattern(name: &str, written: &str, why: &str) -> String {
     let last = why.lines().last().unwrap_or_default();
     let why = last
         .trim()

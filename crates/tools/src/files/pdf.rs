@@ -1,5 +1,5 @@
-//! Text of PDFs for models that do not accept PDFs, if Poppler's `pdftotext` is installed. It runs
-//! in the sandbox of read-only commands.
+//! Extracts the text of PDFs for models that do not accept PDFs, if Poppler's `pdftotext` is
+//! installed. It runs in the sandbox of read-only commands.
 
 use std::time::Duration;
 
@@ -14,12 +14,13 @@ use transcript::File;
 
 const PROGRAM: &str = "pdftotext";
 
-/// The maximum duration of the conversion, and the maximum bytes of its output.
+/// The maximum duration of the conversion.
 const CONVERSION_TIMEOUT: Duration = Duration::from_secs(20);
+/// The maximum number of bytes of its output.
 const MAX_OUTPUT_BYTES: u64 = 16 << 20;
 
-/// Returns the text of a PDF for the model, or the reason why there is none. Returns `None` for
-/// other files, and without `pdftotext`.
+/// Returns the text of a PDF for the model, or the reason why there is none. Returns `None` for other
+/// files, without `pdftotext` or a sandbox for it, and if the user cancels.
 pub async fn text_or_reason(file: &File, context: &ToolContext) -> Option<String> {
     if file.mime != "application/pdf" || file.is_rejected {
         return None;

@@ -29,11 +29,11 @@ use permission::AccessRequest;
 use permission::path_gate::listing;
 use transcript::File;
 
-/// The maximum length of a line, in characters.
+/// The maximum number of characters of a line that are shown at once.
 const MAX_LINE_CHARS: usize = 2_000;
 /// The default number of lines.
 const DEFAULT_LINES: usize = 2_000;
-/// The number of lines in the preview of a result.
+/// The number of lines in the preview that the metadata of a result has.
 const PREVIEW_LINES: usize = 20;
 /// The assumed length of a line's number with its colon and the line break, in bytes.
 const LINE_NUMBER_BYTES: usize = 8;
@@ -69,11 +69,14 @@ pub struct Ready {
     part: Excerpt,
 }
 
+/// The requested part of a file or directory.
 #[derive(Debug, Clone, Copy)]
 struct Excerpt {
     /// The first line, from 1; if negative, counted from the end.
     offset: i64,
+    /// The maximum number of lines.
     limit: usize,
+    /// The first character of each line, from 1.
     column: usize,
 }
 
@@ -240,7 +243,7 @@ impl Tool for ReadTool {
         {
             return attachment(&resolved_path, bytes, mime);
         }
-        let buffer = context.buffer(&resolved_path.path).await;
+        let buffer = context.read_buffer(&resolved_path.path).await;
         let buffer = buffer.filter(|text| !text.is_empty());
         let (saved, source) = match bytes {
             None if buffer.is_none() => return Err(missing(&resolved_path, &context).await),
@@ -286,7 +289,7 @@ impl Tool for ReadTool {
     }
 }
 
-/// Reads lines of a file that is too large for memory, and for editing.
+/// Reads lines of a file that is larger than [`disk::MAX_FILE_BYTES`], without loading all of it.
 async fn large_file(
     resolved_path: ResolvedPath,
     part: Excerpt,
@@ -294,7 +297,10 @@ async fn large_file(
 ) -> Result<ToolOutput, Failure> {
     let path = resolved_path.real.path.clone();
     let cancelled = context.cancelled.clone();
-    let window = match run_blocking(context, move || large::window(&path, part, &cancelled)).await?
+    let window = match run_blocking(context, move || {
+        large::read_excerpt(&path, part, &cancelled)
+    })
+    .await?
     {
         Ok(Some(window)) => window,
         Ok(None) => return Err(Failure::Cancelled),
@@ -363,13 +369,15 @@ fn char_offset(text: &str, index: usize) -> usize {
         .map_or(text.len(), |(at, _)| at)
 }
 
-/// Formats the requested part of a file with line numbers. `lines` begin with its first one.
+/// Formats the requested part of a file with line numbers. `lines` begin with the first line of the
+/// part, `total` is the number of lines of the file, and `max_bytes` is the maximum size of the
+/// result, which has at least one line.
 fn page<'a>(
     resolved_path: &ResolvedPath,
     lines: impl Iterator<Item = &'a str>,
     total: usize,
     part: Excerpt,
-    most: usize,
+    max_bytes: usize,
     note: Option<String>,
 ) -> Result<ToolOutput, Failure> {
     let Excerpt { limit, column, .. } = part;
@@ -399,7 +407,9 @@ fn page<'a>(
                 column.saturating_add(MAX_LINE_CHARS)
             )
         };
-        if numbered.len() + shown.len() + tail.len() + LINE_NUMBER_BYTES > most && next > offset {
+        if numbered.len() + shown.len() + tail.len() + LINE_NUMBER_BYTES > max_bytes
+            && next > offset
+        {
             capped = true;
             break;
         }
@@ -416,7 +426,7 @@ fn page<'a>(
     let note = note.map(|note| format!("\n{note}")).unwrap_or_default();
     let path = resolved_path.path.display();
     let truncated = last < total;
-    let end = ending(part, total, last, capped.then_some(most));
+    let end = ending(part, total, last, capped.then_some(max_bytes));
     Ok(ToolOutput {
         text: format!(
             "<path>{path}</path>\n<type>file</type>\n<content>\n{numbered}\n{end}{note}\n</content>"
@@ -428,14 +438,14 @@ fn page<'a>(
             "lineStart": offset, "lineEnd": last, "totalLines": total,
         })),
         touched: vec![TouchedPath::File(resolved_path.path.clone())],
-        shows_whole: offset == 1 && last == total && column == 1,
+        shows_whole_file: offset == 1 && last == total && column == 1,
         ..ToolOutput::default()
     })
 }
 
-/// Describes the lines that are shown, those that are not, and how to continue. `most` is the
-/// maximum bytes of a result, if that has ended this one.
-fn ending(part: Excerpt, total: usize, last: usize, most: Option<usize>) -> String {
+/// Describes the lines that are shown, those that are not, and how to continue. `max_bytes` is the
+/// maximum size of a result, if that has ended this one at line `last`.
+fn ending(part: Excerpt, total: usize, last: usize, max_bytes: Option<usize>) -> String {
     let offset = part.first(total);
     let column = part.column;
     let columns = if column > 1 {
@@ -459,8 +469,8 @@ fn ending(part: Excerpt, total: usize, last: usize, most: Option<usize>) -> Stri
         .into_iter()
         .chain(lines(last + 1, total))
         .collect();
-    let why = most
-        .map(|most| format!("; at most {} KB are shown at once", most >> 10))
+    let why = max_bytes
+        .map(|max_bytes| format!("; at most {} KB are shown at once", max_bytes >> 10))
         .unwrap_or_default();
     let on = if last < total {
         format!(" Use offset={} to continue.", last + 1)
@@ -473,6 +483,7 @@ fn ending(part: Excerpt, total: usize, last: usize, most: Option<usize>) -> Stri
     )
 }
 
+/// Lists the requested part of a directory.
 fn directory(resolved_path: &ResolvedPath, part: Excerpt) -> Result<ToolOutput, Failure> {
     let refused =
         |e: disk::Error| Failure::ForModel(format!("Cannot list {}: {e}.", resolved_path.shown));
@@ -524,6 +535,7 @@ fn directory(resolved_path: &ResolvedPath, part: Excerpt) -> Result<ToolOutput, 
     })
 }
 
+/// Returns an image, a PDF or an audio file as an attachment.
 fn attachment(
     resolved_path: &ResolvedPath,
     bytes: &[u8],
@@ -716,6 +728,7 @@ async fn missing(resolved_path: &ResolvedPath, context: &ToolContext) -> Failure
     ))
 }
 
+/// Converts a JSON object to metadata.
 fn facts(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(facts) => facts,

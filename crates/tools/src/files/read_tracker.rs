@@ -36,33 +36,37 @@ impl TextFingerprint {
     }
 }
 
+/// The state of a file that the model has seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownFile {
     /// The text that the model has seen.
     pub text: TextFingerprint,
-    /// The text on disk at that time; it differs if the editor held unsaved changes.
+    /// The text on disk at that time; it differs if the editor held unsaved changes. `None` if there
+    /// was no text on disk.
     pub disk: Option<TextFingerprint>,
-    /// The text itself, if it is stored, to describe later changes.
+    /// The text itself, to describe later changes. `None` if it is not stored, to limit memory.
     pub was: Option<Arc<str>>,
-    /// The state of the file on disk at that time.
+    /// The state of the file on disk at that time; `None` if there was none.
     stamp: Option<DiskStamp>,
 }
 
 /// The length and modification time of a file, which distinguish two states without reading it.
 type DiskStamp = (u64, SystemTime);
 
+/// Returns the present stamp of a file.
 fn stamp(real: &Path) -> Option<DiskStamp> {
     let data = std::fs::metadata(real).ok()?;
     Some((data.len(), data.modified().ok()?))
 }
 
-/// The maximum bytes of a stored text, and of all stored texts.
+/// The maximum size of a stored text, in bytes.
 const MAX_STORED_TEXT_BYTES: usize = 128 << 10;
+/// The maximum size of all stored texts of a session, in bytes. Beyond it all are dropped.
 const MAX_STORED_BYTES: usize = 8 << 20;
 
-/// The maximum number of remembered lines. Beyond it all are forgotten, and some may have to be
-/// read again.
-const MAX_LINES: usize = 400_000;
+/// The maximum number of remembered lines of a session. Beyond it all are forgotten, and some may
+/// have to be read again.
+const MAX_REMEMBERED_LINES: usize = 400_000;
 
 impl KnownFile {
     /// Returns the state of a file whose text the model has seen. The fingerprints are those of
@@ -92,6 +96,7 @@ pub struct ReadTracker {
     shown: Mutex<ShownLines>,
 }
 
+/// The known states of files.
 #[derive(Debug, Default)]
 struct FileTable {
     known: HashMap<PathBuf, KnownFile>,
@@ -102,6 +107,7 @@ struct FileTable {
 /// Hashes of lines, and of pairs of consecutive lines; empty lines do not count.
 #[derive(Debug, Default)]
 struct ShownLines {
+    /// The hash function, which differs in each session.
     hashes: RandomState,
     lines: HashSet<u64, RandomState>,
     pairs: HashSet<(u64, u64), RandomState>,
@@ -131,6 +137,7 @@ impl ReadTracker {
         self.files().known.get(real).cloned()
     }
 
+    /// Forgets the state of a file, so that it counts as not read.
     pub fn forget(&self, real: &Path) {
         let mut files = self.files();
         if let Some(before) = files.known.remove(real) {
@@ -138,8 +145,9 @@ impl ReadTracker {
         }
     }
 
-    /// Returns the files whose state on disk is the known one. Reads metadata from the disk.
-    pub fn as_known(&self) -> Vec<PathBuf> {
+    /// Returns the files whose state on disk is the one that the model has seen. Reads metadata from
+    /// the disk.
+    pub fn unchanged_files(&self) -> Vec<PathBuf> {
         let known: Vec<(PathBuf, Option<DiskStamp>)> = {
             let files = self.files();
             let saved = files
@@ -157,7 +165,7 @@ impl ReadTracker {
             .collect()
     }
 
-    /// Adopts changes to these files since [`ReadTracker::as_known`] as the agent's own: their
+    /// Adopts changes to these files since [`ReadTracker::unchanged_files`] as the agent's own: their
     /// present state becomes the known one. Reads the changed files; `hint` names their encodings.
     pub fn adopt(&self, paths: Vec<PathBuf>, hint: impl Fn(&Path) -> EncodingHint) {
         for path in paths {
@@ -178,18 +186,18 @@ impl ReadTracker {
     }
 
     /// Records that the model has been shown this result of a tool.
-    pub fn show(&self, result: &str) {
+    pub fn record_shown(&self, result: &str) {
         let hashes = lock(&self.shown).hashes.clone();
         let mut lines = Vec::new();
         let mut pairs = Vec::new();
-        for undressed in LINE_FORMATS {
+        for without_format in LINE_FORMATS {
             let mut before = None;
             for line in result.lines() {
-                let Some(line) = undressed(line) else {
+                let Some(line) = without_format(line) else {
                     before = None;
                     continue;
                 };
-                let Some(line) = mark(line, &hashes) else {
+                let Some(line) = line_hash(line, &hashes) else {
                     continue;
                 };
                 lines.push(line);
@@ -200,7 +208,7 @@ impl ReadTracker {
             }
         }
         let mut shown = lock(&self.shown);
-        if shown.lines.len() > MAX_LINES {
+        if shown.lines.len() > MAX_REMEMBERED_LINES {
             shown.lines.clear();
             shown.pairs.clear();
         }
@@ -209,11 +217,11 @@ impl ReadTracker {
     }
 
     /// Returns whether all lines of a text have been shown, and consecutive ones together.
-    pub fn shows(&self, text: &str) -> bool {
+    pub fn has_shown(&self, text: &str) -> bool {
         let shown = lock(&self.shown);
         let lines: Vec<u64> = text
             .lines()
-            .filter_map(|line| mark(line, &shown.hashes))
+            .filter_map(|line| line_hash(line, &shown.hashes))
             .collect();
         lines.iter().all(|line| shown.lines.contains(line))
             && lines
@@ -223,17 +231,18 @@ impl ReadTracker {
 }
 
 /// Returns the hash of a line unless it is empty.
-fn mark(line: &str, hashes: &RandomState) -> Option<u64> {
+fn line_hash(line: &str, hashes: &RandomState) -> Option<u64> {
     let line = line.trim_end();
     (!line.is_empty()).then(|| hashes.hash_one(line))
 }
 
+/// Returns a line without a format.
 fn as_it_is(line: &str) -> Option<&str> {
     Some(line)
 }
 
 /// The formats of file lines in results, each as a function that removes the format: unchanged;
-/// with a line number; with a path and a number; as in a diff.
+/// with a line number; with a path and a number; as in a diff. `None` for a line in another format.
 const LINE_FORMATS: [fn(&str) -> Option<&str>; 4] = [
     as_it_is,
     |line| {
@@ -323,10 +332,10 @@ mod tests {
         ];
         for (result, expected) in table {
             let seen = ReadTracker::default();
-            seen.show(&result);
-            assert_eq!(seen.shows(file), expected, "{result:?}");
+            seen.record_shown(&result);
+            assert_eq!(seen.has_shown(file), expected, "{result:?}");
         }
-        assert!(ReadTracker::default().shows("\n"));
+        assert!(ReadTracker::default().has_shown("\n"));
     }
 
     #[test]
@@ -339,7 +348,7 @@ mod tests {
             seen.note(&path(name), KnownFile::saved("a\n"));
         }
         std::fs::write(path("changed before"), "by the user\n").unwrap();
-        let before = seen.as_known();
+        let before = seen.unchanged_files();
         assert_eq!(before.len(), 3, "{before:?}");
         std::fs::write(path("formatted"), "\u{feff}a;\n").unwrap();
         std::fs::write(path("changed before"), "by the user, by the command\n").unwrap();

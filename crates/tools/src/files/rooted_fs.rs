@@ -12,11 +12,12 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 
-use crate::files::disk::{self, HANDLE};
+use crate::files::disk::{self, DIRECTORY_FLAGS};
 
-/// An open directory.
+/// The open directory of a search.
 #[derive(Debug, Clone)]
 pub struct SearchRoot {
+    /// The path by which it was opened.
     path: PathBuf,
     handle: Arc<OwnedFd>,
 }
@@ -29,7 +30,7 @@ impl SearchRoot {
     pub fn open(real: &Path) -> Result<Self, disk::Error> {
         Ok(Self {
             path: real.into(),
-            handle: Arc::new(disk::directory(real, false)?),
+            handle: Arc::new(disk::open_directory(real, false)?),
         })
     }
 
@@ -42,11 +43,11 @@ impl SearchRoot {
     }
 }
 
-/// Accesses files below a directory. Caches the last parent directory, because files come directory
-/// by directory.
+/// Access to the files below a search root.
 #[derive(Debug)]
 pub struct SearchReader {
     root: SearchRoot,
+    /// The directory of the last file, with its handle: a walk visits files directory by directory.
     last: Option<(PathBuf, OwnedFd)>,
 }
 
@@ -62,7 +63,8 @@ impl SearchReader {
         Some(SystemTime::UNIX_EPOCH + Duration::new(seconds, rest))
     }
 
-    /// Opens a regular file below the directory. Never blocks, for instance on a pipe.
+    /// Opens a regular file below the directory; `None` for everything else. Never blocks, for
+    /// instance on a pipe.
     pub fn open(&mut self, path: &Path) -> Option<File> {
         let name = path.file_name()?;
         let folder = self.folder(path)?;
@@ -97,7 +99,7 @@ fn below(root: &OwnedFd, rest: &Path) -> Option<OwnedFd> {
         use rustix::fs::ResolveFlags;
         use rustix::io::Errno;
         let strict = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        match rustix::fs::openat2(root, rest, HANDLE, Mode::empty(), strict) {
+        match rustix::fs::openat2(root, rest, DIRECTORY_FLAGS, Mode::empty(), strict) {
             // The kernel is older than the call, or a container forbids it.
             Err(Errno::NOSYS | Errno::PERM | Errno::INVAL) => {}
             result => return result.ok(),
@@ -113,8 +115,9 @@ fn below(root: &OwnedFd, rest: &Path) -> Option<OwnedFd> {
     here
 }
 
+/// Opens a directory by its name in another one.
 fn step(here: &OwnedFd, name: &OsStr) -> Option<OwnedFd> {
-    rustix::fs::openat(here, name, HANDLE, Mode::empty()).ok()
+    rustix::fs::openat(here, name, DIRECTORY_FLAGS, Mode::empty()).ok()
 }
 
 #[cfg(test)]

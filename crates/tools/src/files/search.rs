@@ -23,7 +23,7 @@ use permission::locate::PathRefusal;
 use permission::path_gate::{self, PathDenied};
 use permission::search_filter::{Omitted, SearchFilter};
 
-/// The maximum number of results that are shown.
+/// The maximum number of results of a search that are shown.
 pub const MAX_SEARCH_RESULTS: usize = 100;
 
 /// The sort key of a result: the newest file first, then by path.
@@ -207,6 +207,7 @@ enum NameMatch {
     Same,
     /// A name in the same directory with the same beginning.
     SamePrefix,
+    /// A name that differs by a few characters.
     Similar,
 }
 
@@ -265,6 +266,7 @@ fn first_letter(name: &str) -> Option<char> {
     name.chars().next().map(|c| c.to_ascii_lowercase())
 }
 
+/// Returns whether the stem of one name begins with that of the other.
 fn begins_alike(name: &str, wanted: &str) -> bool {
     let name = stem(name);
     let wanted = stem(wanted);

@@ -47,9 +47,10 @@ const STOP_GRACE: Duration = Duration::from_secs(2);
 const SESSION_END_GRACE: Duration = Duration::from_millis(50);
 /// The maximum time to read output after the end of the shell.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
-/// The maximum bytes that are read before a pause. No call waits for a job that floods, so it must
-/// not take time from calls that do wait.
+/// The number of bytes that are read before a pause. No call waits for a job that prints without
+/// end, so it must not take time from calls that do wait.
 const MAX_BURST_BYTES: usize = 1 << 20;
+/// The pause after so many bytes.
 const BURST_PAUSE: Duration = Duration::from_millis(50);
 /// The interval for checking whether processes that a shell has left behind are still running;
 /// there is no notification.
@@ -59,17 +60,21 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 pub(crate) struct DetachedCommand {
     pub(crate) child: Child,
     pub(crate) pipe: pipe::Receiver,
+    /// Whether the pipe is still open.
     pub(crate) open: bool,
+    /// The output so far, for the model.
     pub(crate) printed: CapturedOutput,
     /// The output so far as a terminal gets it.
     pub(crate) tail: TerminalTail,
     pub(crate) sandbox: CommandSandbox,
+    /// The control files before the command.
     pub(crate) watch: ControlFiles,
     pub(crate) worktree: Arc<Worktree>,
-    /// The time after which it is ended, if limited.
+    /// The time after which it is ended; `None` for no limit.
     pub(crate) limit: Option<Duration>,
 }
 
+/// A job that has ended.
 #[derive(Debug, Clone)]
 pub struct EndedJob {
     pub id: String,
@@ -80,13 +85,13 @@ pub struct EndedJob {
     pub how: String,
     /// Its exit code, if it has one.
     pub code: Option<i32>,
-    /// The file with its whole output.
+    /// The file with its whole output; `None` if it could not be stored.
     pub path: Option<PathBuf>,
-    /// The end of its output.
+    /// The end of its output, in at most [`MAX_TAIL_BYTES`].
     pub tail: String,
-    /// Whether its output has more than that.
+    /// Whether its output has more than `tail`.
     pub is_cut: bool,
-    /// The same as a terminal gets it, if that has colours.
+    /// The end of its output as a terminal gets it, if that has colours.
     pub coloured: Option<String>,
     /// The facts with which its call was shown as completed.
     pub facts: CallFacts,
@@ -94,8 +99,10 @@ pub struct EndedJob {
     pub is_known_to_model: bool,
 }
 
+/// The condition that a call waits for.
 #[derive(Debug)]
 pub(crate) enum WaitFor {
+    /// The end of the job.
     End,
     /// New output that contains a line with this pattern.
     Output(Box<SearchPattern>),
@@ -110,41 +117,57 @@ pub(crate) struct JobOutput {
     pub(crate) skipped: u64,
     /// The kind of its end; `None` while it runs.
     pub(crate) how: Option<String>,
+    /// Its exit code, if it has ended with one.
     pub(crate) code: Option<i32>,
+    /// Notes for the model on its end.
     pub(crate) notes: Vec<String>,
     /// A sentence on the file with its whole output.
     pub(crate) whole: String,
 }
 
+/// A job, until it is removed from the list some time after its end.
 struct RunningJob {
     id: String,
+    /// The call that left it in the background.
     call: CallId,
     command: String,
     /// Cancelled when the job is to be ended, for the reason in [`JobProgress::halt`].
     stop: CancellationToken,
+    /// Cancelled when the job has ended.
     over: CancellationToken,
+    /// Notified of new output.
     printed: Notify,
     // A leaf lock, never held across an await.
     state: Mutex<JobProgress>,
 }
 
+/// The output and the end of a job, and the use that was made of them.
 struct JobProgress {
+    /// The output, for the model.
     printed: CapturedOutput,
+    /// The end of the output as a terminal gets it.
     tail: TerminalTail,
     /// Unread output that cannot change any more.
     fresh: VecDeque<u8>,
     /// The output that could still change at the last read, in its state then.
     seen: Vec<u8>,
+    /// The number of unread bytes that no longer fit in memory.
     skipped: u64,
     /// The reason for which it is being ended, and the time it may take.
     halt: Option<(&'static str, Duration)>,
+    /// The kind of its end, in a few words, and its exit status; `None` while it runs.
     end: Option<(String, ProgramExit)>,
+    /// Notes for the model on its end.
     notes: Vec<String>,
+    /// Whether a result has reported its end to the model.
     is_known_to_model: bool,
+    /// Whether its end was returned for the history.
     settled: bool,
     /// The facts with which the call that started it was shown as completed; `None` before.
     announced: Option<CallFacts>,
+    /// Whether the editor was shown its end in its call.
     shown: bool,
+    /// Whether the editor was notified of its end.
     noticed: bool,
 }
 
@@ -152,12 +175,16 @@ struct JobProgress {
 pub struct Jobs {
     // A leaf lock around a list.
     jobs: Mutex<Vec<Arc<RunningJob>>>,
-    next: AtomicU32,
+    /// The number of the last id.
+    last: AtomicU32,
     tasks: TaskTracker,
+    /// Notified of the end of a job.
     news: Arc<Notify>,
-    untold: AtomicBool,
+    /// Whether the history may contain an end that the model does not know of.
+    has_unknown_end: AtomicBool,
     /// Cancelled when the jobs are dropped without `end`.
     all: CancellationToken,
+    /// Cancels `all` when it is dropped.
     _end: DropGuard,
 }
 
@@ -173,11 +200,11 @@ impl Jobs {
         let all = CancellationToken::new();
         Self {
             jobs: Mutex::default(),
-            next: AtomicU32::new(last),
+            last: AtomicU32::new(last),
             tasks: TaskTracker::new(),
             news: Arc::default(),
             // Jobs of an earlier process may have ended without the model's knowledge.
-            untold: AtomicBool::new(true),
+            has_unknown_end: AtomicBool::new(true),
             _end: all.clone().drop_guard(),
             all,
         }
@@ -187,6 +214,7 @@ impl Jobs {
         lock(&self.jobs)
     }
 
+    /// Returns the number in an id; `None` if it is not the id of a job.
     pub fn number(id: &str) -> Option<u32> {
         id.strip_prefix("bash_")?.parse().ok()
     }
@@ -219,19 +247,20 @@ impl Jobs {
             .collect()
     }
 
-    /// Returns id, command line and end of all jobs, for people.
+    /// Returns id, command line and end of all jobs, for people. The end is `None` while a job runs.
     pub fn all(&self) -> Vec<(String, String, Option<String>)> {
         self.list().iter().map(|job| job.summary()).collect()
     }
 
-    /// Takes over a command. Returns its id and the path of the file with its output.
+    /// Takes over a command of a call. Returns its id and the path of the file with its output, if
+    /// that could be created.
     pub(crate) fn add(
         &self,
         mut running: DetachedCommand,
         command: &str,
         call: &CallId,
     ) -> (String, Option<PathBuf>) {
-        let id = format!("bash_{}", self.next.fetch_add(1, Ordering::Relaxed) + 1);
+        let id = format!("bash_{}", self.last.fetch_add(1, Ordering::Relaxed) + 1);
         running.printed.move_to_file();
         running
             .child
@@ -325,6 +354,7 @@ impl Jobs {
         }
     }
 
+    /// Returns the job with this id, otherwise a message for the model with the known ids.
     fn find(&self, id: &str) -> Result<Arc<RunningJob>, String> {
         let list = self.list();
         if let Some(job) = list.iter().find(|job| job.id == id) {
@@ -342,7 +372,7 @@ impl Jobs {
         })
     }
 
-    /// Returns the output since the last read. Waits for the job's end or for matching output, but
+    /// Returns the output since the last read. Waits for the condition `until` or the job's end, but
     /// not longer than `wait`.
     ///
     /// # Errors
@@ -371,7 +401,8 @@ impl Jobs {
         Ok(JobOutput { came, ..job.read() })
     }
 
-    /// Ends a job and all its processes, for this reason.
+    /// Ends a job and all its processes. `why` describes the end, for instance "terminated". Returns
+    /// the description of the end, which is another one if the job had ended before.
     ///
     /// # Errors
     /// A message for the caller if there is no job with this id.
@@ -412,9 +443,10 @@ impl Jobs {
     /// Returns whether the history may contain an end that the model does not know of. Returns true
     /// only once.
     pub fn take_unknown_end(&self) -> bool {
-        self.untold.swap(false, Ordering::Relaxed)
+        self.has_unknown_end.swap(false, Ordering::Relaxed)
     }
 
+    /// Returns the ended jobs for which `take` is true.
     fn ended(&self, take: impl Fn(&mut JobProgress) -> bool) -> Vec<EndedJob> {
         let list = self.list();
         list.iter()
@@ -448,7 +480,7 @@ impl Jobs {
     pub fn unsettled(&self) -> Vec<EndedJob> {
         let ended = self.ended(|state| !std::mem::replace(&mut state.settled, true));
         if !ended.is_empty() {
-            self.untold.store(true, Ordering::Relaxed);
+            self.has_unknown_end.store(true, Ordering::Relaxed);
         }
         ended
     }
@@ -489,6 +521,7 @@ impl RunningJob {
         (self.id.clone(), text::command_title(&self.command), how)
     }
 
+    /// Adds output, and wakes the calls that wait for it.
     fn push_bytes(&self, bytes: &[u8]) {
         self.state().push_bytes(bytes);
         self.printed.notify_waiters();
@@ -512,6 +545,7 @@ impl RunningJob {
         }
     }
 
+    /// Returns the unread output, which is read then.
     fn read(&self) -> JobOutput {
         let mut state = self.state();
         let mut news = state.news();
@@ -544,6 +578,7 @@ impl JobProgress {
         self.add(&done);
     }
 
+    /// Adds unread output that cannot change any more. Drops the oldest beyond the limit.
     fn add(&mut self, done: &[u8]) {
         let most = self.printed.limits().bytes;
         self.fresh.extend(done);
@@ -586,6 +621,7 @@ struct JobFollower {
 }
 
 impl JobFollower {
+    /// Runs the job until its end. `news` is notified of the end.
     async fn run(mut self, news: &Notify) {
         let job = self.job.clone();
         // A limit that the clock cannot represent is not a limit.
@@ -654,7 +690,11 @@ impl JobFollower {
         let rest = state.printed.end();
         state.add(&rest);
         if exit.code != Some(0) {
-            notes.splice(0..0, self.sandbox.blame(&state.printed.shown_output().text));
+            notes.splice(
+                0..0,
+                self.sandbox
+                    .explain_failure(&state.printed.shown_output().text),
+            );
         }
         state.notes = notes;
         state.end = Some((how, exit));
@@ -666,8 +706,8 @@ impl JobFollower {
     }
 }
 
-/// Names, for the model, the control files that a command has changed and the system could not
-/// protect.
+/// Returns the note to the model on control files that a command has changed, because the system
+/// could not protect them.
 pub(crate) fn changed_note(changed: &[String]) -> String {
     format!(
         "It changed control files, which determine what runs on this machine: {}. Tell the user.",

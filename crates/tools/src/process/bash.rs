@@ -24,12 +24,14 @@ use running::{BackgroundedAt, CommandEnd, CommandOptions, OutputKeeping, Running
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use shell_line::{MAX_ARGUMENT_BYTES, exit_code_file, filter_of, line_of, with_waiting_shell};
+use shell_line::{
+    MAX_ARGUMENT_BYTES, exit_code_file, hiding_filter, line_of_arguments, with_waiting_shell,
+};
 use terminal::needs_terminal;
 
 use crate::aliases::Aliases;
 use crate::files::loaded_instructions::TouchedPath;
-use crate::files::path::{Access, PathKind, ResolvedPath, resolve, spelled};
+use crate::files::path::{Access, PathKind, ResolvedPath, in_session_spelling, resolve};
 use crate::live::LiveOutput;
 use crate::process::background_jobs::{DetachedCommand, changed_note};
 use crate::process::captured_output::{CapturedOutput, ShownOutput};
@@ -77,14 +79,20 @@ pub struct Input {
 #[derive(Debug)]
 pub struct Ready {
     command: String,
+    /// The timeout; `None` for no limit.
     limit: Option<Duration>,
+    /// Whether it is started for the background.
     background: bool,
+    /// Whether it continues in the background at its timeout.
     keep: bool,
+    /// Its directory.
     path: ResolvedPath,
-    /// The path of bash; never a file of the project.
+    /// The path of bash, never a file of the project; `None` if there is none, so that `/bin/sh` is
+    /// used.
     bash: Option<PathBuf>,
     sandbox_choice: SandboxChoice,
     sandbox: CommandSandbox,
+    /// The paths of the project that it works with.
     touched: Vec<TouchedPath>,
 }
 
@@ -138,11 +146,11 @@ impl Tool for BashTool {
     type Ready = Ready;
 
     fn other_form(fields: &Map<String, Value>) -> Option<Value> {
-        timeout::other_form(fields, crate::schema::<Input>)
+        timeout::other_form(fields, crate::input_schema::<Input>)
     }
 
     fn repair(fields: &mut Map<String, Value>, notes: &mut Vec<String>) {
-        if let Some(line) = fields.get("command").and_then(line_of) {
+        if let Some(line) = fields.get("command").and_then(line_of_arguments) {
             fields.insert("command".into(), Value::String(line));
         }
         timeout::repair(fields, notes);
@@ -296,7 +304,7 @@ impl Tool for BashTool {
         };
         let mut result_notes = ResultNotes {
             background: None,
-            filter: filter_of(&command),
+            filter: hiding_filter(&command),
             notes: Vec::new(),
             sandbox: sandbox.restrictions.clone(),
             touched,
@@ -307,7 +315,7 @@ impl Tool for BashTool {
                 .notes
                 .push("It has already ended; nothing runs in the background.".into());
         }
-        result_notes.notes.extend(context.call.order.clone());
+        result_notes.notes.extend(context.call.order_note.clone());
         let RunningCommand {
             child,
             pipe,
@@ -355,7 +363,7 @@ impl Tool for BashTool {
                 sandbox.hidden_path_hint(&shown.text, &command, &context.project.environment);
             result_notes
                 .notes
-                .extend(missed.or_else(|| sandbox.blame(&shown.text)));
+                .extend(missed.or_else(|| sandbox.explain_failure(&shown.text)));
         }
         let changed = watch.changes(&context.project.worktree);
         if !changed.is_empty() {
@@ -383,8 +391,8 @@ async fn warn_of_changed_control_files(changed: &[String], context: &ToolContext
         .await;
 }
 
-/// Starts the shell when a slot is free. Also returns the file for its exit code, if it may have to wait for background
-/// commands, and the state of the control files before it.
+/// Starts the shell when a slot is free. Also returns the file for its exit code, if it may have to
+/// wait for background commands, and the state of the control files before it.
 async fn start(
     ready: &Ready,
     context: &ToolContext,
@@ -481,7 +489,7 @@ fn directory(input: &Input, context: &ToolContext) -> Result<ResolvedPath, Failu
     resolve(context, workdir, Access::List)
 }
 
-/// Returns the surroundings in which a command is judged.
+/// Returns the context in which a command in this directory is judged.
 fn permission_context(resolved_path: &ResolvedPath, context: &ToolContext) -> PermissionContext {
     PermissionContext {
         cwd: resolved_path.real.path.clone(),
@@ -495,6 +503,7 @@ fn permission_context(resolved_path: &ResolvedPath, context: &ToolContext) -> Pe
     }
 }
 
+/// Returns the analysed command line.
 fn command_line(
     input: &Input,
     permission_context: &PermissionContext,
@@ -514,31 +523,38 @@ fn touched(
     let mut touched = vec![TouchedPath::Directory(resolved_path.path.clone())];
     for unit in &analysis.units {
         let listed = unit.listed.iter();
-        touched.extend(listed.map(|path| TouchedPath::Directory(spelled(context, path))));
+        touched
+            .extend(listed.map(|path| TouchedPath::Directory(in_session_spelling(context, path))));
         let files = unit
             .touches
             .iter()
             .filter(|path_use| matches!(path_use.permission, "read" | "edit"))
             .flat_map(|path_use| &path_use.patterns);
         let root = &context.project.worktree.root;
-        touched.extend(files.map(|name| TouchedPath::File(spelled(context, &root.join(name)))));
+        touched.extend(
+            files.map(|name| TouchedPath::File(in_session_spelling(context, &root.join(name)))),
+        );
     }
     touched
 }
 
-/// Notes for the model in addition to the output.
+/// The parts of a result in addition to the output for the model.
 struct ResultNotes {
-    /// The id of the background job, its description, and the file with its output.
+    /// The id of the background job, its description, and the file with its output; `None` if nothing
+    /// continues in the background.
     background: Option<(String, String, Option<PathBuf>)>,
     /// The program at the end of the pipeline, if it hides the exit code of the others.
     filter: Option<&'static str>,
+    /// Further notes for the model.
     notes: Vec<String>,
+    /// The restrictions of the sandbox, for people; `None` without one.
     sandbox: Option<String>,
     touched: Vec<TouchedPath>,
     /// The output with its colours, if it has any.
     coloured: Option<String>,
 }
 
+/// Formats the result for the model and for people.
 fn output(
     shown: ShownOutput,
     end: &CommandEnd,

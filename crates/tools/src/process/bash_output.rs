@@ -123,6 +123,8 @@ impl Tool for BashOutputTool {
     }
 }
 
+/// Formats the result for the model and for people. `missed` is a note on a pattern that did not
+/// appear.
 fn output(
     id: String,
     reading: JobOutput,

@@ -14,7 +14,7 @@ use config::settings::OutputLimits;
 /// The maximum size of a command's output file, in bytes.
 const MAX_FILE_BYTES: u64 = 256 << 20;
 
-/// The number of bytes for which free space is checked at a time.
+/// The number of bytes that may be written before free space is checked again.
 const SPACE_CHECK_BYTES: u64 = 8 << 20;
 
 /// Captured output: a fifth of the limit from the beginning, the rest from the end, and the whole
@@ -27,20 +27,28 @@ pub(crate) struct CapturedOutput {
     screen: TerminalScreen,
     /// The whole output while it is short; then its beginning.
     head: Vec<u8>,
-    /// The end of the output, and at most as many bytes before it.
+    /// The end of the output that is shown, and at most as many bytes before it.
     tail: Vec<u8>,
+    /// The number of all bytes.
     total: u64,
+    /// The number of all line breaks.
     lines: usize,
+    /// The file with the whole output, and its path; `None` as long as there is none.
     file: Option<(std::fs::File, PathBuf)>,
+    /// The number of bytes in the file; [`MAX_FILE_BYTES`] if no more are written.
     filed: u64,
     /// The size that the file may have before free space is checked again.
     granted: u64,
+    /// The reason why the file is missing or incomplete.
     trouble: Option<String>,
 }
 
+/// The part of an output that is shown.
 pub(crate) struct ShownOutput {
     pub(crate) text: String,
+    /// A sentence on the file with the whole output, for the model; `None` if `text` is all of it.
     pub(crate) hint: Option<String>,
+    /// The file with the whole output, if there is one.
     pub(crate) path: Option<PathBuf>,
 }
 
@@ -61,13 +69,14 @@ impl CapturedOutput {
         }
     }
 
-    fn long(&self, more: &[u8]) -> bool {
+    /// Returns whether the output exceeds the limits together with `more`.
+    fn is_too_long(&self, more: &[u8]) -> bool {
         let bytes = self.total + length(more);
         let lines = self.lines + breaks(more);
         bytes > u64::try_from(self.limits.bytes).unwrap_or(u64::MAX) || lines > self.limits.lines
     }
 
-    /// Takes more output. Returns the output that cannot change any more.
+    /// Adds output. Returns the part of the output that cannot change any more since this call.
     pub(crate) fn push_bytes(&mut self, bytes: &[u8]) -> Vec<u8> {
         let done = self.screen.push_bytes(bytes);
         self.store(&done);
@@ -86,8 +95,9 @@ impl CapturedOutput {
         self.screen.live()
     }
 
+    /// Stores output that cannot change any more.
     fn store(&mut self, bytes: &[u8]) {
-        let was_long = self.long(&[]);
+        let was_long = self.is_too_long(&[]);
         self.total += length(bytes);
         self.lines += breaks(bytes);
         // Without a file this does nothing.
@@ -96,7 +106,7 @@ impl CapturedOutput {
             self.store_end(bytes);
         } else {
             self.head.extend_from_slice(bytes);
-            if self.long(&[]) {
+            if self.is_too_long(&[]) {
                 self.spill();
             }
         }
@@ -141,16 +151,17 @@ impl CapturedOutput {
         self.file.as_ref().map(|(_, path)| path.clone())
     }
 
-    /// Describes the location of the whole output, as far as it was stored, for the model.
+    /// Returns the sentence on the file with the whole output, as far as it was stored, for the model.
     pub(crate) fn whole(&self) -> String {
         self.describe_location(hint)
     }
 
-    /// Describes the location of the whole output for everyone.
+    /// Returns the sentence on the file with the whole output, for the model and for people.
     pub(crate) fn location(&self) -> String {
         self.describe_location(located)
     }
 
+    /// Returns the sentence on the file. `stored_at` forms it for a path if everything was stored.
     fn describe_location(&self, stored_at: fn(&Path) -> String) -> String {
         let mut whole = match (&self.file, &self.trouble) {
             (Some((_, path)), None) => stored_at(path),
@@ -189,7 +200,8 @@ impl CapturedOutput {
         self.store_end(&all[first..]);
     }
 
-    /// Writes to the page cache, in pieces of at most 64 KiB, which is not worth a thread.
+    /// Appends output to the file, if there is one. It goes to the page cache, in pieces of at most 64
+    /// KiB, which is not worth a thread.
     fn file_away(&mut self, bytes: &[u8]) {
         let available =
             usize::try_from(MAX_FILE_BYTES.saturating_sub(self.filed)).unwrap_or(usize::MAX);
@@ -214,8 +226,9 @@ impl CapturedOutput {
         }
     }
 
+    /// Adds output to the stored end, and drops the part that is no longer shown.
     fn store_end(&mut self, bytes: &[u8]) {
-        let most = self.most();
+        let most = self.max_tail_bytes();
         let bytes = &bytes[bytes.len().saturating_sub(most)..];
         if self.tail.len() + bytes.len() > 2 * most {
             let over = (self.tail.len() + bytes.len())
@@ -226,15 +239,15 @@ impl CapturedOutput {
         self.tail.extend_from_slice(bytes);
     }
 
-    /// Returns the maximum bytes of the end that are shown.
-    fn most(&self) -> usize {
+    /// Returns the maximum number of bytes of the end that are shown.
+    fn max_tail_bytes(&self) -> usize {
         self.limits.bytes - self.limits.bytes / 5
     }
 
     /// Returns the part of the output to be shown now.
     pub(crate) fn shown_output(&self) -> ShownOutput {
         let live = self.live();
-        if !self.long(&live) {
+        if !self.is_too_long(&live) {
             let all = [&self.head[..], &live].concat();
             let text = String::from_utf8_lossy(&all);
             let text = text::head(&text, self.limits.bytes).to_owned();
@@ -246,7 +259,7 @@ impl CapturedOutput {
         }
         let end = [&self.tail[..], &live].concat();
         // The output that may still change may be the reason why it is too long.
-        let (head, end) = if self.long(&[]) {
+        let (head, end) = if self.is_too_long(&[]) {
             (&self.head[..], end)
         } else {
             let (head, rest) = self
@@ -254,7 +267,7 @@ impl CapturedOutput {
                 .split_at(self.head.len().min(self.limits.bytes / 5));
             (head, [rest, &end].concat())
         };
-        let tail = &end[end.len().saturating_sub(self.most())..];
+        let tail = &end[end.len().saturating_sub(self.max_tail_bytes())..];
         let few = self.limits.lines / 5;
         let head = whole_lines(head, few.max(1), KeepEnd::Head);
         let tail = whole_lines(tail, (self.limits.lines - few).max(1), KeepEnd::Tail);
@@ -277,10 +290,12 @@ impl CapturedOutput {
     }
 }
 
+/// Returns the number of bytes.
 fn length(bytes: &[u8]) -> u64 {
     u64::try_from(bytes.len()).unwrap_or(u64::MAX)
 }
 
+/// Returns the number of line breaks.
 fn breaks(bytes: &[u8]) -> usize {
     memchr::memchr_iter(b'\n', bytes).count()
 }

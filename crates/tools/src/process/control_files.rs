@@ -53,8 +53,8 @@ pub fn control_files(worktree: &Worktree) -> Vec<PathBuf> {
 
 /// Returns the project's git directories, with those for submodules and linked worktrees.
 fn git_dirs(worktree: &Worktree) -> Vec<PathBuf> {
-    /// The maximum number of directories that are searched.
-    const MAX_ENTRIES: usize = 64;
+    /// The maximum number of git directories.
+    const MAX_GIT_DIRS: usize = 64;
     let mut dirs: Vec<PathBuf> = worktree.git_dirs();
     dirs.extend(
         worktree
@@ -71,7 +71,7 @@ fn git_dirs(worktree: &Worktree) -> Vec<PathBuf> {
             .flat_map(|trees| entries(trees))
             .map(|(_, path)| path),
     );
-    while dirs.len() < MAX_ENTRIES
+    while dirs.len() < MAX_GIT_DIRS
         && let Some(folder) = waiting.pop_front()
     {
         // A submodule's name may contain slashes.
@@ -84,7 +84,7 @@ fn git_dirs(worktree: &Worktree) -> Vec<PathBuf> {
             }
         }
     }
-    dirs.truncate(MAX_ENTRIES);
+    dirs.truncate(MAX_GIT_DIRS);
     dirs
 }
 
@@ -107,6 +107,7 @@ pub fn prepare(worktree: &Worktree) {
     }
 }
 
+/// Returns the entries of a directory, each with its name and path.
 fn entries(dir: &Path) -> Vec<(std::ffi::OsString, PathBuf)> {
     /// The maximum number of entries of a directory that are read.
     const MAX_ENTRIES: usize = 4096;
@@ -124,6 +125,7 @@ fn entries(dir: &Path) -> Vec<(std::ffi::OsString, PathBuf)> {
 #[derive(Debug, PartialEq, Eq)]
 pub struct ControlFiles(BTreeMap<PathBuf, WatchedFile>);
 
+/// The state of one control file or directory.
 #[derive(Debug, PartialEq, Eq)]
 enum WatchedFile {
     Directory,
@@ -137,9 +139,9 @@ enum WatchedFile {
 }
 
 impl ControlFiles {
-    /// The maximum bytes that are read.
+    /// The maximum number of bytes that are read; files beyond it are compared by their change time.
     const MAX_BYTES: u64 = 8 << 20;
-    /// The maximum number of files; those beyond the byte limit are compared by their change time.
+    /// The maximum number of files; those beyond it are not compared.
     const MAX_FILES: usize = 4096;
 
     /// Records the state of the control files, without the content of `node_modules`.
@@ -188,6 +190,8 @@ impl ControlFiles {
 }
 
 impl WatchedFile {
+    /// Returns the state of a path; `None` if it does not exist. `left` is the number of bytes that
+    /// may still be read.
     fn read(path: &Path, left: &mut u64) -> Option<Self> {
         let data = fs::symlink_metadata(path).ok()?;
         if data.is_symlink() {
@@ -200,6 +204,7 @@ impl WatchedFile {
         Some(Self::of(path, &data, left))
     }
 
+    /// Returns the state of a file or directory that is not a symlink.
     fn of(path: &Path, data: &Metadata, left: &mut u64) -> Self {
         if data.is_dir() {
             return Self::Directory;

@@ -5,7 +5,7 @@ use std::process::ExitStatus;
 use events::ProgramExit;
 use transcript::{ExitCode, signal_name};
 
-/// Describes the exit status of a shell, as text and as numbers.
+/// Returns the exit status of a shell as text ("exit code 1") and in parts.
 pub(crate) fn ending(status: ExitStatus) -> (String, ProgramExit) {
     use std::os::unix::process::ExitStatusExt;
     let exit = ProgramExit {

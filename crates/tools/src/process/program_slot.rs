@@ -1,5 +1,5 @@
-//! The wait for the slot of a program, which is long only if too many programs run for the limit on
-//! open files.
+//! Waits for the slot that a program needs to run. Slots are scarce only if too many programs run for
+//! the limit on open files.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use crate::{Failure, ToolContext};
 use events::CallUpdate;
 use sandbox::process::ProgramSlot;
 
-/// The time after which the card of a call shows that it waits.
+/// The time after which the client is shown that a call waits.
 const SILENT_WAIT: Duration = Duration::from_secs(1);
 
-/// The text in the card of a call that waits.
+/// The text that the client is shown in a call that waits.
 const WAITING: &str = "Waiting for other commands to end.\n";
 
 /// Waits for the slot of a program that belongs to a call.
 ///
 /// # Errors
-/// `on_cancel` if the user cancels first; otherwise an internal error.
+/// `on_cancel` if the user cancels first; an internal error if the system has no slot to give.
 pub(crate) async fn slot(
     context: &ToolContext,
     on_cancel: Failure,

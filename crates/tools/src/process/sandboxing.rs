@@ -2,7 +2,7 @@
 //! changes that the system cannot prevent.
 //!
 //! Agents that may not edit anything run read-only, without network; the others may write the
-//! project and the paths that builds need. The settings may ask for more or fewer restrictions. A
+//! project and the paths that builds need. The settings may add or remove restrictions. A
 //! command that the sandbox has stopped fails, and the model is notified; the command is not tried
 //! again outside.
 
@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::files::hidden::Hidden;
+use crate::files::hidden::HiddenPaths;
 use crate::process::control_files;
-use crate::process::writable_paths::{opened, without_named};
+use crate::process::writable_paths::{named_writes, without_named};
 use crate::scratch;
 use crate::{Failure, ToolContext};
 use base::environment::Environment;
@@ -32,38 +32,42 @@ use sandbox::{
     existing,
 };
 
-/// The choice of the sandbox for an agent's commands.
+/// The choice of the sandbox for an agent's commands: its level, and the settings.
 #[derive(Debug, Clone)]
 pub struct SandboxChoice {
     sandbox: Arc<Sandbox>,
     level: Level,
-    wish: Arc<settings::SandboxSettings>,
+    settings: Arc<settings::SandboxSettings>,
+    /// Whether the project is trusted.
     pub trusted: bool,
     /// Whether it is for a single command, so that the user need not be notified.
     is_single_command: bool,
-    /// Whether the command is known to be read-only.
-    proven: bool,
+    /// Whether the command is known to be harmless.
+    is_harmless: bool,
     /// Whether the user was notified, for each level.
     is_notified: Arc<[AtomicBool; 2]>,
-    /// The description for the model, for each level. It does not change, so that a provider's
+    /// The description of [`Self::reach`], for each level. It does not change, so that a provider's
     /// cache remains valid.
     reach: Arc<[OnceLock<String>; 2]>,
 }
 
+/// The sandbox of one command, or of one program that adjutant itself starts.
 #[derive(Debug, Clone)]
 pub struct CommandSandbox {
-    held: Arc<ProvenSandbox>,
+    /// The confirmed restrictions.
+    proven: Arc<ProvenSandbox>,
+    /// Whether the command may use the network.
     network: bool,
     /// The session's directory for temporary files. May not exist yet.
     pub scratch: PathBuf,
     /// The restrictions in force, for people and models. `None` if the settings turn the sandbox
     /// off.
     pub restrictions: Option<String>,
-    /// The command line, if it is from the model. Paths that it names and that its programs need
-    /// remain visible to it.
+    /// The model's command line; `None` for a program that adjutant itself starts. Paths that the
+    /// line names and that its programs need remain visible to it.
     line: Option<Arc<CommandAnalysis>>,
     /// The hidden paths, determined at their first use.
-    hidden: OnceLock<Hidden>,
+    hidden: OnceLock<HiddenPaths>,
 }
 
 impl SandboxChoice {
@@ -72,10 +76,10 @@ impl SandboxChoice {
         Self {
             sandbox: sandbox.clone(),
             level: Level::WorkspaceWrite,
-            wish: Arc::default(),
+            settings: Arc::default(),
             trusted: false,
             is_single_command: false,
-            proven: false,
+            is_harmless: false,
             is_notified: Arc::default(),
             reach: Arc::default(),
         }
@@ -84,12 +88,12 @@ impl SandboxChoice {
     /// Returns a choice with the sandbox turned off.
     #[cfg(any(test, feature = "testing"))]
     pub fn none(environment: &Environment) -> Self {
-        let wish = settings::SandboxSettings {
+        let settings = settings::SandboxSettings {
             mode: SandboxMode::Off,
             ..settings::SandboxSettings::default()
         };
         Self {
-            wish: Arc::new(wish),
+            settings: Arc::new(settings),
             ..Self::new(&Sandbox::new(environment))
         }
     }
@@ -107,12 +111,12 @@ impl SandboxChoice {
         )
     }
 
-    /// Chooses the level and the settings.
+    /// Returns the choice with this level and the sandbox settings.
     #[must_use]
     pub fn at(&self, level: Level, settings: &Settings) -> Self {
         Self {
             level,
-            wish: settings.sandbox.clone(),
+            settings: settings.sandbox.clone(),
             trusted: settings.trusted,
             ..self.clone()
         }
@@ -134,7 +138,7 @@ impl SandboxChoice {
     pub fn for_command(&self, sandbox: PlannedSandbox) -> Self {
         match sandbox {
             PlannedSandbox::Harmless => Self {
-                proven: true,
+                is_harmless: true,
                 is_single_command: true,
                 ..self.reading()
             },
@@ -180,8 +184,8 @@ impl SandboxChoice {
         self.guarantee_of(&*self.proven_sandbox().await)
     }
 
-    /// Returns the sandboxes of the agent's commands. The first call of a process makes the trial
-    /// runs.
+    /// Returns the sandboxes of the agent's commands that trial runs have confirmed. The first call of
+    /// a process makes the trial runs.
     pub async fn tried(&self) -> TriedSandboxes {
         let harmless = self.for_command(PlannedSandbox::Harmless);
         TriedSandboxes {
@@ -193,14 +197,14 @@ impl SandboxChoice {
 
     /// Returns whether commands may use the network.
     fn allows_network(&self) -> bool {
-        self.wish.network.unwrap_or(!self.reads_only())
+        self.settings.network.unwrap_or(!self.reads_only())
     }
 
     /// Returns the sandbox that a trial run has confirmed, or none if the settings turn it off.
     async fn proven_sandbox(&self) -> Arc<ProvenSandbox> {
-        match self.wish.mode {
+        match self.settings.mode {
             SandboxMode::Off => Arc::new(ProvenSandbox::none(self.level, vec![])),
-            SandboxMode::Auto | SandboxMode::Required if self.proven => {
+            SandboxMode::Auto | SandboxMode::Required if self.is_harmless => {
                 self.sandbox.read_only_guarantees().await
             }
             SandboxMode::Auto | SandboxMode::Required => {
@@ -209,11 +213,13 @@ impl SandboxChoice {
         }
     }
 
-    /// Checks that the settings do not require more than a sandbox does.
-    fn check_required(&self, held: &ProvenSandbox) -> Result<(), MissingSandbox> {
-        if self.wish.mode == SandboxMode::Required && !held.is_effective(self.allows_network()) {
+    /// Checks that a sandbox has the restrictions that the settings require.
+    fn check_required(&self, proven: &ProvenSandbox) -> Result<(), MissingSandbox> {
+        if self.settings.mode == SandboxMode::Required
+            && !proven.is_effective(self.allows_network())
+        {
             return Err(MissingSandbox {
-                reasons: held.reasons(),
+                reasons: proven.reasons(),
             });
         }
         Ok(())
@@ -223,13 +229,14 @@ impl SandboxChoice {
     /// for hidden files.
     fn capabilities_of(
         &self,
-        held: &ProvenSandbox,
+        proven: &ProvenSandbox,
         mentions_hidden: impl FnOnce() -> bool,
     ) -> SandboxCapabilities {
-        let guarantee = self.guarantee_of(held);
+        let guarantee = self.guarantee_of(proven);
         // No other guarantee depends on it, and the search may read the whole project.
-        let is_searched = !self.proven && matches!(guarantee, SandboxGuarantee::ReadOnly { .. });
-        let hidden = if hides_files(held) {
+        let is_searched =
+            !self.is_harmless && matches!(guarantee, SandboxGuarantee::ReadOnly { .. });
+        let hidden = if hides_files(proven) {
             HiddenFiles::Invisible
         } else if is_searched && mentions_hidden() {
             HiddenFiles::Mentioned
@@ -238,22 +245,23 @@ impl SandboxChoice {
         };
         SandboxCapabilities {
             guarantee,
-            can_isolate: held.is_complete(),
-            is_read_only_unenforced: held.mechanism.is_none() && self.reads_only(),
+            can_isolate: proven.is_complete(),
+            is_read_only_unenforced: proven.mechanism.is_none() && self.reads_only(),
             hidden,
         }
     }
 
-    fn guarantee_of(&self, held: &ProvenSandbox) -> SandboxGuarantee {
-        if self.reads_only() && !self.proven && !self.wish.unattended {
+    /// Returns the confirmed restrictions that a verdict may rely on.
+    fn guarantee_of(&self, proven: &ProvenSandbox) -> SandboxGuarantee {
+        if self.reads_only() && !self.is_harmless && !self.settings.unattended {
             return SandboxGuarantee::None;
         }
-        SandboxGuarantee::of(held, self.allows_network())
+        SandboxGuarantee::of(proven, self.allows_network())
     }
 
     /// Describes the agent's sandbox for the user. The first call of a process makes the trial run.
     pub async fn status(&self) -> String {
-        if self.wish.mode == SandboxMode::Off {
+        if self.settings.mode == SandboxMode::Off {
             return "off, by the setting `sandbox`".to_owned();
         }
         self.sandbox
@@ -265,13 +273,13 @@ impl SandboxChoice {
     /// Returns whether a sandbox restricts the agent's writes, protects control files, and blocks
     /// the network if that is wanted. The first call of a process makes the trial run.
     pub async fn is_protective(&self) -> bool {
-        self.wish.mode != SandboxMode::Off
+        self.settings.mode != SandboxMode::Off
             && self.sandbox.guarantees_of(self.level).await.is_complete()
     }
 
-    /// Returns whether the same is known from an earlier trial run.
+    /// Returns whether an earlier trial run has shown [`Self::is_protective`]; false before the first.
     pub fn is_known_protective(&self) -> bool {
-        self.wish.mode != SandboxMode::Off
+        self.settings.mode != SandboxMode::Off
             && self
                 .sandbox
                 .known(self.level)
@@ -280,25 +288,27 @@ impl SandboxChoice {
 
     /// Returns whether every write of the agent's commands in the project is reported beforehand,
     /// or no writes are possible. The first call of a process makes the trial run.
-    pub async fn reports(&self) -> bool {
-        if self.wish.mode == SandboxMode::Off {
+    pub async fn reports_writes(&self) -> bool {
+        if self.settings.mode == SandboxMode::Off {
             return false;
         }
-        let held = self.sandbox.guarantees_of(self.level).await;
-        held.reports_writes || self.reads_only() && held.mechanism.is_some()
+        let proven = self.sandbox.guarantees_of(self.level).await;
+        proven.reports_writes || self.reads_only() && proven.mechanism.is_some()
     }
 
     /// Returns whether writes may be reported, as far as is known; does not wait for a trial run.
     /// Only Linux reports them.
-    pub fn may_report(&self, settings: &Settings) -> bool {
+    pub fn may_report_writes(&self, settings: &Settings) -> bool {
         let tried = self.sandbox.known(Level::WorkspaceWrite);
         settings.sandbox.mode != SandboxMode::Off
-            && tried.map_or(cfg!(target_os = "linux"), |held| held.reports_writes)
+            && tried.map_or(cfg!(target_os = "linux"), |proven| proven.reports_writes)
     }
 
+    /// Returns the text of [`Self::reach`] according to the present knowledge.
     fn describe(&self) -> String {
         let known = self.sandbox.known(self.level);
-        if self.wish.mode == SandboxMode::Off || known.is_some_and(|held| held.mechanism.is_none())
+        if self.settings.mode == SandboxMode::Off
+            || known.is_some_and(|proven| proven.mechanism.is_none())
         {
             return "Commands run without a sandbox.".to_owned();
         }
@@ -312,7 +322,10 @@ impl SandboxChoice {
         } else {
             "they have no network"
         };
-        let writes = writes(self.level, known.map(|held| held.protects_control_files));
+        let writes = writes(
+            self.level,
+            known.map(|proven| proven.protects_control_files),
+        );
         format!(
             "Commands run in {sandbox}: they can write {writes}; {network}. $TMPDIR belongs to this session."
         )
@@ -350,10 +363,10 @@ impl SandboxChoice {
             is_contained
                 && self
                     .hidden(&sandbox, context)
-                    .mentioned(&line.analysis.text, &context.project.environment)
+                    .find_mention(&line.analysis.text, &context.project.environment)
                     .is_some()
         };
-        let mut capabilities = self.capabilities_of(&sandbox.held, mentions_hidden);
+        let mut capabilities = self.capabilities_of(&sandbox.proven, mentions_hidden);
         if !is_contained {
             capabilities.guarantee = SandboxGuarantee::None;
             capabilities.can_isolate = false;
@@ -361,25 +374,28 @@ impl SandboxChoice {
         Ok((sandbox, capabilities))
     }
 
+    /// Determines the sandbox of a command without a notice to the user.
     async fn prepare_unannounced(
         &self,
         line: Option<Arc<CommandAnalysis>>,
         context: &ToolContext,
     ) -> Result<CommandSandbox, Failure> {
         let network = self.allows_network();
-        let held = self.proven_sandbox().await;
-        self.check_required(&held).map_err(|missing| {
+        let proven = self.proven_sandbox().await;
+        self.check_required(&proven).map_err(|missing| {
             Failure::ForModel(format!(
                 "{missing} No command is run. Tell the user, who can install bubblewrap, use a kernel with Landlock (Linux 6.2 or later), or set \"sandbox\" to \"auto\". `adjutant doctor` has details."
             ))
         })?;
-        let restrictions = match self.wish.mode {
+        let restrictions = match self.settings.mode {
             SandboxMode::Off => None,
-            SandboxMode::Auto | SandboxMode::Required => Some(held.describe_restrictions(network)),
+            SandboxMode::Auto | SandboxMode::Required => {
+                Some(proven.describe_restrictions(network))
+            }
         };
         let scratch = scratch::directory(&context.project.environment, context.session.id.as_str());
         Ok(CommandSandbox {
-            held,
+            proven,
             network,
             scratch,
             restrictions,
@@ -388,16 +404,16 @@ impl SandboxChoice {
         })
     }
 
-    /// Notifies the user of the sandbox of the first command. `is_asked`: a question about the
-    /// command describes it, if it reaches the user; a later command without a question is
-    /// announced.
+    /// Notifies the user of the sandbox with the first command. If the user `is_asked` about the
+    /// command, the question describes the sandbox; the notice then comes with the first command
+    /// without a question.
     pub async fn announce(&self, sandbox: &CommandSandbox, is_asked: bool, context: &ToolContext) {
-        let is_sandboxed = sandbox.held.mechanism.is_some();
+        let is_sandboxed = sandbox.proven.mechanism.is_some();
         let is_described = self.is_single_command || is_asked;
         if sandbox.restrictions.is_none() || is_described && is_sandboxed {
             return;
         }
-        if let Some(notice) = self.notice_of(&sandbox.held, sandbox.network)
+        if let Some(notice) = self.notice_of(&sandbox.proven, sandbox.network)
             && !self.was_reported(&notice, &context.project.cwd).await
         {
             context.client.event_sender.event(notice).await;
@@ -408,11 +424,11 @@ impl SandboxChoice {
     /// sent, if the settings turn the sandbox off, and before the first trial run. `cwd` is the session's
     /// directory.
     pub async fn notice(&self, cwd: &Path) -> Option<Event> {
-        if self.wish.mode == SandboxMode::Off {
+        if self.settings.mode == SandboxMode::Off {
             return None;
         }
-        let held = self.sandbox.known(self.level)?;
-        let notice = self.notice_of(held, self.allows_network())?;
+        let proven = self.sandbox.known(self.level)?;
+        let notice = self.notice_of(proven, self.allows_network())?;
         (!self.was_reported(&notice, cwd).await).then_some(notice)
     }
 
@@ -437,16 +453,17 @@ impl SandboxChoice {
         !shown.await.unwrap_or_default().is_empty()
     }
 
-    fn notice_of(&self, held: &ProvenSandbox, network: bool) -> Option<Event> {
+    /// Returns the notice on a sandbox, once per session and level.
+    fn notice_of(&self, proven: &ProvenSandbox, network: bool) -> Option<Event> {
         let [reading, writing] = &*self.is_notified;
         let is_notified = if self.reads_only() { reading } else { writing };
         if is_notified.swap(true, Ordering::Relaxed) {
             return None;
         }
-        if held.mechanism.is_some() {
+        if proven.mechanism.is_some() {
             let title = format!(
                 "Commands run in a sandbox: {}.",
-                held.describe_restrictions(network)
+                proven.describe_restrictions(network)
             );
             return Some(Event::Notice {
                 severity: Severity::Info,
@@ -460,13 +477,18 @@ impl SandboxChoice {
             severity: Severity::Warning,
             title: "Commands run without a sandbox: a command that you allow can do anything you can do."
                 .into(),
-            details: Some(format!("{}.", held.reasons())),
+            details: Some(format!("{}.", proven.reasons())),
         })
     }
 
-    fn roots(&self, context: &ToolContext) -> Vec<PathBuf> {
+    /// Returns the directories that commands may write, except the scratch directory.
+    fn writable_directories(&self, context: &ToolContext) -> Vec<PathBuf> {
         let tree = &context.project.worktree;
-        let own = self.wish.writable.iter().map(|path| named(path, context));
+        let own = self
+            .settings
+            .writable
+            .iter()
+            .map(|path| named(path, context));
         let roots = std::iter::once(tree.root.clone())
             .chain(tree.extra.iter().cloned())
             .chain(tree.git_dirs());
@@ -476,7 +498,8 @@ impl SandboxChoice {
             .collect()
     }
 
-    /// Returns the program as it must be started. Reads the disk and creates the scratch directory.
+    /// Returns the program as it must be started to run in the sandbox. Reads the disk and creates the
+    /// scratch directory.
     ///
     /// # Errors
     /// A message for the model, if the sandbox is no longer available: nothing is started
@@ -487,11 +510,16 @@ impl SandboxChoice {
         context: &ToolContext,
         program: Program,
     ) -> Result<Program, Failure> {
-        self.entered(sandbox, context, context.call.observer.clone(), program)
+        self.entered(
+            sandbox,
+            context,
+            context.call.write_observer.clone(),
+            program,
+        )
     }
 
-    /// Does the same for a program that works for other calls too: its writes are not attributed to
-    /// this call.
+    /// Does the same as [`Self::enter`] for a program that works for other calls too: its writes are
+    /// not attributed to this call.
     ///
     /// # Errors
     /// Same as [`SandboxChoice::enter`].
@@ -504,6 +532,7 @@ impl SandboxChoice {
         self.entered(sandbox, context, None, program)
     }
 
+    /// Does the same as [`Self::enter`], with the receiver of the program's writes.
     fn entered(
         &self,
         sandbox: &CommandSandbox,
@@ -529,7 +558,7 @@ impl SandboxChoice {
 
     /// Returns the paths that are hidden from a command; with Landlock, those that would be hidden
     /// if it could hide any.
-    fn hidden<'a>(&self, sandbox: &'a CommandSandbox, context: &ToolContext) -> &'a Hidden {
+    fn hidden<'l>(&self, sandbox: &'l CommandSandbox, context: &ToolContext) -> &'l HiddenPaths {
         let project = &context.project;
         let find = || {
             self.find_hidden(
@@ -541,15 +570,17 @@ impl SandboxChoice {
         sandbox.hidden.get_or_init(find)
     }
 
+    /// Determines the paths that are hidden from a command line.
     fn find_hidden(
         &self,
         line: Option<&CommandAnalysis>,
         environment: &Environment,
         worktree: &Worktree,
-    ) -> Hidden {
-        Hidden::find(self.level, &self.wish, line, environment, worktree)
+    ) -> HiddenPaths {
+        HiddenPaths::find(self.level, &self.settings, line, environment, worktree)
     }
 
+    /// Returns the program wrapped by the sandbox, or the reason why that is not possible.
     fn wrapped(
         &self,
         sandbox: &CommandSandbox,
@@ -558,7 +589,7 @@ impl SandboxChoice {
         program: Program,
     ) -> Result<Program, String> {
         let level = self.level;
-        let scratch = match scratch::make(&sandbox.scratch) {
+        let scratch = match scratch::create(&sandbox.scratch) {
             Ok(()) => Some(sandbox.scratch.clone()),
             Err(e) => {
                 tracing::warn!("{} cannot be made: {e}", sandbox.scratch.display());
@@ -569,7 +600,7 @@ impl SandboxChoice {
             Some(scratch) => program.env("TMPDIR", scratch),
             None => program,
         };
-        if sandbox.held.mechanism.is_none() {
+        if sandbox.proven.mechanism.is_none() {
             let nothing = SandboxPolicy {
                 level,
                 network: true,
@@ -579,14 +610,14 @@ impl SandboxChoice {
                 shown: vec![],
                 has_foreign_files: false,
             };
-            return self.sandbox.wrap(&sandbox.held, &nothing, None, program);
+            return self.sandbox.wrap(&sandbox.proven, &nothing, None, program);
         }
         let line = sandbox.line.as_deref();
         let (writable, protected) = match level {
             Level::ReadOnly => (existing(scratch), vec![]),
             Level::WorkspaceWrite => {
                 let own: Vec<PathBuf> = self
-                    .wish
+                    .settings
                     .writable
                     .iter()
                     .map(|path| named(path, context))
@@ -606,17 +637,21 @@ impl SandboxChoice {
                         data.join("index.db"),
                     ]
                 });
-                if sandbox.held.protects_control_files {
+                if sandbox.proven.protects_control_files {
                     control_files::prepare(&context.project.worktree);
                 }
                 let protected = control_files::control_files(&context.project.worktree)
                     .into_iter()
                     .filter(wanted);
-                let mut writable = existing(self.roots(context).into_iter().chain(scratch));
+                let mut writable = existing(
+                    self.writable_directories(context)
+                        .into_iter()
+                        .chain(scratch),
+                );
                 let mut protected = existing(protected);
                 for named in line
                     .map(|line| {
-                        opened(
+                        named_writes(
                             line,
                             &context.policy.context,
                             &context.project.worktree.git_dirs(),
@@ -634,11 +669,11 @@ impl SandboxChoice {
         };
         let root = rustix::process::geteuid().is_root();
         let foreign = root && !owned_by_root(&context.project.worktree.root);
-        let (hidden, shown) = match sandbox.held.mechanism {
+        let (hidden, shown) = match sandbox.proven.mechanism {
             Some(Mechanism::Landlock) | None => (vec![], vec![]),
             Some(Mechanism::Bubblewrap | Mechanism::Seatbelt) => {
                 let hidden = self.hidden(sandbox, context);
-                (hidden.places.clone(), hidden.shown.clone())
+                (hidden.paths.clone(), hidden.shown.clone())
             }
         };
         let policy = SandboxPolicy {
@@ -656,12 +691,13 @@ impl SandboxChoice {
         } else {
             program
         };
-        self.sandbox.wrap(&sandbox.held, &policy, observer, program)
+        self.sandbox
+            .wrap(&sandbox.proven, &policy, observer, program)
     }
 }
 
-/// Describes the paths that commands may write at a level, for the model. `control` is set if it is
-/// known whether control files are protected.
+/// Describes the paths that commands may write at a level, for the model. `control` is true if control
+/// files are protected; `None` if that is not known.
 fn writes(level: Level, control: Option<bool>) -> &'static str {
     match (level, control) {
         (Level::ReadOnly, _) => "only $TMPDIR",
@@ -677,11 +713,13 @@ fn writes(level: Level, control: Option<bool>) -> &'static str {
     }
 }
 
+/// Returns whether root owns a file.
 fn owned_by_root(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|data| std::os::unix::fs::MetadataExt::uid(&data) == 0)
 }
 
-/// Resolves a path of the settings.
+/// Resolves a path of the settings: relative to the home directory with `~/`, otherwise to the
+/// project.
 fn named(path: &str, context: &ToolContext) -> PathBuf {
     match (path.strip_prefix("~/"), &context.project.environment.home) {
         (Some(rest), Some(home)) => home.join(rest),
@@ -690,9 +728,9 @@ fn named(path: &str, context: &ToolContext) -> PathBuf {
 }
 
 /// Returns whether hidden paths are actually invisible for commands in a sandbox.
-fn hides_files(held: &ProvenSandbox) -> bool {
+fn hides_files(proven: &ProvenSandbox) -> bool {
     matches!(
-        held.mechanism,
+        proven.mechanism,
         Some(Mechanism::Bubblewrap | Mechanism::Seatbelt)
     )
 }
@@ -711,7 +749,9 @@ pub struct MissingSandbox {
 #[derive(Debug)]
 pub struct TriedSandboxes {
     choice: SandboxChoice,
+    /// The sandbox of known-harmless commands.
     harmless: Arc<ProvenSandbox>,
+    /// The sandbox of the agent's other commands.
     agent: Arc<ProvenSandbox>,
 }
 
@@ -727,29 +767,29 @@ impl TriedSandboxes {
     ) -> Result<SandboxCapabilities, MissingSandbox> {
         let sandbox = line.sandbox();
         let choice = self.choice.for_command(sandbox);
-        let held = match sandbox {
+        let proven = match sandbox {
             PlannedSandbox::Harmless => &self.harmless,
             PlannedSandbox::Agent | PlannedSandbox::Isolated => &self.agent,
         };
-        choice.check_required(held)?;
+        choice.check_required(proven)?;
         let environment = choice.sandbox.environment();
         let mentions_hidden = || {
             choice
                 .find_hidden(Some(&line.analysis), environment, worktree)
-                .mentioned(&line.analysis.text, environment)
+                .find_mention(&line.analysis.text, environment)
                 .is_some()
         };
-        Ok(choice.capabilities_of(held, mentions_hidden))
+        Ok(choice.capabilities_of(proven, mentions_hidden))
     }
 
     /// Returns the level of the sandbox that a command runs in, whether or not it answers questions;
     /// `None` without a sandbox.
     pub fn level(&self, sandbox: PlannedSandbox) -> Option<Level> {
-        let held = match sandbox {
+        let proven = match sandbox {
             PlannedSandbox::Harmless => &self.harmless,
             PlannedSandbox::Agent | PlannedSandbox::Isolated => &self.agent,
         };
-        held.mechanism.map(|_| held.level)
+        proven.mechanism.map(|_| proven.level)
     }
 
     /// Returns the capabilities of the agent's sandbox, as far as they do not depend on a command.
@@ -759,7 +799,7 @@ impl TriedSandboxes {
 }
 
 impl CommandSandbox {
-    /// Returns the sandbox that a plan asks for.
+    /// Returns the sandbox with the restrictions of a plan: an isolated one has no network.
     #[must_use]
     pub fn planned(self, sandbox: PlannedSandbox) -> Self {
         match sandbox {
@@ -768,28 +808,32 @@ impl CommandSandbox {
                 network: false,
                 restrictions: self
                     .restrictions
-                    .map(|_| self.held.describe_restrictions(false)),
+                    .map(|_| self.proven.describe_restrictions(false)),
                 ..self
             },
         }
     }
 
-    /// Names, for the model, the hidden paths that a failed command may have missed.
+    /// Explains, for the model, that a command may have failed because a path is hidden, see
+    /// [`HiddenPaths::explain_failure`].
     pub fn hidden_path_hint(
         &self,
         output: &str,
         command: &str,
         environment: &Environment,
     ) -> Option<String> {
-        if !hides_files(&self.held) {
+        if !hides_files(&self.proven) {
             return None;
         }
-        self.hidden.get()?.blame(output, command, environment)
+        self.hidden
+            .get()?
+            .explain_failure(output, command, environment)
     }
 
-    /// Explains to the model that the sandbox may have caused a failure.
-    pub fn blame(&self, output: &str) -> Option<String> {
-        self.held.mechanism?;
+    /// Explains, for the model, that the sandbox may have caused a failure. Returns `None` if the
+    /// output does not suggest that.
+    pub fn explain_failure(&self, output: &str) -> Option<String> {
+        self.proven.mechanism?;
         const FILES: [&str; 6] = [
             "Read-only file system",
             "Permission denied",
@@ -818,7 +862,7 @@ impl CommandSandbox {
             };
             &format!(
                 "can write {}{network}",
-                writes(self.held.level, Some(self.held.protects_control_files))
+                writes(self.proven.level, Some(self.proven.protects_control_files))
             )
         } else {
             return None;
@@ -830,6 +874,7 @@ impl CommandSandbox {
     }
 }
 
+/// Returns whether an output contains one of these texts.
 fn contains_any(output: &str, signs: &[&str]) -> bool {
     signs.iter().any(|sign| output.contains(sign))
 }
@@ -842,12 +887,12 @@ mod tests {
     use sandbox::Mechanism;
 
     fn sandbox(level: Level, network: bool, mechanism: Option<Mechanism>) -> CommandSandbox {
-        let held = Arc::new(ProvenSandbox {
+        let proven = Arc::new(ProvenSandbox {
             mechanism,
             ..ProvenSandbox::none(level, vec![])
         });
         CommandSandbox {
-            held,
+            proven,
             network,
             scratch: PathBuf::new(),
             restrictions: Some("words".into()),
@@ -859,48 +904,48 @@ mod tests {
     #[test]
     fn sandbox_is_blamed_only_for_matching_failures() {
         use Level::{ReadOnly, WorkspaceWrite};
-        let held = Some(Mechanism::Landlock);
+        let proven = Some(Mechanism::Landlock);
         let table = [
             (
                 ReadOnly,
                 false,
-                held,
+                proven,
                 "touch: a: Permission denied",
                 Some("can write only $TMPDIR; it has no"),
             ),
             (
                 ReadOnly,
                 true,
-                held,
+                proven,
                 "sh: 1: a: Read-only file system",
                 Some("can write only $TMPDIR. It"),
             ),
             (
                 WorkspaceWrite,
                 true,
-                held,
+                proven,
                 "Operation not permitted",
                 Some("settings of agents and editors) are reported"),
             ),
             (
                 WorkspaceWrite,
                 true,
-                held,
+                proven,
                 "Could not resolve host: x",
                 None,
             ),
             (
                 WorkspaceWrite,
                 false,
-                held,
+                proven,
                 "Could not resolve host: x",
                 Some("has no network"),
             ),
-            (WorkspaceWrite, true, held, "assertion failed", None),
+            (WorkspaceWrite, true, proven, "assertion failed", None),
             (ReadOnly, false, None, "Permission denied", None),
         ];
         for (level, network, mechanism, output, wanted) in table {
-            let blame = sandbox(level, network, mechanism).blame(output);
+            let blame = sandbox(level, network, mechanism).explain_failure(output);
             assert_eq!(blame.is_some(), wanted.is_some(), "{output}");
             assert!(
                 blame
@@ -933,11 +978,18 @@ mod tests {
             "{reading}"
         );
         // The text does not change with the settings.
-        let wish = Arc::new(settings::SandboxSettings {
+        let settings = Arc::new(settings::SandboxSettings {
             mode: SandboxMode::Off,
             ..settings::SandboxSettings::default()
         });
-        assert_eq!(SandboxChoice { wish, ..unknown }.reach(), reach);
+        assert_eq!(
+            SandboxChoice {
+                settings,
+                ..unknown
+            }
+            .reach(),
+            reach
+        );
         let off = SandboxChoice::none(&environment).reach();
         assert!(off.starts_with("Commands run without a sandbox"), "{off}");
     }

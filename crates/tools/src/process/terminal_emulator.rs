@@ -12,7 +12,7 @@ use base::text::Utf8Decoder;
 
 /// The number of lines that can still change: the height of the terminal.
 const ROWS: usize = 24;
-/// The maximum bytes that can still change.
+/// The maximum number of bytes that can still change.
 const MAX_LIVE_BYTES: usize = 64 << 10;
 /// The last column to which the cursor can be moved. Text may continue beyond it, because lines are
 /// not wrapped.
@@ -33,6 +33,7 @@ pub fn rendered(text: &str) -> String {
 /// bar 1 s.
 #[derive(Default)]
 pub(crate) struct TerminalScreen {
+    /// The parser of escape sequences, which calls `page` with their effects.
     parser: Parser,
     page: Viewport,
 }
@@ -41,17 +42,21 @@ pub(crate) struct TerminalScreen {
 struct Viewport {
     /// The lines; at least one.
     lines: VecDeque<ScreenLine>,
+    /// The row of the cursor, an index of `lines`.
     row: usize,
     /// The column of the cursor; `None` at the end of the line.
     column: Option<usize>,
+    /// The row and the column that an escape sequence has saved.
     saved: (usize, Option<usize>),
     /// The decoder, which holds an incomplete character.
     lossy: Utf8Decoder,
     /// Whether the parser is outside an escape sequence.
-    ground: bool,
+    is_ground: bool,
+    /// The text that cannot change any more and was not returned yet.
     done: Vec<u8>,
 }
 
+/// A line that can still change.
 enum ScreenLine {
     /// The original bytes of a line that was not overwritten.
     Plain(Vec<u8>),
@@ -67,17 +72,17 @@ impl Default for Viewport {
             column: None,
             saved: (0, None),
             lossy: Utf8Decoder::default(),
-            ground: true,
+            is_ground: true,
             done: Vec::new(),
         }
     }
 }
 
 impl TerminalScreen {
-    /// Takes more output. Returns the text that cannot change any more.
+    /// Adds output. Returns the text that cannot change any more since this call.
     pub(crate) fn push_bytes(&mut self, mut bytes: &[u8]) -> Vec<u8> {
         while let Some(first) = bytes.first() {
-            if !self.page.ground {
+            if !self.page.is_ground {
                 // An unterminated sequence, as in binary data, must not swallow the rest.
                 let byte = if *first == b'\n' { CANCEL } else { *first };
                 self.parser.advance(&mut self.page, &[byte]);
@@ -90,15 +95,15 @@ impl TerminalScreen {
             if !text.is_empty() {
                 self.page.text(text);
             }
-            if let Some(length) = colour(rest) {
-                self.page.settle();
+            if let Some(length) = colour_sequence(rest) {
+                self.page.flush_incomplete();
                 bytes = &rest[length..];
                 continue;
             }
             match rest.first() {
                 None => break,
                 Some(0x1b) => {
-                    self.page.ground = false;
+                    self.page.is_ground = false;
                     self.parser.advance(&mut self.page, &rest[..1]);
                 }
                 // Binary data has many of them, and they show nothing.
@@ -110,7 +115,7 @@ impl TerminalScreen {
             }
             bytes = &rest[1..];
         }
-        self.page.bound();
+        self.page.limit_size();
         std::mem::take(&mut self.page.done)
     }
 
@@ -128,7 +133,7 @@ impl TerminalScreen {
 
     /// Ends the output. Returns the rest.
     pub(crate) fn end(&mut self) -> Vec<u8> {
-        self.page.settle();
+        self.page.flush_incomplete();
         let rest = self.live();
         *self = Self::default();
         rest
@@ -140,9 +145,9 @@ fn is_control(byte: u8) -> bool {
     byte < 0x20 && byte != b'\n' && byte != b'\t' || byte == 0x7f
 }
 
-/// Returns the number of bytes at the beginning that are text and line ends. Checks many bytes at
-/// once, because most output is nothing else, unless one of the first is a control character:
-/// binary data has runs of a few bytes.
+/// Returns the number of bytes at the beginning that are text and line ends. Checks the first bytes
+/// one by one, because binary data has runs of a few bytes, and then many at once, because most output
+/// is nothing else.
 fn plain_run(bytes: &[u8]) -> usize {
     const FEW: usize = 16;
     const CHUNK: usize = 64;
@@ -161,9 +166,9 @@ fn plain_run(bytes: &[u8]) -> usize {
         .unwrap_or(bytes.len() - sure)
 }
 
-/// Returns the length of a sequence that sets colours, as most sequences do; it has no effect on
-/// text.
-fn colour(bytes: &[u8]) -> Option<usize> {
+/// Returns the length of an escape sequence at the beginning that sets colours, as most sequences do;
+/// it has no effect on text. `None` for anything else.
+fn colour_sequence(bytes: &[u8]) -> Option<usize> {
     let rest = bytes.strip_prefix(b"\x1b[")?;
     let numbers = rest
         .iter()
@@ -201,6 +206,7 @@ impl ScreenLine {
         }
     }
 
+    /// Returns the characters of the line, which is converted to cells if necessary.
     fn cells(&mut self) -> &mut Vec<char> {
         loop {
             match self {
@@ -214,6 +220,7 @@ impl ScreenLine {
 }
 
 impl Viewport {
+    /// Returns the line of the cursor.
     fn line(&mut self) -> &mut ScreenLine {
         &mut self.lines[self.row]
     }
@@ -280,7 +287,7 @@ impl Viewport {
         self.column = Some(column);
     }
 
-    /// Returns the column as a number.
+    /// Returns the column of the cursor as a number.
     fn column(&mut self) -> usize {
         match self.column {
             Some(column) => column,
@@ -289,15 +296,16 @@ impl Viewport {
     }
 
     /// Writes an incomplete character to the line in which it began.
-    fn settle(&mut self) {
+    fn flush_incomplete(&mut self) {
         let rest = self.lossy.end();
         if !rest.is_empty() {
             self.put(rest.chars());
         }
     }
 
+    /// Moves the cursor to the beginning of the next line.
     fn feed_line(&mut self) {
-        self.settle();
+        self.flush_incomplete();
         self.row += 1;
         self.column = Some(0);
         if self.row == self.lines.len() {
@@ -320,7 +328,7 @@ impl Viewport {
     }
 
     /// Limits the size of the text that can still change.
-    fn bound(&mut self) {
+    fn limit_size(&mut self) {
         while self.row > 0 && self.lines.iter().map(ScreenLine::len).sum::<usize>() > MAX_LIVE_BYTES
         {
             self.scroll();
@@ -332,8 +340,9 @@ impl Viewport {
         }
     }
 
+    /// Moves the cursor.
     fn go(&mut self, row: usize, column: usize) {
-        self.settle();
+        self.flush_incomplete();
         let row = row.min(ROWS - 1);
         while self.lines.len() <= row {
             self.lines.push_back(ScreenLine::EMPTY);
@@ -342,7 +351,7 @@ impl Viewport {
         self.column = Some(column.min(MAX_COLUMN.max(self.line().len())));
     }
 
-    /// Erases a range of columns in the line of the cursor.
+    /// Erases the columns from `from` to before `to`, or to the end, in the line of the cursor.
     fn erase(&mut self, from: usize, to: Option<usize>) {
         if from == 0 && to.is_none() {
             let column = self.column();
@@ -368,8 +377,9 @@ impl Viewport {
         self.column = None;
     }
 
+    /// Carries out a control sequence with up to two numbers.
     fn csi(&mut self, action: char, first: Option<usize>, second: Option<usize>) {
-        self.settle();
+        self.flush_incomplete();
         let n = first.filter(|n| *n > 0).unwrap_or(1);
         let row = self.row;
         let last = self.lines.len() - 1;
@@ -407,7 +417,7 @@ impl Viewport {
             'J' => match first.unwrap_or(0) {
                 0 => {
                     self.lines.truncate(row + 1);
-                    self.rest_of_line();
+                    self.erase_rest_of_line();
                 }
                 1 => {
                     self.lines
@@ -420,7 +430,7 @@ impl Viewport {
                 _ => self.clear(),
             },
             'K' => match first.unwrap_or(0) {
-                0 => self.rest_of_line(),
+                0 => self.erase_rest_of_line(),
                 1 => {
                     let column = self.column();
                     self.erase(0, Some(column + 1));
@@ -469,16 +479,19 @@ impl Viewport {
         }
     }
 
-    fn rest_of_line(&mut self) {
+    /// Erases the line from the cursor on.
+    fn erase_rest_of_line(&mut self) {
         if let Some(column) = self.column {
             self.erase(column, None);
         }
     }
 
+    /// Saves the position of the cursor.
     fn save(&mut self) {
         self.saved = (self.row, Some(self.column()));
     }
 
+    /// Moves the cursor to the saved position.
     fn restore(&mut self) {
         let (row, column) = self.saved;
         self.row = row.min(self.lines.len() - 1);
@@ -488,30 +501,30 @@ impl Viewport {
 
 impl Perform for Viewport {
     fn print(&mut self, letter: char) {
-        self.ground = true;
+        self.is_ground = true;
         self.put(std::iter::once(letter));
     }
 
     fn execute(&mut self, byte: u8) {
         match byte {
             b'\r' => {
-                self.settle();
+                self.flush_incomplete();
                 self.column = Some(0);
             }
             // Vertical tab and form feed act like a line feed.
             b'\n' | 0x0b | 0x0c => self.feed_line(),
             0x08 => {
-                self.settle();
+                self.flush_incomplete();
                 let column = self.column();
                 self.column = Some(column.saturating_sub(1));
             }
-            CANCEL | 0x1a => self.ground = true,
+            CANCEL | 0x1a => self.is_ground = true,
             _ => {}
         }
     }
 
     fn csi_dispatch(&mut self, params: &Params, intermediates: &[u8], ignore: bool, action: char) {
-        self.ground = true;
+        self.is_ground = true;
         let mut numbers = params
             .iter()
             .map(|part| part.first().map(|n| usize::from(*n)));
@@ -523,7 +536,7 @@ impl Perform for Viewport {
     }
 
     fn esc_dispatch(&mut self, intermediates: &[u8], _ignore: bool, byte: u8) {
-        self.ground = true;
+        self.is_ground = true;
         if !intermediates.is_empty() {
             return;
         }
@@ -543,7 +556,7 @@ impl Perform for Viewport {
 
     fn osc_dispatch(&mut self, _params: &[&[u8]], bell_terminated: bool) {
         // Otherwise the rest of the terminator is still to come.
-        self.ground |= bell_terminated;
+        self.is_ground |= bell_terminated;
     }
 }
 

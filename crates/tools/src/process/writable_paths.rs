@@ -1,5 +1,5 @@
-//! Paths that an allowed command line names to be written, but the sandbox protects: they are made
-//! writable for that call alone, so that the permission has an effect.
+//! Finds the paths that an allowed command line writes although the sandbox protects them. They are
+//! made writable for that call alone, so that the permission has an effect.
 //!
 //! If the line's effects are all known, the whole directory is made writable, because programs
 //! write a new file and rename it. If it runs something unknown too, only the file itself is.
@@ -14,13 +14,14 @@ use permission::shell::{CommandAnalysis, CommandUnit, Effect};
 /// A path that a command line writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NamedWrite {
+    /// The path, with symlinks resolved as far as it exists.
     path: PathBuf,
     /// Whether all effects of the line are known.
     is_known: bool,
 }
 
 /// Returns the paths that a command line names to be written.
-pub(crate) fn opened(
+pub(crate) fn named_writes(
     line: &CommandAnalysis,
     context: &PermissionContext,
     git_dirs: &[PathBuf],
@@ -61,8 +62,7 @@ pub(crate) fn opened(
         .collect()
 }
 
-/// Returns whether a unit changes settings of git; permission for that covers the whole command and
-/// names no file.
+/// Returns whether a unit changes settings of git. The permission for that names no file.
 fn configures_git(unit: &CommandUnit) -> bool {
     unit.program.as_deref() == Some("git")
         && unit.foreign.is_none()
@@ -85,16 +85,16 @@ fn real(path: &Path) -> PathBuf {
 }
 
 impl NamedWrite {
-    /// Returns whether the path is in a protected directory that stays protected, because the line
-    /// runs something unknown too.
+    /// Returns whether only the path itself is made writable in a protected directory, because the
+    /// line runs something unknown too.
     fn is_alone_in(&self, protected: &Path) -> bool {
         !self.is_known
             && self.path.starts_with(protected)
             && (self.path != protected || protected.is_dir())
     }
 
-    /// Returns the path that must be made writable, unless it is already. Creates the file if
-    /// nothing else could be opened.
+    /// Returns the path that must be made writable: the file or its directory. `None` if it is
+    /// writable already, or must not be. Creates the file if it alone is made writable.
     pub(crate) fn path_to_open(
         &self,
         writable: &[PathBuf],
@@ -129,23 +129,23 @@ impl NamedWrite {
     }
 }
 
-/// Returns the paths that stay protected if a path is to be written: all others, including its
-/// siblings in a protected directory. The parent of a protected path does not name it: `cp a .`
-/// opens nothing.
+/// Returns the paths that stay protected if a path is to be written: all others, including the
+/// existing siblings of the path in a protected directory. A write to the parent of a protected path,
+/// as in `cp a .`, leaves the path protected.
 pub(crate) fn without_named(protected: Vec<PathBuf>, named: &NamedWrite) -> Vec<PathBuf> {
-    let mut kept = Vec::new();
+    let mut remaining = Vec::new();
     for protected_path in protected {
         let below = match named.path.strip_prefix(&protected_path) {
             Ok(below) if !named.is_alone_in(&protected_path) => below.to_owned(),
             _ => {
-                kept.push(protected_path);
+                remaining.push(protected_path);
                 continue;
             }
         };
         let mut folder = protected_path;
         for part in &below {
             let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
-            kept.extend(
+            remaining.extend(
                 entries
                     .filter(|entry| entry.file_name() != part)
                     .map(|entry| entry.path()),
@@ -153,7 +153,7 @@ pub(crate) fn without_named(protected: Vec<PathBuf>, named: &NamedWrite) -> Vec<
             folder.push(part);
         }
     }
-    kept
+    remaining
 }
 
 #[cfg(test)]
@@ -277,7 +277,7 @@ mod tests {
             ("sed -i s/a/b/ /etc/hosts", vec!["/etc/hosts".into()], true),
             ("cat /etc/hosts", vec![], true),
         ] {
-            let found = opened(
+            let found = named_writes(
                 &analyze(text, &lab.context),
                 &lab.context,
                 &[root.join(".git")],

@@ -35,12 +35,14 @@ fn check_nested(schema: &Value, root: &Value) -> Result<(), String> {
     {
         return Err(format!("{path} leads nowhere"));
     }
-    let named = NAMED
+    let named = SCHEMA_MAP_KEYWORDS
         .into_iter()
         .chain(["$defs"])
         .filter_map(|key| map.get(key)?.as_object());
-    let listed = LISTS.into_iter().filter_map(|key| map.get(key)?.as_array());
-    let single = ONE
+    let listed = SCHEMA_LIST_KEYWORDS
+        .into_iter()
+        .filter_map(|key| map.get(key)?.as_array());
+    let single = SCHEMA_KEYWORDS
         .into_iter()
         .chain(["items", "additionalProperties"])
         .filter_map(|key| map.get(key));
@@ -306,14 +308,14 @@ fn schemas() -> impl Strategy<Value = Value> {
         (-2i64..5).prop_map(Value::from),
         proptest::sample::select(words.to_vec()).prop_map(Value::from),
     ];
-    let keys = TEXTS
+    let keys = STRING_KEYWORDS
         .into_iter()
-        .chain(NUMBERS)
-        .chain(COUNTS)
-        .chain(FLAGS)
-        .chain(ONE)
-        .chain(LISTS)
-        .chain(NAMED);
+        .chain(NUMBER_KEYWORDS)
+        .chain(COUNT_KEYWORDS)
+        .chain(BOOLEAN_KEYWORDS)
+        .chain(SCHEMA_KEYWORDS)
+        .chain(SCHEMA_LIST_KEYWORDS)
+        .chain(SCHEMA_MAP_KEYWORDS);
     let keys = keys.chain([
         "type",
         "items",

@@ -79,13 +79,13 @@ pub enum PageFormat {
     Html,
 }
 
-/// A fetch of one URL: its checked address, and the state of the call.
+/// A fetch of one URL, and the state of the call.
 pub struct Fetch {
     web: Arc<Web>,
     address: Address,
     /// The local and private hosts that the settings allow.
     private: Arc<[String]>,
-    /// Values that must not be sent in an address.
+    /// Values that must not be sent in a URL.
     secrets: Arc<[String]>,
     format: PageFormat,
     /// The part of the timeout that is left.
@@ -93,7 +93,7 @@ pub struct Fetch {
     /// The timeout of the call, redirects included.
     limit: Duration,
     /// The number of redirects that were followed.
-    hops: usize,
+    redirects: usize,
 }
 
 impl Tool for WebfetchTool {
@@ -147,7 +147,7 @@ impl Tool for WebfetchTool {
             format: input.format.unwrap_or_default(),
             left: limit,
             limit,
-            hops: 0,
+            redirects: 0,
         };
         Ok((vec![visit.access_request()], visit))
     }
@@ -162,6 +162,7 @@ impl Tool for WebfetchTool {
 }
 
 impl Fetch {
+    /// Returns the access request for the URL.
     fn access_request(&self) -> AccessRequest {
         let mut request = self.address.access_request(&self.secrets, &self.private);
         request
@@ -237,7 +238,7 @@ impl Fetch {
             let piece = timeout_at(until, response.chunk())
                 .await
                 .map_err(|_| fail(timed_out(bytes.len())))?;
-            let Some(piece) = piece.map_err(|e| fail(visit::broken(&e)))? else {
+            let Some(piece) = piece.map_err(|e| fail(visit::describe_error(&e)))? else {
                 break;
             };
             // The limit applies to the decompressed size.
@@ -261,7 +262,7 @@ impl Fetch {
             "status": status.as_u16(),
             "contentType": content_type,
             "bytes": size,
-            "redirects": self.hops,
+            "redirects": self.redirects,
         });
         let metadata = metadata.as_object().cloned().unwrap_or_default();
         let kind = if content_type.is_empty() {
@@ -314,7 +315,7 @@ impl Fetch {
     fn follow(self, to: &str, left: Duration) -> Failure {
         let from = self.address.url.clone();
         let fail = |why: String| Failure::ForModel(format!("{from} could not be fetched: {why}."));
-        if self.hops >= MAX_REDIRECTS {
+        if self.redirects >= MAX_REDIRECTS {
             return fail(format!("it redirected more than {MAX_REDIRECTS} times"));
         }
         let next = from
@@ -329,7 +330,7 @@ impl Fetch {
         let next = Self {
             address,
             left,
-            hops: self.hops + 1,
+            redirects: self.redirects + 1,
             ..self
         };
         let mut request = next.access_request();
@@ -363,7 +364,7 @@ fn is_covered(from: &reqwest::Url, to: &reqwest::Url) -> bool {
         && (from.origin() == to.origin() || upgraded)
 }
 
-/// Returns the secrets that must not be sent in an address: the keys in the settings, in the
+/// Returns the secrets that must not be sent in a URL or a query: the keys in the settings, in the
 /// environment and in `auth.json`, and the credentials of MCP servers and other programs. Reads a
 /// few small files synchronously, so that parallel calls stay in order.
 pub fn secrets(settings: &Settings, environment: &Environment) -> Vec<String> {
@@ -431,6 +432,7 @@ fn header_secrets<'h>(
         .filter_map(|(_, value)| value.rsplit(' ').next().map(str::to_owned))
 }
 
+/// Returns the secrets in the arguments of a command.
 fn argument_secrets(command: &[String]) -> impl Iterator<Item = String> {
     let secrets = base::child_environment::secret_arguments(command);
     secrets.into_iter().map(|(_, secret)| secret.to_owned())

@@ -28,37 +28,39 @@ use providers::FoundPage;
 use providers::http::HttpClient;
 use providers::request::{ModelInput as Asked, ModelMessage};
 
-/// The maximum duration of a search, and of one by the model's provider, which reads pages.
+/// The maximum duration of a search by an engine.
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(25);
+/// The maximum duration of a search by the model's provider, which reads pages.
 const PROVIDER_SEARCH_TIMEOUT: Duration = Duration::from_secs(120);
-/// The maximum tokens of the provider's answer.
+/// The maximum length of the provider's answer, in tokens.
 const MAX_ANSWER_TOKENS: u64 = 4_000;
-/// The maximum size of an answer, in bytes.
+/// The maximum size of an engine's answer, in bytes.
 const MAX_ANSWER_BYTES: usize = 4 << 20;
-/// The default and the maximum number of results.
+/// The default number of results.
 const DEFAULT_RESULTS: u32 = 8;
+/// The maximum number of results that a call may request.
 const MAX_RESULTS: u32 = 20;
 /// The maximum length of an extract, in characters.
 const MAX_EXTRACT_CHARS: usize = 1_200;
 /// The maximum length of a query, in characters.
 const MAX_QUERY_CHARS: usize = 500;
 
-/// A search engine: its address and the format of its answers.
+/// A search engine: its URL and the format of its answers.
 #[derive(Debug)]
 struct SearchEngine {
     name: &'static str,
-    /// The variables that may hold its key, or the address of the user's own engine.
+    /// The environment variables that may hold its key, or the URL of the user's own engine.
     keys: &'static [&'static str],
     /// The URL, with the placeholders `{query}`, `{count}` and, for the user's own engine,
     /// `{base}`.
     url: &'static str,
     /// The body of a POST, with the values `{query}` and `{count}`; empty for GET.
     body: &'static str,
-    /// The header for the key, and its prefix.
+    /// The header for the key, and the prefix of the key in it; `None` if no key is sent.
     header: Option<(&'static str, &'static str)>,
-    /// The pointer to the list of results, and the names of title, address, date and extract in
-    /// each.
+    /// The JSON pointer to the list of results.
     list: &'static str,
+    /// The names of title, URL, date and extract in each result.
     fields: [&'static str; 4],
 }
 
@@ -127,29 +129,31 @@ pub struct Input {
 pub struct Ready {
     by: Searcher,
     query: String,
+    /// The number of results.
     count: u32,
 }
 
+/// The service that searches.
 #[derive(Debug, Clone)]
 enum Searcher {
-    /// An engine with its key.
+    /// An engine with its key, or with the URL of the user's own engine.
     Engine(&'static SearchEngine, String),
     /// The provider of the session's model.
     Provider,
 }
 
-/// Returns whether there is a search engine; `provider` returns whether the model's provider
-/// searches.
-pub fn offered(environment: &Environment, provider: impl FnOnce() -> bool) -> bool {
+/// Returns whether a search is possible; `provider_searches` returns whether the model's provider
+/// can search.
+pub fn is_available(environment: &Environment, provider_searches: impl FnOnce() -> bool) -> bool {
     match chosen(environment) {
         Some(Searcher::Engine(..)) => true,
-        Some(Searcher::Provider) => provider(),
+        Some(Searcher::Provider) => provider_searches(),
         None => false,
     }
 }
 
 /// Returns the engine that the user named (`model` for the model's provider), otherwise the first
-/// engine with a key, otherwise the model's provider.
+/// engine with a key, otherwise the model's provider. `None` if the named engine has no key.
 fn chosen(environment: &Environment) -> Option<Searcher> {
     let key = |engine: &'static SearchEngine| {
         let key = engine
@@ -253,10 +257,14 @@ impl Tool for WebsearchTool {
 }
 
 impl Ready {
+    /// Searches, and returns the results as text for the model. The error is the reason, as the end of
+    /// a sentence.
     async fn search(&self, context: &ToolContext) -> Result<String, String> {
         match &self.by {
             Searcher::Engine(engine, key) => {
-                let answer = self.ask(engine, key, &context.project.environment).await?;
+                let answer = self
+                    .query_engine(engine, key, &context.project.environment)
+                    .await?;
                 Ok(shown(&engine.pages(&answer), self.count))
             }
             Searcher::Provider => {
@@ -305,7 +313,8 @@ impl Ready {
         answer.await.unwrap_or_else(|_| Err(no_model()))
     }
 
-    async fn ask(
+    /// Sends the query to an engine. Returns its answer.
+    async fn query_engine(
         &self,
         engine: &SearchEngine,
         key: &str,
@@ -358,6 +367,7 @@ impl Ready {
             .map_err(|_| format!("{} answered with something that is not JSON", engine.name))
     }
 
+    /// Returns the body of a POST.
     fn body(&self, engine: &SearchEngine) -> Result<Vec<u8>, String> {
         let mut body: Value = serde_json::from_str(engine.body).map_err(|e| e.to_string())?;
         for value in body
@@ -375,6 +385,7 @@ impl Ready {
     }
 }
 
+/// Returns the error if the session cannot send a request to its model.
 fn no_model() -> String {
     "there is no model to ask now".to_owned()
 }
@@ -423,7 +434,7 @@ fn merged(found: Vec<FoundPage>) -> Vec<FoundPage> {
     pages
 }
 
-/// Formats pages as data for the model.
+/// Formats the first `count` pages as data for the model.
 fn shown(pages: &[FoundPage], count: u32) -> String {
     let mut out = String::new();
     let count = usize::try_from(count).unwrap_or(usize::MAX);
@@ -496,8 +507,12 @@ mod tests {
             ]),
             Some("provider")
         );
-        assert!(!offered(&environment(&[]), || false) && offered(&environment(&[]), || true));
-        assert!(offered(&environment(&[("KAGI_API_KEY", "k")]), || false));
+        assert!(
+            !is_available(&environment(&[]), || false) && is_available(&environment(&[]), || true)
+        );
+        assert!(is_available(&environment(&[("KAGI_API_KEY", "k")]), || {
+            false
+        }));
         assert_eq!(
             name(&[("BRAVE_SEARCH_API_KEY", "k"), ("SEARXNG_URL", "http://s")]),
             Some("brave")

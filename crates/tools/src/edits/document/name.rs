@@ -12,9 +12,9 @@ use base::text;
 ///
 /// # Errors
 /// Same as [`target`], except for unsupported content; and an error for links.
-pub async fn itself(context: &ToolContext, path: &str) -> Result<Document, Failure> {
+pub async fn target_by_name(context: &ToolContext, path: &str) -> Result<Document, Failure> {
     let resolved_path = resolve(context, path, Access::Edit)?;
-    own_name(context, path, &resolved_path)?;
+    check_own_name(context, path, &resolved_path)?;
     let opened = target(context, path).await;
     let unread = match &opened {
         Ok(document) => !document.exists,
@@ -36,7 +36,7 @@ pub async fn itself(context: &ToolContext, path: &str) -> Result<Document, Failu
 
 /// Checks that a path ends in a file's own name. For a link, the target would be judged, shown and
 /// stored for undo, while the removal or move of a link means the link itself.
-fn own_name(
+fn check_own_name(
     context: &ToolContext,
     path: &str,
     resolved_path: &ResolvedPath,
@@ -157,6 +157,7 @@ impl Document {
         Ok(())
     }
 
+    /// Records this state as known under its present path if the model knew it before.
     fn note_if_known(&self, context: &ToolContext) {
         if self.is_known {
             self.note(context);

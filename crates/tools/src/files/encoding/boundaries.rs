@@ -2,7 +2,8 @@
 
 use encoding_rs::{Decoder, DecoderResult, Encoding, ISO_2022_JP};
 
-/// A position in a file's bytes and in its decoded text, which has placeholders.
+/// A position in a file: the offset in its bytes, and in the UTF-8 of its decoded text, which has
+/// placeholders.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Boundary {
     pub(super) byte: usize,
@@ -21,6 +22,7 @@ pub(super) struct Boundaries<'a> {
     is_idle: bool,
     /// Whether ISO-2022-JP has left ASCII.
     is_shifted: bool,
+    /// Whether the decoder has reached the end of the bytes.
     is_over: bool,
 }
 
@@ -37,7 +39,7 @@ impl<'a> Boundaries<'a> {
         }
     }
 
-    /// Feeds bytes to the decoder. Returns the boundary that they complete, if any.
+    /// Feeds the bytes up to `end` to the decoder. Returns the boundary that they complete, if any.
     fn feed(&mut self, end: usize, is_last: bool) -> Option<Boundary> {
         let mut buffer = [0; 64];
         let piece = &self.bytes[self.at.byte..end];

@@ -14,18 +14,21 @@ use encoding_rs::{
 use super::hints::EncodingHint;
 use super::{DecodedText, EncodedSource, NotText, decoded, has_mostly_control_chars, is_utf16};
 
-/// The bytes of a file that are examined for statistics.
-const MAX_EXAMINED: usize = 1 << 20;
+/// The maximum number of bytes of a file that are examined for statistics, if a line ends in them.
+const MAX_EXAMINED_BYTES: usize = 1 << 20;
 
-/// The number of characters outside ASCII from which a guess is certain: in an encoding of several
-/// bytes for a character, of Latin letters, and of other letters. Fewer are often words of another
-/// encoding too.
-const ENOUGH_WIDE: usize = 8;
+// A guess is certain from a number of characters outside ASCII. Fewer are often words of another
+// encoding too.
+
+/// The number for an encoding with several bytes per character.
+const ENOUGH_MULTIBYTE: usize = 8;
+/// The number for an encoding of Latin letters.
 const ENOUGH_LATIN: usize = 12;
+/// The number for any other encoding.
 const ENOUGH_OTHER: usize = 20;
 
-/// Encodings of several bytes for a character.
-const WIDE: [&Encoding; 6] = [GBK, GB18030, BIG5, SHIFT_JIS, EUC_JP, EUC_KR];
+/// Encodings with several bytes per character.
+const MULTIBYTE: [&Encoding; 6] = [GBK, GB18030, BIG5, SHIFT_JIS, EUC_JP, EUC_KR];
 
 /// Encodings of the Latin script.
 const LATIN: [&Encoding; 11] = [
@@ -74,7 +77,7 @@ pub(super) const CANDIDATES: [&Encoding; 28] = [
     ISO_8859_16,
 ];
 
-/// Encodings of the same letters, most of which have the same bytes in both.
+/// Pairs of encodings with the same letters, most of which have the same bytes in both.
 const SIBLINGS: [(&Encoding, &Encoding); 7] = [
     (WINDOWS_1252, ISO_8859_15),
     (WINDOWS_1250, ISO_8859_2),
@@ -93,8 +96,8 @@ pub fn decode(bytes: Vec<u8>, hint: impl FnOnce() -> EncodingHint) -> Result<Dec
     match &bytes[..] {
         [0xff, 0xfe, 0, 0, ..] => return Err(NotText::Unsupported("UTF-32LE")),
         [0, 0, 0xfe, 0xff, ..] => return Err(NotText::Unsupported("UTF-32BE")),
-        [0xff, 0xfe, ..] => return wide(UTF_16LE, bytes),
-        [0xfe, 0xff, ..] => return wide(UTF_16BE, bytes),
+        [0xff, 0xfe, ..] => return decode_utf16(UTF_16LE, bytes),
+        [0xfe, 0xff, ..] => return decode_utf16(UTF_16BE, bytes),
         _ => {}
     }
     match String::from_utf8(bytes) {
@@ -105,9 +108,12 @@ pub fn decode(bytes: Vec<u8>, hint: impl FnOnce() -> EncodingHint) -> Result<Dec
     }
 }
 
-/// Returns the encoding in which a search has to read a file, if its bytes are not enough. `head`
-/// is the beginning of the file.
-pub fn for_search(head: &[u8], hint: impl FnOnce() -> EncodingHint) -> Option<&'static Encoding> {
+/// Returns the encoding in which a search has to decode a file; `None` if it can search the bytes.
+/// `head` is the beginning of the file.
+pub fn search_encoding(
+    head: &[u8],
+    hint: impl FnOnce() -> EncodingHint,
+) -> Option<&'static Encoding> {
     // Searches read UTF-16 with a byte order mark, and invalid bytes in UTF-8, on their own.
     if matches!(head, [0xff, 0xfe, ..] | [0xfe, 0xff, ..]) {
         return None;
@@ -122,6 +128,7 @@ pub fn for_search(head: &[u8], hint: impl FnOnce() -> EncodingHint) -> Option<&'
     (source.encoding != UTF_8 && !source.is_utf8()).then_some(source.encoding)
 }
 
+/// Returns the text of a source, with the source.
 fn source(source: EncodedSource) -> DecodedText {
     DecodedText {
         text: source.text.clone(),
@@ -130,7 +137,7 @@ fn source(source: EncodedSource) -> DecodedText {
 }
 
 /// Returns the text of a file in UTF-16.
-fn wide(encoding: &'static Encoding, bytes: Vec<u8>) -> Result<DecodedText, NotText> {
+fn decode_utf16(encoding: &'static Encoding, bytes: Vec<u8>) -> Result<DecodedText, NotText> {
     let read = EncodedSource::new(encoding, bytes, true);
     let invalid = read.text.matches(super::INVALID).count();
     if invalid * 8 > read.text.chars().count() {
@@ -141,8 +148,8 @@ fn wide(encoding: &'static Encoding, bytes: Vec<u8>) -> Result<DecodedText, NotT
 
 /// Returns the text of a file that is valid UTF-8 with NUL characters.
 fn with_nul(text: String) -> Result<DecodedText, NotText> {
-    if let Some(encoding) = unmarked_wide(text.as_bytes()) {
-        return wide(encoding, text.into_bytes());
+    if let Some(encoding) = unmarked_utf16(text.as_bytes()) {
+        return decode_utf16(encoding, text.into_bytes());
     }
     if has_many_nuls(text.as_bytes()) {
         return Err(NotText::Binary);
@@ -171,8 +178,8 @@ fn foreign(bytes: Vec<u8>, hint: impl FnOnce() -> EncodingHint) -> Result<Decode
     let (valid, invalid) = utf8_sequences(&bytes);
     let is_damaged_utf8 = valid >= 4 * invalid || bytes.starts_with(b"\xef\xbb\xbf");
     if memchr::memchr(0, &bytes).is_some() {
-        if let Some(encoding) = unmarked_wide(&bytes) {
-            return wide(encoding, bytes);
+        if let Some(encoding) = unmarked_utf16(&bytes) {
+            return decode_utf16(encoding, bytes);
         }
         if !is_damaged_utf8 || has_many_nuls(&bytes) {
             return Err(NotText::Binary);
@@ -202,14 +209,14 @@ fn foreign(bytes: Vec<u8>, hint: impl FnOnce() -> EncodingHint) -> Result<Decode
     Ok(source(guessed))
 }
 
-/// Guesses the encoding of bytes that are not UTF-8.
+/// Guesses the encoding of bytes that are not UTF-8, and determines whether the guess is certain.
 fn guess(bytes: Vec<u8>) -> EncodedSource {
     let first = bytes.iter().position(|byte| *byte >= 0x80).unwrap_or(0);
     let from = memchr::memrchr(b'\n', &bytes[..first]).map_or(0, |at| at + 1);
     let range = from..examined_end(&bytes, from);
     let examined = &bytes[range.clone()];
     let mut detector = EncodingDetector::new(Iso2022JpDetection::Deny);
-    let fed = &examined[..examined.len().min(MAX_EXAMINED)];
+    let fed = &examined[..examined.len().min(MAX_EXAMINED_BYTES)];
     detector.feed(fed, from + fed.len() == bytes.len());
     let mut encoding = detector.guess(None, Utf8Detection::Deny);
     let is_latin_word = LATIN.contains(&encoding) && is_within_words(examined);
@@ -218,8 +225,8 @@ fn guess(bytes: Vec<u8>) -> EncodedSource {
     }
     let mut found = EncodedSource::new(encoding, bytes, false);
     let count = found.text.chars().filter(|c| !c.is_ascii()).count();
-    let enough = if WIDE.contains(&encoding) {
-        ENOUGH_WIDE
+    let enough = if MULTIBYTE.contains(&encoding) {
+        ENOUGH_MULTIBYTE
     } else if is_latin_word {
         ENOUGH_LATIN
     } else {
@@ -242,7 +249,7 @@ fn guess(bytes: Vec<u8>) -> EncodedSource {
             if certain {
                 return text == shown;
             }
-            let belongs = !is_latin_word || LATIN.contains(other) || WIDE.contains(other);
+            let belongs = !is_latin_word || LATIN.contains(other) || MULTIBYTE.contains(other);
             belongs && is_plausible(&text, is_invalid)
         })
         .collect();
@@ -255,16 +262,17 @@ fn guess(bytes: Vec<u8>) -> EncodedSource {
     found
 }
 
-/// Returns the end of the part of a file that is examined, which is that of a line: no character
-/// that is valid in its encoding has the byte of a line end.
+/// Returns the end of the part of a file that is examined, which begins at `from`. It is the end of a
+/// line, because no character in any of the encodings contains the byte of a line end.
 fn examined_end(bytes: &[u8], from: usize) -> usize {
-    let most = from + MAX_EXAMINED;
+    let most = from + MAX_EXAMINED_BYTES;
     if bytes.len() <= most {
         return bytes.len();
     }
     memchr::memrchr(b'\n', &bytes[from..most]).map_or(bytes.len(), |at| from + at + 1)
 }
 
+/// Returns whether two encodings are [`SIBLINGS`].
 fn is_sibling(one: &'static Encoding, other: &'static Encoding) -> bool {
     SIBLINGS.contains(&(one, other)) || SIBLINGS.contains(&(other, one))
 }
@@ -278,7 +286,7 @@ fn is_plausible(text: &str, is_invalid: bool) -> bool {
 /// Returns whether a decoded text is written as people write: letters are mostly lower case, and
 /// most characters are among the frequent ones. Otherwise it may be another script.
 fn is_natural(encoding: &'static Encoding, text: &str, bytes: &[u8]) -> bool {
-    if WIDE.contains(&encoding) {
+    if MULTIBYTE.contains(&encoding) {
         return has_frequent_characters(encoding, bytes);
     }
     let letters = text.chars().filter(|c| !c.is_ascii());
@@ -371,7 +379,7 @@ fn is_within_words(bytes: &[u8]) -> bool {
     within * 2 > all
 }
 
-/// Counts the characters of several bytes that are valid UTF-8, and the sequences that are not.
+/// Returns the number of valid UTF-8 characters outside ASCII, and the number of invalid sequences.
 fn utf8_sequences(bytes: &[u8]) -> (usize, usize) {
     let mut valid = 0;
     let mut invalid = 0;
@@ -388,7 +396,7 @@ fn has_many_nuls(bytes: &[u8]) -> bool {
 }
 
 /// Recognises UTF-16 without byte order mark: in most pairs, the same byte is NUL.
-fn unmarked_wide(bytes: &[u8]) -> Option<&'static Encoding> {
+fn unmarked_utf16(bytes: &[u8]) -> Option<&'static Encoding> {
     // Fewer bytes may be a text with a NUL.
     if bytes.len() < 8 || bytes.len() % 2 == 1 {
         return None;

@@ -9,12 +9,13 @@ use encoding_rs::{Encoding, UTF_8};
 use crate::files::disk;
 use base::worktree::Worktree;
 
-/// The maximum size of an `.editorconfig` that is read, in bytes.
+/// The number of bytes of an `.editorconfig` that are read; the rest is ignored.
 const MAX_CONFIG_BYTES: usize = 64 << 10;
 
-/// The maximum number of groups in a pattern of `.editorconfig`, and its maximum length in bytes.
-/// The time of a comparison grows with the power of the former.
+/// The maximum number of `{…}` groups in a pattern of `.editorconfig`. The time of a comparison is
+/// exponential in it.
 const MAX_GROUPS: usize = 4;
+/// The maximum length of a pattern of `.editorconfig`, in bytes.
 const MAX_PATTERN_BYTES: usize = 500;
 
 /// The encodings that are named for one file.
@@ -68,6 +69,7 @@ impl EncodingHints {
         }
     }
 
+    /// Returns the `charset` of the nearest `.editorconfig` that has one for the file.
     fn charset(&self, real: &Path) -> Option<&'static Encoding> {
         for folder in real.ancestors().skip(1) {
             if !self.roots.iter().any(|root| folder.starts_with(root)) {
@@ -95,7 +97,7 @@ impl EncodingHints {
                 })
                 .last();
             if let Some(charset) = charset {
-                return named(&charset);
+                return encoding_of(&charset);
             }
             if is_root {
                 return None;
@@ -111,8 +113,8 @@ fn is_simple(line: &[u8]) -> bool {
     !line.contains(&b'[') || groups <= MAX_GROUPS && line.len() <= MAX_PATTERN_BYTES
 }
 
-/// Returns the encoding of a value of `charset`.
-fn named(charset: &str) -> Option<&'static Encoding> {
+/// Returns the encoding of a value of `charset`; `None` if it is unknown.
+fn encoding_of(charset: &str) -> Option<&'static Encoding> {
     let label = charset.strip_suffix("-bom").unwrap_or(charset);
     Encoding::for_label_no_replacement(label.as_bytes())
 }

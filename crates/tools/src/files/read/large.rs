@@ -14,10 +14,10 @@ use crate::files::disk;
 /// The number of bytes that are read at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// The maximum bytes of stored lines.
+/// The maximum number of bytes of the requested lines.
 pub(super) const MAX_STORED_BYTES: usize = 16 << 20;
 
-/// Lines of a file.
+/// The requested lines of a file.
 pub(super) struct FileExcerpt {
     /// The requested lines, from the first one on, as far as they fit.
     pub(super) bytes: Vec<u8>,
@@ -25,7 +25,8 @@ pub(super) struct FileExcerpt {
     pub(super) first: usize,
     /// The number of lines of the file.
     pub(super) total: usize,
-    /// The first bytes of the file, which determine its kind.
+    /// The first bytes of the file, which show whether it is binary. Of a binary file, nothing else is
+    /// read.
     pub(super) sample: Vec<u8>,
     /// Whether `bytes` is only the beginning of a single line.
     pub(super) is_cut: bool,
@@ -35,7 +36,7 @@ pub(super) struct FileExcerpt {
 ///
 /// # Errors
 /// Same as [`disk::open`].
-pub(super) fn window(
+pub(super) fn read_excerpt(
     path: &Path,
     part: Excerpt,
     cancelled: &CancellationToken,
@@ -78,7 +79,7 @@ pub(super) fn window(
     }))
 }
 
-/// Counts the lines; the last one may lack a line break.
+/// Counts the lines; the last one may lack a line break. Returns `None` if cancelled.
 fn count(file: &mut File, cancelled: &CancellationToken) -> io::Result<Option<usize>> {
     file.seek(SeekFrom::Start(0))?;
     let mut piece = vec![0; PIECE_BYTES];
@@ -98,7 +99,7 @@ fn count(file: &mut File, cancelled: &CancellationToken) -> io::Result<Option<us
     }
 }
 
-/// Reads a range of lines.
+/// Reads a range of lines, counted from 1, up to [`MAX_STORED_BYTES`]. Returns `None` if cancelled.
 fn lines(
     file: &mut File,
     wanted: Range<usize>,

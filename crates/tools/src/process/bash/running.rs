@@ -27,26 +27,32 @@ const OBSERVATION_TIME: Duration = Duration::from_secs(1);
 const QUIET_TIME: Duration = Duration::from_millis(300);
 /// The maximum number of 64 KiB pieces that are read after a cancel.
 const MAX_DRAINED_PIECES: usize = 64;
-/// The interval for checking whether a shell has finished except for commands that it has started
-/// with `&`.
+/// The interval for checking whether a shell has ended except for commands that it has started with
+/// `&`.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The options of a command.
 pub(super) struct CommandOptions {
+    /// The timeout; `None` for no limit.
     pub(super) limit: Option<Duration>,
+    /// Whether the command is started for the background.
     pub(super) background: bool,
-    /// Set if the command continues in the background after its time limit.
+    /// Whether the command continues in the background at its timeout.
     pub(super) keep: bool,
-    /// The file in which the shell writes its exit code before it waits for its background
-    /// commands.
+    /// The file to which the shell writes its exit code before it waits for its background commands;
+    /// `None` if it does not wait.
     pub(super) exit_code_file: Option<PathBuf>,
 }
 
+/// A command whose call has not ended.
 pub(super) struct RunningCommand {
     pub(super) child: Child,
     pub(super) pipe: pipe::Receiver,
+    /// Whether the pipe is still open.
     pub(super) open: bool,
+    /// The output so far, for the model.
     pub(super) printed: CapturedOutput,
+    /// The output on its way to the client.
     pub(super) live: LiveOutput,
     pub(super) keeping: OutputKeeping,
 }
@@ -57,17 +63,19 @@ pub(super) struct RunningCommand {
 pub(super) struct OutputKeeping {
     /// The time when it was last stored, or of the first output since the start.
     last: Option<Instant>,
-    /// The bytes printed since then, and the bytes stored then.
+    /// The number of bytes printed since then.
     new_bytes: usize,
+    /// The number of bytes stored then.
     stored_bytes: usize,
 }
 
 impl OutputKeeping {
-    /// The interval for the first output, and if as much was printed as is stored again.
+    /// The interval for the first output, and if at least as much was printed since as was stored.
     const INTERVAL: Duration = Duration::from_secs(1);
-    /// The interval if less was printed since.
+    /// The interval if less was printed.
     const LONG_INTERVAL: Duration = Duration::from_secs(30);
 
+    /// Counts new output.
     fn count(&mut self, bytes: usize) {
         self.new_bytes += bytes;
         self.last.get_or_insert_with(Instant::now);
@@ -86,6 +94,7 @@ impl OutputKeeping {
         self.last.map(|last| last + interval)
     }
 
+    /// Stores the shown output in the facts of the call.
     fn store(&mut self, printed: &CapturedOutput, context: &ToolContext) {
         let ShownOutput { text, hint, .. } = printed.shown_output();
         let text = context.session.mark.data(text);
@@ -98,7 +107,10 @@ impl OutputKeeping {
 }
 
 impl RunningCommand {
-    /// Runs the command until the end of its call.
+    /// Runs the command until the end of its call. Returns the command with the reason for that end.
+    ///
+    /// # Errors
+    /// A cancellation with the output so far, and an internal error.
     pub(super) async fn follow(
         mut self,
         plan: &CommandOptions,
@@ -178,6 +190,7 @@ impl RunningCommand {
         }
     }
 
+    /// Adds output.
     fn push_bytes(&mut self, bytes: &[u8]) {
         self.printed.push_bytes(bytes);
         self.live.push_bytes(bytes);
@@ -211,6 +224,9 @@ impl RunningCommand {
     }
 
     /// Reads the rest of the pipe after the end of the shell.
+    ///
+    /// # Errors
+    /// A cancellation with the output so far.
     pub(super) async fn drain_pipe(&mut self, context: &ToolContext) -> Result<(), Failure> {
         if !self.open {
             return Ok(());
@@ -241,12 +257,16 @@ impl RunningCommand {
     }
 }
 
+/// The reason for the end of a call.
 pub(super) enum CommandEnd {
+    /// The shell ended, and had not waited for background commands.
     Status(ExitStatus),
-    /// The shell ended with this code, and its background commands have ended too.
+    /// The command ended with this code, and the shell after its background commands, with the status
+    /// of the last of them.
     Done(i32, ExitStatus),
+    /// The command was terminated at this timeout.
     Timeout(Duration),
-    /// The shell is done with this code, and waits for its background commands.
+    /// The command ended with this code, and the shell waits for its background commands.
     Left(i32),
     /// The command continues in the background.
     Kept(BackgroundedAt),
@@ -255,10 +275,12 @@ pub(super) enum CommandEnd {
 /// The time from which a command is in the background.
 pub(super) enum BackgroundedAt {
     Start,
+    /// Its timeout.
     Limit(Duration),
 }
 
 impl CommandEnd {
+    /// Returns the exit status to show; `None` if the command continues.
     pub(super) fn exit(&self) -> Option<ProgramExit> {
         match self {
             Self::Status(status) => Some(ending(*status).1),

@@ -1,4 +1,5 @@
-//! The command line for a shell that must not end before its background commands.
+//! Command lines: from a list of arguments, for a shell that waits for its background commands, and
+//! those that hide an exit code.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ pub(super) const MAX_ARGUMENT_BYTES: usize = 128 << 10;
 /// Returns the command line that a list of arguments means, as some agents send it: the text after
 /// `bash -lc`, or the program with its arguments. The shell of a call reads no start-up files, so
 /// `-l` has no effect. `None` if it is not a list of strings.
-pub(super) fn line_of(command: &Value) -> Option<String> {
+pub(super) fn line_of_arguments(command: &Value) -> Option<String> {
     let arguments = command.as_array()?;
     let arguments: Option<Vec<&str>> = arguments.iter().map(Value::as_str).collect();
     match &arguments?[..] {
@@ -30,13 +31,15 @@ pub(super) fn line_of(command: &Value) -> Option<String> {
     }
 }
 
+/// Returns whether a program is a POSIX shell, by its name.
 fn is_shell(program: &str) -> bool {
     matches!(program.rsplit('/').next(), Some("bash" | "sh"))
 }
 
 /// Returns the program at the end of a pipeline that only shows its input, and so hides the exit
-/// code of the command before it. A pipe in quotes is not recognised as such, which is harmless.
-pub(super) fn filter_of(command: &str) -> Option<&'static str> {
+/// code of the command before it; `None` for any other line. A pipe in quotes is not recognised as
+/// such, which is harmless.
+pub(super) fn hiding_filter(command: &str) -> Option<&'static str> {
     const FILTERS: [&str; 5] = ["cat", "head", "less", "tail", "tee"];
     let (before, last) = command.trim_end().rsplit_once('|')?;
     let is_alternative = before.ends_with('|');
@@ -50,10 +53,11 @@ pub(super) fn filter_of(command: &str) -> Option<&'static str> {
     FILTERS.into_iter().find(|filter| *filter == name)
 }
 
-/// Returns the file for a shell's exit code; `None` if its path would need quoting in a command
+/// Returns the file in the scratch `directory` for the exit code of the shell of the call `work`.
+/// Creates the directory. Returns `None` if that fails, or if the path would need quoting in a command
 /// line.
 pub(super) fn exit_code_file(directory: &Path, work: &str) -> Option<PathBuf> {
-    scratch::make(directory).ok()?;
+    scratch::create(directory).ok()?;
     let path = directory.join(format!("exit-{}", text::plain(work)));
     let plain = |c: char| c.is_alphanumeric() || " /._-+@=,".contains(c);
     path.to_str().filter(|path| path.chars().all(plain))?;
@@ -61,7 +65,7 @@ pub(super) fn exit_code_file(directory: &Path, work: &str) -> Option<PathBuf> {
 }
 
 /// Returns the command line for a shell that waits for its background commands: at its end it
-/// writes its exit code and waits. It ends with the code of the last background command. Some
+/// writes its exit code to the file `note` and waits. It ends with the code of the last background command. Some
 /// sandboxes kill all processes when their shell ends.
 ///
 /// The shell waits if it ends by `exit`, which also follows the command, or by an error. A shell
@@ -74,7 +78,7 @@ pub(super) fn exit_code_file(directory: &Path, work: &str) -> Option<PathBuf> {
 /// apart.
 ///
 /// This has no effect if the command sets a trap for the exit itself, or replaces the shell by
-/// another program.
+/// another program. Returns `None` if the line would be too long for one argument.
 pub(super) fn with_waiting_shell(command: &str, note: &Path) -> Option<String> {
     let note = note.to_str()?;
     let at_end = r#"{ c=$?; o=$-; set +ex; } 2>/dev/null; [ "$(jobs -rp)" ] || exit $c"#;
@@ -90,7 +94,6 @@ pub(super) fn with_waiting_shell(command: &str, note: &Path) -> Option<String> {
         "trap '{at_end}; [[ {by_exit} || {out_of_eval} || ( {by_error} ) ]] || exit $c; {write}; \
          {wait}' EXIT; builtin eval -- {inner}"
     );
-    // It must still fit into one argument.
     (line.len() < MAX_ARGUMENT_BYTES).then_some(line)
 }
 
@@ -131,7 +134,7 @@ mod tests {
             (json!(["ls", 1]), None),
             (json!("ls"), None),
         ] {
-            assert_eq!(line_of(&command).as_deref(), line, "{command}");
+            assert_eq!(line_of_arguments(&command).as_deref(), line, "{command}");
         }
     }
 
@@ -149,7 +152,7 @@ mod tests {
             ("tail x", None),
             ("make", None),
         ] {
-            assert_eq!(filter_of(command), filter, "{command}");
+            assert_eq!(hiding_filter(command), filter, "{command}");
         }
     }
 

@@ -1,13 +1,14 @@
-//! Programs that draw on a terminal. A command has none, so they fail, or wait until the timeout.
-//! They are refused before they start, with another way to the result.
+//! Detects programs that draw on a terminal. A command has none, so they would fail, or wait until the
+//! timeout. They are refused before they start, with advice on another way to the result.
 
 use permission::shell::{CommandAnalysis, CommandUnit};
 
 /// Programs of one kind.
 struct ScreenPrograms {
+    /// Their names, separated by spaces.
     names: &'static str,
-    /// The options with which they need no terminal. One with a single `-` may also be among
-    /// several letters.
+    /// The options with which they need no terminal, separated by spaces; `*` matches any rest. A
+    /// single letter with `-` may also be among several letters.
     without: &'static str,
     /// Whether they take their commands from standard input, if it is not empty.
     reads_commands: bool,
@@ -15,6 +16,7 @@ struct ScreenPrograms {
     instead: &'static str,
 }
 
+/// The known programs that draw on a terminal.
 const SCREEN_PROGRAMS: &[ScreenPrograms] = &[
     ScreenPrograms {
         names: "vim vi view rvim rview vimdiff",
@@ -79,7 +81,7 @@ const SCREEN_PROGRAMS: &[ScreenPrograms] = &[
 ];
 
 /// Programs that run another one with the standard streams they have.
-const TRANSPARENT: [&str; 18] = [
+const TRANSPARENT_PROGRAMS: [&str; 18] = [
     "sudo", "doas", "env", "nice", "ionice", "nohup", "time", "command", "exec", "builtin", "eval",
     "sh", "bash", "dash", "zsh", "setsid", "stdbuf", "busybox",
 ];
@@ -124,7 +126,7 @@ fn screen_program(unit: &CommandUnit) -> Option<&'static ScreenPrograms> {
     }
     let words = unit.normal.split(' ').skip(1);
     let mut options = words.take_while(|word| *word != "--");
-    let is_settled = match name {
+    let needs_none = match name {
         // An old spelling of its options begins without a dash.
         "top" => options
             .enumerate()
@@ -136,7 +138,7 @@ fn screen_program(unit: &CommandUnit) -> Option<&'static ScreenPrograms> {
     };
     // A computed word may be any option.
     let is_computed = unit.normal.contains(permission::wildcard::UNKNOWN);
-    (!is_settled && !is_computed).then_some(kind)
+    (!needs_none && !is_computed).then_some(kind)
 }
 
 /// Returns the options of `watch`, without those of the command that it repeats.
@@ -178,7 +180,7 @@ fn is_direct(before: &[CommandUnit], layer: usize) -> bool {
             break;
         }
         if unit.layer < layer {
-            let is_known = base_name(unit).is_some_and(|name| TRANSPARENT.contains(&name));
+            let is_known = base_name(unit).is_some_and(|name| TRANSPARENT_PROGRAMS.contains(&name));
             if !is_known {
                 return false;
             }
@@ -188,6 +190,7 @@ fn is_direct(before: &[CommandUnit], layer: usize) -> bool {
     layer == 0
 }
 
+/// Returns the name of a unit's program, without its directory.
 fn base_name(unit: &CommandUnit) -> Option<&str> {
     let name = unit.program.as_deref()?;
     name.rsplit('/').next()

@@ -1,4 +1,4 @@
-//! The timeout of a command, in the units of other agents.
+//! Converts the timeout of a command from the units that models use from habit to milliseconds.
 
 use serde_json::{Map, Value, json};
 
@@ -7,15 +7,15 @@ use crate::argument_repair::folded;
 /// The offered field, in milliseconds.
 const FIELD: &str = "timeout";
 
-/// The field of less than a second, which [`FIELD`] cannot have.
-const MILLISECONDS: &str = "timeout_ms";
+/// The field for a timeout of less than a second, which [`FIELD`] cannot have.
+const MILLISECONDS_FIELD: &str = "timeout_ms";
 
 /// The smallest value of [`FIELD`]. No command is given less than a second, so smaller numbers are
 /// seconds, the unit of other agents.
 const MIN_MS: u64 = 1000;
 
-/// Returns the schema of arguments whose timeout has a unit, in the name or in the value: each such
-/// field is known. `None` if there is none.
+/// Returns the schema of arguments whose timeout has a unit, in the name or in the value: the usual
+/// `schema` with each such field. `None` if no timeout has a unit.
 pub(super) fn other_form(
     fields: &Map<String, Value>,
     schema: impl FnOnce() -> Value,
@@ -33,15 +33,15 @@ pub(super) fn other_form(
     }
     let mut schema = schema();
     let number = json!({"type": "integer", "minimum": 0});
-    schema["properties"][MILLISECONDS] = number.clone();
+    schema["properties"][MILLISECONDS_FIELD] = number.clone();
     for name in names {
         schema["properties"][name] = number.clone();
     }
     Some(schema)
 }
 
-/// Converts a timeout to milliseconds: by its unit if it has one, or else a small number from
-/// seconds, which is noted.
+/// Converts a timeout to milliseconds: by its unit if it has one. A small number without a unit is
+/// read as seconds, with a note.
 pub(super) fn repair(fields: &mut Map<String, Value>, notes: &mut Vec<String>) {
     let explicit = fields.iter().find_map(|(name, value)| {
         let factor = unit_of_name(name)?;
@@ -52,9 +52,13 @@ pub(super) fn repair(fields: &mut Map<String, Value>, notes: &mut Vec<String>) {
         limit.or_else(|| with_unit(value))
     });
     let explicit = explicit.or_else(|| fields.get(FIELD).and_then(with_unit));
-    if let Some(limit) = explicit.and_then(whole) {
+    if let Some(limit) = explicit.and_then(rounded) {
         fields.retain(|name, _| name != FIELD && unit_of_name(name).is_none());
-        let field = if limit < MIN_MS { MILLISECONDS } else { FIELD };
+        let field = if limit < MIN_MS {
+            MILLISECONDS_FIELD
+        } else {
+            FIELD
+        };
         fields.insert(field.into(), limit.into());
         return;
     }
@@ -92,8 +96,8 @@ fn unit_of(unit: &str) -> Option<f64> {
     })
 }
 
-/// Returns a number of milliseconds without its fraction; `None` if it is not a duration.
-fn whole(limit: f64) -> Option<u64> {
+/// Rounds a number of milliseconds; `None` if it is not a duration.
+fn rounded(limit: f64) -> Option<u64> {
     let is_duration = (0.0..9e15).contains(&limit);
     is_duration
         .then(|| format!("{limit:.0}").parse().ok())

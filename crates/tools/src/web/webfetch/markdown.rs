@@ -1,4 +1,4 @@
-//! Conversion of HTML to Markdown or plain text. A page is read once, tag by tag, without building
+//! Converts HTML to Markdown or plain text. A page is read once, tag by tag, without building
 //! a tree: elements that are nested a hundred thousand deep, or never closed, cost no more than
 //! their text.
 //!
@@ -12,29 +12,29 @@ mod tests;
 use html5gum::{DefaultEmitter, StartTag, Token, Tokenizer};
 use reqwest::Url;
 
-/// The maximum size of the output, because addresses and indentation can make it longer than the
-/// page.
+/// The maximum size of the output. URLs and indentation can make it longer than the page.
 const MAX_OUTPUT_BYTES: usize = 16 << 20;
 
 /// The maximum depth of indented lists and quotes.
 const MAX_DEPTH: usize = 24;
 
-/// The maximum number of open marks.
+/// The maximum number of open marks, such as bold text or a link.
 const MAX_MARKS: usize = 32;
 
 /// The number of bytes after which an unclosed link ends.
 const MAX_LINK_BYTES: usize = 600;
 
-/// The maximum length of an address that is included.
-const MAX_ADDRESS_BYTES: usize = 1_000;
+/// The maximum length of a URL that is included.
+const MAX_URL_BYTES: usize = 1_000;
 
+/// A converted page.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ParsedPage {
     pub text: String,
     pub title: String,
 }
 
-/// Converts a page with the address `base`. `plain` omits the marks of Markdown.
+/// Converts a page with the URL `base`. `plain` omits the marks of Markdown.
 pub(super) fn read(html: &str, base: &Url, plain: bool) -> ParsedPage {
     let mut emitter = DefaultEmitter::<()>::default();
     emitter.naively_switch_states(true);
@@ -57,10 +57,12 @@ pub(super) fn read(html: &str, base: &Url, plain: bool) -> ParsedPage {
     writer.finish()
 }
 
+/// Returns the name of an element.
 fn name(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// Returns the value of an attribute.
 fn attribute(tag: &StartTag<()>, name: &[u8]) -> Option<String> {
     tag.attributes
         .get(name)
@@ -85,6 +87,7 @@ struct OpenMark {
     inner: usize,
 }
 
+/// A kind of element that is written with a mark.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ElementKind {
     Strong,
@@ -92,23 +95,29 @@ enum ElementKind {
     Strike,
     /// `#` … `######`
     Heading(usize),
+    /// The URL.
     Link(String),
+    /// The description of a term in a list (`<dd>`).
     Meaning,
 }
 
 impl ElementKind {
+    /// Returns whether both are of the same kind, whatever their level or URL.
     fn same(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 }
 
+/// A table whose end was not reached.
 #[derive(Default)]
 struct OpenTable {
     /// Whether the table only arranges the page, so that its cells are blocks.
     layout: bool,
+    /// The number of rows that were written.
     rows: usize,
-    /// The number of cells of this row so far, and of those that were written.
+    /// The number of cells of this row so far.
     cells: usize,
+    /// The number of cells of this row that were written.
     written: usize,
 }
 
@@ -119,13 +128,21 @@ struct OpenCodeBlock {
     language: String,
 }
 
+/// The text so far, and the open elements.
 struct MarkdownWriter<'a> {
+    /// The URL of the page.
     base: &'a Url,
+    /// Whether the marks of Markdown are omitted.
     plain: bool,
+    /// The text so far.
     out: String,
+    /// The text of the page's `<title>`.
     title: String,
+    /// Whether that element is open.
     in_title: bool,
+    /// Whether that element was reached.
     has_title: bool,
+    /// Whether there was a heading of the first level, so that the title is not added.
     has_heading: bool,
     /// An element whose text is omitted, and the number of open elements of its name.
     skipped: Option<(String, usize)>,
@@ -136,7 +153,9 @@ struct MarkdownWriter<'a> {
     marks: Vec<OpenMark>,
     containers: Vec<OpenBlock>,
     tables: Vec<OpenTable>,
+    /// The open `<pre>` element.
     pre: Option<OpenCodeBlock>,
+    /// The text of the open `<code>` element.
     code: Option<String>,
 }
 
@@ -161,6 +180,7 @@ impl<'a> MarkdownWriter<'a> {
         }
     }
 
+    /// Ends all open elements.
     fn finish(mut self) -> ParsedPage {
         self.end_code();
         self.end_pre();
@@ -177,6 +197,7 @@ impl<'a> MarkdownWriter<'a> {
         ParsedPage { text, title }
     }
 
+    /// Adds a text, wherever it is.
     fn text(&mut self, text: &str) {
         if self.skipped.is_some() {
             return;
@@ -192,6 +213,7 @@ impl<'a> MarkdownWriter<'a> {
         }
     }
 
+    /// Writes the words of a text, with one space for any whitespace.
     fn words(&mut self, text: &str) {
         let cell = self.in_cell();
         self.space |= text.starts_with(char::is_whitespace);
@@ -216,6 +238,7 @@ impl<'a> MarkdownWriter<'a> {
             .is_some_and(|table| !table.layout && table.cells > 0)
     }
 
+    /// Returns whether the output is in an item of a list.
     fn in_item(&self) -> bool {
         self.containers
             .iter()
@@ -267,8 +290,8 @@ impl<'a> MarkdownWriter<'a> {
         }
     }
 
-    /// Returns the prefix of a line. `words` is set unless the line is empty; only then an item's
-    /// marker is written.
+    /// Returns the prefix of a line. `words` is false for an empty line, which does not use up the
+    /// marker of an item.
     fn prefix(&mut self, words: bool) -> String {
         let mut prefix = String::new();
         for container in self.containers.iter_mut().take(MAX_DEPTH) {
@@ -285,7 +308,7 @@ impl<'a> MarkdownWriter<'a> {
         prefix
     }
 
-    /// Begins or ends a block, with line breaks if they are possible here.
+    /// Begins or ends a block, with this number of line breaks if they are possible here.
     fn block(&mut self, breaks: usize) {
         self.end_code();
         let link = |mark: &OpenMark| matches!(mark.kind, ElementKind::Link(_)) && mark.inner == 0;
@@ -311,6 +334,7 @@ impl<'a> MarkdownWriter<'a> {
         }
     }
 
+    /// Opens a mark.
     fn mark(&mut self, kind: ElementKind) {
         if self.plain {
             return;
@@ -326,6 +350,7 @@ impl<'a> MarkdownWriter<'a> {
         }
     }
 
+    /// Closes the innermost mark of a kind.
     fn unmark(&mut self, kind: &ElementKind) {
         let Some(at) = self.marks.iter().rposition(|mark| mark.kind.same(kind)) else {
             return;
@@ -338,6 +363,7 @@ impl<'a> MarkdownWriter<'a> {
         self.close(&mark);
     }
 
+    /// Writes the end of a mark, if its beginning was written.
     fn close(&mut self, mark: &OpenMark) {
         if mark.written.is_none() {
             return;
@@ -355,15 +381,14 @@ impl<'a> MarkdownWriter<'a> {
         }
     }
 
-    /// Resolves an address of the page; `None` if it is of no use.
-    fn address(&self, text: &str) -> Option<String> {
-        if text.is_empty() || text.starts_with('#') || text.len() > MAX_ADDRESS_BYTES || self.plain
-        {
+    /// Resolves a URL of the page; `None` if it is of no use.
+    fn resolve_url(&self, text: &str) -> Option<String> {
+        if text.is_empty() || text.starts_with('#') || text.len() > MAX_URL_BYTES || self.plain {
             return None;
         }
         let url = self.base.join(text).ok()?;
         let known = matches!(url.scheme(), "http" | "https" | "mailto");
-        (known && url.as_str().len() <= MAX_ADDRESS_BYTES)
+        (known && url.as_str().len() <= MAX_URL_BYTES)
             .then(|| url.to_string().replace('(', "%28").replace(')', "%29"))
     }
 }

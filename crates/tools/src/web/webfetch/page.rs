@@ -8,16 +8,18 @@ use super::markdown;
 use crate::files::read::attachment_mime_type;
 use base::text;
 
+/// A response body as the model gets it.
 #[derive(Debug, PartialEq)]
 pub(super) enum FetchedPage {
-    /// The text, and the number of hidden characters that were removed from it.
+    /// The text, and the number of invisible characters that were removed from it.
     Text(String, usize),
-    /// A file of this type, which models can process.
+    /// A file that models can process (an image, a PDF or audio), with its MIME type.
     Image(&'static str),
+    /// Anything else, which is not shown.
     Binary,
 }
 
-/// Reads the body of a response from `url`. The `content-type` may be wrong.
+/// Converts the body of a response from `url`. The `content-type` may be wrong.
 pub(super) fn read(bytes: &[u8], content_type: &str, url: &Url, format: PageFormat) -> FetchedPage {
     let kind = kind(content_type);
     if let Some(mime) = attachment_mime_type(bytes) {
@@ -57,6 +59,7 @@ pub(super) fn kind(content_type: &str) -> String {
         .to_ascii_lowercase()
 }
 
+/// Returns a parameter of a `content-type`.
 fn parameter(content_type: &str, name: &str) -> Option<String> {
     content_type.split(';').skip(1).find_map(|pair| {
         let (key, value) = pair.split_once('=')?;
@@ -66,6 +69,7 @@ fn parameter(content_type: &str, name: &str) -> Option<String> {
     })
 }
 
+/// Returns whether a page is HTML, by its media type, or by its beginning if the type is unspecific.
 fn is_html(kind: &str, bytes: &[u8]) -> bool {
     let start = || {
         let start = String::from_utf8_lossy(&bytes[..bytes.len().min(512)])
@@ -111,6 +115,8 @@ fn declared(bytes: &[u8]) -> Option<&'static encoding_rs::Encoding> {
         .filter(|encoding| encoding.is_ascii_compatible())
 }
 
+/// Decodes a page in the encoding of its byte order mark, otherwise in `encoding`, otherwise in UTF-8
+/// or Windows-1252.
 fn decoded(bytes: &[u8], encoding: Option<&'static encoding_rs::Encoding>) -> String {
     let usual = || {
         if std::str::from_utf8(bytes).is_ok() {
@@ -120,12 +126,11 @@ fn decoded(bytes: &[u8], encoding: Option<&'static encoding_rs::Encoding>) -> St
         }
     };
     let bom = encoding_rs::Encoding::for_bom(bytes);
-    let cut_off = |encoding: &'static encoding_rs::Encoding| encoding.decode(bytes).0.into_owned();
-    cut_off(
-        bom.map(|(encoding, _)| encoding)
-            .or(encoding)
-            .unwrap_or_else(usual),
-    )
+    let encoding = bom
+        .map(|(encoding, _)| encoding)
+        .or(encoding)
+        .unwrap_or_else(usual);
+    encoding.decode(bytes).0.into_owned()
 }
 
 /// Removes invisible characters from a text, and counts them. Marks that pages put between letters

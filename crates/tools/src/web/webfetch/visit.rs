@@ -1,6 +1,6 @@
-//! HTTP requests to the web. A name is resolved once, the addresses are judged, and the connection
-//! goes to exactly those addresses, so that a name server cannot return a harmless address first
-//! and another later. Redirects are never followed here.
+//! Sends HTTP requests to the web. A name is resolved once, its IP addresses are judged, and the
+//! connection goes to exactly those addresses, so that a name server cannot return a harmless address
+//! first and another later. Redirects are never followed here.
 
 use std::error::Error as _;
 use std::sync::{Arc, OnceLock};
@@ -26,11 +26,14 @@ pub(super) struct Web {
     named: OnceLock<ClientResult>,
     /// The client for requests through a proxy, which resolves names itself.
     proxied: OnceLock<ClientResult>,
+    /// The proxies of the environment.
     proxies: OnceLock<Matcher>,
 }
 
+/// A client, or the reason why it could not be created.
 type ClientResult = Result<reqwest::Client, String>;
 
+/// The client that a request needs, see [`Web`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Egress {
     Public,
@@ -39,10 +42,10 @@ enum Egress {
 }
 
 impl Web {
-    /// Requests a page. If `named` is set, the user allows any address of its host.
+    /// Requests a page. `named`: the settings name its host, so that any IP address of it is allowed.
     ///
     /// # Errors
-    /// The reason, for people: a sentence without its end.
+    /// The reason, as the end of a sentence.
     pub(super) async fn get(
         self: &Arc<Self>,
         environment: &Environment,
@@ -59,9 +62,10 @@ impl Web {
             .get(address.url.clone())
             .header(ACCEPT, accept)
             .header(ACCEPT_LANGUAGE, "en-US,en;q=0.9");
-        request.send().await.map_err(|e| broken(&e))
+        request.send().await.map_err(|e| describe_error(&e))
     }
 
+    /// Returns the client that a request needs. For a proxy, the host's IP addresses are judged here.
     async fn egress(&self, address: &Address, named: bool) -> Result<Egress, String> {
         let matcher = self.proxies.get_or_init(Matcher::from_system);
         let proxied = address
@@ -79,6 +83,7 @@ impl Web {
         Ok(Egress::Proxied)
     }
 
+    /// Returns a client, which is created at its first use.
     fn client(&self, way: Egress, environment: &Environment) -> ClientResult {
         let made = match way {
             Egress::Public => self.public.get_or_init(|| {
@@ -99,6 +104,7 @@ impl Web {
     }
 }
 
+/// Creates a client with the options that all have in common.
 fn build(builder: reqwest::ClientBuilder) -> ClientResult {
     builder
         .user_agent(concat!(
@@ -113,7 +119,8 @@ fn build(builder: reqwest::ClientBuilder) -> ClientResult {
         .map_err(|e| http::chain(&e))
 }
 
-pub(super) fn broken(e: &reqwest::Error) -> String {
+/// Describes the error of a request.
+pub(super) fn describe_error(e: &reqwest::Error) -> String {
     let mut next = e.source();
     while let Some(cause) = next {
         if let Some(forbidden) = cause.downcast_ref::<ForbiddenAddress>() {

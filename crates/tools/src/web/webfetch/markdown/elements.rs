@@ -6,6 +6,13 @@ use super::{
     ElementKind, MAX_DEPTH, MarkdownWriter, OpenBlock, OpenCodeBlock, OpenTable, attribute, name,
 };
 
+/// The maximum number of open containers that are recorded, indented or not, so that each end matches
+/// its beginning.
+const MAX_CONTAINERS: usize = 100_000;
+
+/// The maximum number of containers that are searched for the one that an element ends.
+const MAX_SEARCHED_CONTAINERS: usize = 1_000;
+
 /// Elements whose text is omitted.
 const OMITTED_ELEMENTS: [&str; 15] = [
     "script", "style", "noscript", "template", "svg", "math", "iframe", "object", "select",
@@ -27,6 +34,7 @@ impl MarkdownWriter<'_> {
         self.pre.is_some() && !matches!(name, "br" | "pre" | "code")
     }
 
+    /// Applies the beginning of an element.
     pub(super) fn start(&mut self, tag: &StartTag<()>) {
         let name = name(&tag.name);
         let name = name.as_str();
@@ -100,16 +108,17 @@ impl MarkdownWriter<'_> {
             "i" | "em" => self.mark(ElementKind::Emphasis),
             "s" | "del" | "strike" => self.mark(ElementKind::Strike),
             "a" => {
-                if let Some(to) = attribute(tag, b"href").and_then(|to| self.address(&to)) {
+                if let Some(to) = attribute(tag, b"href").and_then(|to| self.resolve_url(&to)) {
                     self.unmark(&ElementKind::Link(String::new()));
                     self.mark(ElementKind::Link(to));
                 }
             }
-            "img" => self.picture(tag),
+            "img" => self.image(tag),
             _ => {}
         }
     }
 
+    /// Applies the end of an element.
     pub(super) fn end(&mut self, name: &str) {
         if let Some((skipped, open)) = &mut self.skipped {
             if skipped == name {
@@ -185,6 +194,7 @@ impl MarkdownWriter<'_> {
         self.block(breaks);
     }
 
+    /// Begins a heading; `name` is `h1` to `h6`.
     pub(super) fn heading(&mut self, name: &str) {
         self.end_code();
         self.unmark(&ElementKind::Heading(1));
@@ -201,25 +211,27 @@ impl MarkdownWriter<'_> {
         }
     }
 
+    /// Begins a container.
     pub(super) fn push(&mut self, container: OpenBlock) {
-        // Deeper containers count too, so that each end matches its beginning.
-        if self.containers.len() < 100_000 {
+        if self.containers.len() < MAX_CONTAINERS {
             self.containers.push(container);
         }
     }
 
-    /// Ends the innermost container of a kind, and everything inside it.
+    /// Ends the innermost container for which `kind` is true, and everything inside it. Containers
+    /// outside one for which `border` is true are not searched.
     pub(super) fn pop(&mut self, kind: fn(&OpenBlock) -> bool, border: fn(&OpenBlock) -> bool) {
         let inner = self
             .containers
             .iter()
             .rev()
             .take_while(|container| !border(container));
-        if let Some(back) = inner.take(1_000).position(kind) {
+        if let Some(back) = inner.take(MAX_SEARCHED_CONTAINERS).position(kind) {
             self.containers.truncate(self.containers.len() - back - 1);
         }
     }
 
+    /// Begins an item of a list.
     pub(super) fn item(&mut self) {
         self.end_item();
         self.block(1);
@@ -234,6 +246,7 @@ impl MarkdownWriter<'_> {
         self.push(OpenBlock::Item(marker, false));
     }
 
+    /// Ends the item of the innermost list.
     pub(super) fn end_item(&mut self) {
         self.pop(
             |container| matches!(container, OpenBlock::Item(..)),
@@ -241,6 +254,7 @@ impl MarkdownWriter<'_> {
         );
     }
 
+    /// Begins a cell of a table.
     pub(super) fn cell(&mut self) {
         self.end_code();
         match self.tables.last_mut() {
@@ -252,6 +266,7 @@ impl MarkdownWriter<'_> {
         }
     }
 
+    /// Ends the row of a table. The first one is followed by the line that makes it a header.
     pub(super) fn end_row(&mut self) {
         self.end_code();
         let Some(OpenTable {
@@ -281,6 +296,7 @@ impl MarkdownWriter<'_> {
         self.breaks = self.breaks.max(1);
     }
 
+    /// Writes the text of the open `<code>` element.
     pub(super) fn end_code(&mut self) {
         let Some(code) = self.code.take() else { return };
         let words: Vec<&str> = code.split_whitespace().collect();
@@ -303,6 +319,7 @@ impl MarkdownWriter<'_> {
         self.space |= code.ends_with(char::is_whitespace);
     }
 
+    /// Writes the text of the open `<pre>` element.
     pub(super) fn end_pre(&mut self) {
         let Some(OpenCodeBlock { text, language }) = self.pre.take() else {
             return;
@@ -338,7 +355,8 @@ impl MarkdownWriter<'_> {
         self.breaks = 2;
     }
 
-    pub(super) fn picture(&mut self, tag: &StartTag<()>) {
+    /// Writes an image that has a description, as a link to it.
+    pub(super) fn image(&mut self, tag: &StartTag<()>) {
         let text = attribute(tag, b"alt")
             .unwrap_or_default()
             .split_whitespace()
@@ -352,16 +370,17 @@ impl MarkdownWriter<'_> {
         } else {
             attribute(tag, b"src")
         };
-        let address = src.and_then(|src| self.address(&src));
+        let url = src.and_then(|src| self.resolve_url(&src));
         self.begin();
-        match address {
-            Some(address) => self.out.extend(["![", &text, "](", &address, ")"]),
+        match url {
+            Some(url) => self.out.extend(["![", &text, "](", &url, ")"]),
             None => self.out.push_str(&text),
         }
     }
 }
 
-/// Returns the language of a code block, from the class names that are common on pages.
+/// Returns the language of a code block, from the class names that are common on pages; empty if it
+/// has none of them.
 fn language(tag: &StartTag<()>) -> String {
     let class = attribute(tag, b"class").unwrap_or_default();
     let named = class.split_whitespace().find_map(|word| {
