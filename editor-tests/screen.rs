@@ -413,27 +413,39 @@ fn typed() {
     }
 }
 
-/// An interrupt leaves one line, whether a question is open or a call runs.
+/// An interrupt leaves the line of a call that has run, with its output, and the way to go on. A
+/// call whose question is open has no line.
 fn interrupted() {
     let ask = json!({ "permission": { "bash": { "*": "ask" } } });
-    for (settings, shown) in [
-        (ask, "any other text rejects"),
-        (json!({}), "running sleep"),
+    let script = "call bash {\"command\":\"echo begun; sleep 600\"}";
+    for (settings, shown, call) in [
+        (ask, "any other text rejects", None),
+        (
+            json!({}),
+            "  begun",
+            Some("✗ echo begun; sleep 600 (cancelled)"),
+        ),
     ] {
-        let (_model, project) = fixture("call bash {\"command\":\"sleep 600\"}", &settings);
+        let (_model, project) = fixture(script, &settings);
         let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
         terminal.wait(shown);
         interrupt(&terminal, Signal::INT);
         let (code, screen) = terminal.end();
         assert_eq!(code, Some(130), "{screen}");
         assert!(!screen.contains("withdrawn"), "{screen}");
-        assert!(!screen.contains("✗"), "{screen}");
         let mut last = screen
             .lines()
             .map(str::trim)
             .filter(|line| !line.is_empty());
         let next = "interrupted; `adjutant run -c PROMPT` continues the session";
         assert_eq!(last.next_back(), Some(next), "{screen}");
+        let Some(call) = call else {
+            assert!(!screen.contains("✗"), "{screen}");
+            continue;
+        };
+        assert_eq!(last.next_back(), Some("begun"), "{screen}");
+        let line = last.next_back().unwrap_or_default();
+        assert!(line.starts_with(call), "{screen}");
     }
 }
 

@@ -134,6 +134,8 @@ struct CallProgress {
     accepted: Vec<v1::Diff>,
     begun: Instant,
     waiting: WaitingTime,
+    /// Whether it runs: it is not waiting for an answer any more.
+    is_running: bool,
     /// The remark shown at its end if the user refused it, or no user could be asked.
     refused: Option<String>,
 }
@@ -583,6 +585,7 @@ impl Client {
             accepted: Vec::new(),
             begun: Instant::now(),
             waiting: WaitingTime::default(),
+            is_running: false,
             refused: None,
         };
         self.progress().calls.insert(call.tool_call_id, begun);
@@ -610,6 +613,7 @@ impl Client {
         if let Some(new) = fields.title {
             call.title = new;
         }
+        call.is_running |= fields.status == Some(v1::ToolCallStatus::InProgress);
         if let Some(new) = fields
             .content
             .as_deref()
@@ -662,8 +666,9 @@ impl Client {
         let plan = progress
             .plan
             .take_if(|(call, _)| *call == update.tool_call_id);
+        let is_interrupted = failed && self.screen.is_interrupted();
         // The last line of the run states the reason for these failures.
-        if failed && self.screen.is_interrupted() {
+        if is_interrupted && !call.is_running {
             return;
         }
         drop(progress);
@@ -672,7 +677,7 @@ impl Client {
         let output = fields.raw_output.unwrap_or_default();
         // A raw output has only the beginning of a long text.
         let printed = printed
-            .or_else(|| output["output"].as_str())
+            .or_else(|| output["output"].as_str().filter(|_output| !is_interrupted))
             .map(refused::for_user)
             .unwrap_or_default();
         // A call that was refused without a user is reported already.
@@ -758,6 +763,7 @@ impl Client {
         let refused = call.refused.as_ref().filter(|_refused| failed);
         let failure = match refused {
             Some(refused) => Some((FAINT, refused.clone())),
+            None if failed && self.screen.is_interrupted() => Some((FAINT, "cancelled".to_owned())),
             None if failed => exit_code(output).map(|code| (BAD, format!("exit code {code}"))),
             None => None,
         };
