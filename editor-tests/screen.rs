@@ -1082,7 +1082,8 @@ fn shown_again() {
     );
     let (_model, project) = fixture(&script, &json!({}));
     project.write("big.txt", &"a line\n".repeat(100));
-    let (code, run) = Terminal::start(adjutant(&project, &["run", "Do it."])).end();
+    let typed = "Do it in __init__.py.\n    # include <a*b*c>";
+    let (code, run) = Terminal::start(adjutant(&project, &["run", typed])).end();
     assert_eq!(code, Some(0), "{run}");
     let (code, list) = Terminal::start(adjutant(&project, &["sessions"])).end();
     assert_eq!(code, Some(0), "{list}");
@@ -1095,6 +1096,7 @@ fn shown_again() {
     assert!(line(&list, "Do it").contains("2 files"), "{list}");
     let (code, shown) = Terminal::start(adjutant(&project, &["sessions", "show"])).end();
     assert_eq!(code, Some(0), "{shown}");
+    assert!(shown.contains(&format!("\n{typed}\n")), "{shown}");
     for screen in [&run, &shown] {
         for part in [
             "✗ Write big.txt\n    big.txt exists",

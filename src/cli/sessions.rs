@@ -342,7 +342,7 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
                 export::Format::Markdown => {
                     let stored = store.peek(&id).await?;
                     let children = store.children(&id).await?;
-                    conversation::markdown(&stored, &children, CallDetail::Titles)
+                    conversation::markdown(&stored, &children, CallDetail::Results)
                 }
             };
             export_text(&text, format, output.as_deref())

@@ -118,6 +118,15 @@ pub fn cut_chars(text: &str, chars: usize) -> String {
     format!("{}…", &text[..end])
 }
 
+/// Returns a text without blank lines at its beginning and blanks at its end. The first line keeps
+/// its indentation.
+pub fn without_blank_ends(text: &str) -> &str {
+    let text = text.trim_end();
+    let blank = text.len() - text.trim_start().len();
+    let begin = text[..blank].rfind('\n').map_or(0, |at| at + 1);
+    &text[begin..]
+}
+
 /// Returns the longest prefix of at most `bytes` bytes that ends between two characters.
 pub fn head(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
@@ -288,6 +297,19 @@ pub fn thousands(n: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blank_ends_are_removed() {
+        for (text, rest) in [
+            ("a", "a"),
+            ("\n \n    a\n  b\n \n", "    a\n  b"),
+            ("  a  ", "  a"),
+            (" \n\t\n", ""),
+            ("", ""),
+        ] {
+            assert_eq!(without_blank_ends(text), rest, "{text:?}");
+        }
+    }
 
     #[test]
     fn title_of_a_command_is_one_line() {

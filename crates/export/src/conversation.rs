@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::markdown::with_hard_breaks;
+use crate::markdown::{push_block, verbatim, verbatim_line};
 use crate::undone_note;
 use base::environment::Timestamp;
 use base::id::SessionId;
@@ -51,6 +51,8 @@ impl CallDetail {
 pub enum ConversationPart<'a> {
     /// Markdown, which begins with a blank line.
     Text(String),
+    /// A prompt as it was typed, which is not Markdown.
+    Prompt(String),
     Call(&'a Call),
 }
 
@@ -70,6 +72,10 @@ pub fn markdown(stored: &StoredSession, children: &[SessionId], detail: CallDeta
                 out.push_str(&text);
                 is_list = false;
             }
+            ConversationPart::Prompt(text) => {
+                out += &format!("\n{}\n", verbatim(&text));
+                is_list = false;
+            }
             ConversationPart::Call(call) => {
                 if !std::mem::replace(&mut is_list, true) {
                     out.push('\n');
@@ -86,7 +92,7 @@ pub fn parts<'a>(stored: &'a StoredSession, children: &[SessionId]) -> Vec<Conve
     let record = &stored.record;
     let mut head = format!(
         "# {}\n\n{}  {}  {}\n",
-        record.title.as_deref().unwrap_or("(no title)"),
+        verbatim_line(record.title.as_deref().unwrap_or("(no title)")),
         record.id,
         minute(record.updated),
         record.cwd.display()
@@ -137,12 +143,11 @@ fn conversation_part<'a>(message: &Message, part: &'a Part) -> Option<Conversati
     match &part.content {
         Content::Text(words) if !words.synthetic && !words.text.trim().is_empty() => {
             let words = words.for_display();
-            let words = words.trim();
-            Some(ConversationPart::Text(if message.user().is_some() {
-                format!("\n{}\n", with_hard_breaks(words))
-            } else {
-                format!("\n{words}\n")
-            }))
+            if message.user().is_some() {
+                let typed = text::without_blank_ends(&words);
+                return Some(ConversationPart::Prompt(typed.to_owned()));
+            }
+            Some(ConversationPart::Text(format!("\n{}\n", words.trim())))
         }
         Content::Tool(call) => Some(ConversationPart::Call(call)),
         Content::File(file) => {
@@ -179,13 +184,13 @@ impl CallList<'_> {
         let mark = if has_failed(call) { "✗ " } else { "" };
         *text += &format!("- {mark}{title}{separator}{state}\n");
         if let Some(answers) = answers(call) {
-            push_block("text", answers, text);
+            push_item_block("text", answers, text);
         }
         if self.detail == CallDetail::Titles {
             return;
         }
         if is_long && let Some(command) = command {
-            push_block("sh", command, text);
+            push_item_block("sh", command, text);
         }
         match &call.state {
             CallState::Completed(done) => {
@@ -232,7 +237,7 @@ impl CallList<'_> {
         if shown < all.len() {
             lines.push(format!("… {}", text::count(all.len() - shown, "more line")));
         }
-        push_block("diff", &lines.join("\n"), text);
+        push_item_block("diff", &lines.join("\n"), text);
     }
 }
 
@@ -313,21 +318,13 @@ fn push_end(printed: &str, limit: usize, text: &mut String) {
     if hidden > 0 {
         shown = format!("… {} before\n{shown}", text::count(hidden, "line"));
     }
-    push_block("text", &shown, text);
+    push_item_block("text", &shown, text);
 }
 
-/// Appends a block of code to an item of a list, with a fence longer than any run of backticks in
-/// it.
-fn push_block(language: &str, block: &str, text: &mut String) {
-    const INDENT: &str = "  ";
-    let runs = block.split(|c| c != '`').map(str::len);
-    let fence = "`".repeat(runs.max().unwrap_or_default().max(2) + 1);
-    *text += &format!("\n{INDENT}{fence}{language}\n");
-    for line in block.trim_end().lines() {
-        *text += format!("{INDENT}{line}").trim_end();
-        text.push('\n');
-    }
-    *text += &format!("{INDENT}{fence}\n");
+/// Appends a block of code to an item of a list.
+fn push_item_block(language: &str, block: &str, text: &mut String) {
+    text.push('\n');
+    push_block(language, block, "  ", text);
 }
 
 /// Returns the title of a call; that of a command is code, in which nothing is markup.

@@ -265,8 +265,8 @@ fn user(main: &mut String, index: &mut String, message: &Message, numbers: &mut 
             Content::Text(text) if !text.synthetic => {
                 put!(
                     main,
-                    "<div class=\"words\">{}</div>",
-                    markdown::html_of_prompt(&text.for_display())
+                    "<div class=\"typed\">{}</div>",
+                    Esc(text::without_blank_ends(&text.for_display()))
                 );
             }
             Content::File(file) => attached(main, file),

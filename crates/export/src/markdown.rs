@@ -1,5 +1,7 @@
 //! Renders Markdown as harmless HTML: no HTML of the author, no scripts, only web and mail
-//! addresses, no remote pictures. Lines of a prompt stay lines, as they were typed.
+//! addresses, no remote pictures. Writes Markdown that shows a text as it was typed.
+
+use std::borrow::Cow;
 
 use pulldown_cmark::{
     CodeBlockKind, Event, HeadingLevel, LinkType, Options, Parser, Tag, TagEnd, TextMergeStream,
@@ -16,24 +18,66 @@ const OPTIONS: Options = Options::ENABLE_TABLES
 /// The longest line of code that is coloured.
 const MAX_COLOURED_BYTES: usize = 2000;
 
-/// Renders the Markdown of a prompt, with its line breaks.
-pub fn html_of_prompt(text: &str) -> String {
-    html(&with_hard_breaks(text))
+/// Returns Markdown that readers see as exactly this text: the text with marked line breaks if
+/// nothing in it is markup, otherwise a block of code.
+pub fn verbatim(text: &str) -> String {
+    if is_plain(text) {
+        let paragraphs = text.split("\n\n");
+        let marked: Vec<String> = paragraphs
+            .map(|lines| lines.replace('\n', "  \n"))
+            .collect();
+        return marked.join("\n\n");
+    }
+    let mut block = String::new();
+    push_block("text", text, "", &mut block);
+    block.truncate(block.trim_end().len());
+    block
 }
 
-/// Marks the line breaks of paragraphs, so that each is rendered.
-pub fn with_hard_breaks(text: &str) -> String {
-    let mut marked = String::with_capacity(text.len());
-    let mut rest = 0;
-    for (event, range) in Parser::new_ext(text, OPTIONS).into_offset_iter() {
-        if event == Event::SoftBreak {
-            marked.push_str(&text[rest..range.start]);
-            marked.push_str("  ");
-            rest = range.start;
+/// Returns a line of Markdown, such as a heading, that readers see as exactly this text.
+pub fn verbatim_line(text: &str) -> Cow<'_, str> {
+    const MARKUP: &str = r"\`*_[]<>#|~&";
+    // A heading may end with number signs, which are not shown.
+    if is_plain(text) && !text.ends_with('#') {
+        return text.into();
+    }
+    let mut escaped = String::with_capacity(text.len() + 8);
+    for letter in text.chars() {
+        if MARKUP.contains(letter) {
+            escaped.push('\\');
+        }
+        escaped.push(letter);
+    }
+    escaped.into()
+}
+
+/// Returns whether a text is shown as it is written if it is rendered as Markdown.
+fn is_plain(text: &str) -> bool {
+    let mut shown = String::with_capacity(text.len());
+    for event in Parser::new_ext(text, OPTIONS) {
+        match event {
+            Event::Start(Tag::Paragraph) if shown.is_empty() => {}
+            Event::Start(Tag::Paragraph) => shown.push_str("\n\n"),
+            Event::End(TagEnd::Paragraph) => {}
+            Event::Text(words) => shown.push_str(&words),
+            Event::SoftBreak => shown.push('\n'),
+            _ => return false,
         }
     }
-    marked.push_str(&text[rest..]);
-    marked
+    shown == text
+}
+
+/// Appends a block of code, indented by `indent`, with a fence longer than any run of backticks in
+/// it.
+pub(crate) fn push_block(language: &str, block: &str, indent: &str, text: &mut String) {
+    let runs = block.split(|c| c != '`').map(str::len);
+    let fence = "`".repeat(runs.max().unwrap_or_default().max(2) + 1);
+    *text += &format!("{indent}{fence}{language}\n");
+    for line in block.trim_end().lines() {
+        *text += format!("{indent}{line}").trim_end();
+        text.push('\n');
+    }
+    *text += &format!("{indent}{fence}\n");
 }
 
 /// Renders Markdown.
@@ -361,7 +405,8 @@ fn words(events: &[Event<'_>]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{html, html_of_prompt, with_hard_breaks};
+    use super::{html, verbatim, verbatim_line};
+    use base::text;
 
     #[test]
     fn hostile_markdown_becomes_harmless_html() {
@@ -413,15 +458,46 @@ mod tests {
     }
 
     #[test]
-    fn prompt_has_its_line_breaks() {
-        for (prompt, marked) in [
-            ("a\nb\n\nc", "a  \nb\n\nc"),
-            ("- a\n  b\n- c", "- a  \n  b\n- c"),
-            ("```\na\nb\n```\nc\r\nd", "```\na\nb\n```\nc  \r\nd"),
+    fn typed_text_is_shown_verbatim() {
+        for plain in [
+            "a",
+            "Fix main_loop, 2 * 3 and a@b.",
+            "see https://a.example/b",
         ] {
-            assert_eq!(with_hard_breaks(prompt), marked);
+            assert_eq!(verbatim(plain), plain);
+            assert_eq!(verbatim_line(plain), plain);
         }
-        assert_eq!(html_of_prompt("a\nb"), "<p>a<br />\nb</p>\n");
+        assert_eq!(verbatim("a\nb\n\nc"), "a  \nb\n\nc");
+        for typed in [
+            r"Why does \d+\.\d+ in __init__.py and *.py or Vec<T> fail?",
+            "# include <stdio.h>",
+            "a\n    indented",
+            "- a\n  b",
+            "a  \nb",
+            "&amp;",
+            "1. a",
+            "```\na\n```",
+        ] {
+            let shown = html(&verbatim(typed));
+            let fenced = shown
+                .strip_prefix("<pre><code class=\"language-text\">")
+                .and_then(|rest| rest.strip_suffix("\n</code></pre>\n"));
+            let lines = typed.lines().map(str::trim_end);
+            let wanted = text::tagged(&lines.collect::<Vec<_>>().join("\n"));
+            assert_eq!(fenced, Some(wanted.as_str()), "{typed}");
+        }
+        for title in [
+            r"Why does \d+ in __init__.py and *.py or Vec<T> fail?",
+            "a #",
+            "&amp;",
+            "1. a",
+            "a | b",
+            "~~a~~ `b` [c](d)",
+        ] {
+            let shown = html(&format!("# {}", verbatim_line(title)));
+            let wanted = format!("<h3>{}</h3>\n", text::tagged(title));
+            assert_eq!(shown.replace('"', "&quot;"), wanted, "{title}");
+        }
     }
 
     #[test]

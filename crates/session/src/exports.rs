@@ -148,7 +148,7 @@ fn write(
             out.write_all(html::page(stored, home.as_deref()).as_bytes())
         }
         Format::Markdown => {
-            out.write_all(conversation::markdown(&stored, &[], CallDetail::Titles).as_bytes())
+            out.write_all(conversation::markdown(&stored, &[], CallDetail::Results).as_bytes())
         }
     };
     let written = written

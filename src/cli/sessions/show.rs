@@ -67,6 +67,13 @@ fn rendered(
             ConversationPart::Text(more) => {
                 text.push_str(&more);
             }
+            ConversationPart::Prompt(typed) => {
+                push_text(&std::mem::take(&mut text), palette, &mut out);
+                out.push(&Palette::plain("\n"));
+                let lines = palette.lines(&typed, |_line| Style::new());
+                out.push(&lines.wrapped_to_terminal());
+                follows_call = false;
+            }
             ConversationPart::Call(call) => {
                 if !text.is_empty() || !follows_call {
                     push_text(&std::mem::take(&mut text), palette, &mut out);

@@ -100,7 +100,7 @@ impl Palette {
     }
 
     /// Styles each line of a text by its content.
-    pub(super) fn lines(self, text: &str, style: impl Fn(&str) -> Style) -> Styled {
+    pub(in crate::cli) fn lines(self, text: &str, style: impl Fn(&str) -> Style) -> Styled {
         let text = text::shown(text);
         let lines = text
             .lines()
