@@ -971,17 +971,15 @@ impl BlockRenderer {
     fn start(&mut self, tag: Tag<'_>) {
         match tag {
             Tag::Heading { level, .. } => {
-                self.style(STRONG);
-                if level == HeadingLevel::H1 {
-                    self.style(STRONG.underline());
-                    self.styles.swap_remove(self.styles.len() - 2);
-                }
-                let marks = format!("{} ", "#".repeat(level as usize));
+                self.style(match level {
+                    HeadingLevel::H1 => STRONG.underline(),
+                    HeadingLevel::H2 => STRONG,
+                    HeadingLevel::H3 => STRONG.italic(),
+                    _ => Style::new().italic(),
+                });
                 if self.look.ink == StyleSupport::Plain {
+                    let marks = format!("{} ", "#".repeat(level as usize));
                     self.spans.push(Style::new(), &marks);
-                } else if level >= HeadingLevel::H3 {
-                    // The first two levels differ in their style.
-                    self.spans.push(FAINT, &marks);
                 }
             }
             Tag::Strong => self.style(STRONG),
@@ -1531,8 +1529,8 @@ mod tests {
             [
                 "\u{1b}[1m\u{1b}[4mA\u{1b}[0m\n",
                 "\u{1b}[1mA\u{1b}[0m\n",
-                "\u{1b}[2m### \u{1b}[0m\u{1b}[1mA\u{1b}[0m\n",
-                "\u{1b}[2m#### \u{1b}[0m\u{1b}[1mA\u{1b}[0m\n",
+                "\u{1b}[1m\u{1b}[3mA\u{1b}[0m\n",
+                "\u{1b}[3mA\u{1b}[0m\n",
             ]
         );
     }
