@@ -9,6 +9,12 @@ use config::node::SourceLocation;
 use config::trust::{Review, TrustItem, TrustKind};
 use config::{Problem, ProblemSeverity};
 
+/// Reads the maximum length of a list from the command line.
+pub(super) fn limit(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| "expected a number from 1 on".to_owned())
+}
+
 /// An entry of a list.
 pub(super) struct ListEntry {
     pub(super) name: String,
@@ -135,4 +141,17 @@ pub(super) fn unused(
     }
     all.sort_by(|(a, _), (b, _)| a.cmp(b));
     all.into_iter().map(|(_, entry)| entry).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::limit;
+
+    #[test]
+    fn limit_of_a_list_is_positive() {
+        assert_eq!(limit("20"), Ok(20));
+        for wrong in ["0", "-1", "x", "", "1.5"] {
+            assert!(limit(wrong).is_err(), "{wrong}");
+        }
+    }
 }

@@ -19,6 +19,7 @@ use serde_json::json;
 use clap_complete::{ArgValueCandidates, CompletionCandidate};
 
 use super::complete;
+use super::listing;
 use super::project_context::ProjectContext;
 use super::reply;
 use super::terminal;
@@ -65,6 +66,7 @@ pub(super) struct Listing {
         long,
         value_name = "N",
         default_value_t = 50,
+        value_parser = listing::limit,
         conflicts_with = "running"
     )]
     limit: usize,
@@ -112,7 +114,7 @@ pub(super) enum Verb {
         #[arg(long)]
         all: bool,
         /// Show at most this many
-        #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
+        #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = listing::limit)]
         limit: usize,
         /// Print JSON
         #[arg(long)]
@@ -740,13 +742,13 @@ async fn list(
     if !all {
         relocate::offer(store, environment).await;
     }
+    if page.next.is_some() {
+        super::say(&more_sessions(limit));
+    }
     if !is_empty && terminal::is_watched() {
         super::say(
             "\n`adjutant sessions show ID` shows one, `adjutant run -s ID \"PROMPT\"` continues it.",
         );
-    }
-    if page.next.is_some() {
-        super::say(&more_sessions(limit));
     }
     Ok(0)
 }
