@@ -406,7 +406,7 @@ fn typed() {
             .lines()
             .filter(|line| !line.trim().is_empty())
             .collect();
-        let next = "interrupted; `adjutant run -c PROMPT` continues the session";
+        let next = "interrupted; `adjutant run -c \"PROMPT\"` continues the session";
         if signal == Signal::INT {
             assert!(shown.len() == 2 && shown[1].trim_end() == next, "{screen}");
         }
@@ -437,7 +437,7 @@ fn interrupted() {
             .lines()
             .map(str::trim)
             .filter(|line| !line.is_empty());
-        let next = "interrupted; `adjutant run -c PROMPT` continues the session";
+        let next = "interrupted; `adjutant run -c \"PROMPT\"` continues the session";
         assert_eq!(last.next_back(), Some(next), "{screen}");
         let Some(call) = call else {
             assert!(!screen.contains("✗"), "{screen}");
@@ -625,7 +625,7 @@ fn cleared() {
     let (code, screen) = terminal.end();
     assert_eq!(code, Some(130), "{screen}");
     assert!(
-        screen.contains("interrupted; `adjutant run -c PROMPT`"),
+        screen.contains("interrupted; `adjutant run -c \"PROMPT\"`"),
         "{screen}"
     );
     let after = rustix::termios::tcgetattr(&ours).unwrap().local_modes;
@@ -960,7 +960,7 @@ fn question() {
         screen.contains("✗ touch x (rejected)\n")
             && screen
                 .trim_end()
-                .ends_with("Answer with `adjutant run -c PROMPT`."),
+                .ends_with("Answer with `adjutant run -c \"PROMPT\"`."),
         "{screen}"
     );
 }
@@ -1183,7 +1183,7 @@ fn activities() {
     let (code, screen) = terminal.end();
     assert_eq!(code, Some(130), "{screen}");
     let answer = screen.find("It is there.");
-    let next = screen.find("interrupted; `adjutant run -c PROMPT`");
+    let next = screen.find("interrupted; `adjutant run -c \"PROMPT\"`");
     assert!(answer.is_some() && answer < next, "{screen}");
 
     // The time of long reasoning remains.

@@ -470,7 +470,8 @@ fn letters(model: &Model) -> String {
         .collect()
 }
 
-fn tokens(count: u64) -> String {
+/// Formats a number of tokens in three or four characters.
+pub(super) fn tokens(count: u64) -> String {
     match count {
         1_000_000.. if count.is_multiple_of(100_000) => {
             format!(

@@ -93,7 +93,10 @@ const EXIT_CODES: &[(&str, &str)] = &[
         "3",
         "There is no complete answer: the model refused, or a limit was reached.",
     ),
-    ("5", "Something was not permitted."),
+    (
+        "5",
+        "A call was not permitted and there is no answer; with \\fB--strict\\fR, even if there is one.",
+    ),
     (
         "129, 130, 131, 143",
         "Hung up, interrupted, quit, terminated.",

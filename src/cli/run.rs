@@ -790,13 +790,13 @@ fn ended(args: &Args, client: &Client, response: &v1::PromptResponse) -> anyhow:
                     .print_note(&format!("adjutant: the answer is incomplete: {why}"));
             }
             if response.stop_reason == v1::StopReason::Cancelled && client.shows_hints() {
-                let next = "interrupted; `adjutant run -c PROMPT` continues the session";
+                let next = "interrupted; `adjutant run -c \"PROMPT\"` continues the session";
                 client.screen.print_note(next);
             }
             if stopped && client.can_ask_user() && client.shows_hints() {
                 client
                     .screen
-                    .print_note("Answer with `adjutant run -c PROMPT`.");
+                    .print_note("Answer with `adjutant run -c \"PROMPT\"`.");
             }
         }
     }

@@ -97,7 +97,7 @@ pub(super) const ELSEWHERE: &[ForeignCommand] = &[
     ForeignCommand {
         names: &["resume", "continue", "sessions", "history"],
         takes_word: false,
-        answer: "Choose an earlier session in your editor, or continue it with `adjutant run -c PROMPT`, or `-s ID`; `adjutant sessions` lists them.",
+        answer: "Choose an earlier session in your editor, or continue it with `adjutant run -c \"PROMPT\"`, or `-s ID`; `adjutant sessions` lists them.",
     },
     ForeignCommand {
         names: &["cost", "usage", "stats"],
