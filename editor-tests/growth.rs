@@ -3,9 +3,11 @@
 //! measures the same in milliseconds.
 
 use std::fs;
+use std::process::Stdio;
 use std::sync::Arc;
 
 use base::id::SessionId;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use serde_json::{Value, json};
 
 use crate::client::Client;
@@ -15,7 +17,7 @@ use crate::project::Project;
 use crate::wire::{memory, peak_memory};
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 5] = [
+pub const ALL: [(&str, fn()); 6] = [
     (
         "session's start reads in proportion to its settings",
         sessions_start_reads_in_proportion_to_its_settings,
@@ -27,6 +29,10 @@ pub const ALL: [(&str, fn()); 5] = [
     (
         "page of a list reads no other session",
         page_of_a_list_reads_no_other_session,
+    ),
+    (
+        "search reads no other session",
+        search_reads_no_other_session,
     ),
     (
         "closed sessions take little memory",
@@ -254,12 +260,34 @@ fn sessions_load_reads_in_proportion_to_its_history() {
     );
 }
 
+/// The maximum number of bytes that are read for another session: its rows of the index, of which a
+/// read has several. Its file is larger.
+const MAX_BYTES_PER_OTHER_SESSION: u64 = 2_048;
+
+/// Checks the cost of the same work with `sessions` sessions and with [`TIMES`] as many.
+fn check_other_sessions(name: &str, sessions: usize, [few, many]: [Counted; 2]) {
+    let more = u64::try_from(sessions * (TIMES - 1)).unwrap();
+    for (what, few, many, each) in [
+        ("calls", few.calls, many.calls, more / 2),
+        (
+            "bytes",
+            few.bytes,
+            many.bytes,
+            more * MAX_BYTES_PER_OTHER_SESSION,
+        ),
+    ] {
+        assert!(
+            many <= few + each,
+            "{name}: {few} {what}, with {more} sessions more {many}"
+        );
+    }
+}
+
 /// The first list of a process and the next page, from an index that another process has filled.
 /// The process also compares the index with the names of the files, in the background: it reads the
 /// rows of the index, of which a read has several.
 fn page_of_a_list_reads_no_other_session() {
-    const MAX_BYTES_PER_SESSION: u64 = 2_048;
-    let [few, many] = [3 * FEW, 3 * FEW * TIMES].map(|count| {
+    let counted = [3 * FEW, 3 * FEW * TIMES].map(|count| {
         let project = Arc::new(Project::new());
         let data = project.path("~/.local/share/adjutant");
         history::many(&data, &project.cwd(), count);
@@ -295,16 +323,53 @@ fn page_of_a_list_reads_no_other_session() {
             counted
         })
     });
-    let more = u64::try_from(3 * FEW * (TIMES - 1)).unwrap();
-    for (what, few, many, each) in [
-        ("calls", few.calls, many.calls, more / 2),
-        ("bytes", few.bytes, many.bytes, more * MAX_BYTES_PER_SESSION),
-    ] {
-        assert!(
-            many <= few + each,
-            "two pages take {few} {what}, with {more} sessions more {many}"
-        );
-    }
+    check_other_sessions("two pages", 3 * FEW, counted);
+}
+
+/// A search for a word that no session has, after earlier searches have filled its index.
+fn search_reads_no_other_session() {
+    let counted = [FEW, FEW * TIMES].map(|count| {
+        let project = Project::new();
+        let data = project.path("~/.local/share/adjutant");
+        history::many(&data, &project.cwd(), count);
+        let indexed = || {
+            let index = rusqlite::Connection::open(data.join("search.db")).unwrap();
+            let sql = "SELECT count(*) FROM session WHERE is_current = 1";
+            index
+                .query_row(sql, [], |row| row.get::<_, i64>(0))
+                .unwrap()
+        };
+        let mut before = 0;
+        while before < i64::try_from(count).unwrap() {
+            search(&project);
+            let after = indexed();
+            assert!(after > before, "{after} sessions are indexed");
+            before = after;
+        }
+        Counted::least(|| search(&project))
+    });
+    check_other_sessions("a search", FEW, counted);
+}
+
+/// Counts the reads and writes of a search that finds nothing.
+fn search(project: &Project) -> Counted {
+    let mut process = project
+        .command(env!("CARGO_BIN_EXE_adjutant"))
+        .args(["sessions", "search", "nothing-of-this-kind"])
+        .current_dir(project.cwd())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = i32::try_from(process.id()).unwrap();
+    // The counts of a process that has ended exist until it is waited for.
+    waitid(
+        WaitId::Pid(Pid::from_raw(pid).unwrap()),
+        WaitIdOptions::EXITED | WaitIdOptions::NOWAIT,
+    )
+    .unwrap();
+    let counted = Counted::of(pid);
+    assert_eq!(process.wait().unwrap().code(), Some(1));
+    counted
 }
 
 /// Opens and closes sessions, one after the other. The first ones fill what the process keeps for

@@ -422,8 +422,6 @@ async fn search(
     json: bool,
 ) -> anyhow::Result<u8> {
     let query = query(store, !all, Path::new("."), environment).await?;
-    // A search covers only indexed sessions.
-    store.filled().await?;
     let store::SearchPage {
         mut hits,
         unindexed,

@@ -557,9 +557,10 @@ impl Store {
 
     /// Searches the sessions of `query`, ignoring the query's limit, for words: all of them must be
     /// in one message or in the title, in any case. Returns at most `limit` hits, the newest first.
+    /// Waits until the list has all sessions.
     ///
     /// # Errors
-    /// Returns [`Error::Unwritable`] if nothing can be read.
+    /// See [`Store::list`].
     pub async fn search(
         &self,
         query: ListQuery,
@@ -567,6 +568,21 @@ impl Store {
         limit: usize,
     ) -> Result<SearchPage, Error> {
         let query = Box::new(query);
+        let found = self.search_once(query.clone(), words, limit).await;
+        let Err(Error::DamagedIndex(_)) = found else {
+            return found;
+        };
+        // The scan finds the damage as well.
+        self.filled().await?;
+        self.search_once(query, words, limit).await
+    }
+
+    async fn search_once(
+        &self,
+        query: Box<ListQuery>,
+        words: &str,
+        limit: usize,
+    ) -> Result<SearchPage, Error> {
         let words = words.to_owned();
         self.request(|reply| StoreJob::Search {
             query,
@@ -575,6 +591,7 @@ impl Store {
             reply,
         })
         .await
+        .map_err(Error::of_list)
     }
 
     /// Returns the most recently chosen models of a project, the newest first.

@@ -52,7 +52,9 @@ async fn damaged_index_hides_no_session() {
         ("one byte".into(), Some(b"S".to_vec())),
         ("noise".into(), Some(vec![0x55; 9_000])),
     ];
-    for length in (512..whole.len()).step_by(whole.len() / 12) {
+    // The last page may end with zeros, which SQLite reads in place of missing bytes.
+    let end = whole.iter().rposition(|byte| *byte != 0).unwrap();
+    for length in (512..end).step_by(whole.len() / 12) {
         wrong.push((format!("cut to {length}"), Some(whole[..length].to_vec())));
     }
     for at in (0..whole.len()).step_by(whole.len() / 150) {

@@ -5,18 +5,23 @@
 //! scan, which takes seconds if there are many sessions, so a thread with its own connection does
 //! it, and later queries see the result. A small index is scanned at once, within a few
 //! milliseconds. A scan that finds nothing missing is not reported as progress.
+//!
+//! The scan begins with the names of the session files, for which a search waits. It is skipped if
+//! no name has been added or removed since the last one.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 
 use super::index_rows::{self as index, IS_EMPTY};
+use super::search_index::SearchIndex;
 use super::{peek, session};
 use crate::{Error, ListFilling};
+use base::file::is_on_network;
 use base::lock::lock;
 
 /// The limits up to which an index is scanned completely before its first query: its size in bytes,
@@ -31,15 +36,47 @@ const CHUNK: usize = 64;
 /// The time that the thread waits for other writers of the index.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A function to call at the end.
+/// The minimum age of the last change of the directory, for which later changes have another time:
+/// file systems round the times.
+const MIN_AGE_OF_CHANGE: Duration = Duration::from_secs(2);
+
+/// A function to call when a part of the scan is over.
 type Callback = Box<dyn FnOnce() + Send>;
+
+/// A part of the scan, with the functions to call when it is over; `None` after it.
+struct Phase(Mutex<Option<Vec<Callback>>>);
+
+impl Phase {
+    fn new() -> Self {
+        Self(Mutex::new(Some(Vec::new())))
+    }
+
+    fn is_over(&self) -> bool {
+        lock(&self.0).is_none()
+    }
+
+    /// Calls `call` when the phase is over, or now if it is.
+    fn when_over(&self, call: impl FnOnce() + Send + 'static) {
+        if let Some(waiting) = lock(&self.0).as_mut() {
+            return waiting.push(Box::new(call));
+        }
+        call();
+    }
+
+    fn end(&self) {
+        let waiting = lock(&self.0).take();
+        waiting.into_iter().flatten().for_each(|call| call());
+    }
+}
 
 /// The progress of completing an index.
 pub(super) struct IndexFill {
     /// The reason to rebuild the index.
     damage: OnceLock<String>,
-    /// The functions to call at the end; `None` after it.
-    waiting: Mutex<Option<Vec<Callback>>>,
+    /// The comparison with the names of the files, and the addition of the missing sessions.
+    survey: Phase,
+    /// The whole scan.
+    scan: Phase,
     /// Whether sessions are known to be missing. Otherwise the scan only checks for that.
     is_partial: AtomicBool,
     /// The number of sessions that were missing, and of those of them that have been added.
@@ -57,7 +94,8 @@ impl IndexFill {
     pub(super) fn begin(db: &mut Connection, dir: &Path) -> Result<Arc<Self>, Error> {
         let fill = Arc::new(Self {
             damage: OnceLock::new(),
-            waiting: Mutex::new(Some(Vec::new())),
+            survey: Phase::new(),
+            scan: Phase::new(),
             is_partial: AtomicBool::new(is_partial(db).map_err(index::unwritable)?),
             unknown: AtomicUsize::new(0),
             taken: AtomicUsize::new(0),
@@ -78,6 +116,10 @@ impl IndexFill {
                     return Ok(fill);
                 }
             }
+        } else if !fill.is_partial.load(Ordering::Relaxed)
+            && is_surveyed(db, dir).map_err(index::unwritable)?
+        {
+            fill.survey.end();
         }
         let own = fill.clone();
         let dir = dir.to_owned();
@@ -98,7 +140,7 @@ impl IndexFill {
 
     /// Returns the progress; `None` if no session is missing, as far as is known.
     pub(super) fn filling(&self) -> Option<ListFilling> {
-        if lock(&self.waiting).is_none() || !self.is_partial.load(Ordering::Relaxed) {
+        if self.survey.is_over() || !self.is_partial.load(Ordering::Relaxed) {
             return None;
         }
         Some(ListFilling {
@@ -112,22 +154,29 @@ impl IndexFill {
         lock(&self.unreadable).clone()
     }
 
+    /// Returns whether the index has a session for each name in the directory.
+    pub(super) fn is_surveyed(&self) -> bool {
+        self.survey.is_over()
+    }
+
+    /// Calls `call` when that is so, or now if it is.
+    pub(super) fn when_surveyed(&self, call: impl FnOnce() + Send + 'static) {
+        self.survey.when_over(call);
+    }
+
     /// Returns whether no more sessions will be added.
     pub(super) fn is_over(&self) -> bool {
-        lock(&self.waiting).is_none()
+        self.scan.is_over()
     }
 
     /// Calls `call` at the end, or now if it is over.
     pub(super) fn when_over(&self, call: impl FnOnce() + Send + 'static) {
-        if let Some(waiting) = lock(&self.waiting).as_mut() {
-            return waiting.push(Box::new(call));
-        }
-        call();
+        self.scan.when_over(call);
     }
 
     fn end(&self) {
-        let waiting = lock(&self.waiting).take();
-        waiting.into_iter().flatten().for_each(|call| call());
+        self.survey.end();
+        self.scan.end();
     }
 
     /// Adds the unknown sessions, unless there are too many to wait for. Returns whether it did.
@@ -141,7 +190,7 @@ impl IndexFill {
     }
 
     fn run(self: Arc<Self>, dir: &Path) {
-        match self.check_and_add(dir) {
+        match self.add_and_check(dir) {
             Ok(()) => {}
             // The next query reports it.
             Err(Error::DamagedIndex(damage)) => drop(self.damage.set(damage)),
@@ -150,7 +199,7 @@ impl IndexFill {
         self.end();
     }
 
-    fn check_and_add(&self, dir: &Path) -> Result<(), Error> {
+    fn add_and_check(&self, dir: &Path) -> Result<(), Error> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let db = Connection::open_with_flags(dir.join("index.db"), flags);
         let mut db = db.map_err(index::unwritable)?;
@@ -158,29 +207,58 @@ impl IndexFill {
         // Otherwise, other writers would wait for the disk with each chunk.
         db.execute_batch("PRAGMA synchronous = NORMAL")
             .map_err(index::unwritable)?;
-        if let Some(damage) = index::damage(&db).map_err(index::unwritable)? {
-            return Err(Error::DamagedIndex(damage));
+        if !self.survey.is_over() {
+            let survey = DirectorySurvey::of(&db, dir)?;
+            // A file that cannot be read is tried, and reported, by each process.
+            if self.add_sessions(&mut db, dir, &survey)? {
+                survey.remember(&db).map_err(index::unwritable)?;
+            }
+            self.survey.end();
         }
-        let survey = DirectorySurvey::of(&db, dir)?;
-        self.add_sessions(&mut db, dir, &survey)
+        let damage = index::damage(&db).map_err(index::unwritable)?;
+        damage.map_or(Ok(()), |damage| Err(Error::DamagedIndex(damage)))
     }
 
     /// Adds every session that has a file and is not in the index, newest first, and removes those
-    /// that have neither a file nor a message.
+    /// that have neither a file nor a message. Returns whether it could read each file.
     fn add_sessions(
         &self,
         db: &mut Connection,
         dir: &Path,
         survey: &DirectorySurvey,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         self.unknown.store(survey.unknown.len(), Ordering::Relaxed);
         self.is_partial
             .fetch_or(survey.unknown.len() > MAX_FEW_UNKNOWN, Ordering::Relaxed);
+        let was_lost = is_partial(db).map_err(index::unwritable)?;
+        if was_lost {
+            for id in &survey.held {
+                index::put_written(db, id)?;
+            }
+        }
+        let mut is_whole = true;
+        let mut words = None;
+        if !survey.unknown.is_empty()
+            && let Some(index) = SearchIndex::open(dir)?
+        {
+            let current = index.current()?;
+            words = Some((index, current));
+        }
         for paths in survey.unknown.chunks(CHUNK) {
             let found: Vec<_> = paths
                 .iter()
                 .filter_map(|path| Some((path, peek::record(dir, path)?)))
                 .collect();
+            if let Some((words, current)) = &words {
+                let records = found.iter().filter_map(|(_, read)| read.as_ref().ok());
+                let different: Vec<&str> = records
+                    .filter(|(record, _)| {
+                        current.get(record.id.as_str()) != Some(&index::updated(record))
+                    })
+                    .map(|(record, _)| record.id.as_str())
+                    .collect();
+                words.add_outdated(&different)?;
+            }
             let chunk = db
                 .transaction_with_behavior(TransactionBehavior::Immediate)
                 .map_err(index::unwritable)?;
@@ -191,9 +269,15 @@ impl IndexFill {
                     Ok((record, messages)) if path.exists() => {
                         index::put_unless_known(&chunk, &record, messages)?
                     }
-                    Err(Error::Damaged { .. }) => lock(&self.unreadable).push(path.clone()),
-                    // It is not a session file, or it is still empty.
-                    Ok(_) | Err(_) => {}
+                    Err(e) => {
+                        is_whole = false;
+                        // Otherwise it may still be empty.
+                        if matches!(e, Error::Damaged { .. }) {
+                            lock(&self.unreadable).push(path.clone());
+                        }
+                    }
+                    // It has been deleted.
+                    Ok(_) => {}
                 }
             }
             chunk.commit().map_err(index::unwritable)?;
@@ -203,11 +287,11 @@ impl IndexFill {
             let sql = format!("DELETE FROM session WHERE id = ?1 AND {IS_EMPTY}");
             db.execute(&sql, [id]).map_err(index::unwritable)?;
         }
-        if is_partial(db).map_err(index::unwritable)? {
+        if was_lost {
             db.pragma_update(None, PARTIAL, 0)
                 .map_err(index::unwritable)?;
         }
-        Ok(())
+        Ok(is_whole)
     }
 }
 
@@ -220,27 +304,60 @@ pub(super) fn mark_partial(db: &Connection) -> rusqlite::Result<()> {
     db.pragma_update(None, PARTIAL, 1)
 }
 
-fn is_partial(db: &Connection) -> rusqlite::Result<bool> {
+pub(super) fn is_partial(db: &Connection) -> rusqlite::Result<bool> {
     db.pragma_query_value(None, PARTIAL, |row| row.get::<_, i64>(0))
         .map(|partial| partial != 0)
 }
 
+/// Returns the time at which the directory of sessions got or lost a name.
+fn modified(dir: &Path) -> Option<SystemTime> {
+    std::fs::metadata(dir.join("sessions"))
+        .and_then(|meta| meta.modified())
+        .ok()
+}
+
+/// Returns a time in the form of its row, in nanoseconds.
+fn nanoseconds(time: SystemTime) -> Option<i64> {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    i64::try_from(since.as_nanos()).ok()
+}
+
+/// Returns whether the directory of sessions has the same names as at the last survey.
+fn is_surveyed(db: &Connection, dir: &Path) -> rusqlite::Result<bool> {
+    let surveyed = db
+        .query_row("SELECT modified FROM survey", [], |row| {
+            row.get::<_, i64>(0)
+        })
+        .optional()?;
+    Ok(surveyed.is_some() && modified(dir).and_then(nanoseconds) == surveyed)
+}
+
 /// The differences between an index and the directory of sessions.
 struct DirectorySurvey {
+    /// The time of the last change of the directory before it was read, unless a later change may
+    /// have the same time.
+    modified: Option<SystemTime>,
     /// The session files that the index does not list, newest first.
     unknown: Vec<PathBuf>,
     /// Sessions that have neither a file nor a message.
     empty: Vec<String>,
+    /// Sessions that a process has open, or has ended without closing.
+    held: Vec<String>,
 }
 
 impl DirectorySurvey {
     /// Compares the two, and removes the remains of an interrupted deletion.
     fn of(db: &Connection, dir: &Path) -> Result<Self, Error> {
+        let is_past = |time: &SystemTime| time.elapsed().is_ok_and(|age| age > MIN_AGE_OF_CHANGE);
+        let modified = modified(dir).filter(|time| is_past(time) && !is_on_network(dir));
         let mut unknown = Vec::new();
+        let mut held = Vec::new();
         let Ok(files) = std::fs::read_dir(dir.join("sessions")) else {
             return Ok(Self {
+                modified: None,
                 unknown,
                 empty: Vec::new(),
+                held,
             });
         };
         let sql = format!("SELECT id, messages > 0, NOT {IS_EMPTY} FROM session");
@@ -254,7 +371,14 @@ impl DirectorySurvey {
             .map_err(index::unwritable)?;
         for file in files.flatten() {
             let name = file.file_name();
-            let Some((id, rest)) = name.to_str().and_then(|name| name.split_once(".db")) else {
+            let Some(name) = name.to_str() else {
+                continue;
+            };
+            let of_lock = name
+                .strip_suffix(".lock")
+                .or_else(|| name.strip_suffix(".held"));
+            held.extend(of_lock.map(str::to_owned));
+            let Some((id, rest)) = name.split_once(".db") else {
                 continue;
             };
             if rest == session::REMOVED_SUFFIX {
@@ -272,7 +396,24 @@ impl DirectorySurvey {
             .filter(|(_, (has_messages, _))| !has_messages)
             .map(|(id, _)| id)
             .collect();
-        Ok(Self { unknown, empty })
+        Ok(Self {
+            modified,
+            unknown,
+            empty,
+            held,
+        })
+    }
+
+    /// Stores that the index has a session for each name.
+    fn remember(&self, db: &Connection) -> rusqlite::Result<()> {
+        let Some(modified) = self.modified.and_then(nanoseconds) else {
+            return Ok(());
+        };
+        db.execute(
+            "INSERT OR REPLACE INTO survey (one, modified) VALUES (1, ?1)",
+            [modified],
+        )
+        .map(drop)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A search asks the index for the current sessions that may contain the words, and reads those,
 //! and all sessions that are not current. The result is the same as without the index, which only
-//! saves reading.
+//! saves reading. No other session is looked at, unless the search index is new or was lost.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -28,6 +28,11 @@ const MAX_INDEXED_BYTES: u64 = 16 << 20;
 /// The numbers of sessions that are read, and indexed, at a time.
 const READ_CHUNK: usize = 256;
 const INDEX_CHUNK: usize = 16;
+
+/// The number of texts above which words are frequent, and the number of the newest sessions that
+/// are then read before the index is queried about all.
+const FREQUENT_TEXTS: i64 = 1000;
+const MAX_NEWEST_READS: usize = 64;
 
 /// The size of the session files that are indexed for a search even if the process ends, in bytes.
 /// Without it, processes that end after one search would read the same sessions every time.
@@ -60,97 +65,202 @@ pub(super) fn start(
 
 fn find(dir: &Path, query: &ListQuery, words: &str, limit: usize) -> Result<SearchPage, Error> {
     let words = search::split_words(words);
-    let mut page = SearchPage::default();
     if words.is_empty() {
-        return Ok(page);
+        return Ok(SearchPage::default());
     }
-    let index = IndexReader::open(dir)?;
-    // The order matters: a session that is neither open now nor changed when the index is read has
-    // had no further message before the search began.
-    let open = open_sessions(dir);
-    let known = KnownWords::read(dir, &words).unwrap_or_else(|e| {
+    let search_index = SearchIndex::open(dir).unwrap_or_else(|e| {
         tracing::warn!("searching without the search index: {e}");
-        KnownWords::default()
-    });
-    let mut listed = index.listed(query)?;
-    let mut oldest = None;
-    if search::are_short(&words) && listed.len() > search::MAX_UNINDEXED_READS {
-        listed.truncate(search::MAX_UNINDEXED_READS);
-        oldest = listed
-            .last()
-            .map(|(_, updated)| Timestamp(u64::try_from(*updated).unwrap_or_default()));
-    }
-    let (wanted, unindexed) = known.sessions_to_read(&open, listed);
-    page.unindexed = unindexed.len();
-    page.too_large = unindexed
-        .iter()
-        .filter(|id| is_too_large(dir, &SessionId::new(id.as_str())))
-        .count();
-    let read = |record: &Record| peek::peek(dir, &record.id, Some(record.clone()));
-    for ids in wanted.chunks(READ_CHUNK) {
-        let left = limit.saturating_sub(page.hits.len());
-        if left == 0 {
-            break;
-        }
-        let records = ids
-            .iter()
-            .filter_map(|id| index.record(id).transpose())
-            .collect::<Result<Vec<Record>, Error>>()?;
-        page.hits
-            .extend(search::search(&read, &records, &words, left));
-    }
-    let cut = |oldest| SearchCut {
-        sessions: search::MAX_UNINDEXED_READS,
-        oldest,
-    };
-    page.cut = if page.hits.len() < limit {
-        oldest.map(cut)
-    } else {
         None
+    });
+    let search = Search {
+        dir,
+        query,
+        words: &words,
+        limit,
+        index: IndexReader::open(dir)?,
+        search_index,
     };
-    Ok(page)
+    if search::are_short(&words) {
+        return search.newest(search::MAX_UNINDEXED_READS);
+    }
+    if search.are_frequent() {
+        let page = search.newest(MAX_NEWEST_READS)?;
+        // It has enough hits, or there are no older sessions.
+        if page.cut.is_none() {
+            return Ok(page);
+        }
+    }
+    search.all()
+}
+
+/// A search for words.
+struct Search<'a> {
+    dir: &'a Path,
+    query: &'a ListQuery,
+    words: &'a [String],
+    limit: usize,
+    index: IndexReader,
+    search_index: Option<SearchIndex>,
+}
+
+impl Search<'_> {
+    /// Returns whether so many texts have the words that the newest sessions probably do.
+    fn are_frequent(&self) -> bool {
+        let is_frequent = |index: &SearchIndex| {
+            index
+                .is_frequent(self.words, FREQUENT_TEXTS)
+                .unwrap_or_default()
+        };
+        self.search_index.as_ref().is_some_and(is_frequent)
+    }
+
+    /// Reads the newest sessions, at most `count`.
+    fn newest(&self, count: usize) -> Result<SearchPage, Error> {
+        let written = self.index.written()?;
+        let known = self.known(|index| KnownWords::read(index, None));
+        let mut listed = self.index.listed(self.query, count.saturating_add(1))?;
+        let has_more = listed.len() > count;
+        listed.truncate(count);
+        let oldest = listed.last().map(|(_, updated)| *updated);
+        let mut page = self.read(&known.sessions_to_read(&written, listed))?;
+        if has_more && page.hits.len() < self.limit {
+            page.cut = oldest.map(|updated| SearchCut {
+                sessions: count,
+                oldest: Timestamp(u64::try_from(updated).unwrap_or_default()),
+            });
+        }
+        Ok(page)
+    }
+
+    /// Reads the sessions that the search index yields, and those that it does not know.
+    fn all(&self) -> Result<SearchPage, Error> {
+        // The order matters: a session that is neither being written nor outdated when the search
+        // index is read has had no further message before the search began.
+        let written = self.index.written()?;
+        let known = self.known(|index| KnownWords::read(index, Some(self.words)));
+        let listed = match known.candidates(&written) {
+            Some(ids) => self.index.listed_among(self.query, ids)?,
+            None => self.index.listed(self.query, usize::MAX)?,
+        };
+        self.read(&known.sessions_to_read(&written, listed))
+    }
+
+    fn known(&self, read: impl Fn(&SearchIndex) -> Result<KnownWords, Error>) -> KnownWords {
+        let Some(index) = &self.search_index else {
+            return KnownWords::default();
+        };
+        index.read(read).unwrap_or_else(|e| {
+            tracing::warn!("searching without the search index: {e}");
+            KnownWords::default()
+        })
+    }
+
+    /// Reads sessions until enough of them contain the words.
+    fn read(&self, sessions: &SessionsToRead) -> Result<SearchPage, Error> {
+        let mut page = SearchPage {
+            unindexed: sessions.unindexed.len(),
+            too_large: sessions
+                .unindexed
+                .iter()
+                .filter(|id| is_too_large(self.dir, &SessionId::new(id.as_str())))
+                .count(),
+            ..SearchPage::default()
+        };
+        let read = |record: &Record| peek::peek(self.dir, &record.id, Some(record.clone()));
+        for ids in sessions.wanted.chunks(READ_CHUNK) {
+            let left = self.limit.saturating_sub(page.hits.len());
+            if left == 0 {
+                break;
+            }
+            let records = ids
+                .iter()
+                .filter_map(|id| self.index.record(id).transpose())
+                .collect::<Result<Vec<Record>, Error>>()?;
+            page.hits
+                .extend(search::search(&read, &records, self.words, left));
+        }
+        Ok(page)
+    }
 }
 
 /// The answer of the search index to a query.
 #[derive(Default)]
 struct KnownWords {
-    current: HashMap<String, i64>,
+    indexed: IndexedSessions,
     /// The sessions that may contain the words; `None` if all may.
     with: Option<HashSet<String>>,
 }
 
+/// The sessions whose present texts are in the search index.
+enum IndexedSessions {
+    /// All except these.
+    AllExcept(HashSet<String>),
+    /// Those whose last use was at these times. The index is new, or has been lost.
+    Only(HashMap<String, i64>),
+}
+
+impl Default for IndexedSessions {
+    fn default() -> Self {
+        Self::Only(HashMap::new())
+    }
+}
+
+/// The sessions that a search has to read.
+struct SessionsToRead {
+    /// The newest first.
+    wanted: Vec<String>,
+    /// Those of them that are merely not in the search index.
+    unindexed: Vec<String>,
+}
+
 impl KnownWords {
-    fn read(dir: &Path, words: &[String]) -> Result<Self, Error> {
-        let Some(index) = SearchIndex::open(dir)? else {
-            return Ok(Self::default());
+    /// Reads the state of the index, and unless `words` is `None` the sessions with these words.
+    fn read(index: &SearchIndex, words: Option<&[String]>) -> Result<Self, Error> {
+        let indexed = match index.outdated()? {
+            Some(outdated) => IndexedSessions::AllExcept(outdated),
+            None => IndexedSessions::Only(index.current()?),
         };
-        let answer = index.read(|index| Ok((index.current()?, index.with(words)?)))?;
-        Ok(Self {
-            current: answer.0,
-            with: answer.1,
-        })
+        let with = match words {
+            Some(words) => index.with(words)?,
+            None => None,
+        };
+        Ok(Self { indexed, with })
     }
 
-    /// Returns the sessions that have to be read, and those of them that are merely not in the
-    /// index.
+    /// Returns the only sessions that may contain the words; `None` if others may.
+    fn candidates<'a>(&'a self, written: &'a HashSet<String>) -> Option<HashSet<&'a str>> {
+        let (IndexedSessions::AllExcept(outdated), Some(with)) = (&self.indexed, &self.with) else {
+            return None;
+        };
+        let ids = with.iter().chain(outdated).chain(written);
+        Some(ids.map(String::as_str).collect())
+    }
+
+    fn has_present_texts(&self, id: &str, updated: i64) -> bool {
+        match &self.indexed {
+            IndexedSessions::AllExcept(outdated) => !outdated.contains(id),
+            IndexedSessions::Only(times) => times.get(id) == Some(&updated),
+        }
+    }
+
     fn sessions_to_read(
         &self,
-        open: &HashSet<String>,
+        written: &HashSet<String>,
         listed: Vec<(String, i64)>,
-    ) -> (Vec<String>, Vec<String>) {
+    ) -> SessionsToRead {
         let mut wanted = Vec::new();
         let mut unindexed = Vec::new();
         for (id, updated) in listed {
-            let is_open = open.contains(&id);
-            let is_current = !is_open && self.current.get(&id) == Some(&updated);
-            if !is_current && !is_open {
+            let is_written = written.contains(&id);
+            let is_current = !is_written && self.has_present_texts(&id, updated);
+            if !is_current && !is_written {
                 unindexed.push(id.clone());
             }
             if !is_current || self.with.as_ref().is_none_or(|with| with.contains(&id)) {
                 wanted.push(id);
             }
         }
-        (wanted, unindexed)
+        SessionsToRead { wanted, unindexed }
     }
 }
 
@@ -162,22 +272,6 @@ fn is_too_large(dir: &Path, id: &SessionId) -> bool {
 /// Returns the size of a session's file; 0 if there is none.
 fn file_bytes(dir: &Path, id: &SessionId) -> u64 {
     std::fs::metadata(session::path(dir, id)).map_or(0, |file| file.len())
-}
-
-/// Returns the sessions that a process has open, or has ended without closing.
-fn open_sessions(dir: &Path) -> HashSet<String> {
-    let Ok(files) = std::fs::read_dir(dir.join("sessions")) else {
-        return HashSet::new();
-    };
-    let id = |name: &str| {
-        name.strip_suffix(".lock")
-            .or_else(|| name.strip_suffix(".held"))
-            .map(str::to_owned)
-    };
-    files
-        .flatten()
-        .filter_map(|file| id(file.file_name().to_str()?))
-        .collect()
 }
 
 /// A handle to the indexing thread.
@@ -313,14 +407,14 @@ impl IndexerThread {
     fn index_remaining(&self, at_leisure: bool) -> Result<(), Error> {
         let index = IndexReader::open(&self.dir)?;
         let words = SearchIndex::open_or_make(&self.dir)?;
-        words.remove_gone()?;
-        let current = words.current()?;
-        let left: Vec<SessionId> = index
-            .listed(&ListQuery::default())?
-            .into_iter()
-            .filter(|(id, updated)| current.get(id) != Some(updated))
-            .map(|(id, _)| SessionId::new(id))
-            .collect();
+        let left = match words.outdated()? {
+            Some(outdated) if !at_leisure => outdated,
+            // A power cut may have undone the last changes of either index.
+            _ => compare(&index, &words)?,
+        };
+        // Ids begin with the time.
+        let mut left: Vec<SessionId> = left.into_iter().map(SessionId::new).collect();
+        left.sort_unstable_by(|one, other| other.as_str().cmp(one.as_str()));
         let mut required_bytes = if at_leisure { 0 } else { MIN_BYTES_PER_SEARCH };
         for ids in left.chunks(INDEX_CHUNK) {
             required_bytes =
@@ -393,8 +487,28 @@ impl IndexerThread {
     }
 }
 
+/// Compares the search index with all sessions and their files. Returns the outdated sessions.
+fn compare(index: &IndexReader, words: &SearchIndex) -> Result<HashSet<String>, Error> {
+    words.remove_gone()?;
+    let is_partial = index.is_partial()?;
+    let current = words.current()?;
+    let listed = index.listed(&ListQuery::default(), usize::MAX)?;
+    let different: Vec<&str> = listed
+        .iter()
+        .filter(|(id, updated)| current.get(id) != Some(updated))
+        .map(|(id, _)| id.as_str())
+        .collect();
+    words.add_outdated(&different)?;
+    if !is_partial {
+        words.mark_complete()?;
+    }
+    Ok(different.into_iter().map(str::to_owned).collect())
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::super::index::SessionIndex;
     use super::super::search_index;
     use super::*;
@@ -412,14 +526,16 @@ mod tests {
     /// Returns the sessions that a search for a word reads, and the number of them that are not in
     /// the index.
     fn reads(dir: &Path, word: &str) -> (Vec<String>, usize) {
-        let listed = IndexReader::open(dir)
-            .unwrap()
-            .listed(&ListQuery::default())
-            .unwrap();
-        let (wanted, unindexed) = KnownWords::read(dir, &[word.to_owned()])
-            .unwrap()
-            .sessions_to_read(&open_sessions(dir), listed);
-        (wanted, unindexed.len())
+        let index = IndexReader::open(dir).unwrap();
+        let written = index.written().unwrap();
+        let words = SearchIndex::open_or_make(dir).unwrap();
+        let known = KnownWords::read(&words, Some(&[word.to_owned()])).unwrap();
+        let listed = match known.candidates(&written) {
+            Some(ids) => index.listed_among(&ListQuery::default(), ids),
+            None => index.listed(&ListQuery::default(), usize::MAX),
+        };
+        let sessions = known.sessions_to_read(&written, listed.unwrap());
+        (sessions.wanted, sessions.unindexed.len())
     }
 
     /// Enlarges a session's file. SQLite ignores bytes after the last page of its file.
@@ -485,6 +601,98 @@ mod tests {
         assert_eq!(hits(&store, "ZEBRA").await, zebras);
         // Its title contains its id.
         assert_eq!(hits(&store, "title ses_00000001").await, ["ses_00000001"]);
+    }
+
+    #[test]
+    fn search_looks_at_no_other_session() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut index = SessionIndex::open(dir.path()).unwrap();
+        let words = SearchIndex::open_or_make(dir.path()).unwrap();
+        std::fs::create_dir(dir.path().join("sessions")).unwrap();
+        let put = |index: &SessionIndex, n: u64| {
+            let record = record(&format!("ses_{n:08}"), "/w", n);
+            index.put(&record, 1).unwrap();
+            std::fs::write(session::path(dir.path(), &record.id), "").unwrap();
+            SearchedSession {
+                updated: updated(&record),
+                id: record.id,
+                changes: 0,
+                texts: vec![if n == 7 { "a zebra" } else { "a horse" }.to_owned()],
+            }
+        };
+        let looked_at = |word: &str| {
+            let known = KnownWords::read(&words, Some(&[word.to_owned()])).unwrap();
+            let written = IndexReader::open(dir.path()).unwrap().written().unwrap();
+            let candidates = known.candidates(&written);
+            candidates.map(|ids| {
+                let mut ids: Vec<String> = ids.into_iter().map(str::to_owned).collect();
+                ids.sort_unstable();
+                ids
+            })
+        };
+        let sessions: Vec<SearchedSession> = (0..300).map(|n| put(&index, n)).collect();
+        words.put(&sessions, &|_| {}).unwrap();
+        index_all_sessions(dir.path());
+        assert_eq!(looked_at("zebra"), None, "the list may lack sessions");
+        index.complete(dir.path()).unwrap();
+        index_all_sessions(dir.path());
+        assert_eq!(looked_at("zebra"), Some(vec!["ses_00000007".to_owned()]));
+        assert_eq!(looked_at("giraffe"), Some(vec![]));
+        let [added, changed, written] = [300, 8, 9].map(|n| SessionId::new(format!("ses_{n:08}")));
+        put(&index, 300);
+        words.add_outdated(&[added.as_str()]).unwrap();
+        words.mark_changed(&changed).unwrap();
+        index.mark_written(&written).unwrap();
+        let different = [&changed, &written, &added].map(ToString::to_string);
+        assert_eq!(looked_at("giraffe"), Some(different.to_vec()));
+        index.unmark_written(&written).unwrap();
+        let different = [&changed, &added].map(ToString::to_string);
+        assert_eq!(looked_at("giraffe"), Some(different.to_vec()));
+    }
+
+    #[tokio::test]
+    async fn search_reads_names_of_files_if_the_directory_has_changed() {
+        let [dir, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        for (dir, n) in [(&dir, 0), (&other, 1), (&other, 2)] {
+            let store = Store::start(dir.path());
+            session_with_text(&store, n, "a zebra").await;
+            store.stop().await;
+        }
+        // Too large to be scanned at once.
+        rusqlite::Connection::open(dir.path().join("index.db"))
+            .unwrap()
+            .execute_batch(
+                "CREATE TABLE filling (x); INSERT INTO filling VALUES (randomblob(1000000));",
+            )
+            .unwrap();
+        let set_time = |seconds| {
+            let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+            let sessions = std::fs::File::open(dir.path().join("sessions")).unwrap();
+            sessions.set_modified(time).unwrap();
+        };
+        let copy = |n: u64| {
+            let id = SessionId::new(format!("ses_0000000{n}"));
+            let [from, to] = [&other, &dir].map(|dir| session::path(dir.path(), &id));
+            std::fs::copy(from, to).unwrap();
+        };
+        let zebras = async || {
+            let store = Store::start(dir.path());
+            let found = hits(&store, "zebra").await;
+            store.stop().await;
+            found
+        };
+        set_time(1);
+        assert_eq!(zebras().await, ["ses_00000000"]);
+        copy(1);
+        set_time(1);
+        assert_eq!(zebras().await, ["ses_00000000"], "the names were read");
+        set_time(2);
+        assert_eq!(zebras().await, ["ses_00000001", "ses_00000000"]);
+        copy(2);
+        assert_eq!(
+            zebras().await,
+            ["ses_00000002", "ses_00000001", "ses_00000000"]
+        );
     }
 
     #[tokio::test]

@@ -3,6 +3,7 @@
 //! it is first queried (see [`IndexFill`]), and if it is unreadable or altered, it is moved aside
 //! and rebuilt.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 use super::fill::{self, IndexFill};
 use super::index_rows::{
-    ALTERED_ROW, IS_EMPTY, IndexError, IndexRow, UNCHECKED, put_with, unwritable,
+    ALTERED_ROW, IS_EMPTY, IndexError, IndexRow, UNCHECKED, put_with, put_written, unwritable,
 };
 use super::{migrate, session, unwritable_file};
 use crate::list::LAST_ID;
@@ -365,6 +366,21 @@ impl SessionIndex {
         Ok(())
     }
 
+    /// Records that this process writes to a session, which the search index does not know yet.
+    pub(super) fn mark_written(&self, id: &SessionId) -> Result<(), Error> {
+        put_written(&self.db, id.as_str())
+    }
+
+    /// Records that no process writes to a session any more, and that the search index knows of the
+    /// changes.
+    pub(super) fn unmark_written(&self, id: &SessionId) -> Result<(), Error> {
+        self.db
+            .prepare_cached("DELETE FROM written_session WHERE id = ?1")
+            .and_then(|mut unmark| unmark.execute([id.as_str()]))
+            .map(drop)
+            .map_err(unwritable)
+    }
+
     pub(super) fn list(&self, query: &ListQuery) -> Result<SessionPage, Error> {
         let cwd = query
             .cwd
@@ -514,6 +530,31 @@ impl SessionIndex {
     }
 }
 
+/// Builds the query of all listed sessions in the directory `?1`, if that is not null, and below
+/// `?2`.
+fn matching() -> String {
+    format!(
+        "SELECT id, updated FROM session WHERE +parent IS NULL AND NOT {IS_EMPTY}
+         AND (?1 IS NULL OR cwd = ?1 OR substr(cwd, 1, length(?2)) = ?2)"
+    )
+}
+
+/// Returns the directory of a query, and the beginning of the directories below it if these are
+/// meant too.
+fn directories(query: &ListQuery) -> (Option<String>, Option<String>) {
+    let cwd = query
+        .cwd
+        .as_ref()
+        .map(|cwd| cwd.to_string_lossy().into_owned());
+    let mut below = None;
+    if query.is_project {
+        below = cwd
+            .as_ref()
+            .map(|cwd| format!("{}/", cwd.trim_end_matches('/')));
+    }
+    (cwd, below)
+}
+
 /// A reader of the index for other threads than the one that owns it.
 pub(super) struct IndexReader(Connection);
 
@@ -526,28 +567,62 @@ impl IndexReader {
         Ok(Self(db))
     }
 
-    /// Returns the ids of all sessions that match a query, ignoring its limit, and the times of
-    /// their last use.
-    pub(super) fn listed(&self, query: &ListQuery) -> Result<Vec<(String, i64)>, Error> {
-        let cwd = query
-            .cwd
-            .as_ref()
-            .map(|cwd| cwd.to_string_lossy().into_owned());
-        let mut below = None;
-        if query.is_project {
-            below = cwd
-                .as_ref()
-                .map(|cwd| format!("{}/", cwd.trim_end_matches('/')));
-        }
-        let sql = format!(
-            "SELECT id, updated FROM session WHERE +parent IS NULL AND NOT {IS_EMPTY}
-             AND (?1 IS NULL OR cwd = ?1 OR substr(cwd, 1, length(?2)) = ?2) ORDER BY updated DESC, id DESC"
-        );
+    /// Returns whether sessions may be missing, because the index was lost.
+    pub(super) fn is_partial(&self) -> Result<bool, Error> {
+        fill::is_partial(&self.0).map_err(unwritable)
+    }
+
+    /// Returns the sessions that a process writes to, or has written to and ended without closing.
+    pub(super) fn written(&self) -> Result<HashSet<String>, Error> {
+        let mut query = self
+            .0
+            .prepare("SELECT id FROM written_session")
+            .map_err(unwritable)?;
+        let ids = query.query_map([], |row| row.get(0)).map_err(unwritable)?;
+        ids.collect::<rusqlite::Result<_>>().map_err(unwritable)
+    }
+
+    /// Returns the ids of the newest sessions that match a query, at most `limit` instead of its
+    /// own, and the times of their last use.
+    pub(super) fn listed(
+        &self,
+        query: &ListQuery,
+        limit: usize,
+    ) -> Result<Vec<(String, i64)>, Error> {
+        let (cwd, below) = directories(query);
+        let sql = format!("{} ORDER BY updated DESC, id DESC LIMIT ?3", matching());
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let mut page = self.0.prepare(&sql).map_err(unwritable)?;
         let rows = page
-            .query_map(params![cwd, below], |row| Ok((row.get(0)?, row.get(1)?)))
+            .query_map(params![cwd, below, limit], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })
             .map_err(unwritable)?;
         rows.collect::<rusqlite::Result<_>>().map_err(unwritable)
+    }
+
+    /// Returns those of the sessions that match a query, like [`Self::listed`].
+    pub(super) fn listed_among<'a>(
+        &self,
+        query: &ListQuery,
+        ids: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Vec<(String, i64)>, Error> {
+        let (cwd, below) = directories(query);
+        let sql = format!("{} AND id = ?3", matching());
+        let mut find = self.0.prepare(&sql).map_err(unwritable)?;
+        let mut listed = Vec::new();
+        for id in ids {
+            let row = find
+                .query_row(params![cwd, below, id], |row| {
+                    Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?))
+                })
+                .optional();
+            listed.extend(row.map_err(unwritable)?);
+        }
+        listed.sort_unstable_by(|(one, used), (other, other_used)| {
+            (other_used, other).cmp(&(used, one))
+        });
+        Ok(listed)
     }
 
     /// Returns the record of a session.

@@ -147,6 +147,14 @@ pub(super) fn put_unless_known(
     put_with(db, &sql, record, messages)
 }
 
+/// Records that a process writes to a session: see [`super::index::SessionIndex::mark_written`].
+pub(super) fn put_written(db: &Connection, id: &str) -> Result<(), Error> {
+    db.prepare_cached("INSERT OR IGNORE INTO written_session (id) VALUES (?1)")
+        .and_then(|mut put| put.execute([id]))
+        .map(drop)
+        .map_err(unwritable)
+}
+
 /// Returns the time of a session's last use, in the form of its row.
 pub(super) fn updated(record: &Record) -> i64 {
     i64::try_from(record.updated.0).unwrap_or(i64::MAX)

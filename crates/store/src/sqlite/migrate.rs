@@ -46,7 +46,7 @@ pub(super) fn empty_session() -> Option<&'static [u8]> {
 
 pub(super) const SESSION_FORMAT: i64 = 3;
 
-pub(super) const INDEX_FORMAT: i64 = 3;
+pub(super) const INDEX_FORMAT: i64 = 4;
 
 pub(super) static INDEX: LazyLock<Migrations<'static>> = LazyLock::new(|| {
     let first = M::up(
@@ -64,7 +64,12 @@ pub(super) static INDEX: LazyLock<Migrations<'static>> = LazyLock::new(|| {
     );
     // A flipped bit in a grant would allow something that the user was not shown.
     let checked_grants = M::up("ALTER TABLE grant_ ADD COLUMN crc INTEGER NOT NULL DEFAULT -1;");
-    Migrations::new(vec![first, checked, checked_grants])
+    // A search then need not look at each session and its file.
+    let changes = M::up(
+        "CREATE TABLE written_session (id TEXT PRIMARY KEY) WITHOUT ROWID;
+         CREATE TABLE survey (one INTEGER PRIMARY KEY CHECK (one = 1), modified INTEGER NOT NULL);",
+    );
+    Migrations::new(vec![first, checked, checked_grants, changes])
 });
 
 #[cfg(test)]

@@ -4,7 +4,8 @@
 //! from the session's own file. It contains the searchable texts only, in lower case, and finds any
 //! part of a word of three letters or more. A session's entry is valid only while it is current and
 //! no process has the session open: a process that has opened a session marks it as changed before
-//! it closes it ([`SearchIndex::mark_changed`]), and an open session does not become current.
+//! it closes it ([`SearchIndex::mark_changed`]), and an open session does not become current. Once the
+//! index has an entry for each session, a search need not compare it with the list of all sessions.
 //!
 //! It can be deleted at any time. If it is damaged or has another format, it is rebuilt.
 
@@ -20,7 +21,7 @@ use base::file::is_on_network;
 use base::id::SessionId;
 
 /// The format. An index of another format is discarded.
-const FORMAT: i64 = 1;
+const FORMAT: i64 = 2;
 
 /// The tables. Texts have numbers of their own, by which they are found; `position` is a text's
 /// position in the session.
@@ -28,14 +29,26 @@ const TABLES: &str = "
     CREATE TABLE session (
         number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, updated INTEGER NOT NULL DEFAULT 0,
         is_current INTEGER NOT NULL DEFAULT 0, changes INTEGER NOT NULL DEFAULT 0, crc INTEGER NOT NULL DEFAULT 0);
+    CREATE INDEX outdated_session ON session (id) WHERE is_current = 0;
     CREATE TABLE text (
         number INTEGER PRIMARY KEY, session INTEGER NOT NULL, position INTEGER NOT NULL, crc INTEGER NOT NULL);
     CREATE INDEX text_by_session ON text (session, position);
     CREATE VIRTUAL TABLE words USING fts5 (text, detail = none, columnsize = 0, tokenize = 'trigram case_sensitive 1');
     INSERT INTO words (words, rank) VALUES ('secure-delete', 1);";
 
+/// A number in the header of the file that is free for applications: 1 once the index has an entry
+/// for each session, current or outdated.
+const COMPLETE: &str = "application_id";
+
 /// The time to wait for another process that writes to it.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Makes a session outdated, and adds it if the index lacks it.
+const MAKE_OUTDATED: &str =
+    "INSERT INTO session (id) VALUES (?1) ON CONFLICT (id) DO UPDATE SET is_current = 0";
+
+/// The number of sessions that become outdated in one transaction, for which others wait.
+const OUTDATED_PER_TRANSACTION: usize = 1024;
 
 /// The approximate size of one transaction, in bytes of text.
 const TRANSACTION_BYTES: usize = 128 << 10;
@@ -112,6 +125,7 @@ impl SearchIndex {
                     making.execute_batch(&format!("DROP TABLE IF EXISTS {table}"))?;
                 }
                 making.execute_batch(TABLES)?;
+                making.pragma_update(None, COMPLETE, 0)?;
                 making.pragma_update(None, "user_version", FORMAT)?;
             }
             making.commit()?;
@@ -215,6 +229,51 @@ impl SearchIndex {
         read().map_err(|e| self.failed(e))
     }
 
+    /// Returns the sessions whose texts may have changed since they were indexed; `None` if the
+    /// index lacks sessions, because it is new.
+    pub(super) fn outdated(&self) -> Result<Option<HashSet<String>>, Error> {
+        let read = || {
+            if !self.is_complete()? {
+                return Ok(None);
+            }
+            let mut query = self
+                .db
+                .prepare("SELECT id FROM session WHERE is_current = 0")?;
+            let ids = query.query_map([], |row| row.get::<_, String>(0))?;
+            ids.collect::<rusqlite::Result<_>>().map(Some)
+        };
+        read().map_err(|e| self.failed(e))
+    }
+
+    fn is_complete(&self) -> rusqlite::Result<bool> {
+        self.db
+            .pragma_query_value(None, COMPLETE, |row| row.get::<_, i64>(0))
+            .map(|complete| complete != 0)
+    }
+
+    /// Makes sessions outdated, and adds those that the index lacks.
+    pub(super) fn add_outdated(&self, ids: &[&str]) -> Result<(), Error> {
+        let add = || {
+            for ids in ids.chunks(OUTDATED_PER_TRANSACTION) {
+                let batch = WriteBatch::begin(&self.db)?;
+                let mut add = self.db.prepare_cached(MAKE_OUTDATED)?;
+                for id in ids {
+                    add.execute([id])?;
+                }
+                batch.end()?;
+            }
+            Ok(())
+        };
+        add().map_err(|e| self.failed(e))
+    }
+
+    /// Records that the index has an entry for each session.
+    pub(super) fn mark_complete(&self) -> Result<(), Error> {
+        self.db
+            .pragma_update(None, COMPLETE, 1)
+            .map_err(|e| self.failed(e))
+    }
+
     /// Returns the sessions with a text that may have all the words; `None` if they are too short
     /// for the index.
     pub(super) fn with(&self, words: &[String]) -> Result<Option<HashSet<String>>, Error> {
@@ -231,6 +290,21 @@ impl SearchIndex {
             found.collect::<rusqlite::Result<HashSet<String>>>()
         };
         read().map(Some).map_err(|e| self.failed(e))
+    }
+
+    /// Returns whether more than `texts` texts may have all the words.
+    pub(super) fn is_frequent(&self, words: &[String], texts: i64) -> Result<bool, Error> {
+        let wanted = trigrams(words);
+        if wanted.is_empty() {
+            return Ok(false);
+        }
+        let read = || {
+            let mut query = self
+                .db
+                .prepare("SELECT rowid FROM words WHERE words MATCH ?1 LIMIT 1 OFFSET ?2")?;
+            query.exists(params![wanted.join(" AND "), texts])
+        };
+        read().map_err(|e| self.failed(e))
     }
 
     /// Adds sessions. A session that is open by now, or has been opened since it was read, does not
@@ -334,10 +408,7 @@ fn put_texts(
 ) -> rusqlite::Result<()> {
     let db = batch.db;
     let id = session.id.as_str();
-    db.prepare_cached(
-        "INSERT INTO session (id) VALUES (?1) ON CONFLICT (id) DO UPDATE SET is_current = 0",
-    )?
-    .execute([id])?;
+    db.prepare_cached(MAKE_OUTDATED)?.execute([id])?;
     let mut numbered = db.prepare_cached("SELECT number FROM session WHERE id = ?1")?;
     let number: i64 = numbered.query_row([id], |row| row.get(0))?;
     let mut texts = db.prepare_cached(

@@ -163,7 +163,7 @@ async fn newer_index_is_unchanged() {
         listed,
         Err(Error::NewerIndex {
             found: 99,
-            known: 3
+            known: 4
         })
     );
     let kept = rusqlite::Connection::open(dir.path().join("index.db")).unwrap();

@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 use super::background_writer::{
     BackgroundWriter, Finished, WakeAndMetrics, WriteBatch, WriteJob, WriteResult,
 };
+use super::fill::IndexFill;
 use super::find::{self, Indexer};
 use super::index::SessionIndex;
 use super::lock::{Lock, LockError};
@@ -75,11 +76,19 @@ pub(crate) fn work(dir: PathBuf, mut jobs: Receiver<StoreJob>, wake_and_metrics:
     }
 }
 
+/// The lock of a session.
+struct OwnedSession {
+    /// Set by the first write to it.
+    is_written: bool,
+    _lock: Lock,
+    _files: SessionFiles,
+}
+
 struct Thread {
     dir: PathBuf,
     index: Option<SessionIndex>,
     /// The locks of the owned sessions, with or without a file.
-    locks: HashMap<SessionId, (Lock, SessionFiles)>,
+    locks: HashMap<SessionId, OwnedSession>,
     open: OpenFiles,
     /// Owned sessions that have no file yet, because they have no input from the user. They are
     /// stored nowhere else, and are lost when they are closed.
@@ -236,6 +245,9 @@ impl Thread {
                 });
             }
         };
+        if !batch.entries.is_empty() {
+            self.mark_written(&batch.session);
+        }
         let file = self.open.remove(&batch.session);
         let job = WriteJob {
             dir: self.dir.clone(),
@@ -397,7 +409,14 @@ impl Thread {
             },
             LockError::Io(e) => super::unwritable_file(&sessions)(e),
         })?;
-        self.locks.insert(session.clone(), (lock, files));
+        self.locks.insert(
+            session.clone(),
+            OwnedSession {
+                is_written: false,
+                _lock: lock,
+                _files: files,
+            },
+        );
         self.close_idle();
         Ok(())
     }
@@ -408,8 +427,30 @@ impl Thread {
         if self.locks.contains_key(session) && session::path(&self.dir, session).exists() {
             self.mark_changed(session);
         }
+        // Without the index nothing has been recorded.
+        if self.locks.contains_key(session)
+            && self.index.is_some()
+            && let Err(e) = self.with_index(|index| index.unmark_written(session))
+        {
+            tracing::warn!("searches read {session} until it is closed again: {e}");
+        }
         if self.locks.remove(session).is_some() {
             self.indexer.session(session);
+        }
+    }
+
+    /// Records that this process writes to a session, before the first write: until it is closed, a
+    /// search reads it.
+    pub(super) fn mark_written(&mut self, session: &SessionId) {
+        let Some(owned) = self.locks.get_mut(session) else {
+            return;
+        };
+        if std::mem::replace(&mut owned.is_written, true) {
+            return;
+        }
+        if let Err(e) = self.with_index(|index| index.mark_written(session)) {
+            tracing::warn!("the index does not know that {session} is written to: {e}");
+            self.mark_changed(session);
         }
     }
 
@@ -583,8 +624,17 @@ impl Thread {
                 words,
                 limit,
                 reply,
-            } => match self.with_complete_index(|_| Ok(())) {
-                Ok(()) => {
+            } => match self.with_complete_index(|index| Ok(index.fill())) {
+                Ok(Some(fill)) if !fill.is_surveyed() => self.put_when_surveyed(
+                    &fill,
+                    StoreJob::Search {
+                        query,
+                        words,
+                        limit,
+                        reply,
+                    },
+                ),
+                Ok(_) => {
                     find::start(self.dir.clone(), *query, words, limit, reply);
                     self.indexer.all(false);
                 }
@@ -631,6 +681,16 @@ impl Thread {
             Ok(None) => drop(reply.send(Ok(()))),
             Err(e) => drop(reply.send(Err(e))),
         }
+    }
+
+    /// Executes a job once the index has all sessions.
+    fn put_when_surveyed(&self, fill: &IndexFill, job: StoreJob) {
+        let jobs = self.background_writer.jobs();
+        fill.when_surveyed(move || {
+            if let Some(jobs) = jobs.upgrade() {
+                jobs.put(job);
+            }
+        });
     }
 
     fn backend_state(&self) -> BackendState {

@@ -311,6 +311,7 @@ impl Thread {
                 let mut record = stored.record;
                 // The file may be missing, or not created yet; the change must be saved in any
                 // case.
+                self.mark_written(session);
                 let file = self.open_file(session, true)?;
                 file.remember(Some(record.clone()))?;
                 let update = file.write(&[SessionWrite::Amend(amend.clone())], true)?;
