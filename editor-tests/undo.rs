@@ -19,7 +19,7 @@ use crate::project::Project;
 use crate::sandbox::{only, sandbox_report, why};
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 37] = [
+pub const ALL: [(&str, fn()); 41] = [
     ("user's concurrent changes are preserved (bwrap)", || {
         users_concurrent_changes_are_preserved("bwrap")
     }),
@@ -75,6 +75,22 @@ pub const ALL: [(&str, fn()); 37] = [
     (
         "deleted background job's write precedes that of a later call (landlock)",
         || background_jobs_write_precedes_that_of_a_later_call("landlock", true),
+    ),
+    (
+        "background job's write is between those of two calls (bwrap)",
+        || background_jobs_write_is_between_those_of_two_calls("bwrap", false),
+    ),
+    (
+        "background job's write is between those of two calls (landlock)",
+        || background_jobs_write_is_between_those_of_two_calls("landlock", false),
+    ),
+    (
+        "deleted background job's write is between those of two calls (bwrap)",
+        || background_jobs_write_is_between_those_of_two_calls("bwrap", true),
+    ),
+    (
+        "deleted background job's write is between those of two calls (landlock)",
+        || background_jobs_write_is_between_those_of_two_calls("landlock", true),
     ),
     (
         "user's save of a file that a running command has written is preserved (bwrap)",
@@ -503,6 +519,46 @@ fn background_jobs_write_precedes_that_of_a_later_call(mechanism: &str, is_delet
             "{answer}"
         );
     });
+    client.leave();
+    assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+/// A background job writes a file between two calls of one answer that change the same file. The
+/// job belongs to the same turn, or to one that was undone and deleted.
+fn background_jobs_write_is_between_those_of_two_calls(mechanism: &str, is_deleted: bool) {
+    let command = format!("cat {GATE}; echo two > user.txt; echo > {SECOND_GATE}");
+    let job = format!(
+        "call bash {}",
+        json!({ "command": command, "description": "Run", "run_in_background": true })
+    );
+    let first = call(&format!("echo one > user.txt; echo > {GATE}"));
+    let second = call(&format!("cat {SECOND_GATE}; echo three > user.txt"));
+    let end_of_turn = if is_deleted { "text: Done.\n---\n" } else { "" };
+    let script = format!("{job}\n---\n{end_of_turn}{first}\n{second}\n---\ntext: Done.");
+    let Some((project, model)) = fixture(mechanism, &script) else {
+        return;
+    };
+    let mut client = Client::new(project);
+    let project = client.project.clone();
+    let session = client.open();
+    client.prompt(2, &session, "Go.");
+    if is_deleted {
+        ended(&mut client, 2);
+        run_built_in_command(&mut client, 3, &session, "/undo");
+        client.prompt(2, &session, "Go on.");
+    }
+    ended(&mut client, 2);
+    assert_eq!(holds(&project, "user.txt").as_deref(), Some("three\n"));
+    let diff = run_built_in_command(&mut client, 4, &session, "/diff");
+    assert!(diff.contains("changed 1 file, +1 −1"), "{diff}");
+    assert!(diff.contains("-old\n+three\n"), "{diff}");
+    let answer = run_built_in_command(&mut client, 5, &session, "/undo");
+    let wanted = if is_deleted { "two\n" } else { "old\n" };
+    assert_eq!(
+        holds(&project, "user.txt").as_deref(),
+        Some(wanted),
+        "{answer}"
+    );
     client.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
 }

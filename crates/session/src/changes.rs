@@ -32,12 +32,16 @@ pub fn entries_of_deleted(
     timeline.follow(messages, start, record);
     let last = messages.iter().take(start).next_back();
     let after = last.map(|last| last.id.clone());
-    let in_effect = timeline.in_effect();
+    let mut in_effect = timeline.in_effect();
+    in_effect.sort_by_key(|(after_late, _)| *after_late);
     let entries = in_effect.chunk_by(|(one, _), (next, _)| one == next);
     let entry = |changes: &[(u32, &FileChange)]| FileLogEntry {
         after: after.clone(),
         after_late: changes.first().map_or(0, |(after_late, _)| *after_late),
-        files: transcript::merged(changes.iter().map(|(_, change)| *change)),
+        files: unnumbered(transcript::merged(
+            changes.iter().map(|(_, change)| *change),
+        ))
+        .collect(),
     };
     entries.map(entry).collect()
 }
@@ -52,30 +56,45 @@ pub fn log(
     let entry = FileLogEntry {
         after: messages.last().map(|message| message.id.clone()),
         after_late: last_late(messages),
-        files: changes.into_iter().collect(),
+        files: unnumbered(changes).collect(),
     };
     add_to_log(record, entry);
 }
 
-/// Adds an entry to the log, or its changes to the last entry if that has the same place.
+/// Removes the sequence numbers of changes whose place in the log is their order.
+fn unnumbered(changes: impl IntoIterator<Item = FileChange>) -> impl Iterator<Item = FileChange> {
+    changes.into_iter().map(|change| FileChange {
+        sequence: 0,
+        ..change
+    })
+}
+
+/// Returns whether changes in the log are those of a background job, whose step was deleted.
+fn has_sequence(files: &[FileChange]) -> bool {
+    files.iter().any(|change| change.sequence > 0)
+}
+
+/// Adds an entry to the log, or its changes to the last entry if that has the same place and the
+/// same kind.
 pub fn add_to_log(record: &mut Record, entry: FileLogEntry) {
     let FileLogEntry {
         after,
         after_late,
         files,
     } = entry;
-    let earlier = record
-        .file_log
-        .pop_if(|last| last.after == after && last.after_late == after_late);
+    let is_of_job = has_sequence(&files);
+    let earlier = record.file_log.pop_if(|last| {
+        last.after == after
+            && last.after_late == after_late
+            && has_sequence(&last.files) == is_of_job
+    });
     let earlier = earlier.map(|entry| entry.files).unwrap_or_default();
-    let mut by_path: BTreeMap<String, FileChange> = BTreeMap::new();
-    for change in earlier.into_iter().chain(files) {
-        match by_path.entry(change.path.clone()) {
-            Entry::Occupied(mut earlier) => earlier.get_mut().new = change.new,
-            Entry::Vacant(free) => drop(free.insert(change)),
-        }
-    }
-    let files: Vec<FileChange> = by_path.into_values().collect();
+    let all = earlier.into_iter().chain(files);
+    let files = if is_of_job {
+        transcript::merged(all.collect::<Vec<_>>().iter())
+    } else {
+        first_to_last(all)
+    };
     if !files.is_empty() {
         record.file_log.push(FileLogEntry {
             after,
@@ -85,14 +104,27 @@ pub fn add_to_log(record: &mut Record, entry: FileLogEntry) {
     }
 }
 
+/// Combines the changes of each file, from its first state to its last.
+fn first_to_last(changes: impl Iterator<Item = FileChange>) -> Vec<FileChange> {
+    let mut by_path: BTreeMap<String, FileChange> = BTreeMap::new();
+    for change in changes {
+        match by_path.entry(change.path.clone()) {
+            Entry::Occupied(mut earlier) => earlier.get_mut().new = change.new,
+            Entry::Vacant(free) => drop(free.insert(change)),
+        }
+    }
+    by_path.into_values().collect()
+}
+
 /// The changes of a session in the order in which they were made.
 #[derive(Default)]
 struct Timeline<'c> {
     files: HashMap<&'c str, FileTimeline<'c>>,
-    /// For each change so far, the number of the last late changes of an earlier message before it.
+    /// For each change so far, the number of the last late change of an earlier message before it
+    /// that concerns the same file.
     after_late: Vec<u32>,
-    /// The number of the last late changes of an earlier message so far.
-    last_late: u32,
+    /// The number of the last late change of an earlier message so far, by the path of its file.
+    last_late: HashMap<&'c str, u32>,
 }
 
 struct FileTimeline<'c> {
@@ -112,15 +144,15 @@ impl<'c> Timeline<'c> {
         } else {
             visible(messages, &record.undone)
         };
-        for batch in batches(messages.get(..end).unwrap_or_default(), &record.file_log) {
+        for recorded in in_order(messages.get(..end).unwrap_or_default(), &record.file_log) {
+            let RecordedChange { change, batch } = recorded;
             if batch.message < start {
-                self.last_late = self.last_late.max(batch.late);
-                continue;
-            }
-            if batch.is_logged {
-                self.apply(batch.files);
+                let last_late = self.last_late.entry(&change.path).or_default();
+                *last_late = batch.late.max(*last_late);
+            } else if batch.is_logged {
+                self.restore(change);
             } else {
-                batch.files.iter().for_each(|change| self.add(change));
+                self.add(change);
             }
         }
     }
@@ -133,7 +165,8 @@ impl<'c> Timeline<'c> {
 
     fn add(&mut self, change: &'c FileChange) {
         let place = self.after_late.len();
-        self.after_late.push(self.last_late);
+        let last_late = self.last_late.get(change.path.as_str()).copied();
+        self.after_late.push(last_late.unwrap_or_default());
         self.file(change).in_effect.push((place, change));
     }
 
@@ -170,8 +203,8 @@ impl<'c> Timeline<'c> {
             })
     }
 
-    /// Returns the changes in effect, in order, each with the number of the last late changes of an
-    /// earlier message before it.
+    /// Returns the changes in effect, in order, each with the number of the last late change of an
+    /// earlier message before it that concerns the same file.
     fn in_effect(self) -> Vec<(u32, &'c FileChange)> {
         let files = self.files.into_values();
         let in_effect: BTreeMap<usize, &FileChange> =
@@ -185,19 +218,77 @@ impl<'c> Timeline<'c> {
 }
 
 /// Changes that were recorded together.
+#[derive(Clone, Copy)]
 struct Batch<'c> {
     files: &'c [FileChange],
     /// The index of the message that has recorded them, or after which they were logged.
     message: usize,
+    /// The index of the last message before they were recorded, or of that message.
+    after: usize,
     /// Their number if they are late changes, or that of the last late changes before them if they
     /// were logged; 0 otherwise.
     late: u32,
     is_logged: bool,
 }
 
+/// A change of a file, and the changes that were recorded together with it.
+#[derive(Clone, Copy)]
+struct RecordedChange<'c> {
+    change: &'c FileChange,
+    batch: Batch<'c>,
+}
+
+impl RecordedChange<'_> {
+    /// Returns whether the change was made before another one of its file, which is stored earlier.
+    /// The clocks of different processes may differ, so their numbers are not compared. The messages
+    /// from that of a background job on, until its changes were recorded, are of one process.
+    fn precedes(&self, earlier: &Self) -> bool {
+        let is_of_same_process = self.batch.is_logged
+            || earlier.batch.message == self.batch.message
+            || earlier.batch.after > self.batch.message;
+        let sequence = self.change.sequence;
+        is_of_same_process && 0 < sequence && sequence < earlier.change.sequence
+    }
+}
+
 /// Returns the changes of messages, and of the log entries between them, in the order in which they
 /// were made: late changes and log entries follow the message that preceded them, in the order of
-/// the late changes' numbers.
+/// the late changes' numbers. Since the last undo or redo, a background job may have written a file
+/// between two calls of these messages.
+fn in_order<'c>(messages: &'c [Message], log: &'c [FileLogEntry]) -> Vec<RecordedChange<'c>> {
+    let batches = batches(messages, log).into_iter();
+    let mut changes: Vec<RecordedChange<'c>> = batches.flat_map(Batch::changes).collect();
+    let mut places_of: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (place, recorded) in changes.iter().enumerate() {
+        let path = recorded.change.path.as_str();
+        places_of.entry(path).or_default().push(place);
+    }
+    for places in places_of.into_values() {
+        for last in 1..places.len() {
+            for pair in places[..=last].windows(2).rev() {
+                if !changes[pair[1]].precedes(&changes[pair[0]]) {
+                    break;
+                }
+                changes.swap(pair[0], pair[1]);
+            }
+        }
+    }
+    changes
+}
+
+impl<'c> Batch<'c> {
+    fn changes(self) -> impl Iterator<Item = RecordedChange<'c>> {
+        let recorded = move |change| RecordedChange {
+            change,
+            batch: self,
+        };
+        self.files.iter().map(recorded)
+    }
+}
+
+/// Returns the changes of messages, and of the log entries between them, as they were recorded
+/// together: late changes and log entries follow the message that preceded them, in the order of the
+/// late changes' numbers.
 fn batches<'c>(messages: &'c [Message], log: &'c [FileLogEntry]) -> Vec<Batch<'c>> {
     let mut places: HashMap<&MessageId, usize> = HashMap::new();
     let mut batches = Vec::new();
@@ -218,10 +309,11 @@ fn batches<'c>(messages: &'c [Message], log: &'c [FileLogEntry]) -> Vec<Batch<'c
             let batch = Batch {
                 files,
                 message: at,
+                after,
                 late,
                 is_logged: false,
             };
-            batches.push((after, batch));
+            batches.push(batch);
         }
     }
     for entry in log {
@@ -230,14 +322,15 @@ fn batches<'c>(messages: &'c [Message], log: &'c [FileLogEntry]) -> Vec<Batch<'c
             let batch = Batch {
                 files: &entry.files,
                 message: *at,
+                after: *at,
                 late: entry.after_late,
                 is_logged: true,
             };
-            batches.push((*at, batch));
+            batches.push(batch);
         }
     }
-    batches.sort_by_key(|(after, batch)| (*after, batch.late, batch.is_logged));
-    batches.into_iter().map(|(_, batch)| batch).collect()
+    batches.sort_by_key(|batch| (batch.after, batch.late, batch.is_logged));
+    batches
 }
 
 /// Returns the number of the last late changes of messages; 0 if there are none.
@@ -250,11 +343,17 @@ pub fn last_late(messages: &[Message]) -> u32 {
     numbers.max().unwrap_or(0)
 }
 
+/// Returns the changes of some messages in the order in which they were made, each with the index of
+/// the message that has recorded it.
+pub fn of_messages(messages: &[Message]) -> impl Iterator<Item = (usize, &FileChange)> {
+    let recorded = in_order(messages, &[]).into_iter();
+    recorded.map(|RecordedChange { change, batch }| (batch.message, change))
+}
+
 /// Returns the changes of some messages, merged per file. A file has several entries if it was
 /// changed by others in between.
 pub fn runs(messages: &[Message]) -> Vec<FileChange> {
-    let batches = batches(messages, &[]).into_iter();
-    transcript::merged(batches.flat_map(|batch| batch.files))
+    transcript::merged(of_messages(messages).map(|(_, change)| change))
 }
 
 /// Returns the writes whose earlier state was not stored, each once.
@@ -308,6 +407,7 @@ mod tests {
             old: state(old),
             new: state(new),
             compared: false,
+            sequence: 0,
         };
         steps.iter().map(file_change).collect()
     }
@@ -553,6 +653,205 @@ mod tests {
                 assert_eq!(shown(runs(&messages)), *wanted, "{number}");
             }
         }
+    }
+
+    /// A change with its sequence number.
+    type Numbered<'a> = (u64, &'a str, &'a str, &'a str);
+
+    /// Changes after a first message.
+    #[derive(Debug, Default)]
+    struct Concurrent<'a> {
+        /// Of a second message; they are recorded after a third one.
+        step: &'a [Numbered<'a>],
+        /// Of background jobs of the first message.
+        jobs: &'a [&'a [Numbered<'a>]],
+        /// Of background jobs whose message was deleted.
+        deleted_jobs: &'a [&'a [Numbered<'a>]],
+        restored: Step<'a>,
+    }
+
+    impl Concurrent<'_> {
+        fn stored(&self) -> (Vec<Message>, Record) {
+            let mut record = Record::new(SessionId::new("ses_1"), "/w".into(), Timestamp(0));
+            let mut messages = Vec::from([&[][..], &[], &[]].map(message));
+            for (at, message) in messages.iter_mut().enumerate() {
+                message.id = MessageId::new(format!("msg_{at}"));
+            }
+            let last = messages[2].id.clone();
+            messages[1].parts = vec![numbered_patch(self.step, None)];
+            for job in self.jobs {
+                let place = LatePlace {
+                    after: last.clone(),
+                    number: last_late(&messages) + 1,
+                };
+                let late = numbered_patch(job, Some(place));
+                messages[0].parts.push(late);
+            }
+            for job in self.deleted_jobs {
+                let entry = FileLogEntry {
+                    after: Some(last.clone()),
+                    after_late: last_late(&messages),
+                    files: numbered(job),
+                };
+                add_to_log(&mut record, entry);
+            }
+            log(&mut record, &messages, changes(self.restored));
+            (messages, record)
+        }
+    }
+
+    fn numbered(all: &[Numbered<'_>]) -> Vec<FileChange> {
+        let numbered = |(sequence, path, old, new): &Numbered<'_>| FileChange {
+            sequence: *sequence,
+            ..changes(&[(path, old, new)]).remove(0)
+        };
+        all.iter().map(numbered).collect()
+    }
+
+    fn numbered_patch(all: &[Numbered<'_>], late: Option<LatePlace>) -> Part {
+        let mut part = patch(&[], late);
+        if let Content::Patch { files, .. } = &mut part.content {
+            *files = numbered(all);
+        }
+        part
+    }
+
+    /// Deletes the messages after the first, as the next prompt after an undo does.
+    fn delete_later(messages: &mut Vec<Message>, record: &mut Record) {
+        let entries = entries_of_deleted(messages, 1, record);
+        messages.truncate(1);
+        let first = &mut messages[0];
+        for part in &mut first.parts {
+            if let Content::Patch {
+                late: Some(late), ..
+            } = &mut part.content
+            {
+                late.after = first.id.clone();
+            }
+        }
+        record.file_log.clear();
+        for entry in entries {
+            add_to_log(record, entry);
+        }
+    }
+
+    #[test]
+    fn changes_of_a_file_are_in_their_sequence() {
+        let step: &[Numbered<'_>] = &[(1, "f", "0", "1"), (3, "f", "2", "3")];
+        let table: &[(Concurrent<'_>, &[&str])] = &[
+            // Between two calls, before the first, and after the last.
+            (
+                Concurrent {
+                    step,
+                    jobs: &[&[(2, "f", "1", "2")]],
+                    ..Concurrent::default()
+                },
+                &["f 0 3"],
+            ),
+            (
+                Concurrent {
+                    step: &[(2, "f", "1", "2")],
+                    jobs: &[&[(1, "f", "0", "1")]],
+                    ..Concurrent::default()
+                },
+                &["f 0 2"],
+            ),
+            (
+                Concurrent {
+                    step: &[(1, "f", "0", "1")],
+                    jobs: &[&[(2, "f", "1", "2")]],
+                    ..Concurrent::default()
+                },
+                &["f 0 2"],
+            ),
+            // Of two jobs, of which the second one wrote first, and which take turns.
+            (
+                Concurrent {
+                    jobs: &[&[(2, "f", "1", "2")], &[(1, "f", "0", "1")]],
+                    ..Concurrent::default()
+                },
+                &["f 0 2"],
+            ),
+            (
+                Concurrent {
+                    jobs: &[
+                        &[(1, "f", "0", "1"), (3, "f", "2", "3")],
+                        &[(2, "f", "1", "2")],
+                    ],
+                    ..Concurrent::default()
+                },
+                &["f 0 3"],
+            ),
+            // The user wrote before and after the job.
+            (
+                Concurrent {
+                    step,
+                    jobs: &[&[(2, "f", "user", "job")]],
+                    ..Concurrent::default()
+                },
+                &["f 0 1", "f user job", "f 2 3"],
+            ),
+            // Only one of the job's files was changed by the calls.
+            (
+                Concurrent {
+                    step: &[(1, "f", "0", "1"), (4, "f", "2", "3"), (5, "h", "0", "1")],
+                    jobs: &[&[(2, "f", "1", "2"), (3, "g", "0", "1")]],
+                    ..Concurrent::default()
+                },
+                &["f 0 3", "h 0 1", "g 0 1"],
+            ),
+            // Of a job whose message was deleted, before an undo of the call.
+            (
+                Concurrent {
+                    step,
+                    deleted_jobs: &[&[(2, "f", "1", "2")]],
+                    ..Concurrent::default()
+                },
+                &["f 0 3"],
+            ),
+            (
+                Concurrent {
+                    step,
+                    deleted_jobs: &[&[(2, "f", "1", "2")], &[(4, "f", "3", "4")]],
+                    restored: &[("f", "4", "0")],
+                    ..Concurrent::default()
+                },
+                &[],
+            ),
+            // Sessions that were stored without numbers.
+            (
+                Concurrent {
+                    step: &[(0, "f", "0", "1"), (0, "f", "2", "3")],
+                    jobs: &[&[(0, "f", "1", "2")]],
+                    ..Concurrent::default()
+                },
+                &["f 0 1", "f 2 3", "f 1 2"],
+            ),
+        ];
+        for (concurrent, wanted) in table {
+            let (mut messages, mut record) = concurrent.stored();
+            let in_effect = shown(of_session(&messages, &record));
+            assert_eq!(in_effect, *wanted, "{concurrent:?}");
+            if record.file_log.is_empty() {
+                assert_eq!(shown(runs(&messages)), *wanted, "{concurrent:?}");
+            }
+            if concurrent.step.iter().all(|(sequence, ..)| *sequence > 0) {
+                delete_later(&mut messages, &mut record);
+                let in_effect = shown(of_session(&messages, &record));
+                assert_eq!(in_effect, *wanted, "{concurrent:?}, deleted");
+            }
+        }
+    }
+
+    #[test]
+    fn sequence_numbers_of_different_processes_are_not_compared() {
+        let mut messages = [&[][..], &[]].map(message);
+        for (at, message) in messages.iter_mut().enumerate() {
+            message.id = MessageId::new(format!("msg_{at}"));
+        }
+        messages[0].parts = vec![numbered_patch(&[(9, "f", "0", "1")], None)];
+        messages[1].parts = vec![numbered_patch(&[(3, "f", "1", "2")], None)];
+        assert_eq!(shown(runs(&messages)), ["f 0 2"]);
     }
 
     #[test]

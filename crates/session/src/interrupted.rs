@@ -147,6 +147,7 @@ mod tests {
             old: state(old),
             new: state(new),
             compared: false,
+            sequence: 0,
         };
         for (planned, found, made) in [
             (&[("a", "b")][..], "b", 1),

@@ -266,6 +266,7 @@ impl FileIndex {
                     old,
                     new,
                     compared: true,
+                    sequence: 0,
                 };
                 changes.push((
                     change,
@@ -286,6 +287,7 @@ impl FileIndex {
                     old,
                     new: None,
                     compared: true,
+                    sequence: 0,
                 };
                 changes.push((change, [entry.stamp.map(|stamp| stamp.mode), None]));
             }

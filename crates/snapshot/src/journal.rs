@@ -17,7 +17,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -88,27 +88,46 @@ struct JournalState {
     unrecorded: Arc<Mutex<BTreeSet<UnrecordedWrite>>>,
 }
 
-/// The journal whose programs have touched a file last, by the path of the file.
-#[derive(Debug, Default)]
-pub(super) struct LastWriters(Mutex<HashMap<PathBuf, Weak<WriteJournal>>>);
+/// The order of writes by the sessions of one process.
+#[derive(Debug)]
+pub(super) struct WriteOrder {
+    /// The journal whose programs have touched a file last, by the path of the file.
+    last_writers: Mutex<HashMap<PathBuf, Weak<WriteJournal>>>,
+    next_sequence: AtomicU64,
+}
 
-impl LastWriters {
+impl Default for WriteOrder {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "numbers must exceed those that earlier processes have stored"
+    )]
+    fn default() -> Self {
+        let age = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let micros = age.map_or(1, |age| u64::try_from(age.as_micros()).unwrap_or(1));
+        Self {
+            last_writers: Mutex::default(),
+            next_sequence: AtomicU64::new(micros),
+        }
+    }
+}
+
+impl WriteOrder {
     /// Returns the journal of the last writer of a file, unless it is this one.
-    fn other(&self, path: &Path, this: &Weak<WriteJournal>) -> Option<Arc<WriteJournal>> {
-        let writers = lock(&self.0);
+    fn other_writer(&self, path: &Path, this: &Weak<WriteJournal>) -> Option<Arc<WriteJournal>> {
+        let writers = lock(&self.last_writers);
         let last = writers.get(path).filter(|last| !last.ptr_eq(this))?;
         last.upgrade()
     }
 
     /// Sets the journal of the last writer of a file. Returns the previous one if it is another.
-    fn set(&self, path: &Path, journal: &Weak<WriteJournal>) -> Option<Arc<WriteJournal>> {
-        let last = lock(&self.0).insert(path.to_owned(), journal.clone());
+    fn set_writer(&self, path: &Path, journal: &Weak<WriteJournal>) -> Option<Arc<WriteJournal>> {
+        let last = lock(&self.last_writers).insert(path.to_owned(), journal.clone());
         last.filter(|last| !last.ptr_eq(journal))?.upgrade()
     }
 
     /// Removes the files of dropped journals.
     fn clean(&self) {
-        lock(&self.0).retain(|_, journal| journal.strong_count() > 0);
+        lock(&self.last_writers).retain(|_, journal| journal.strong_count() > 0);
     }
 }
 
@@ -265,7 +284,7 @@ pub struct JournalEntries {
 
 impl Drop for WriteJournal {
     fn drop(&mut self) {
-        self.tracker.last_writers.clean();
+        self.tracker.write_order.clean();
     }
 }
 
@@ -351,6 +370,7 @@ impl WriteJournal {
                 old,
                 new: new.clone(),
                 compared: false,
+                sequence: self.tracker.next_sequence(),
             };
             state.finished.push((Some(call.clone()), change));
         }
@@ -411,7 +431,7 @@ impl WriteJournal {
         let is_first = state.touch(path, pid, is_new, call, &self.tracker);
         drop(state);
         if (is_first || was_others)
-            && let Some(other) = self.tracker.last_writers.set(path, &self.this)
+            && let Some(other) = self.tracker.write_order.set_writer(path, &self.this)
         {
             // It has touched the file at the same time. The reported call waits, so this one has
             // not written yet.
@@ -422,7 +442,7 @@ impl WriteJournal {
     /// Records that a process is about to set the times of a file, which would otherwise look as if
     /// others had written it. Returns whether the programs of this journal have touched the file.
     pub fn touch_times(&self, path: &Path) -> bool {
-        if let Some(other) = self.tracker.last_writers.other(path, &self.this) {
+        if let Some(other) = self.tracker.write_order.other_writer(path, &self.this) {
             // The content does not change, so a record that begins now is not shared.
             other.end_record(path, false);
         }
@@ -445,7 +465,7 @@ impl WriteJournal {
     /// Ends the record of a file by the journal that has touched it last, if that is another one.
     /// Returns whether there was one.
     fn end_record_of_others(&self, path: &Path) -> bool {
-        let other = self.tracker.last_writers.other(path, &self.this);
+        let other = self.tracker.write_order.other_writer(path, &self.this);
         if let Some(other) = &other {
             other.end_record(path, true);
         }
@@ -531,6 +551,8 @@ impl WriteJournal {
             self.finish_file(&mut state, path, touched);
         }
         state.record_modes(&self.tracker);
+        // A subagent's changes were added after its calls.
+        state.finished.sort_by_key(|(_, change)| change.sequence);
         let mut files = transcript::merged(state.finished.iter().map(|(_, change)| change));
         state.finished.clear();
         files.sort_by(|one, other| one.path.cmp(&other.path));
@@ -558,6 +580,7 @@ impl WriteJournal {
                     old,
                     new,
                     compared: touched.is_shared || touched.was_written_by_others(&path),
+                    sequence: self.tracker.next_sequence(),
                 });
                 let TouchedFile { pid, calls, .. } = touched;
                 state
@@ -905,6 +928,12 @@ impl Tracker {
     /// Returns the directory of all of adjutant's data.
     pub(super) fn data(&self) -> &Path {
         self.dir.ancestors().nth(2).unwrap_or(&self.dir)
+    }
+
+    /// Returns the sequence number of a change that is recorded now.
+    pub fn next_sequence(&self) -> u64 {
+        let next = &self.write_order.next_sequence;
+        next.fetch_add(1, Ordering::Relaxed)
     }
 }
 

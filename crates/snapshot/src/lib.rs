@@ -39,7 +39,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use journal::LastWriters;
+use journal::WriteOrder;
 pub use journal::{HasWriter, JournalEntries, WriteJournal};
 pub use modes::FileAccess;
 use modes::FileModes;
@@ -139,7 +139,7 @@ pub struct Tracker {
     is_reported: [AtomicBool; 2],
     objects: Objects,
     modes: FileModes,
-    last_writers: Arc<LastWriters>,
+    write_order: Arc<WriteOrder>,
     // A std mutex around the index, held while the project is compared, on threads that may block.
     // Sessions of one project wait for each other there.
     // A lock with a time limit, which those of the standard library do not have.
@@ -276,7 +276,7 @@ impl Tracker {
             is_reported: Default::default(),
             objects: Objects::new(dir.join("objects"), dir.join("packs")),
             modes: FileModes::new(&dir),
-            last_writers: Arc::default(),
+            write_order: Arc::default(),
             dir,
             inner: parking_lot::Mutex::default(),
             marks: AtomicUsize::new(0),
@@ -647,7 +647,7 @@ pub struct Trackers {
     // A leaf lock.
     by_root: Mutex<BTreeMap<PathBuf, Arc<Tracker>>>,
     /// Of all projects, because one may contain another.
-    last_writers: Arc<LastWriters>,
+    write_order: Arc<WriteOrder>,
 }
 
 impl Trackers {
@@ -655,7 +655,7 @@ impl Trackers {
     pub fn of(&self, data: &Path, root: &Path, home: Option<&Path>) -> Arc<Tracker> {
         let mut trackers = lock(&self.by_root);
         let tracker = || Tracker {
-            last_writers: self.last_writers.clone(),
+            write_order: self.write_order.clone(),
             ..Tracker::new(data, root, home)
         };
         trackers

@@ -409,6 +409,7 @@ mod tests {
                 old: now.is_some().then_some(old),
                 new: Some(new),
                 compared: false,
+                sequence: 0,
             };
             assert_eq!(modes.access(&change).wanted, wanted, "{case:?}");
         }

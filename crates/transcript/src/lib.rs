@@ -423,10 +423,15 @@ pub struct FileChange {
     /// after a call, or another writer changed the file while the call ran.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub compared: bool,
+    /// A number that is greater than those of all changes that this and earlier processes have
+    /// recorded before; 0 if the order is unknown, and for changes by an undo or a redo.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub sequence: u64,
 }
 
-/// Merges changes in the order they were made. Consecutive changes of a file become one, unless its
-/// state differs in between: then it was changed by others, and a new change begins.
+/// Merges changes in the order they were made. Consecutive changes of a file become one, with the
+/// sequence number of the first, unless its state differs in between: then it was changed by
+/// others, and a new change begins.
 pub fn merged<'a>(changes: impl IntoIterator<Item = &'a FileChange>) -> Vec<FileChange> {
     let mut merged: Vec<FileChange> = Vec::new();
     let mut last_of: HashMap<&str, usize> = HashMap::new();

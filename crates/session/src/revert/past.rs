@@ -227,17 +227,10 @@ fn changes<'a>(
             .iter()
             .map(move |change| (ChangeMoment::Past(past), change))
     });
-    let mut prompt = None;
-    let made = messages.iter().flat_map(move |message| {
-        if is_prompt(message) {
-            prompt = Some(message);
-        }
-        let turn = ChangeMoment::Turn(prompt);
-        let patches = message.parts.iter().filter_map(|part| match &part.content {
-            Content::Patch { files, .. } => Some(files),
-            _ => None,
-        });
-        patches.flatten().map(move |change| (turn, change))
+    let made = changes::of_messages(messages).map(|(message, change)| {
+        let mut until = messages.iter().take(message + 1);
+        let prompt = until.rfind(|message| is_prompt(message));
+        (ChangeMoment::Turn(prompt), change)
     });
     let undone = record
         .undone
@@ -268,6 +261,7 @@ pub async fn restore(
         old: None,
         new: Some(version.state),
         compared: false,
+        sequence: 0,
     };
     recorder
         .fetch(&cx.tracker, std::slice::from_ref(&change))

@@ -231,6 +231,7 @@ impl Life {
                     old,
                     new: self.restore.tracker.record_file(&path).unwrap(),
                     compared: false,
+                    sequence: 0,
                 }
             })
             .collect();
@@ -810,6 +811,7 @@ fn file_is_never_readable_by_others_while_it_is_written() {
         old: None,
         new,
         compared: false,
+        sequence: 0,
     };
     let over = AtomicBool::new(false);
     let open = || {
@@ -928,6 +930,7 @@ async fn late_changes_and_left_changes_of_deleted_messages_stay_in_order() {
             old: Some(from),
             new: life.restore.tracker.record_file(&path).unwrap(),
             compared: false,
+            sequence: 0,
         };
         let place = LatePlace {
             after: MessageId::new(after),

@@ -474,6 +474,7 @@ impl ChangeRecorder {
                             old: old.clone(),
                             new,
                             compared: false,
+                            sequence: 0, // until it has been made
                         };
                         let edited = EditedFile {
                             call: id.clone(),
@@ -852,6 +853,10 @@ fn after(
             .push(change.clone());
     }
     for change in changes {
+        let change = FileChange {
+            sequence: tracker.next_sequence(),
+            ..change
+        };
         let known = files.entry(change.path.clone()).or_default();
         match known.last() {
             Some(last) if last.new == change.new => {}
@@ -904,6 +909,7 @@ fn changed(tracker: &Tracker, file: EditedFile) -> Option<FileChange> {
             old,
             new,
             compared: false,
+            sequence: tracker.next_sequence(),
         }),
         Err(e) => {
             tracing::warn!("the new content of {name} is not saved: {e}");
