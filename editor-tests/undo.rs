@@ -4,7 +4,10 @@
 //! `ADJUTANT_UNDOS=10x80` sets the number of processes in one project, and of the undos of each.
 
 use std::fs;
+use std::io::{BufRead as _, Write as _};
 use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -19,7 +22,7 @@ use crate::project::Project;
 use crate::sandbox::{only, sandbox_report, why};
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 41] = [
+pub const ALL: [(&str, fn()); 43] = [
     ("user's concurrent changes are preserved (bwrap)", || {
         users_concurrent_changes_are_preserved("bwrap")
     }),
@@ -147,6 +150,14 @@ pub const ALL: [(&str, fn()); 41] = [
     (
         "user's save of an edited file during the rest of the call is preserved (landlock)",
         || users_save_during_the_rest_of_an_edit_is_preserved("landlock"),
+    ),
+    (
+        "files that foreign programs write during a command are asked about (bwrap)",
+        || files_that_foreign_programs_write_are_asked_about("bwrap"),
+    ),
+    (
+        "files that foreign programs write during a command are asked about (landlock)",
+        || files_that_foreign_programs_write_are_asked_about("landlock"),
     ),
     (
         "daemon that outlives a killed adjutant can write (landlock)",
@@ -838,6 +849,132 @@ fn users_save_of_a_background_jobs_file_is_preserved(mechanism: &str) {
         );
         assert!(answer.contains("`late.txt`"), "{answer}");
     });
+    client.leave();
+    assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+/// A write by a program that adjutant has not started.
+type ForeignWrite = Box<dyn FnOnce()>;
+
+/// Prepares a foreign program that has a file open, and returns its write.
+type ForeignWriter = fn(&Path) -> ForeignWrite;
+
+/// Foreign writers, by the names of their files. Each writes after the command has closed the file.
+const FOREIGN_WRITERS: [(&str, ForeignWriter); 7] = [
+    ("held.txt", |path| {
+        let mut file = fs::File::options().append(true).open(path).unwrap();
+        Box::new(move || file.write_all(b"theirs\n").unwrap())
+    }),
+    ("inherited.txt", |path| {
+        let file = fs::File::options().append(true).open(path).unwrap();
+        let script = "read -r line; echo theirs";
+        waiting_program(Command::new("sh").args(["-c", script]).stdout(file))
+    }),
+    // The page is mapped for writing already, so the second write changes no metadata.
+    ("mapped.txt", |path| {
+        let script = "import mmap, sys
+file = open(sys.argv[1], 'r+b')
+memory = mmap.mmap(file.fileno(), 0)
+memory[0:4] = b'mine'
+print(flush=True)
+sys.stdin.readline()
+memory[0:4] = b'them'";
+        waiting_program(Command::new("python3").args(["-c", script]).arg(path))
+    }),
+    // It cannot be known that nothing was written through a mapping.
+    ("unwritten.txt", |path| {
+        let file = fs::File::options().append(true).open(path).unwrap();
+        Box::new(move || drop(file))
+    }),
+    ("replaced.txt", |path| {
+        let path = path.to_owned();
+        let fresh = path.with_extension("new");
+        fs::write(&fresh, "theirs\n").unwrap();
+        Box::new(move || fs::rename(fresh, path).unwrap())
+    }),
+    ("opened-later.txt", |path| {
+        let path = path.to_owned();
+        Box::new(move || fs::write(path, "them\n").unwrap())
+    }),
+    ("truncated.txt", |path| {
+        let path = path.to_owned();
+        Box::new(move || {
+            let file = fs::File::options().write(true).open(path).unwrap();
+            file.set_len(2).unwrap();
+        })
+    }),
+];
+
+/// Starts a program that writes when it has read a line, and ends then.
+fn waiting_program(command: &mut Command) -> ForeignWrite {
+    let is_python = command.get_program() == "python3";
+    if is_python {
+        command.stdout(Stdio::piped());
+    }
+    let mut program = command.stdin(Stdio::piped()).spawn().unwrap();
+    if let Some(output) = program.stdout.take() {
+        let mut line = String::new();
+        std::io::BufReader::new(output)
+            .read_line(&mut line)
+            .unwrap();
+    }
+    Box::new(move || {
+        program.stdin.take().unwrap().write_all(b"\n").unwrap();
+        assert!(program.wait().unwrap().success());
+    })
+}
+
+/// Foreign programs write files that a running command has written and closed. A program of the
+/// command has inherited the descriptor of another file.
+fn files_that_foreign_programs_write_are_asked_about(mechanism: &str) {
+    let has_python = Command::new("python3").arg("--version").output().is_ok();
+    let writers = || {
+        FOREIGN_WRITERS
+            .iter()
+            .filter(|(name, _)| *name != "mapped.txt" || has_python)
+    };
+    let names: Vec<&str> = writers().map(|(name, _)| *name).collect();
+    // Without truncation, the pages of a mapping remain.
+    let command = format!(
+        "for file in {}; do echo ours 1<> $file; done; \
+         sh -c 'sh -c \"cat {SECOND_GATE}; echo late\" &' > own.txt; cat {GATE}",
+        names.join(" ")
+    );
+    let Some((mut project, model)) =
+        fixture(mechanism, &format!("{}\n---\ntext: Done.", call(&command)))
+    else {
+        return;
+    };
+    log_closed_files(&mut project);
+    names.iter().for_each(|name| project.write(name, "mine\n"));
+    let project = Arc::new(project);
+    let writes: Vec<ForeignWrite> = writers()
+        .map(|(name, prepare)| prepare(&project.path(name)))
+        .collect();
+    let mut client = Client::new(project.clone());
+    let session = client.open();
+    client.prompt(2, &session, "Go.");
+    meanwhile(&project, GATE, || {
+        names
+            .iter()
+            .for_each(|name| await_closed(&project, name, 1));
+        writes.into_iter().for_each(|write| write());
+        meanwhile(&project, SECOND_GATE, || {});
+        let end = Instant::now() + RESPONSE_TIMEOUT;
+        while holds(&project, "own.txt").as_deref() != Some("late\n") {
+            assert!(Instant::now() < end, "own.txt is not written");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    ended(&mut client, 2);
+    let present: Vec<Option<String>> = names.iter().map(|name| holds(&project, name)).collect();
+    let answer = run_built_in_command(&mut client, 3, &session, "/undo");
+    for (name, present) in names.into_iter().zip(present) {
+        let wanted = format!("`{name}`: another program may have changed it while a command ran");
+        assert!(answer.contains(&wanted), "{answer}");
+        assert_eq!(holds(&project, name), present, "{answer}");
+    }
+    assert_eq!(holds(&project, "own.txt"), None, "{answer}");
     client.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
 }

@@ -672,12 +672,26 @@ pub(crate) fn end_programs_of(adjutant: u32) {
 
 /// Kills the processes that carry the mark of a process of adjutant, and returns them.
 fn kill_programs_of(adjutant: u32) -> Vec<Pid> {
-    let mark = format!("{adjutant}:");
-    let family = family(None, |value| value.starts_with(mark.as_bytes()));
-    for process in &family {
+    let programs = programs_of(adjutant);
+    for process in &programs {
         rustix::process::kill_process(*process, Signal::KILL).ok();
     }
-    family
+    programs
+}
+
+/// Returns the living processes that carry the mark of a process of adjutant.
+fn programs_of(adjutant: u32) -> Vec<Pid> {
+    let mark = format!("{adjutant}:");
+    family(None, |value| value.starts_with(mark.as_bytes()))
+}
+
+/// Returns the ids of the living processes that programs of this process have started, and of these
+/// programs (Linux); elsewhere the result is empty.
+pub fn programs() -> Vec<u32> {
+    let programs = programs_of(std::process::id()).into_iter();
+    programs
+        .map(|program| program.as_raw_nonzero().get().unsigned_abs())
+        .collect()
 }
 
 #[cfg(test)]

@@ -5,8 +5,10 @@
 //! Others may write the same file while the call still runs. If they belong to this process, the
 //! first record ends when the second begins ([`WriteJournal::take_over`]). Of others, nothing is
 //! reported: the metadata of a file is noted once its writers have closed it
-//! ([`WriteJournal::settle`]). If it differs when the call ends, another writer has changed the
-//! file since, and the change is marked ([`FileChange::compared`]).
+//! ([`WriteJournal::note_closed_files`]). If it differs when the call ends, another writer has
+//! changed the file since, and the change is marked ([`FileChange::compared`]). So is a file that
+//! a foreign program has open for writing when the session's programs have closed it: its writes
+//! through a mapping need not change the metadata.
 //!
 //! Only touched files are read. Their contents are in memory until the call ends, and are not
 //! stored at all if the file is unchanged; they are stored earlier only if there are many. Of a
@@ -51,15 +53,31 @@ const MIN_STAMP_AGE: Duration = Duration::from_secs(3);
 /// The number of unrecorded writes that are listed.
 const MAX_UNRECORDED: usize = 1_000;
 
-/// A function that returns whether a process has a file open for writing, if the system can tell.
-pub type HasWriter = fn(&Path) -> Option<bool>;
+/// Functions that find the processes that may write a file.
+#[derive(Debug, Clone, Copy)]
+pub struct WriterProbe {
+    /// Returns whether a process has a file open for writing, or maps it so, if the system can tell.
+    pub has_writer: fn(&Path) -> Option<bool>,
+    /// Returns the running programs that this process has started, directly or indirectly.
+    pub programs: fn() -> Vec<u32>,
+}
+
+/// The present writer of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FileWriter {
+    /// There is none, as far as the system can tell.
+    None,
+    /// A program of a session, with its process.
+    Own(u32),
+    Foreign,
+}
 
 /// A record of the contents that files had before the programs of a step touched them.
 #[derive(Debug)]
 pub struct WriteJournal {
     this: Weak<Self>,
     tracker: Arc<Tracker>,
-    has_writer: HasWriter,
+    probe: WriterProbe,
     /// The number of programs that report to it.
     running: AtomicUsize,
     /// The number of directories whose files are being recorded before a rename.
@@ -289,7 +307,7 @@ impl Drop for WriteJournal {
 }
 
 impl WriteJournal {
-    pub fn new(tracker: Arc<Tracker>, has_writer: HasWriter) -> Arc<Self> {
+    pub fn new(tracker: Arc<Tracker>, probe: WriterProbe) -> Arc<Self> {
         let unrecorded: Arc<Mutex<BTreeSet<UnrecordedWrite>>> = Arc::default();
         let state = Mutex::new(JournalState {
             unrecorded: unrecorded.clone(),
@@ -298,7 +316,7 @@ impl WriteJournal {
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
             tracker,
-            has_writer,
+            probe,
             running: AtomicUsize::new(0),
             renaming: AtomicUsize::new(0),
             has_reports: AtomicBool::new(false),
@@ -423,7 +441,9 @@ impl WriteJournal {
             return;
         }
         self.has_reports.store(true, Ordering::SeqCst);
-        let was_others = self.end_record_of_others(path);
+        let ended = self.end_record_of_others(path);
+        let was_others = ended.is_some();
+        let mut is_shared = ended == Some(true);
         let free = self.state.try_lock().ok();
         // While this waits for the end of another call, someone may create the file.
         let is_new = is_new && free.is_some() && !was_others;
@@ -435,7 +455,11 @@ impl WriteJournal {
         {
             // It has touched the file at the same time. The reported call waits, so this one has
             // not written yet.
-            other.end_record(path, true);
+            is_shared |= other.end_record(path, true);
+        }
+        // Programs of the other journal may write it without another report.
+        if is_shared && let Some(touched) = lock(&self.state).touched.get_mut(path) {
+            touched.is_shared = true;
         }
     }
 
@@ -463,28 +487,26 @@ impl WriteJournal {
     }
 
     /// Ends the record of a file by the journal that has touched it last, if that is another one.
-    /// Returns whether there was one.
-    fn end_record_of_others(&self, path: &Path) -> bool {
-        let other = self.tracker.write_order.other_writer(path, &self.this);
-        if let Some(other) = &other {
-            other.end_record(path, true);
-        }
-        other.is_some()
+    /// Returns whether a program still has it open; `None` if there was no other journal.
+    fn end_record_of_others(&self, path: &Path) -> Option<bool> {
+        let other = self.tracker.write_order.other_writer(path, &self.this)?;
+        Some(other.end_record(path, true))
     }
 
     /// Records the present state of a file as the result of the calls that have touched it. If a
     /// program still has it open, a new record begins; `is_for_others` is whether others write the
-    /// file from now on.
-    fn end_record(&self, path: &Path, is_for_others: bool) {
+    /// file from now on. Returns whether a new record begins.
+    fn end_record(&self, path: &Path, is_for_others: bool) -> bool {
         let mut state = lock(&self.state);
         let Some(touched) = state.touched.remove(path) else {
-            return;
+            return false;
         };
         self.finish_file(&mut state, path.to_owned(), touched);
         state.record_modes(&self.tracker);
-        if let Some(touched) = state.touched.get_mut(path) {
-            touched.is_shared |= is_for_others;
-        }
+        let continued = state.touched.get_mut(path);
+        continued
+            .map(|touched| touched.is_shared |= is_for_others)
+            .is_some()
     }
 
     /// Notes the metadata of the files that their writers have closed, so that later writes of
@@ -510,11 +532,21 @@ impl WriteJournal {
             }
         }
         for (path, reported, pid) in due {
-            if self.is_being_written(&path, pid) {
+            let writer = self.writer(&path, pid);
+            let mut state = lock(&self.state);
+            // It may have been reported again.
+            let unreported = state.touched.get_mut(&path);
+            let Some(touched) = unreported.filter(|touched| touched.reported == reported) else {
+                continue;
+            };
+            if let FileWriter::Own(pid) = writer {
+                touched.pid = pid;
                 is_pending = true;
                 continue;
             }
-            is_pending |= lock(&self.state).note_closed_file(&path, reported);
+            let is_first = touched.writing == WritingState::Open;
+            touched.is_shared |= is_first && writer == FileWriter::Foreign;
+            is_pending |= state.note_closed_file(&path);
         }
         is_pending
     }
@@ -571,6 +603,14 @@ impl WriteJournal {
     /// Records the change of a file that was touched.
     fn finish_file(&self, state: &mut JournalState, path: PathBuf, mut touched: TouchedFile) {
         state.note_released(&touched.before);
+        let is_noted = touched.writing != WritingState::Open;
+        // Before the file is read, because a program may write and close it after that.
+        let writer = if is_noted && !self.is_open() {
+            FileWriter::None
+        } else {
+            self.writer(&path, touched.pid)
+        };
+        let is_shared = touched.is_shared || !is_noted && writer == FileWriter::Foreign;
         let path_text = path.display().to_string();
         let before = std::mem::replace(&mut touched.before, EarlierState::Missing);
         match self.resolve_change(&path, before, &mut state.modes) {
@@ -579,21 +619,23 @@ impl WriteJournal {
                     path: path_text,
                     old,
                     new,
-                    compared: touched.is_shared || touched.was_written_by_others(&path),
+                    compared: is_shared || touched.was_written_by_others(&path),
                     sequence: self.tracker.next_sequence(),
                 });
                 let TouchedFile { pid, calls, .. } = touched;
                 state
                     .finished
                     .extend(change.map(|change| (calls.first().cloned(), change)));
-                // A process that still has it open may write again.
-                if self.is_open() && self.is_being_written(&path, pid) {
+                // A process that has it open may write again.
+                if self.is_open() && writer != FileWriter::None {
                     state.memory += present.memory();
                     state.clones += usize::from(present.is_clone());
-                    // A writer that did not touch it last may be a program of others.
-                    let is_shared = !has_open_for_writing(pid, &path);
+                    let pid = match writer {
+                        FileWriter::Own(pid) => pid,
+                        FileWriter::None | FileWriter::Foreign => pid,
+                    };
                     let touched = TouchedFile {
-                        is_shared,
+                        is_shared: writer == FileWriter::Foreign,
                         ..TouchedFile::new(present, pid, calls)
                     };
                     state.touched.insert(path, touched);
@@ -606,10 +648,25 @@ impl WriteJournal {
         }
     }
 
-    /// Returns whether a process has a file open for writing. If the system cannot tell, only the
-    /// process that touched it last counts.
-    fn is_being_written(&self, path: &Path, pid: u32) -> bool {
-        (self.has_writer)(path).unwrap_or_else(|| has_open_for_writing(pid, path))
+    /// Returns the writer of a file that a process has touched last. If the system cannot tell, only
+    /// this process counts.
+    fn writer(&self, path: &Path, pid: u32) -> FileWriter {
+        let has_writer = (self.probe.has_writer)(path);
+        if has_writer == Some(false) {
+            return FileWriter::None;
+        }
+        if has_open_for_writing(pid, path) {
+            return FileWriter::Own(pid);
+        }
+        if has_writer.is_none() {
+            return FileWriter::None;
+        }
+        // Its children may have inherited the descriptor.
+        let programs = (self.probe.programs)();
+        let heir = programs
+            .into_iter()
+            .find(|program| has_open_for_writing(*program, path));
+        heir.map_or(FileWriter::Foreign, FileWriter::Own)
     }
 
     /// Returns the states of a file before and after, if they differ, and its present state.
@@ -748,12 +805,10 @@ impl JournalState {
             .get_or_insert_with(|| IgnoreRules::new(&tracker.root, tracker.data()))
     }
 
-    /// Notes the metadata of a file that no program has open, or forgets it if it is certain to be
-    /// unchanged. Does nothing if the file was reported again. Returns whether it is still to be
-    /// forgotten.
-    fn note_closed_file(&mut self, path: &Path, reported: Instant) -> bool {
-        let touched = self.touched.get_mut(path);
-        let Some(touched) = touched.filter(|touched| touched.reported == reported) else {
+    /// Notes the metadata of a file that no program of a session has open, or forgets it if it is
+    /// certain to be unchanged. Returns whether it is still to be forgotten.
+    fn note_closed_file(&mut self, path: &Path) -> bool {
+        let Some(touched) = self.touched.get_mut(path) else {
             return false;
         };
         let now = FileStamp::at(path);
@@ -904,8 +959,24 @@ fn old_stamp(path: &Path) -> Option<FileStamp> {
     FileStamp::at(path).filter(|stamp| stamp.modified < youngest)
 }
 
-/// Returns whether a process has a file open for writing, as far as that is visible.
+/// Returns whether a process has a file open for writing, or maps it so, as far as that is visible.
 fn has_open_for_writing(pid: u32, path: &Path) -> bool {
+    has_open_descriptor(pid, path) || maps_for_writing(pid, path)
+}
+
+/// Returns whether writes of a process to its memory change a file, as far as that is visible.
+fn maps_for_writing(pid: u32, path: &Path) -> bool {
+    let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let name = [b" ", path.as_os_str().as_encoded_bytes()].concat();
+    maps.split(|byte| *byte == b'\n').any(|mapping| {
+        let permissions = mapping.split(|byte| *byte == b' ').nth(1);
+        let is_shared = matches!(permissions, Some([_, b'w', _, b's']));
+        is_shared && mapping.ends_with(&name)
+    })
+}
+
+/// Returns whether a process has a descriptor for writing a file, as far as that is visible.
+fn has_open_descriptor(pid: u32, path: &Path) -> bool {
     let open = fs::read_dir(format!("/proc/{pid}/fd"))
         .into_iter()
         .flatten()
@@ -940,6 +1011,10 @@ impl Tracker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::NO_PROBE;
+
+    type HasWriter = fn(&Path) -> Option<bool>;
+    type Programs = fn() -> Vec<u32>;
 
     #[cfg(target_os = "linux")]
     #[test]
@@ -952,20 +1027,33 @@ mod tests {
         let path = root.join("f");
         let call = CallId::new("call");
         let here = std::process::id();
-        let table: [(HasWriter, u32, bool, Option<bool>); 8] = [
-            (|_| Some(true), here, true, Some(false)),
+        let none: Programs = Vec::new;
+        let this: Programs = || vec![std::process::id()];
+        let table: [(HasWriter, u32, Programs, bool, Option<bool>); 10] = [
+            (|_| Some(true), here, none, true, Some(false)),
             // The process only reads it, so the writer is another.
-            (|_| Some(true), here, false, Some(true)),
-            (|_| Some(true), u32::MAX, true, Some(true)),
-            (|_| Some(false), here, false, None),
-            (|_| Some(false), u32::MAX, false, None),
-            (|_| None, here, true, Some(false)),
-            (|_| None, here, false, None),
-            (|_| None, u32::MAX, true, None),
+            (|_| Some(true), here, none, false, Some(true)),
+            (|_| Some(true), u32::MAX, none, true, Some(true)),
+            // A program has inherited the descriptor, or it only reads the file.
+            (|_| Some(true), u32::MAX, this, true, Some(false)),
+            (|_| Some(true), u32::MAX, this, false, Some(true)),
+            (|_| Some(false), here, none, false, None),
+            (|_| Some(false), u32::MAX, none, false, None),
+            (|_| None, here, none, true, Some(false)),
+            (|_| None, here, none, false, None),
+            (|_| None, u32::MAX, this, true, None),
         ];
-        for (has_writer, pid, is_writing, expected) in table {
-            let case = format!("{:?} {pid} {is_writing}", has_writer(&path));
-            let journal = WriteJournal::new(tracker.clone(), has_writer);
+        for (has_writer, pid, programs, is_writing, expected) in table {
+            let case = format!(
+                "{:?} {pid} {:?} {is_writing}",
+                has_writer(&path),
+                programs()
+            );
+            let probe = WriterProbe {
+                has_writer,
+                programs,
+            };
+            let journal = WriteJournal::new(tracker.clone(), probe);
             journal.program_started();
             fs::write(&path, "before").unwrap();
             let _open = File::options()
@@ -1000,7 +1088,7 @@ mod tests {
             ("alone", Vec::new(), 0),
             ("with another", vec![CallId::new("other")], 5),
         ] {
-            let journal = WriteJournal::new(tracker.clone(), |_| None);
+            let journal = WriteJournal::new(tracker.clone(), NO_PROBE);
             fs::write(&file, "12345").unwrap();
             for call in std::iter::once(&edit).chain(&others) {
                 journal.touch(&file, 1, false, call);

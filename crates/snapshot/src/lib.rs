@@ -40,7 +40,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use journal::WriteOrder;
-pub use journal::{HasWriter, JournalEntries, WriteJournal};
+pub use journal::{JournalEntries, WriteJournal, WriterProbe};
 pub use modes::FileAccess;
 use modes::FileModes;
 pub use objects::ContentUnavailable;

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use super::objects::Objects;
 use super::{
     ComparisonLimits, ContentUnavailable, Preparation, PreparationEnd, Tracker, Untracked,
-    WriteJournal,
+    WriteJournal, WriterProbe,
 };
 use base::id::CallId;
 use base::lock::lock;
@@ -395,6 +395,12 @@ fn large_content_is_reported_as_not_stored() {
     assert_eq!(off, Untracked::Everything(fixture.root.clone()));
 }
 
+/// Finds no programs that write files.
+pub(super) const NO_PROBE: WriterProbe = WriterProbe {
+    has_writer: |_| None,
+    programs: Vec::new,
+};
+
 /// A large file that a program changes is stored if the file system makes clones.
 #[test]
 fn large_file_is_stored_if_blocks_are_shared() {
@@ -403,7 +409,7 @@ fn large_file_is_stored_if_blocks_are_shared() {
     let path = fixture.root.join("large");
     fixture.write("large", &"a".repeat(size));
     let tracker = fixture.tracker();
-    let journal = WriteJournal::new(tracker.clone(), |_| None);
+    let journal = WriteJournal::new(tracker.clone(), NO_PROBE);
     let call = CallId::new("call");
     journal.touch(&path, 0, false, &call);
     fixture.write("large", &"b".repeat(size));

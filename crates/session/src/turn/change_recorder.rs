@@ -33,7 +33,7 @@ use extensions::has_handler;
 use permission::AccessRequest;
 use permission::shell::CommandUnit;
 use sandbox::{PendingWrite, WriteObserver};
-use snapshot::{JournalEntries, Mark, Tracker, Untracked, WriteJournal};
+use snapshot::{JournalEntries, Mark, Tracker, Untracked, WriteJournal, WriterProbe};
 use tools::conversation::task::TaskTool;
 use tools::files::encoding::{changed_bytes, is_plain_utf8};
 use tools::process::bash::BashTool;
@@ -57,6 +57,12 @@ const MAX_SETTLE_DELAY: Duration = Duration::from_millis(500);
 /// The time for determining the changes of a step after a cancel. It is enough for all but very
 /// many files, whose changes are listed as not recorded.
 const CANCEL_GRACE: Duration = Duration::from_secs(2);
+
+/// The system's knowledge of programs that write files.
+const WRITER_PROBE: WriterProbe = WriterProbe {
+    has_writer: sandbox::has_writer,
+    programs: sandbox::process::programs,
+};
 
 /// Records the file changes of a step.
 pub struct ChangeRecorder {
@@ -319,7 +325,7 @@ impl ChangeRecorder {
         Self {
             journal: tracker
                 .clone()
-                .map(|tracker| WriteJournal::new(tracker, sandbox::has_writer)),
+                .map(|tracker| WriteJournal::new(tracker, WRITER_PROBE)),
             tracker,
             stop: Arc::default(),
             comparing: Mutex::default(),
@@ -1006,7 +1012,7 @@ mod tests {
             let mark = tracker.mark(&stop).unwrap();
             std::fs::write(project.join("file"), stops.to_string()).unwrap();
             stop.store(stops, Ordering::Relaxed);
-            let journal = WriteJournal::new(tracker.clone(), sandbox::has_writer);
+            let journal = WriteJournal::new(tracker.clone(), WRITER_PROBE);
             let (entries, off) = after(&tracker, Some(&mark), vec![], &journal, &stop);
             assert_eq!(off, stops.then_some(Untracked::Stopped));
             assert_eq!(entries.files.len(), files);
