@@ -22,7 +22,7 @@ use crate::project::Project;
 use crate::sandbox::{only, sandbox_report, why};
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 43] = [
+pub const ALL: [(&str, fn()); 45] = [
     ("user's concurrent changes are preserved (bwrap)", || {
         users_concurrent_changes_are_preserved("bwrap")
     }),
@@ -158,6 +158,14 @@ pub const ALL: [(&str, fn()); 43] = [
     (
         "files that foreign programs write during a command are asked about (landlock)",
         || files_that_foreign_programs_write_are_asked_about("landlock"),
+    ),
+    (
+        "changes of access control lists are listed as not recorded (bwrap)",
+        || changes_of_access_control_lists_are_listed("bwrap"),
+    ),
+    (
+        "changes of access control lists are listed as not recorded (landlock)",
+        || changes_of_access_control_lists_are_listed("landlock"),
     ),
     (
         "daemon that outlives a killed adjutant can write (landlock)",
@@ -975,6 +983,42 @@ fn files_that_foreign_programs_write_are_asked_about(mechanism: &str) {
         assert_eq!(holds(&project, name), present, "{answer}");
     }
     assert_eq!(holds(&project, "own.txt"), None, "{answer}");
+    client.leave();
+    assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+/// A command gives a user access to a file and to a directory. It does the same with a new file by
+/// its descriptor, and sets another attribute of the first.
+fn changes_of_access_control_lists_are_listed(mechanism: &str) {
+    if Command::new("python3").arg("--version").output().is_err() {
+        return;
+    }
+    let script = "import os, struct
+entries = [(1, 6, -1), (2, 4, 1000), (4, 4, -1), (16, 4, -1), (32, 4, -1)]
+acl = struct.pack('<I', 2) + b''.join(struct.pack('<HHi', *entry) for entry in entries)
+os.mkdir('folder')
+for name in ['user.txt', 'folder']: os.setxattr(name, 'system.posix_acl_access', acl)
+file = open('copied.txt', 'w')
+os.setxattr(file.fileno(), 'system.posix_acl_access', acl)
+os.setxattr('user.txt', 'user.comment', b'x')
+";
+    let command = format!("python3 -c \"{script}\"; echo new > user.txt");
+    let Some((project, model)) =
+        fixture(mechanism, &format!("{}\n---\ntext: Done.", call(&command)))
+    else {
+        return;
+    };
+    let mut client = Client::new(project);
+    let project = client.project.clone();
+    let session = client.open();
+    client.prompt(2, &session, "Go.");
+    ended(&mut client, 2);
+    let answer = run_built_in_command(&mut client, 3, &session, "/undo");
+    let wanted = "Not recorded, so not restored:\n\
+        - `folder`: its access control list\n- `user.txt`: its access control list\n";
+    assert!(answer.contains(wanted), "{answer}");
+    assert_eq!(holds(&project, "user.txt").as_deref(), Some("old\n"));
+    assert_eq!(holds(&project, "copied.txt"), None, "{answer}");
     client.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
 }

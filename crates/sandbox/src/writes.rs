@@ -1,7 +1,7 @@
 //! Writes of a command, reported while the writing call waits.
 //!
 //! A second seccomp filter (`filter.rs`) stops calls that open a file for writing, rename, remove,
-//! link, truncate, or change modes or times, and notifies this process. Every call is then allowed to
+//! link, truncate, or change modes, access control lists or times, and notifies this process. Every call is then allowed to
 //! continue: nothing is decided here, so it does not matter that the memory with the path may
 //! change before the kernel reads it again.
 //!
@@ -47,6 +47,8 @@ pub enum PendingWrite {
     },
     /// The times of a file are about to be set, and nothing else of it.
     Times { path: PathBuf },
+    /// The access control list of a file or directory is about to change.
+    AccessList { path: PathBuf },
     /// A directory is about to be renamed; with `exchange`, the two names are exchanged.
     Directory {
         from: PathBuf,

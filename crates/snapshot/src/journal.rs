@@ -336,6 +336,18 @@ impl WriteJournal {
         self.finish(call);
     }
 
+    /// Records that a process is about to change the access control list of a file or directory.
+    pub fn touch_access_list(&self, path: &Path) {
+        if !path.starts_with(&self.tracker.root) {
+            return;
+        }
+        let ignored = lock(&self.state).rules(&self.tracker).ignored(path);
+        if ignored.is_none() {
+            let name = path.display().to_string();
+            self.note_unrecorded(&name, UnrecordedReason::AccessList);
+        }
+    }
+
     /// Records the end of a call. The present state of the files that it touched is its result,
     /// unless another call still uses them.
     pub fn finish(&self, call: &CallId) {

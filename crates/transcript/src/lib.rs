@@ -474,6 +474,8 @@ pub enum UnrecordedReason {
     Further,
     /// A renamed directory contains more files than are recorded.
     Large,
+    /// Only the access control list changed, which is never recorded.
+    AccessList,
     /// The system does not report the writes of this call, and the project is too large to be
     /// compared.
     Unreported,

@@ -24,6 +24,12 @@ const ALWAYS: &[i64] = &[
     libc::SYS_fchmod,
     libc::SYS_fchmodat,
     FCHMODAT2,
+    // Their names are in memory. Programs that copy a file set its attributes by its descriptor, even
+    // if it has none; these calls are not reported, because that would double the reports of a copy.
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
     #[cfg(not(target_arch = "riscv64"))]
     libc::SYS_renameat,
     #[cfg(target_arch = "x86_64")]
@@ -244,6 +250,7 @@ mod tests {
             (libc::SYS_read, [0, 0, write], ALLOW),
             (libc::SYS_write, [0, 0, write], ALLOW),
             (libc::SYS_mkdirat, [0, 0, 0], ALLOW),
+            (libc::SYS_fsetxattr, [3, 0x1000, 0x1000], ALLOW),
             (libc::SYS_utimensat, [3, 0, 0x1000], ALLOW),
             (libc::SYS_utimensat, [0, 0x1000, 0], NOTIFY),
             (libc::SYS_utimensat, [0, 0x7f_0000_0000, 0], NOTIFY),

@@ -29,6 +29,16 @@ const MAX_LINKS: usize = 40;
 /// The directory descriptor and the address of the path of calls that end in `at`.
 type At = (u64, u64);
 
+/// The descriptor of the current directory.
+const HERE: u64 = libc::AT_FDCWD.cast_unsigned() as u64;
+
+/// The attributes that contain access control lists.
+const ACCESS_LISTS: [&str; 2] = ["system.posix_acl_access", "system.posix_acl_default"];
+
+/// The length of a list of the permission bits alone, in bytes: four for its version, and eight each
+/// for the owner, the group and others.
+const BITS_LENGTH: u64 = 4 + 3 * 8;
+
 /// Returns the writes of a call, which may be none.
 pub(super) fn writes(report: &Report, directories: &mut Directories) -> Vec<PendingWrite> {
     let mut caller = StoppedThread {
@@ -53,7 +63,6 @@ struct StoppedThread<'a> {
 
 impl StoppedThread<'_> {
     fn writes(&mut self, report: &Report) -> io::Result<Vec<PendingWrite>> {
-        const HERE: u64 = libc::AT_FDCWD.cast_unsigned() as u64;
         let [a, b, c, d, e, _] = report.arguments;
         let number = report.nr.cast_unsigned() & NUMBER;
         match i64::from(number) {
@@ -75,6 +84,10 @@ impl StoppedThread<'_> {
             FCHMODAT2 => self.file_at((a, b), follows_at(d)),
             libc::SYS_fchmod => self.open_file(a),
             libc::SYS_utimensat => self.times_at((a, b), d),
+            libc::SYS_setxattr => self.access_list(a, true, b, d),
+            libc::SYS_lsetxattr => self.access_list(a, false, b, d),
+            libc::SYS_removexattr => self.access_list(a, true, b, 0),
+            libc::SYS_lremovexattr => self.access_list(a, false, b, 0),
             libc::SYS_renameat2 => {
                 self.rename((a, b), (c, d), e & u64::from(libc::RENAME_EXCHANGE) != 0)
             }
@@ -139,6 +152,36 @@ impl StoppedThread<'_> {
             .map(|file| PendingWrite::Times { path: file.path })
             .into_iter()
             .collect())
+    }
+
+    /// Returns a change of an access control list; `size` is that of the new one. A list without
+    /// named users and groups consists of the permission bits, so it changes only these.
+    fn access_list(
+        &mut self,
+        address: u64,
+        follow: bool,
+        name: u64,
+        size: u64,
+    ) -> io::Result<Vec<PendingWrite>> {
+        let name = self.text(name)?;
+        if !ACCESS_LISTS.iter().any(|list| name == *list) {
+            return Ok(Vec::new());
+        }
+        let path = self.path((HERE, address))?;
+        let Some(file) = self.directories.resolved(&path, follow) else {
+            return Ok(Vec::new());
+        };
+        let mut writes = Vec::new();
+        let has_list =
+            rustix::fs::lgetxattr(&file.path, name.as_os_str(), &mut [0_u8; 0][..]).is_ok();
+        if has_list || size > BITS_LENGTH {
+            let path = file.path.clone();
+            writes.push(PendingWrite::AccessList { path });
+        }
+        if !file.is_directory() {
+            writes.push(file.into_write(self.pid));
+        }
+        Ok(writes)
     }
 
     fn rename(&mut self, from: At, to: At, exchange: bool) -> io::Result<Vec<PendingWrite>> {
@@ -509,6 +552,58 @@ mod tests {
                 [expected],
                 "{report:?}"
             );
+        }
+    }
+
+    #[test]
+    fn only_extended_access_lists_are_reported() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = std::fs::canonicalize(dir.path()).unwrap();
+        let path = root.join("f");
+        std::fs::write(&path, "").unwrap();
+        let text = |text: &str| std::ffi::CString::new(text).unwrap();
+        let paths = [&path, &root].map(|path| text(path.to_str().unwrap()));
+        let [file, directory] = paths.each_ref().map(|path| path.as_ptr() as u64);
+        let names = [
+            "system.posix_acl_access",
+            "system.posix_acl_default",
+            "user.x",
+        ]
+        .map(text);
+        let [access, default, other] = names.each_ref().map(|name| name.as_ptr() as u64);
+        let list = || PendingWrite::AccessList { path: path.clone() };
+        let write = || PendingWrite::File {
+            path: path.clone(),
+            pid: std::process::id(),
+            is_new: false,
+        };
+        let of_directory = || PendingWrite::AccessList { path: root.clone() };
+        let table = [
+            (libc::SYS_setxattr, file, access, 44, vec![list(), write()]),
+            (libc::SYS_lsetxattr, file, access, 44, vec![list(), write()]),
+            (libc::SYS_setxattr, file, access, 28, vec![write()]),
+            (libc::SYS_removexattr, file, access, 0, vec![write()]),
+            (libc::SYS_lremovexattr, file, access, 0, vec![write()]),
+            (
+                libc::SYS_setxattr,
+                directory,
+                default,
+                44,
+                vec![of_directory()],
+            ),
+            (libc::SYS_setxattr, directory, access, 28, vec![]),
+            (libc::SYS_setxattr, file, other, 44, vec![]),
+            (libc::SYS_removexattr, file, other, 0, vec![]),
+        ];
+        for (call, path, name, size, expected) in table {
+            let report = Report {
+                id: 0,
+                pid: std::process::id(),
+                nr: i32::try_from(call).unwrap(),
+                arguments: [path, name, 0, size, 0, 0],
+            };
+            let writes = writes(&report, &mut Directories::new());
+            assert_eq!(writes, expected, "{report:?}");
         }
     }
 

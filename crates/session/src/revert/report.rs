@@ -148,6 +148,9 @@ impl RevertReport {
                     worktree.relative(what.as_ref()),
                     "too many files are below it",
                 ),
+                UnrecordedReason::AccessList => {
+                    (worktree.relative(what.as_ref()), "its access control list")
+                }
                 UnrecordedReason::Unreported => {
                     (what.replace('`', "'"), "the files it changed are unknown")
                 }

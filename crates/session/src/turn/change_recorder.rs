@@ -215,6 +215,7 @@ impl WriteObserver for JournalObserver {
                     self.note_report();
                 }
             }
+            PendingWrite::AccessList { path } => self.journal.touch_access_list(&path),
             PendingWrite::Directory { from, to, exchange } => {
                 self.journal
                     .touch_directory(&from, &to, exchange, &self.call);
