@@ -15,7 +15,7 @@ pub(crate) struct KeyRow {
     pub(crate) text: String,
     /// The effect that the key or the nearest one around it states. `None` for old spellings.
     pub(crate) effect: Option<String>,
-    /// A value of the key, unless it is an object.
+    /// A value of the key, unless it is an object with keys of its own.
     pub(crate) example: Option<Json>,
     /// The value that is used if the key is absent, if it is declared.
     pub(crate) default: Json,
@@ -172,7 +172,7 @@ impl ConfigSchema {
     }
 }
 
-/// Returns a value that fits a schema, unless it is an object.
+/// Returns a value that fits a schema, unless it is an object with keys of its own.
 fn example(schema: &Json) -> Option<Json> {
     if let Some(word) = super::words(schema).first() {
         return Some((*word).into());
@@ -185,6 +185,10 @@ fn example(schema: &Json) -> Option<Json> {
         },
         "string" => Some("x".into()),
         "array" => Some(serde_json::json!(["x"])),
+        "object" => {
+            let entry = example(schema.get("additionalProperties")?)?;
+            Some(serde_json::json!({ "a": entry }))
+        }
         _ => None,
     }
 }
