@@ -359,9 +359,9 @@ impl Actor {
         let session = &mut self.session;
         session.choices.remember().await;
         session.choices.record_change().apply(&mut session.record);
-        session.record.updated = self.context.environment.now();
+        session.record.updated = self.context.common.environment.now();
         session.record.todos = self.context.shared.todos.get();
-        session.record.refused_declarations = self.context.refused_tools.declarations();
+        session.record.refused_declarations = self.context.common.refused_tools.declarations();
         session.record.left_out_tools = self.context.left_out_tools.known();
         session.record.cost = self.history.cost();
         let mut answers = self.history.messages.iter().rev();
@@ -413,7 +413,7 @@ impl Actor {
         if runs == self.counted || runs.len() > MAX_FILES {
             return;
         }
-        let Some(tracker) = self.context.snapshots.clone() else {
+        let Some(tracker) = self.context.common.snapshots.clone() else {
             return;
         };
         self.counted.clone_from(&runs);
@@ -451,9 +451,9 @@ impl Actor {
             session.sessions.live.await_request_listener().await;
         }
         hooks::session_end(&turn).await;
-        let scripts = self.context.extensions.scripts.clone();
+        let scripts = self.context.common.extensions.scripts.clone();
         scripts.end().await;
-        let environment = self.context.environment.clone();
+        let environment = self.context.common.environment.clone();
         let root = self.watcher.project().context.worktree.root.clone();
         let done = scripts.take_tallies();
         if !done.is_empty() {
@@ -474,17 +474,18 @@ impl Actor {
         if jobs.is_none() {
             self.context.shared.jobs.end().await;
         }
-        self.context.servers.end().await;
+        self.context.common.servers.end().await;
         self.context.shared.language.end();
         // Jobs that live on have their temporary files there.
         if jobs.is_none() {
-            let scratch = scratch::directory(&self.context.environment, self.context.id.as_str());
+            let scratch =
+                scratch::directory(&self.context.common.environment, self.context.id.as_str());
             base::task::spawn_blocking(move || scratch::remove(&scratch))
                 .await
                 .ok();
         }
         session.record_jobs(&mut self.history, &self.context).await;
-        if let Some(tracker) = self.context.snapshots.clone() {
+        if let Some(tracker) = self.context.common.snapshots.clone() {
             // Only a cache: after a failure the next process computes it again.
             base::task::spawn_blocking(move || tracker.save())
                 .await

@@ -366,7 +366,7 @@ async fn log_out(turn: &TurnContext, rest: &str) -> Result<String, String> {
         .permissions
         .account
         .check(AccountProperty::ProviderKeys)?;
-    let environment = turn.session.environment.clone();
+    let environment = turn.session.common.environment.clone();
     let chosen = rest.to_owned();
     let result = spawn_blocking(move || delete_keys(&environment, &chosen));
     let result = result.await.map_err(std::io::Error::other).flatten();
@@ -611,7 +611,7 @@ fn restore_context(turn: &TurnContext) -> Option<RestoreContext> {
     let agent = step_context::agent(turn).ok()?;
     let editor = crate::turn::tool_context::context(turn, &agent, &turn.call_id());
     Some(RestoreContext {
-        tracker: turn.session.snapshots.clone()?,
+        tracker: turn.session.common.snapshots.clone()?,
         worktree: turn.project.context.worktree.clone(),
         editor: Some(editor),
     })
@@ -619,7 +619,7 @@ fn restore_context(turn: &TurnContext) -> Option<RestoreContext> {
 
 async fn differences(cx: &BuiltinContext<'_>) -> String {
     let turn = cx.turn;
-    let Some(tracker) = turn.session.snapshots.clone() else {
+    let Some(tracker) = turn.session.common.snapshots.clone() else {
         return NOT_KEPT.into();
     };
     let runs = changes::of_session(&cx.history.messages, cx.record);
@@ -637,7 +637,7 @@ async fn differences(cx: &BuiltinContext<'_>) -> String {
 
 /// Sends a text to the user that no model will see.
 pub(super) async fn say(turn: &TurnContext, text: String) {
-    let part = PartId::new(turn.session.environment.fresh(PartId::PREFIX));
+    let part = PartId::new(turn.session.common.environment.fresh(PartId::PREFIX));
     turn.event_sender
         .event(Event::Text { part, delta: text })
         .await;

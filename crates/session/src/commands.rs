@@ -427,7 +427,7 @@ async fn prompted(
         return content;
     };
     let prompt = tokio::select! {
-        prompt = turn.session.servers.prompt(word, rest) => prompt,
+        prompt = turn.session.common.servers.prompt(word, rest) => prompt,
         () = turn.cancelled.cancelled() => None,
     };
     let agent = turn.project.agents.get(&turn.choice.borrow().agent);
@@ -557,7 +557,7 @@ fn may_more(own: &Agent, than: &Agent, turn: &TurnContext) -> bool {
         .all()
         .filter(|agent| agent.is_subagent());
     let subagents = subagents.map(|agent| (agent.name.as_str(), &agent.rules));
-    let reach = reach(&than.rules, subagents, &turn.session.environment);
+    let reach = reach(&than.rules, subagents, &turn.session.common.environment);
     find_more_permissive(&own.rules, &reach.iter().collect::<Vec<_>>(), Action::Allow).is_some()
 }
 

@@ -51,7 +51,7 @@ pub(super) async fn export(turn: &TurnContext, rest: &str) -> Result<String, Str
             .await
             .map_err(|e| format!("The conversation could not be shown: {e}."));
     }
-    let environment = turn.session.environment.clone();
+    let environment = turn.session.common.environment.clone();
     let path = target(rest, &turn.project.context.cwd, environment.home.as_deref());
     let name = text::escaped(&path.display().to_string());
     let format =
@@ -91,7 +91,7 @@ fn denied(turn: &TurnContext, path: &Path) -> Option<String> {
         Err(fault) => return Some(fault.message.trim_end_matches('.').to_owned()),
     };
     let context = PermissionContext::new(
-        &turn.session.environment,
+        &turn.session.common.environment,
         &turn.project.context.worktree,
         &turn.project.context.cwd,
     );

@@ -55,7 +55,7 @@ impl<'a> MentionContext<'a> {
             agents: &turn.project.agents,
             cwd: &turn.project.context.cwd,
             root: &turn.project.context.worktree.root,
-            home: turn.session.environment.home.as_deref(),
+            home: turn.session.common.environment.home.as_deref(),
         }
     }
 }
@@ -269,7 +269,7 @@ async fn resources(piece: &Content, turn: &TurnContext) -> Vec<NamedResource> {
             .flat_map(Mention::spellings),
     );
     tokio::select! {
-        named = turn.session.servers.named_resources(link.into_iter().chain(words)) => named,
+        named = turn.session.common.servers.named_resources(link.into_iter().chain(words)) => named,
         () = turn.cancelled.cancelled() => Vec::new(),
     }
 }
@@ -344,7 +344,7 @@ impl Reader {
         let Some(agent) = agent else {
             return Vec::new();
         };
-        let reader = turn.session.servers.reader();
+        let reader = turn.session.common.servers.reader();
         let input = json!({"server": server, "uri": uri});
         match insert::call(draft, turn, &agent, &reader, input).await {
             Ok(output) => {

@@ -31,7 +31,8 @@ use crate::turn::left_out_tools::LeftOutNotice;
 use crate::turn::record::Recorder;
 use crate::turn::refused_tools::RefusedTools;
 use crate::turn::{
-    self, History, Permissions, SessionChoices, SessionContext, Spent, Workspace, inherited_rules,
+    self, CommonContext, History, Permissions, SessionChoices, SessionContext, Spent, Workspace,
+    inherited_rules,
 };
 use base::approvals::Approvals;
 use base::environment::Environment;
@@ -49,6 +50,7 @@ use permission::account::AccountProperty;
 use providers::editor::EditorEndpoints;
 use providers::local;
 use sandbox::Level;
+use snapshot::Tracker;
 use store::{self, LoadOptions, LockHolder, Record, StoredSession, StreamedSession};
 use tools::process::background_jobs::Jobs;
 use tools::todos::Todos;
@@ -644,32 +646,24 @@ impl Sessions {
             record.id.clone(),
             (&options.cwd, &paths.worktree.root),
         );
+        let project = watcher.project();
+        let settings = &project.context.settings;
+        let common = self.common_context(&options, &record, settings, snapshots, &events);
         let context = SessionContext {
+            common: Arc::new(common),
             id: record.id.clone(),
             mark: record.mark.clone(),
-            environment: self.environment.clone(),
-            additional_directories: options.additional_directories.clone().into(),
+            depth: record.depth,
             permissions: self
                 .permissions(&project_name, &record, chosen.clone(), options.attended)
                 .await,
-            tools: self.tools.clone(),
-            servers: Arc::new(self.servers(&options, &watcher.project().context.settings)),
-            extensions: Arc::new(Extensions::of(events.publisher.clone())),
-            shared: Arc::new(self.tool_state(&record, jobs)),
-            file_capabilities: options.files,
-            snapshots: Some(snapshots),
-            late_changes,
-            left_out_tools: LeftOutNotice::new(record.left_out_tools.clone()),
-            refused_tools: Arc::new(RefusedTools::new(&record.refused_declarations)),
-            shows_subagents: options.shows_subagents,
-            shows_notices: !options.quiet,
-            system_prompt_addition: options.system.clone(),
-            depth: record.depth,
             recorder: Recorder::new(self.store.clone(), record.id.clone())
                 .choosing(chosen)
                 .publishing(events),
-            exit_requested: self.exit_requested.clone(),
+            shared: Arc::new(self.tool_state(&record, jobs)),
             has_steering_message: heard,
+            left_out_tools: LeftOutNotice::new(record.left_out_tools.clone()),
+            late_changes,
             spent: Spent::default(),
             child_changes: Arc::default(),
             parent_changes: None,
@@ -722,7 +716,7 @@ impl Sessions {
             id: record.id.clone(),
             cwd: watcher.project().context.cwd.clone(),
             project: watcher.subscribe(),
-            servers: context.servers.clone(),
+            servers: context.common.servers.clone(),
             notices: notices.into(),
             has_started: Arc::new(AtomicBool::new(false)),
             prompts,
@@ -734,6 +728,7 @@ impl Sessions {
             pending: Arc::default(),
         };
         context
+            .common
             .extensions
             .scripts
             .opens(Box::new(PluginSessionControl::new(
@@ -850,6 +845,31 @@ impl Sessions {
         }
     }
 
+    /// Returns the context that a session shares with those of its subagents.
+    fn common_context(
+        &self,
+        options: &OpenOptions,
+        record: &Record,
+        settings: &Settings,
+        snapshots: Arc<Tracker>,
+        events: &SessionEvents,
+    ) -> CommonContext {
+        CommonContext {
+            environment: self.environment.clone(),
+            additional_directories: options.additional_directories.clone().into(),
+            tools: self.tools.clone(),
+            servers: Arc::new(self.servers(options, settings)),
+            extensions: Arc::new(Extensions::of(events.publisher.clone())),
+            snapshots: Some(snapshots),
+            refused_tools: Arc::new(RefusedTools::new(&record.refused_declarations)),
+            file_capabilities: options.files,
+            shows_subagents: options.shows_subagents,
+            shows_notices: !options.quiet,
+            system_prompt_addition: options.system.clone(),
+            exit_requested: self.exit_requested.clone(),
+        }
+    }
+
     /// Returns the state that the calls of a session share, as it was stored.
     fn tool_state(&self, record: &Record, jobs: Arc<Jobs>) -> tools::SessionContext {
         tools::SessionContext {
@@ -896,7 +916,10 @@ impl Sessions {
         let window = last
             .and_then(|last| project.models.find(&last).ok())
             .and_then(|(model, _)| model.context);
-        let agents = context.shows_subagents.then(|| project.agents.clone());
+        let agents = context
+            .common
+            .shows_subagents
+            .then(|| project.agents.clone());
         Replay::new(history, (self.store.clone(), record), end, (window, agents))
     }
 }

@@ -33,7 +33,7 @@ pub(super) async fn status(history: &mut History, record: &Record, turn: &TurnCo
     }
     rows.push(("Approvals", choice.approvals().as_str().to_owned()));
     rows.push(("Sandbox", sandbox(turn).await));
-    let servers = turn.session.servers.statuses();
+    let servers = turn.session.common.servers.statuses();
     if !servers.is_empty() {
         rows.push(("MCP servers", servers_row(&servers)));
     }
@@ -138,7 +138,7 @@ async fn sandbox(turn: &TurnContext) -> String {
 
 /// Lists the MCP servers of the session with their states.
 pub(super) fn servers(turn: &TurnContext) -> String {
-    server_list(&turn.session.servers.statuses())
+    server_list(&turn.session.common.servers.statuses())
 }
 
 fn server_list(servers: &[ServerStatus]) -> String {

@@ -377,7 +377,7 @@ fn background(
 /// Returns whether a session of the project has begun with this notice about trust today. It
 /// repeats with each session if the user has declined.
 async fn trust_notice_was_shown(text: &str, turn: &TurnContext) -> bool {
-    let environment = turn.session.environment.clone();
+    let environment = turn.session.common.environment.clone();
     let root = turn.project.context.worktree.root.clone();
     let texts = [text.to_owned()];
     let shown = base::task::spawn_blocking(move || {
@@ -595,7 +595,7 @@ impl ConfigWatcher {
         while let Some((source, task)) = self.fetching.get_mut(at) {
             let missing = match source {
                 Some(source) => self.read.missing.contains(source),
-                None => config::remote::lacks_defaults(&turn.session.environment),
+                None => config::remote::lacks_defaults(&turn.session.common.environment),
             };
             if !missing && !task.is_finished() {
                 at += 1;

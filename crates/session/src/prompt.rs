@@ -224,7 +224,7 @@ async fn refresh_project(
     watcher.refresh(turn, choice).await;
     let added = hooks::contributions(turn).await;
     watcher.contribute(added, turn, choice).await;
-    let servers = &turn.session.servers;
+    let servers = &turn.session.common.servers;
     let notices = servers
         .prepare_turn(&turn.project.context.settings.mcp, &turn.cancelled)
         .await;

@@ -81,6 +81,7 @@ fn ask(turn: &TurnContext, history: &History) -> Option<JoinHandle<Option<String
     let agent = turn.project.agents.get("title")?;
     if turn
         .session
+        .common
         .environment
         .setting("DISABLE_TITLES")
         .is_some_and(|v| !matches!(v, "0" | "false"))

@@ -59,7 +59,7 @@ pub(super) async fn trust(review: &Review, turn: &TurnContext) -> TrustOutcome {
 
 /// Stores the answer, and shares trust with other machines.
 async fn store_answer(review: &Review, yes: bool, turn: &TurnContext) -> Result<(), String> {
-    let environment = turn.session.environment.clone();
+    let environment = turn.session.common.environment.clone();
     let root = turn.project.context.worktree.root.clone();
     let review = review.clone();
     let written = base::task::spawn_blocking(move || {

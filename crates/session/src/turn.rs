@@ -198,48 +198,54 @@ pub struct TurnContext {
 
 /// The context that the turns of an open session share. It lives as long as the session is open.
 pub struct SessionContext {
+    /// The part that the sessions of its subagents share.
+    pub common: Arc<CommonContext>,
     pub id: SessionId,
     /// The mark of notes to this session's model.
     pub mark: ReminderMark,
-    pub environment: Environment,
-    /// Further directories; absolute.
-    pub additional_directories: Arc<[PathBuf]>,
-    pub permissions: Permissions,
-    pub tools: Arc<ToolRegistry>,
-    pub servers: Arc<McpServers>,
-    /// The hooks, plugins and custom tools of the user and the project.
-    pub extensions: Arc<Extensions>,
-    /// The state that the calls of the session share.
-    pub shared: Arc<tools::SessionContext>,
-    /// The file operations that the client supports.
-    pub file_capabilities: tools::FileCapabilities,
-    /// Records file contents, if the settings enable snapshots.
-    pub snapshots: Option<Arc<Tracker>>,
-    /// Background jobs of earlier steps that may still change files.
-    pub late_changes: Arc<late_changes::LateChanges>,
-    /// The tools that are left out of the model's window, as the user knows them.
-    pub left_out_tools: left_out_tools::LeftOutNotice,
-    /// The tools that providers have refused.
-    pub refused_tools: Arc<refused_tools::RefusedTools>,
-    /// Whether the client shows the sessions of subagents as sessions.
-    pub shows_subagents: bool,
-    /// True if the client shows notices. If not, those of a day are due again with the next session.
-    pub shows_notices: bool,
-    /// The client's addition to the system prompt.
-    pub system_prompt_addition: Option<Arc<str>>,
     /// The number of parent sessions: 0 for the user's own.
     pub depth: u32,
+    pub permissions: Permissions,
     pub recorder: record::Recorder,
-    /// Cancelled when a turn must end at its next step, because the process is about to exit.
-    pub exit_requested: CancellationToken,
+    /// The state that the calls of the session share.
+    pub shared: Arc<tools::SessionContext>,
     /// Whether the user has sent a message that the model should receive before its next step.
     pub has_steering_message: watch::Receiver<bool>,
+    /// The tools that are left out of the model's window, as the user knows them.
+    pub left_out_tools: left_out_tools::LeftOutNotice,
+    /// Background jobs of earlier steps that may still change files.
+    pub late_changes: Arc<late_changes::LateChanges>,
     /// The cost of subagents that no message includes yet.
     pub spent: Spent,
     /// The file changes of subagents that no step lists yet.
     pub child_changes: Arc<late_changes::ChildChanges>,
     /// The same of the parent session, if this session belongs to a subagent.
     pub parent_changes: Option<Arc<late_changes::ChildChanges>>,
+}
+
+/// The context that a session of the user shares with the sessions of its subagents.
+pub struct CommonContext {
+    pub environment: Environment,
+    /// Further directories; absolute.
+    pub additional_directories: Arc<[PathBuf]>,
+    pub tools: Arc<ToolRegistry>,
+    pub servers: Arc<McpServers>,
+    /// The hooks, plugins and custom tools of the user and the project.
+    pub extensions: Arc<Extensions>,
+    /// Records file contents, if the settings enable snapshots.
+    pub snapshots: Option<Arc<Tracker>>,
+    /// The tools that providers have refused.
+    pub refused_tools: Arc<refused_tools::RefusedTools>,
+    /// The file operations that the client supports.
+    pub file_capabilities: tools::FileCapabilities,
+    /// Whether the client shows the sessions of subagents as sessions.
+    pub shows_subagents: bool,
+    /// True if the client shows notices. If not, those of a day are due again with the next session.
+    pub shows_notices: bool,
+    /// The client's addition to the system prompt.
+    pub system_prompt_addition: Option<Arc<str>>,
+    /// Cancelled when a turn must end at its next step, because the process is about to exit.
+    pub exit_requested: CancellationToken,
 }
 
 /// The project of a session, as its files define it. It is replaced as a whole between two turns,
@@ -394,21 +400,21 @@ impl TurnContext {
 
     pub fn part(&self, content: Content) -> Part {
         Part {
-            id: PartId::new(self.session.environment.fresh(PartId::PREFIX)),
+            id: PartId::new(self.session.common.environment.fresh(PartId::PREFIX)),
             content,
         }
     }
 
     pub fn message_id(&self) -> MessageId {
-        MessageId::new(self.session.environment.fresh(MessageId::PREFIX))
+        MessageId::new(self.session.common.environment.fresh(MessageId::PREFIX))
     }
 
     pub fn call_id(&self) -> CallId {
-        CallId::new(self.session.environment.fresh(CallId::PREFIX))
+        CallId::new(self.session.common.environment.fresh(CallId::PREFIX))
     }
 
     pub fn now(&self) -> Timestamp {
-        self.session.environment.now()
+        self.session.common.environment.now()
     }
 
     /// Reports the present activity to the client and to observers.
@@ -422,7 +428,7 @@ impl TurnContext {
         self.session.recorder.events.status(status);
         if self.session.depth == 0 {
             let shown = published::shown(status);
-            self.session.extensions.scripts.set_status(shown);
+            self.session.common.extensions.scripts.set_status(shown);
         }
     }
 

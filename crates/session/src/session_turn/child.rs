@@ -198,7 +198,7 @@ impl ChildTask<'_> {
         progress.end(&outcome).await;
         // The output of its background jobs would not be read any more.
         context.shared.jobs.end().await;
-        let scratch = scratch::directory(&context.environment, context.id.as_str());
+        let scratch = scratch::directory(&context.common.environment, context.id.as_str());
         base::task::spawn_blocking(move || scratch::remove(&scratch))
             .await
             .ok();
@@ -285,7 +285,7 @@ impl ChildTask<'_> {
             depth: self.parent.session.depth + 1,
             ..stored.record.copied(self.parent.now())
         };
-        let copy = store::renamed(stored, &self.parent.session.environment);
+        let copy = store::renamed(stored, &self.parent.session.common.environment);
         let id = copy.record.id.clone();
         store
             .import_copy(copy, &of)
@@ -313,16 +313,15 @@ impl ChildTask<'_> {
         }
     }
 
-    /// Returns the context of the child's session: the parent's, except for the state that each
-    /// session has of its own.
+    /// Returns the context of the child's session: the common part of the parent's, and new state.
     fn context(&self, record: &Record, history: &History) -> SessionContext {
         let parent = &*self.parent.session;
         let permissions = &parent.permissions;
         SessionContext {
+            common: parent.common.clone(),
             id: record.id.clone(),
             mark: record.mark.clone(),
-            environment: parent.environment.clone(),
-            additional_directories: parent.additional_directories.clone(),
+            depth: parent.depth + 1,
             permissions: Permissions {
                 inherited: inherited_rules(record.all_denied(), Action::Deny),
                 asks: inherited_rules(record.all_asked(), Action::Ask),
@@ -331,9 +330,6 @@ impl ChildTask<'_> {
                 }),
                 ..permissions.clone()
             },
-            tools: parent.tools.clone(),
-            servers: parent.servers.clone(),
-            extensions: parent.extensions.clone(),
             shared: Arc::new(tools::SessionContext {
                 id: record.id.clone(),
                 mark: record.mark.clone(),
@@ -342,18 +338,10 @@ impl ChildTask<'_> {
                 jobs: Arc::new(Jobs::after(jobs::last(history))),
                 ..tools::SessionContext::clone(&parent.shared)
             }),
-            file_capabilities: parent.file_capabilities,
-            snapshots: parent.snapshots.clone(),
             late_changes: Arc::default(),
             left_out_tools: LeftOutNotice::new(record.left_out_tools.clone()),
-            refused_tools: parent.refused_tools.clone(),
-            shows_subagents: parent.shows_subagents,
-            shows_notices: parent.shows_notices,
-            system_prompt_addition: parent.system_prompt_addition.clone(),
-            depth: parent.depth + 1,
             recorder: Recorder::new(self.shared.store.clone(), record.id.clone())
                 .publishing(parent.recorder.events.of_subagent(record.id.clone())),
-            exit_requested: parent.exit_requested.clone(),
             // The user's messages go to the session that the user has opened.
             has_steering_message: watch::channel(false).1,
             spent: Spent::default(),
@@ -395,10 +383,18 @@ impl ChildTask<'_> {
         } else {
             &self.description
         };
-        let fresh = || SessionId::new(self.parent.session.environment.fresh(SessionId::PREFIX));
+        let fresh = || {
+            SessionId::new(
+                self.parent
+                    .session
+                    .common
+                    .environment
+                    .fresh(SessionId::PREFIX),
+            )
+        };
         let id = self.session.clone().unwrap_or_else(fresh);
         let record = Record {
-            extra: self.parent.session.additional_directories.to_vec(),
+            extra: self.parent.session.common.additional_directories.to_vec(),
             title: Some(format!("{description} (@{} subagent)", self.agent.name)),
             parent: Some(self.parent.session.id.clone()),
             depth: self.parent.session.depth + 1,
@@ -451,7 +447,7 @@ impl ChildTask<'_> {
         for message in recover::recover(&mut history) {
             recorder.store_message(&message).await;
         }
-        if let Some(tracker) = self.parent.session.snapshots.clone() {
+        if let Some(tracker) = self.parent.session.common.snapshots.clone() {
             let (settled, parts) =
                 interrupted::record_changes_of_interrupted_steps(history, &record, tracker).await;
             history = settled;

@@ -39,11 +39,15 @@ fn permission_context(turn: &TurnContext) -> PermissionContext {
     let project = &turn.project.context;
     PermissionContext {
         scratch: Some(scratch::directory(
-            &turn.session.environment,
+            &turn.session.common.environment,
             turn.session.id.as_str(),
         )),
         trusted: project.settings.trusted,
-        ..PermissionContext::new(&turn.session.environment, &project.worktree, &project.cwd)
+        ..PermissionContext::new(
+            &turn.session.common.environment,
+            &project.worktree,
+            &project.cwd,
+        )
     }
 }
 

@@ -556,7 +556,13 @@ impl RunningCall<'_> {
         };
         let mut context = self.context();
         if self.call.kind == ToolKind::Execute {
-            context.call.variables = self.turn.session.extensions.variables(&context).await?;
+            context.call.variables = self
+                .turn
+                .session
+                .common
+                .extensions
+                .variables(&context)
+                .await?;
         }
         let description = self.description.take();
         self.describe(description);

@@ -279,7 +279,7 @@ pub fn prepare(session: &SessionContext, settings: &Settings, ended: Cancellatio
         .sandbox_choice
         .may_report_writes(settings)
         && session.shared.exec.is_empty();
-    let Some(tracker) = session.snapshots.clone() else {
+    let Some(tracker) = session.common.snapshots.clone() else {
         return;
     };
     if reported || !settings.general.snapshot || !tracker.needs_preparation() {
@@ -319,7 +319,7 @@ impl ChangeRecorder {
     /// Creates a recorder. No file is read yet.
     pub fn new(turn: &TurnContext, message: &MessageId) -> Self {
         let tracker = if turn.project.context.settings.general.snapshot {
-            turn.session.snapshots.clone()
+            turn.session.common.snapshots.clone()
         } else {
             None
         };
@@ -334,7 +334,7 @@ impl ChangeRecorder {
             mark: OnceCell::new(),
             named: Arc::default(),
             looking: Mutex::default(),
-            part: PartId::new(turn.session.environment.fresh(PartId::PREFIX)),
+            part: PartId::new(turn.session.common.environment.fresh(PartId::PREFIX)),
             message: message.clone(),
             begun: Mutex::default(),
         }

@@ -125,7 +125,7 @@ pub async fn compact(
         recent,
         mut unseen,
     } = plan(history, turn, step, why, focus.clone()).map_err(TurnOutcome::Failed)?;
-    let id = PartId::new(turn.session.environment.fresh(PartId::PREFIX));
+    let id = PartId::new(turn.session.common.environment.fresh(PartId::PREFIX));
     let report = async |state| {
         turn.event_sender
             .event(Event::Compaction {
@@ -496,7 +496,7 @@ fn writer(turn: &TurnContext, step: &StepContext) -> Summarizer {
             .as_ref()
             .map(|agent| agent.options.clone())
             .unwrap_or_default(),
-        omitted: turn.session.refused_tools.fields(&model),
+        omitted: turn.session.common.refused_tools.fields(&model),
         least_effort,
         ..ModelParams::default()
     };

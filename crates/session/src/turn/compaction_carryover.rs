@@ -90,7 +90,7 @@ pub(super) async fn carried(
     let notes: Vec<String> = own.into_iter().flatten().collect();
     available = available.saturating_sub(notes.iter().map(String::len).sum());
     let filter = SearchFilter::new(&tool_context::policy(turn, step));
-    let environment = turn.session.environment.clone();
+    let environment = turn.session.common.environment.clone();
     let worktree = turn.project.context.worktree.clone();
     let read = move || {
         texts(

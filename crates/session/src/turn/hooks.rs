@@ -95,7 +95,7 @@ pub(super) async fn before(
     context: &ToolContext,
 ) -> Result<Advice, Failure> {
     let moment = call_event(HookPoint::ToolBefore, &agent.name, call, requests, context);
-    let advice = turn.session.extensions.ask(moment, context).await?;
+    let advice = turn.session.common.extensions.ask(moment, context).await?;
     match advice.deny {
         Some(why) => Err(Failure::ForModel(why)),
         None => Ok(advice),
@@ -137,7 +137,7 @@ pub(super) async fn after(
     };
     let moment = call_event(HookPoint::ToolAfter, &agent.name, call, &[request], context);
     let moment = moment.with("ok", ok).with("output", text);
-    let advice = match turn.session.extensions.ask(moment, context).await {
+    let advice = match turn.session.common.extensions.ask(moment, context).await {
         Ok(advice) => advice,
         // The call has ended, so its result stays.
         Err(Failure::Cancelled) => return done,
@@ -213,7 +213,7 @@ pub(super) async fn judged(
     .with("permission", request.permission.as_str())
     .with("patterns", request.patterns.clone())
     .with("verdict", word);
-    let advice = turn.session.extensions.ask(moment, context).await?;
+    let advice = turn.session.common.extensions.ask(moment, context).await?;
     if let Some(why) = advice.deny {
         return Err(Failure::ForModel(why));
     }
@@ -243,7 +243,7 @@ fn asked_by_rules(request: &AccessRequest, verdict: &Verdict) -> bool {
 
 /// Prepares plugins for a prompt, and returns their contributions to the settings.
 pub async fn contributions(turn: &TurnContext) -> Vec<Contribution> {
-    let scripts = &turn.session.extensions.scripts;
+    let scripts = &turn.session.common.extensions.scripts;
     if turn.project.context.settings.scripts.is_empty() {
         return Vec::new();
     }
@@ -265,8 +265,9 @@ pub async fn prompt(
     mut content: Vec<Content>,
 ) -> Option<Vec<Content>> {
     let settings = &turn.project.context.settings;
-    let scripts = &turn.session.extensions.scripts;
-    let first = turn.session.extensions.begin() && has_handler(settings, HookPoint::SessionStart);
+    let scripts = &turn.session.common.extensions.scripts;
+    let first =
+        turn.session.common.extensions.begin() && has_handler(settings, HookPoint::SessionStart);
     if !first && !has_handler(settings, HookPoint::Prompt) {
         // Plugins that were removed from the settings are stopped.
         scripts.end().await;
@@ -294,6 +295,7 @@ pub async fn prompt(
         let start = Moment::new(HookPoint::SessionStart, &agent.name).with("resumed", resumed);
         let advice = turn
             .session
+            .common
             .extensions
             .ask(start, &context)
             .await
@@ -309,6 +311,7 @@ pub async fn prompt(
     moment.subjects.push(typed);
     let advice = turn
         .session
+        .common
         .extensions
         .ask(moment, &context)
         .await
@@ -331,6 +334,7 @@ pub async fn prompt(
     content = rewritten(content, async |texts| {
         let model = step_context::model(turn, &agent);
         turn.session
+            .common
             .extensions
             .prompt(&model, texts, &context)
             .await
@@ -345,7 +349,7 @@ pub async fn prompt(
 /// Stores the conversation for requests of plugins.
 pub(super) fn remember(history: &History, turn: &TurnContext, busy: bool) {
     if turn.session.depth == 0 {
-        turn.session.extensions.scripts.remember(
+        turn.session.common.extensions.scripts.remember(
             &turn.session.recorder.events.message_context(),
             &history.messages,
             busy,
@@ -359,7 +363,7 @@ pub(super) fn share_with_plugins(turn: &TurnContext, step: &StepContext) {
     if turn.session.depth > 0 {
         return;
     }
-    turn.session.extensions.scripts.set_turn_access(|| {
+    turn.session.common.extensions.scripts.set_turn_access(|| {
         let rules = &step.agent.rules;
         let settings = &turn.project.context.settings;
         let speaker = step.agent.name.as_str();
@@ -390,7 +394,7 @@ pub(super) fn share_with_plugins(turn: &TurnContext, step: &StepContext) {
 /// Returns the prompts of plugins for the model, and shows their first lines to the user.
 async fn plugin_prompts(turn: &TurnContext) -> Vec<String> {
     let mut prompts = Vec::new();
-    for prompt in turn.session.extensions.scripts.take_prompts() {
+    for prompt in turn.session.common.extensions.scripts.take_prompts() {
         let first_line = prompt
             .text
             .lines()
@@ -421,7 +425,7 @@ pub(super) async fn ended(
     outcome: &TurnOutcome,
     sent_on: u32,
 ) -> Option<String> {
-    let scripts = &turn.session.extensions.scripts;
+    let scripts = &turn.session.common.extensions.scripts;
     if turn.session.depth == 0 {
         scripts.set_turn_access(|| None);
     }
@@ -447,7 +451,13 @@ pub(super) async fn ended(
         .with("outcome", word)
         .with("continued", sent_on > 0)
         .with("text", last.map(Message::visible_text).unwrap_or_default());
-    let advice = turn.session.extensions.ask(moment, &context).await.ok()?;
+    let advice = turn
+        .session
+        .common
+        .extensions
+        .ask(moment, &context)
+        .await
+        .ok()?;
     if *outcome != TurnOutcome::Ended {
         return None;
     }
@@ -492,6 +502,7 @@ pub(super) async fn compaction(
         .with("auto", auto)
         .with("text", focus.unwrap_or_default());
     turn.session
+        .common
         .extensions
         .ask(moment, &context)
         .await
@@ -505,7 +516,7 @@ pub(super) async fn continues_after_compaction(
     step: &StepContext,
     overflow: bool,
 ) -> bool {
-    let extensions = &turn.session.extensions;
+    let extensions = &turn.session.common.extensions;
     if !extensions
         .scripts
         .handles_hook("experimental.compaction.autocontinue")
@@ -521,7 +532,7 @@ pub(super) async fn continues_after_compaction(
 
 /// Returns the model that plugins choose for small tasks, given the current model.
 pub async fn small_model(turn: &TurnContext, current: &ModelRef) -> Option<ModelRef> {
-    let extensions = &turn.session.extensions;
+    let extensions = &turn.session.common.extensions;
     if !extensions
         .scripts
         .handles_hook("experimental.provider.small_model")
@@ -536,7 +547,7 @@ pub async fn small_model(turn: &TurnContext, current: &ModelRef) -> Option<Model
 /// Runs the hooks of a closing session, for a limited time. `turn` is a context without a turn:
 /// its events have no receiver.
 pub async fn session_end(turn: &TurnContext) {
-    if !turn.session.extensions.has_begun()
+    if !turn.session.common.extensions.has_begun()
         || !has_handler(&turn.project.context.settings, HookPoint::SessionEnd)
     {
         return;
@@ -546,7 +557,7 @@ pub async fn session_end(turn: &TurnContext) {
     };
     let context = tool_context::context(turn, &agent, &turn.call_id());
     let moment = Moment::new(HookPoint::SessionEnd, &agent.name);
-    let asked = turn.session.extensions.ask(moment, &context);
+    let asked = turn.session.common.extensions.ask(moment, &context);
     if tokio::time::timeout(SESSION_END_TIMEOUT, asked)
         .await
         .is_err()
@@ -581,7 +592,7 @@ pub(super) fn asked(
     PlacedCall { call, message, .. }: PlacedCall<'_>,
     requests: &[&AccessRequest],
 ) -> String {
-    let id = turn.session.environment.fresh("per");
+    let id = turn.session.common.environment.fresh("per");
     let all = |of: fn(&AccessRequest) -> &Vec<String>| -> Vec<&String> {
         requests.iter().flat_map(|request| of(request)).collect()
     };
@@ -650,7 +661,7 @@ pub async fn command(
     (name, arguments): (&str, &str),
     content: Vec<Content>,
 ) -> Vec<Content> {
-    let extensions = &turn.session.extensions;
+    let extensions = &turn.session.common.extensions;
     let Ok(agent) = step_context::agent(turn) else {
         return content;
     };
@@ -676,6 +687,7 @@ pub(super) async fn request(turn: &TurnContext, step: &StepContext, request: &mu
     let context = tool_context::of_step(turn, step, &turn.call_id());
     // The next wait of the turn notices a cancel.
     turn.session
+        .common
         .extensions
         .request(request, &context)
         .await
@@ -684,7 +696,7 @@ pub(super) async fn request(turn: &TurnContext, step: &StepContext, request: &mu
 
 /// Lets plugins rewrite the texts of a complete answer.
 pub(super) async fn complete(turn: &TurnContext, step: &StepContext, message: &mut Message) {
-    let extensions = &turn.session.extensions;
+    let extensions = &turn.session.common.extensions;
     if !extensions
         .scripts
         .handles_hook("experimental.text.complete")

@@ -151,7 +151,7 @@ async fn make(
     tool: &str,
     input: Value,
 ) -> Result<ToolOutput, String> {
-    let Some(tool) = turn.session.tools.find(tool).cloned() else {
+    let Some(tool) = turn.session.common.tools.find(tool).cloned() else {
         return Err(format!("there is no tool {tool}"));
     };
     call(draft, turn, agent, &tool, input).await

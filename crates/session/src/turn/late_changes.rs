@@ -75,7 +75,7 @@ pub async fn collect(history: &mut History, session: &SessionContext) {
         if files.is_empty() && unrecorded.is_empty() {
             continue;
         }
-        if let Some(tracker) = &session.snapshots {
+        if let Some(tracker) = &session.common.snapshots {
             session.recorder.contents(tracker, &files).await;
         }
         if let Some(parent) = &session.parent_changes {
@@ -102,7 +102,7 @@ pub async fn collect(history: &mut History, session: &SessionContext) {
             number: after_late.saturating_add(1),
         };
         let part = Part {
-            id: PartId::new(session.environment.fresh(PartId::PREFIX)),
+            id: PartId::new(session.common.environment.fresh(PartId::PREFIX)),
             content: Content::Patch {
                 files,
                 begun: false,

@@ -167,7 +167,7 @@ pub(super) async fn check_again<'r>(
 /// Returns the agents whose denies apply now, after a look at the files.
 async fn present(turn: &TurnContext) -> Vec<Arc<Agents>> {
     let source = SettingsSource {
-        environment: turn.session.environment.clone(),
+        environment: turn.session.common.environment.clone(),
         worktree: turn.project.context.worktree.clone(),
         cwd: turn.project.context.cwd.clone(),
     };
@@ -231,7 +231,7 @@ mod tests {
                         ..Settings::default()
                     };
                     let worktree = &turn.project.context.worktree;
-                    Arc::new(Agents::build(&settings, &turn.session.environment, worktree).0)
+                    Arc::new(Agents::build(&settings, &turn.session.common.environment, worktree).0)
                 };
                 let allows = agents(Action::Allow);
                 let denies = agents(Action::Deny);

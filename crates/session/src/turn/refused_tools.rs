@@ -233,7 +233,7 @@ impl Refusals {
     pub(super) async fn disable_refused(&mut self, turn: &TurnContext, step: &StepContext) {
         let provider = &step.model.id.provider;
         for RefusedField { name, reason } in self.fields.drain(..) {
-            lock(&turn.session.refused_tools.fields).insert((key(&step.model, name), name));
+            lock(&turn.session.common.refused_tools.fields).insert((key(&step.model, name), name));
             let title = format!(
                 "The option {name} is not sent to {} in this session: {provider} does not accept it.",
                 step.model.id
@@ -262,7 +262,7 @@ impl Refusals {
                 tool: tool.name().to_owned(),
                 digest: digest(tool.as_ref()),
             });
-            lock(&turn.session.refused_tools.declarations).extend(refused);
+            lock(&turn.session.common.refused_tools.declarations).extend(refused);
             let details = Some(text::title(&reason));
             turn.event_sender
                 .event(Event::Notice {

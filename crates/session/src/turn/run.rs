@@ -114,7 +114,7 @@ async fn steps(
     // Before a compaction or a subtask, because the note is about the work before the prompt.
     interrupted(history, turn).await;
     loop {
-        if turn.cancelled.is_cancelled() || turn.session.exit_requested.is_cancelled() {
+        if turn.cancelled.is_cancelled() || turn.session.common.exit_requested.is_cancelled() {
             return TurnOutcome::Cancelled;
         }
         if turn.session.recorder.is_exhausted().await {
@@ -157,6 +157,7 @@ async fn steps(
             }
         };
         turn.session
+            .common
             .servers
             .refresh(&turn.event_sender, &turn.cancelled)
             .await;
@@ -388,7 +389,7 @@ async fn remind_of(
 /// Notifies the model of MCP resources that have changed since they were read. Their contents are
 /// data, and are added as a part of their own after the note.
 async fn resources(history: &mut History, turn: &TurnContext, step: &StepContext) {
-    let servers = &turn.session.servers;
+    let servers = &turn.session.common.servers;
     // Nothing that the session asks about is read unasked.
     let rules = step
         .agent

@@ -69,7 +69,7 @@ pub async fn run(
     first: bool,
 ) {
     let mut request = request::request(history, step, turn.session.id.as_str());
-    request.params.omitted = turn.session.refused_tools.fields(&step.model);
+    request.params.omitted = turn.session.common.refused_tools.fields(&step.model);
     request.body_cache = asked.take().map(BodyCache::after).unwrap_or_default();
     hooks::remember(history, turn, true);
     hooks::share_with_plugins(turn, step);
@@ -160,7 +160,7 @@ async fn ask(
     changes: &ChangeRecorder,
     first: bool,
 ) -> Result<(Finish, Usage), Fault> {
-    let mut refusals = Refusals::after(&turn.session.refused_tools, &step.model);
+    let mut refusals = Refusals::after(&turn.session.common.refused_tools, &step.model);
     let mut waits = retry::Backoff::new(!first);
     let mut attempt = 0;
     // The last failure's.
@@ -514,7 +514,7 @@ impl AnswerBuilder<'_> {
             provider_id: id,
             tool: name.clone(),
             input: Arc::new(Map::new().into()),
-            kind: match self.turn.session.tools.find(&name) {
+            kind: match self.turn.session.common.tools.find(&name) {
                 Some(tool) => tool.kind(),
                 None => argument_repair::tool_kind(&self.step.tools, &name),
             },

@@ -210,9 +210,10 @@ fn without(agent: &Arc<Agent>, options: &PromptOptions, turn: &TurnContext) -> A
         .map(|tool| (tool.name, tool.permission))
         .chain(PARTIAL_KEYS.map(|(key, _)| (key, key)))
         .map(|(name, key)| (name.to_owned(), key.to_owned()));
-    let custom = turn.session.extensions.scripts.tools(&agent.rules);
+    let custom = turn.session.common.extensions.scripts.tools(&agent.rules);
     let servers = turn
         .session
+        .common
         .servers
         .tools(&agent.rules)
         .into_iter()
@@ -301,15 +302,15 @@ fn with_tools(
     let tools = if model.tools {
         let task = delegates(turn, &agent, &model.id, &next::named(history)).map(erase);
         let skill = SkillTool::new(&turn.project.background.skills, &agent.rules).map(erase);
-        let servers = turn.session.servers.tools(&agent.rules);
+        let servers = turn.session.common.servers.tools(&agent.rules);
         let lsp = (is_available(&turn.project.context.settings)
             && !agent.rules.hides(LspTool::NAME))
         .then(|| erase(LspTool));
-        let searches =
-            websearch::is_available(&turn.session.environment, || provider.searches(&model))
-                && !agent.rules.hides(WebsearchTool::NAME);
+        let searches = websearch::is_available(&turn.session.common.environment, || {
+            provider.searches(&model)
+        }) && !agent.rules.hides(WebsearchTool::NAME);
         let search = searches.then(|| erase(WebsearchTool));
-        let custom = turn.session.extensions.scripts.tools(&agent.rules);
+        let custom = turn.session.common.extensions.scripts.tools(&agent.rules);
         let made = task
             .into_iter()
             .chain(skill)
@@ -317,7 +318,11 @@ fn with_tools(
             .chain(search)
             .chain(servers)
             .collect();
-        let mut tools = turn.session.tools.callable(&agent.rules, &model, made);
+        let mut tools = turn
+            .session
+            .common
+            .tools
+            .callable(&agent.rules, &model, made);
         for tool in custom {
             // A custom tool has the name of a built-in one only if the settings allow
             // it.
@@ -334,6 +339,7 @@ fn with_tools(
         tools.retain(|tool| {
             !turn
                 .session
+                .common
                 .refused_tools
                 .has(&model.id.provider, tool.as_ref())
         });
@@ -358,6 +364,7 @@ fn with_tools(
     let own = options.and_then(|options| options.system.as_deref());
     let extra: Vec<&str> = turn
         .session
+        .common
         .system_prompt_addition
         .as_deref()
         .into_iter()
@@ -373,7 +380,7 @@ fn with_tools(
         mark: &turn.session.mark,
         references: &turn.project.background.references,
         instructions: &turn.project.background.instructions,
-        servers: &turn.session.servers.server_texts(&names),
+        servers: &turn.session.common.servers.server_texts(&names),
         skills: &skills,
         extra: (!extra.is_empty()).then_some(&*extra),
     });

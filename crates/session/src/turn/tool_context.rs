@@ -92,7 +92,7 @@ fn context_of(
         client: ClientContext {
             event_sender: turn.event_sender.clone(),
             session_requests: turn.session_requests.clone(),
-            files: turn.session.file_capabilities,
+            files: turn.session.common.file_capabilities,
         },
         policy: Arc::new(policy_in(turn, agent, permission_context)),
         sandbox_choice,

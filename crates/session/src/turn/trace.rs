@@ -39,7 +39,7 @@ pub(crate) fn begin(history: &History, turn: TurnContext) -> TurnContext {
         || TraceContext::root(subject),
         |parent| parent.child(subject),
     );
-    let own = Sampler::of(&turn.session.environment).sampled(own, parent.as_ref());
+    let own = Sampler::of(&turn.session.common.environment).sampled(own, parent.as_ref());
     turn.session.recorder.events.publisher.trace(TURN_STARTED, || {
         let agent = step_context::agent(&turn).ok();
         let model = agent
@@ -155,7 +155,7 @@ pub(crate) fn observed(
     if !publisher.bus().is_traced() {
         return answer;
     }
-    let request = turn.session.environment.fresh("req");
+    let request = turn.session.common.environment.fresh("req");
     publisher.trace(REQUEST_STARTED, || {
         let parent = match (&turn.trace, purpose) {
             (Some(trace), RequestPurpose::Step(message)) => Some(trace.child(message.as_str())),

@@ -13,11 +13,11 @@ pub(super) async fn report(turn: &TurnContext, model: &Model) {
         return;
     };
     let session = &turn.session;
-    if !session.shows_notices || session.depth > 0 {
+    if !session.common.shows_notices || session.depth > 0 {
         return;
     }
     let title = format!("{} is used without a key: {unset}.", model.provider_name);
-    let environment = turn.session.environment.clone();
+    let environment = turn.session.common.environment.clone();
     let root = turn.project.context.worktree.root.clone();
     let subject = format!("key of {}", model.id.provider);
     let texts = [title.clone()];

@@ -102,7 +102,7 @@ impl<'a> ChildProgress<'a> {
     /// Reports the start of the subagent and its prompt, if the client shows the sessions of
     /// subagents.
     pub(super) async fn begin(&mut self, about: SubagentInfo, prompt: &Message) {
-        if !self.parent.session.shows_subagents {
+        if !self.parent.session.common.shows_subagents {
             return;
         }
         self.report_state(Some(about), SubagentState::Working).await;
@@ -118,7 +118,7 @@ impl<'a> ChildProgress<'a> {
 
     /// Reports the end of the subagent, if the client shows the sessions of subagents.
     pub(super) async fn end(&mut self, outcome: &TurnOutcome) {
-        if !self.parent.session.shows_subagents {
+        if !self.parent.session.common.shows_subagents {
             return;
         }
         let stop = match outcome {
@@ -207,7 +207,7 @@ impl<'a> ChildProgress<'a> {
     }
 
     async fn handle_message(&mut self, message: TurnMessage) {
-        if self.parent.session.shows_subagents {
+        if self.parent.session.common.shows_subagents {
             return self.forward_in_child_session(message).await;
         }
         match message {

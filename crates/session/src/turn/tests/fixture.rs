@@ -14,8 +14,8 @@ use crate::turn::live_denies::DenyWatcher;
 use crate::turn::models::Models;
 use crate::turn::record::Recorder;
 use crate::turn::{
-    Background, History, Permissions, SessionChoices, SessionContext, Spent, TurnContext,
-    TurnOutcome, Workspace, recover, run,
+    Background, CommonContext, History, Permissions, SessionChoices, SessionContext, Spent,
+    TurnContext, TurnOutcome, Workspace, recover, run,
 };
 use base::approvals::Approvals;
 use base::environment::Environment;
@@ -225,19 +225,8 @@ impl Fixture {
             offline: self.model.clone(),
         });
         let (agents, _) = Agents::build(&settings, &environment, &worktree);
-        let context = SessionContext {
-            id: session.clone(),
-            mark: self.mark.clone(),
-            permissions: Permissions {
-                grants: Grants::open("project", &environment, store).await,
-                inherited: Rules::default(),
-                asks: Rules::default(),
-                sandbox_choice: tools::process::sandboxing::SandboxChoice::none(&environment),
-                attended: self.attended,
-                account: AccountAccess::default(),
-                chosen: watch::channel(SessionChoices::of("build", None)).1,
-                min_approvals: Approvals::Sandboxed,
-            },
+        let common = CommonContext {
+            environment: environment.clone(),
             additional_directories: Arc::new([]),
             tools: Arc::new(tools::registry::ToolRegistry::built_in()),
             servers: {
@@ -251,6 +240,31 @@ impl Fixture {
                 ))
             },
             extensions: Arc::default(),
+            snapshots: self
+                .tracked
+                .then(|| Arc::new(Tracker::new(&environment.dirs.data, cwd, None))),
+            refused_tools: Arc::default(),
+            file_capabilities: tools::FileCapabilities::default(),
+            shows_subagents: false,
+            shows_notices: true,
+            system_prompt_addition: None,
+            exit_requested: CancellationToken::new(),
+        };
+        let context = SessionContext {
+            common: Arc::new(common),
+            id: session.clone(),
+            mark: self.mark.clone(),
+            depth: 0,
+            permissions: Permissions {
+                grants: Grants::open("project", &environment, store).await,
+                inherited: Rules::default(),
+                asks: Rules::default(),
+                sandbox_choice: tools::process::sandboxing::SandboxChoice::none(&environment),
+                attended: self.attended,
+                account: AccountAccess::default(),
+                chosen: watch::channel(SessionChoices::of("build", None)).1,
+                min_approvals: Approvals::Sandboxed,
+            },
             shared: Arc::new(tools::SessionContext {
                 id: session.clone(),
                 mark: self.mark.clone(),
@@ -262,24 +276,13 @@ impl Fixture {
                 language: Arc::new(lsp::SessionServers::new(&Arc::default())),
                 exec: Arc::default(),
             }),
-            file_capabilities: tools::FileCapabilities::default(),
-            snapshots: self
-                .tracked
-                .then(|| Arc::new(Tracker::new(&environment.dirs.data, cwd, None))),
-            late_changes: Arc::default(),
-            left_out_tools: LeftOutNotice::default(),
-            refused_tools: Arc::default(),
-            shows_subagents: false,
-            shows_notices: true,
-            system_prompt_addition: None,
-            depth: 0,
             recorder: Recorder::new(store.clone(), session),
-            exit_requested: CancellationToken::new(),
             has_steering_message: self.has_steering_message.clone(),
+            left_out_tools: LeftOutNotice::default(),
+            late_changes: Arc::default(),
             spent: Spent::default(),
             child_changes: Arc::default(),
             parent_changes: None,
-            environment: environment.clone(),
         };
         TurnContext {
             session: Arc::new(context),
@@ -361,7 +364,7 @@ impl Fixture {
             .await;
         let cancel = (self.cancel_at, self.cancelled.clone(), self.model.clone());
         let watching = watch(events, cancel, std::mem::take(&mut self.answers));
-        let environment = turn.session.environment.clone();
+        let environment = turn.session.common.environment.clone();
         let ((history, outcome), watched) = tokio::join!(run(environment, history, turn), watching);
         self.history = history.clone();
         let Watched {
