@@ -95,7 +95,7 @@ fn made_edits(planned: Vec<FileChange>, tracker: &Tracker) -> Vec<FileChange> {
             }
         };
         let nothing = tracker
-            .keep(b"")
+            .store(b"")
             .map(|state| state.hash)
             .unwrap_or_default();
         // A file that was to be empty may exist with no content.
@@ -141,7 +141,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let tracker = Tracker::new(&dir.path().join("data"), dir.path(), None);
         let path = dir.path().join("f");
-        let state = |text: &str| (text != "-").then(|| tracker.keep(text.as_bytes()).unwrap());
+        let state = |text: &str| (text != "-").then(|| tracker.store(text.as_bytes()).unwrap());
         let edit = |(old, new): &(&str, &str)| FileChange {
             path: path.display().to_string(),
             old: state(old),

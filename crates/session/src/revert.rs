@@ -506,7 +506,7 @@ impl FileRestoration {
         };
         file.access.narrow().map_err(|e| e.to_string())?;
         match file.text() {
-            Some(text) if file.access.is_closed() => {
+            Some(text) if file.access.must_restrict_creation() => {
                 file.make(text.as_bytes()).map_err(|e| e.to_string())?
             }
             _ => {}
@@ -607,7 +607,7 @@ impl FileRestoration {
     /// Reverts the preparations of [`Self::begin`].
     fn give_up(&self) -> Result<(), disk::Error> {
         match self.text() {
-            Some(_) if self.access.is_closed() => self.remove(),
+            Some(_) if self.access.must_restrict_creation() => self.remove(),
             _ => Ok(self.access.restore()?),
         }
     }

@@ -91,6 +91,7 @@ pub(super) fn mark_used(path: &Path) -> bool {
     path.exists()
 }
 
+/// Sets the modification time of a file to now.
 fn touch(path: &Path) {
     let now = || Timespec {
         tv_sec: 0,

@@ -1,4 +1,4 @@
-//! Digests, which name the objects.
+//! SHA-256 digests, which are the names of objects, and the blob ids of git.
 
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest as sha};
 
@@ -23,6 +23,7 @@ impl Default for StreamedDigest {
 }
 
 impl StreamedDigest {
+    /// Adds the next bytes of the object.
     pub(super) fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }

@@ -13,20 +13,24 @@ use super::objects::Objects;
 use transcript::{FileKind, FileState};
 
 /// The number of bytes that are read at once.
-const BLOCK: usize = 64 << 10;
+const BLOCK_BYTES: usize = 64 << 10;
 
 /// Metadata of a file, which the system returns without opening it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct FileStamp {
+    /// The size in bytes.
     pub(super) size: u64,
+    /// The time of the last write, in nanoseconds since 1970.
     pub(super) modified: i128,
+    /// The time of the last change of content or metadata, in nanoseconds since 1970.
     pub(super) changed: i128,
     pub(super) inode: u64,
+    /// The type and the permissions, as the system encodes them.
     pub(super) mode: u32,
 }
 
 impl FileStamp {
-    /// Reads the metadata of a path, without following symlinks.
+    /// Reads the metadata of a path, without following symlinks; `None` if that fails.
     pub(super) fn at(path: &Path) -> Option<Self> {
         rustix::fs::lstat(path).ok().map(|data| Self::of(&data))
     }
@@ -50,6 +54,7 @@ impl FileStamp {
         }
     }
 
+    /// Returns the type of the file.
     fn kind(&self) -> FileType {
         FileType::from_raw_mode(self.mode as RawMode)
     }
@@ -63,7 +68,8 @@ pub(super) fn creation_time(path: &Path) -> i128 {
         .unwrap_or(i128::MIN)
 }
 
-/// Calls `statx` directly, because the standard library does not find it in a static program.
+/// Returns the time of a file's creation. Calls `statx` directly, because the standard library does
+/// not find it in a static program.
 #[cfg(target_os = "linux")]
 fn created(path: &Path) -> Option<i128> {
     use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
@@ -101,8 +107,8 @@ pub(super) fn read(
     read_known(path, limit, objects, None)
 }
 
-/// Returns the state of a file that is too large to be read as a whole only for its digest, but not
-/// larger than `limit`.
+/// Returns the state of a file of more than [`MAX_FILE_BYTES`] and at most `limit` bytes, which is
+/// read block by block. `None` for any other file.
 fn digested(path: &Path, limit: u64) -> io::Result<Option<FileState>> {
     let Some(stamp) = FileStamp::at(path).filter(|stamp| stamp.size > MAX_FILE_BYTES) else {
         return Ok(None);
@@ -112,7 +118,7 @@ fn digested(path: &Path, limit: u64) -> io::Result<Option<FileState>> {
     }
     let mut file = open(path)?.take(limit + 1);
     let mut digest = StreamedDigest::default();
-    let mut block = vec![0; BLOCK];
+    let mut block = vec![0; BLOCK_BYTES];
     loop {
         let read = file.read(&mut block)?;
         if read == 0 {
@@ -140,7 +146,7 @@ pub(super) fn stamp_if_same(
         return Ok(None);
     };
     let mut file = open(path)?;
-    let mut block = vec![0; BLOCK.min(content.len() + 1)];
+    let mut block = vec![0; BLOCK_BYTES.min(content.len() + 1)];
     let mut rest = content;
     loop {
         let read = file.read(&mut block)?;
@@ -154,8 +160,8 @@ pub(super) fn stamp_if_same(
     }
 }
 
-/// Reads the state of a file as [`read`] does. Content that is equal to the one in git has its
-/// blob id as hash.
+/// Reads the state of a file as [`read`] does. If its content is that of the state `in_git`, the
+/// blob id is its hash, and it is not stored.
 pub(super) fn read_known(
     path: &Path,
     limit: u64,
@@ -219,7 +225,7 @@ pub(super) fn load(path: &Path, limit: u64) -> io::Result<FoundFile> {
     }
     let kind = kind(&data);
     let found_large = || FoundFile::Large {
-        state: large(&data, kind),
+        state: large_state(&data, kind),
         size: data.size,
         mode,
     };
@@ -274,7 +280,7 @@ pub(super) fn kind(stamp: &FileStamp) -> FileKind {
 
 /// Returns the state of a file whose content is not stored. The hash distinguishes it by its
 /// metadata.
-pub(super) fn large(stamp: &FileStamp, kind: FileKind) -> FileState {
+pub(super) fn large_state(stamp: &FileStamp, kind: FileKind) -> FileState {
     FileState {
         hash: format!("{} bytes of {}", stamp.size, stamp.modified),
         kind,

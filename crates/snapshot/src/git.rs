@@ -36,6 +36,7 @@ const MAX_ATTRIBUTES_BYTES: u64 = 1 << 20;
 /// The memory limit for reading one object, in bytes. It covers delta bases as well.
 const MAX_OBJECT_BYTES: usize = 64 << 20;
 
+/// The object database of a repository.
 pub(super) struct GitObjects {
     store: Arc<Store>,
     /// A handle that keeps every used pack mapped. A leaf lock.
@@ -50,7 +51,7 @@ impl std::fmt::Debug for GitObjects {
     }
 }
 
-/// The object database, as used by one thread.
+/// Access to the object database for one thread.
 pub(super) struct ObjectLookup(Handle<Arc<Store>>);
 
 impl GitObjects {
@@ -87,6 +88,7 @@ impl GitObjects {
         })
     }
 
+    /// Returns access for a further thread.
     pub(super) fn lookup(&self) -> ObjectLookup {
         let mut handle = self.store.to_handle_arc();
         handle.prevent_pack_unload();
@@ -94,7 +96,7 @@ impl GitObjects {
         ObjectLookup(handle)
     }
 
-    /// Returns a blob by its id, or `None` if its content does not have this id.
+    /// Returns a blob by its id, or `None` if it is not found or its content does not have this id.
     pub(super) fn content(&self, name: &str) -> Option<Vec<u8>> {
         let id = ObjectId::from_hex(name.as_bytes()).ok()?;
         let mut bytes = Vec::new();

@@ -1,5 +1,5 @@
-//! Ignore rules for a single path, without listing its directory. They match the rules that the
-//! `ignore` crate applies when `index.rs` walks a project.
+//! Applies ignore rules to a single path, without listing its directory. The results are those of
+//! the `ignore` crate, with which `index.rs` walks a project.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -27,11 +27,13 @@ pub(super) struct IgnoreRules {
     excluded: Gitignore,
     /// The rules of the user's global file.
     global: Gitignore,
+    /// The cached rules, by directory.
     dirs: HashMap<PathBuf, Arc<DirRules>>,
     /// Whether a file with rules is being changed, so that cached rules must not be used.
     is_changing: bool,
 }
 
+/// The ignore rules of a directory.
 #[derive(Debug)]
 struct DirRules {
     /// In the order of [`IGNORE_FILES`].
@@ -84,6 +86,7 @@ impl IgnoreRules {
         self.dir(dir).ignored.clone()
     }
 
+    /// Returns the rules of a directory, which are read if necessary.
     fn dir(&mut self, dir: &Path) -> Arc<DirRules> {
         if let Some(known) = self.dirs.get(dir) {
             return known.clone();

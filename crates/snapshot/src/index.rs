@@ -16,7 +16,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 use super::digest::is_blob_name;
-use super::file::{FileStamp, creation_time, kind, large, read_known};
+use super::file::{FileStamp, creation_time, kind, large_state, read_known};
 use super::git::{GitIndex, GitObjects, ObjectLookup};
 use super::ignored::{REPOSITORIES, excluding, rules};
 use super::modes::FileModes;
@@ -38,17 +38,20 @@ const MAX_UNUSED_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
 /// The interval between two removals of old contents.
 const CLEANING_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
-/// The version of the file's format. Since 2, contents that are stored by git have their blob id as
-/// hash.
-const FORMAT: u32 = 2;
+/// The version of the format of `index.json`. Since 2, contents that are stored by git have their
+/// blob id as hash.
+const FORMAT_VERSION: u32 = 2;
 
 /// A file when it was last read.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct FileEntry {
+    /// Its metadata; `None` if it was not read yet.
     #[serde(rename = "p")]
     stamp: Option<FileStamp>,
+    /// Its state; `None` if it was not read yet, or had disappeared by then.
     #[serde(rename = "s")]
     state: Option<FileState>,
+    /// Whether a later change is certain to change the stamp.
     #[serde(rename = "t")]
     is_settled: bool,
 }
@@ -59,14 +62,17 @@ struct DirEntry {
     /// The times of the last change of its content and of its inode, and its inode number.
     #[serde(rename = "print")]
     stamp: Option<(i128, i128, u64)>,
+    /// Whether a later change is certain to change the stamp.
     #[serde(rename = "settled")]
     is_settled: bool,
     files: BTreeMap<String, FileEntry>,
     dirs: Vec<String>,
 }
 
+/// The index, as it is saved in `index.json`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct FileIndex {
+    /// See [`FORMAT_VERSION`].
     format: u32,
     root: PathBuf,
     /// The time of the last update, by the clock of the file system.
@@ -92,7 +98,8 @@ pub(super) struct FileIndex {
 
 /// The result of an update.
 pub(super) struct Refreshed {
-    /// Changes and the modes before and after, with stored contents; empty unless requested.
+    /// Changes, each with the modes before and after; their contents are stored. Empty unless
+    /// requested.
     pub(super) changes: Vec<(FileChange, [Option<u32>; 2])>,
     /// The number of files that differ from the index.
     pub(super) differing: usize,
@@ -100,6 +107,7 @@ pub(super) struct Refreshed {
 
 /// A file that has to be read.
 struct ReadTask {
+    /// Its directory, below the root.
     dir: String,
     name: String,
     stamp: FileStamp,
@@ -129,7 +137,7 @@ impl FileIndex {
     fn new(root: &Path) -> Self {
         Self {
             data: PathBuf::new(),
-            format: FORMAT,
+            format: FORMAT_VERSION,
             root: root.to_owned(),
             at: 0,
             excluded: None,
@@ -144,7 +152,7 @@ impl FileIndex {
     pub(super) fn load(dir: &Path, root: &Path) -> Self {
         let saved = fs::read(dir.join("index.json")).ok();
         let saved = saved.and_then(|bytes| serde_json::from_slice::<Self>(&bytes).ok());
-        let index = saved.filter(|index| index.format == FORMAT && index.root == root);
+        let index = saved.filter(|index| index.format == FORMAT_VERSION && index.root == root);
         let data = dir.ancestors().nth(2).unwrap_or(dir).to_owned();
         Self {
             data,
@@ -673,6 +681,7 @@ impl FileIndex {
         Ok(listing)
     }
 
+    /// Returns the path of a file in a directory below the root.
     fn absolute(&self, dir: &str, name: &str) -> PathBuf {
         let mut path = self.root.join(dir);
         path.push(name);
@@ -695,7 +704,7 @@ impl FileIndex {
                     io::ErrorKind::StorageFull | io::ErrorKind::ReadOnlyFilesystem => {
                         Err(Untracked::Failed(e.to_string()))
                     }
-                    _ => Ok(Some(large(&task.stamp, FileKind::Plain))),
+                    _ => Ok(Some(large_state(&task.stamp, FileKind::Plain))),
                 }
             })
         };
@@ -789,6 +798,7 @@ fn stored_size(size: u64) -> u64 {
     if size > MAX_FILE_BYTES { 0 } else { size }
 }
 
+/// Returns whether a file has ignore rules, by its name.
 fn is_ignore_file(name: &str) -> bool {
     name == ".gitignore" || name == ".ignore"
 }

@@ -33,10 +33,10 @@ use transcript::{self, FileChange, FileKind, FileState, UnrecordedReason, Unreco
 /// The maximum size of contents in memory, in bytes.
 const MAX_MEMORY_BYTES: usize = 64 << 20;
 
-/// The number of entries that are examined when a directory is renamed.
-const MAX_ENTRIES: usize = 5_000;
+/// The maximum number of entries that are examined when a directory is renamed.
+const MAX_RENAMED_ENTRIES: usize = 5_000;
 
-/// The number of clones of large files at a time; each is an open file.
+/// The maximum number of clones of large files at a time; each is an open file.
 const MAX_CLONES: usize = 64;
 
 /// The time since the last report of a file after which its open call has surely returned.
@@ -50,8 +50,8 @@ const FORGET_TIMEOUT: Duration = Duration::from_secs(2);
 /// any file system.
 const MIN_STAMP_AGE: Duration = Duration::from_secs(3);
 
-/// The number of unrecorded writes that are listed.
-const MAX_UNRECORDED: usize = 1_000;
+/// The maximum number of unrecorded writes that are listed.
+const MAX_UNRECORDED_WRITES: usize = 1_000;
 
 /// Functions that find the processes that may write a file.
 #[derive(Debug, Clone, Copy)]
@@ -149,8 +149,10 @@ impl WriteOrder {
     }
 }
 
+/// A file that programs of this journal have touched, in a call that has not ended.
 #[derive(Debug)]
 struct TouchedFile {
+    /// Its state before the first report.
     before: EarlierState,
     /// The metadata before it was touched, if every write is certain to change them.
     stamp_before: Option<FileStamp>,
@@ -233,7 +235,9 @@ impl TouchedFile {
 /// The state of a file before it was touched.
 #[derive(Debug, Clone)]
 enum EarlierState {
+    /// There was no file.
     Missing,
+    /// A file whose content is in memory.
     InMemory {
         bytes: Vec<u8>,
         kind: FileKind,
@@ -245,6 +249,7 @@ enum EarlierState {
         kind: FileKind,
         mode: u32,
     },
+    /// A file whose content is in the store, or too large for it.
     Stored(FileState),
 }
 
@@ -274,13 +279,14 @@ impl EarlierState {
     }
 }
 
+/// Adds an unrecorded write to the list, or one entry for all beyond the maximum.
 fn note_unrecorded(
     unrecorded: &Mutex<BTreeSet<UnrecordedWrite>>,
     what: String,
     why: UnrecordedReason,
 ) {
     let mut unrecorded = lock(unrecorded);
-    let write = if unrecorded.len() < MAX_UNRECORDED {
+    let write = if unrecorded.len() < MAX_UNRECORDED_WRITES {
         UnrecordedWrite { what, why }
     } else {
         UnrecordedWrite {
@@ -297,6 +303,7 @@ pub struct JournalEntries {
     /// Sorted by path. If two changes of a file do not follow on each other, it was changed by
     /// others in between.
     pub files: Vec<FileChange>,
+    /// The writes whose earlier state is unknown.
     pub unrecorded: Vec<UnrecordedWrite>,
 }
 
@@ -307,6 +314,7 @@ impl Drop for WriteJournal {
 }
 
 impl WriteJournal {
+    /// Creates the journal of a step.
     pub fn new(tracker: Arc<Tracker>, probe: WriterProbe) -> Arc<Self> {
         let unrecorded: Arc<Mutex<BTreeSet<UnrecordedWrite>>> = Arc::default();
         let state = Mutex::new(JournalState {
@@ -837,7 +845,7 @@ impl JournalState {
         false
     }
 
-    /// Returns whether the file is recorded from now on.
+    /// Records a report of a file. Returns whether the file is recorded since this report.
     fn touch(
         &mut self,
         path: &Path,
@@ -896,7 +904,8 @@ impl JournalState {
         self.insert(path, touched, tracker)
     }
 
-    /// Returns whether the state could be recorded.
+    /// Adds a touched file; its content is stored if there is too much in memory. Returns whether
+    /// that succeeded.
     fn insert(&mut self, path: &Path, mut touched: TouchedFile, tracker: &Tracker) -> bool {
         if let EarlierState::InMemory { bytes, .. } = &touched.before {
             self.memory += bytes.len();
@@ -941,7 +950,7 @@ impl JournalState {
             };
             for entry in entries.flatten() {
                 seen += 1;
-                if seen > MAX_ENTRIES {
+                if seen > MAX_RENAMED_ENTRIES {
                     self.note_unrecorded(from.display().to_string(), UnrecordedReason::Large);
                     return files;
                 }

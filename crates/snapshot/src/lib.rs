@@ -6,13 +6,14 @@
 //! There are three sources of a [`FileChange`]. Files that a tool names are read before and after
 //! it acts ([`Tracker::record_file`]). Writes of a program are recorded as the system reports them,
 //! before they happen ([`WriteJournal`]): the cost depends only on the program, and no writes of
-//! others are included; a file that others write too is marked. If the system reports nothing, the whole project is compared before and
-//! after ([`Tracker::mark`], [`Tracker::since`]); such a change may have another author, and is
-//! marked as such ([`FileChange::compared`]). For the comparison, an index stores the state of
-//! every file when it was last read. A file whose size, times and inode are unchanged is not read
-//! again, an unchanged directory is not listed again. A comparison takes at most a second,
-//! except for reading the files that a call has changed; the first reading of a project may take
-//! longer, and begins before it is needed ([`Tracker::prepare`]).
+//! others are included; a file that others write too is marked. If the system reports nothing, the
+//! whole project is compared before and after ([`Tracker::mark`], [`Tracker::since`]); such a
+//! change may have another author, and is marked as such ([`FileChange::compared`]). For the
+//! comparison, an index stores the state of every file when it was last read. A file whose size,
+//! times and inode are unchanged is not read again, an unchanged directory is not listed again. A
+//! comparison takes at most a second, except for reading the files that a call has changed; the
+//! first reading of a project may take longer, and begins before it is needed
+//! ([`Tracker::prepare`]).
 //!
 //! Contents are stored by their digest (`objects.rs`), many small ones in packs (`packs.rs`), and
 //! permissions of files in `modes.rs`. Ignored files, files over [`MAX_FILE_BYTES`], and names that
@@ -130,15 +131,18 @@ pub enum Untracked {
 /// The recorded files of one project.
 #[derive(Debug)]
 pub struct Tracker {
+    /// The root of the project.
     root: PathBuf,
+    /// The directory with the data of this project.
     dir: PathBuf,
     /// The reason why the project is not compared as a whole, if it does not depend on the files.
     off: Option<Untracked>,
-    /// Whether the user was notified that the project is not compared, and that it is not compared
-    /// yet.
+    /// Whether the user was notified that the project is not compared (first), and that it is not
+    /// compared yet (second).
     is_reported: [AtomicBool; 2],
     objects: Objects,
     modes: FileModes,
+    /// The order in which changes of files were recorded, shared by all trackers of a process.
     write_order: Arc<WriteOrder>,
     // A std mutex around the index, held while the project is compared, on threads that may block.
     // Sessions of one project wait for each other there.
@@ -161,8 +165,10 @@ enum Preparation {
     Ended,
 }
 
+/// The state that comparisons change.
 #[derive(Debug, Default)]
 struct TrackerState {
+    /// The state of the files at the last comparison; `None` before the first.
     index: Option<index::FileIndex>,
     /// Whether the index differs from its file.
     is_unsaved: bool,
@@ -202,7 +208,7 @@ impl Drop for Mark {
     }
 }
 
-/// Returns the directory with the contents of a project.
+/// Returns the directory with the data of a project; `data` is that of adjutant's data.
 fn directory(data: &Path, root: &Path) -> PathBuf {
     let name = digest::digest(root.as_os_str().as_encoded_bytes());
     data.join("snapshots").join(name.get(..24).unwrap_or(&name))
@@ -312,7 +318,7 @@ impl Tracker {
         };
         let state = FileState {
             kind: file::kind(&stamp),
-            ..self.keep(content)?
+            ..self.store(content)?
         };
         self.modes.note(std::iter::once((path, &state, stamp.mode)));
         Ok(Some(state))
@@ -353,7 +359,7 @@ impl Tracker {
     ///
     /// # Errors
     /// Errors of the system.
-    pub fn keep(&self, bytes: &[u8]) -> std::io::Result<FileState> {
+    pub fn store(&self, bytes: &[u8]) -> std::io::Result<FileState> {
         let hash = self.objects.put(bytes)?;
         Ok(FileState {
             hash,
@@ -362,8 +368,8 @@ impl Tracker {
         })
     }
 
-    /// Returns whether comparisons of the project cover an existing file. They do not cover files
-    /// that are ignored, outside or removed.
+    /// Returns whether comparisons of the project cover a file: it is in the index. They do not
+    /// cover files that are ignored, outside or removed.
     pub fn covers(&self, path: &Path) -> bool {
         let inner = self.inner.lock();
         inner.index.as_ref().is_some_and(|index| index.has(path))
@@ -393,8 +399,9 @@ impl Tracker {
         }
     }
 
-    /// Returns an object in its stored form, or `None` if it is not stored.
-    pub fn packed(&self, state: &FileState) -> Option<Vec<u8>> {
+    /// Returns an object in its stored form, for [`Tracker::store_encoded`] on another machine, or
+    /// `None` if it is not stored.
+    pub fn stored_bytes(&self, state: &FileState) -> Option<Vec<u8>> {
         if state.large {
             None
         } else {
@@ -407,12 +414,12 @@ impl Tracker {
         !state.large && !self.objects.has(&state.hash)
     }
 
-    /// Stores an object that another machine has stored.
+    /// Stores an object in the form of [`Tracker::stored_bytes`], as another machine has stored it.
     ///
     /// # Errors
     /// Errors of the system, and an error if the content does not have this digest.
-    pub fn unpack(&self, hash: &str, packed: &[u8]) -> std::io::Result<()> {
-        let bytes = objects::decode_content(packed).filter(|bytes| digest::digest(bytes) == hash);
+    pub fn store_encoded(&self, hash: &str, encoded: &[u8]) -> std::io::Result<()> {
+        let bytes = objects::decode_content(encoded).filter(|bytes| digest::digest(bytes) == hash);
         let bytes = bytes
             .ok_or_else(|| std::io::Error::other("a stored content does not match its name"))?;
         self.objects.put(&bytes).map(drop)
@@ -459,6 +466,7 @@ impl Tracker {
         *lock(&self.preparation) == Preparation::NotBegun
     }
 
+    /// Returns whether [`Tracker::prepare`] is running.
     fn is_preparing(&self) -> bool {
         *lock(&self.preparation) == Preparation::Running
     }
@@ -497,6 +505,7 @@ impl Tracker {
         Err(Untracked::Stopped)
     }
 
+    /// Returns whether changes may be queried.
     fn has_marks(&self) -> bool {
         self.marks.load(Ordering::Relaxed) > 0
     }
@@ -512,6 +521,7 @@ impl Tracker {
         Ok(merge_changes(inner.log.get(from..).unwrap_or_default()))
     }
 
+    /// Compares the project with the index, updates the index, and adds the changes to the log.
     fn compare(
         &self,
         inner: &mut TrackerState,
@@ -667,11 +677,13 @@ impl Trackers {
 
 /// The condition that ends a comparison early.
 struct Deadline<'a> {
+    /// Set when the turn is cancelled; `None` if that has no effect.
     stop: Option<&'a AtomicBool>,
     /// The end of the examination.
     end: Instant,
     /// The end of the whole comparison.
     total_end: Instant,
+    /// The root of the project, for the error.
     root: &'a Path,
 }
 
@@ -692,6 +704,7 @@ impl Deadline<'_> {
         }
     }
 
+    /// Returns an error if the comparison must end.
     fn check(&self) -> Result<(), Untracked> {
         if self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
             return Err(Untracked::Stopped);

@@ -1,5 +1,5 @@
-//! Permissions of files, so that a restored file is not accessible to users who could not access it
-//! before.
+//! Records the permissions of files, so that a restored file is not accessible to users who could
+//! not access it before.
 //!
 //! A session stores the content and the kind of a file; files with equal ones are equal, whatever
 //! their other metadata. The permissions are stored here, by path and state, in a list that only
@@ -23,8 +23,8 @@ use base::environment::private_file;
 use base::lock::lock;
 use transcript::{FileChange, FileKind, FileState};
 
-/// The permissions in a mode. Its other bits are not restored.
-const PERMISSIONS: u32 = 0o777;
+/// The bits of a mode that are its permissions. Its other bits are not restored.
+const PERMISSION_BITS: u32 = 0o777;
 
 /// Read permission of users other than the owner.
 const OTHERS_READ: u32 = 0o044;
@@ -35,16 +35,19 @@ const OWNER_WRITE: u32 = 0o200;
 /// The permissions of files in their states.
 #[derive(Debug)]
 pub(super) struct FileModes {
+    /// The path of `modes`.
     list: PathBuf,
+    /// The path of `modes.old`.
     old: PathBuf,
-    // A std mutex around the data read from both lists, held while they are read, on threads that
-    // may block.
+    // A std mutex around the data read from both lists (`modes`, `modes.old`), held while they are
+    // read, on threads that may block.
     known: Mutex<(ModeList, ModeList)>,
 }
 
 /// The data read from a list.
 #[derive(Debug, Default)]
 struct ModeList {
+    /// The inode of the file that was read.
     inode: u64,
     /// The number of bytes read.
     read: u64,
@@ -72,7 +75,7 @@ impl FileModes {
             state.kind != FileKind::Link && !state.large && is_file(*mode)
         });
         let seen: Vec<(u128, u32)> = recorded
-            .map(|(path, state, mode)| (key(path, state), mode & PERMISSIONS))
+            .map(|(path, state, mode)| (key(path, state), mode & PERMISSION_BITS))
             .collect();
         if seen.is_empty() {
             return;
@@ -88,6 +91,7 @@ impl FileModes {
         }
     }
 
+    /// Appends the modes that the list does not have.
     fn add(&self, list: &mut ModeList, seen: &[(u128, u32)]) -> io::Result<()> {
         list.catch_up(&self.list)?;
         // A process that was killed while writing has left an incomplete line.
@@ -139,7 +143,7 @@ impl FileModes {
     pub(super) fn access(&self, change: &FileChange) -> FileAccess {
         let path = PathBuf::from(&change.path);
         let there = fs::symlink_metadata(&path);
-        let missing = there
+        let is_missing = there
             .as_ref()
             .is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
         let now = there
@@ -148,7 +152,8 @@ impl FileModes {
             .map(|data| data.permissions().mode() & 0o7777);
         let known =
             |state: &Option<FileState>| state.as_ref().and_then(|state| self.of(&path, state));
-        let is_as_left = now.is_some() && known(&change.old) == now.map(|now| now & PERMISSIONS);
+        let is_as_left =
+            now.is_some() && known(&change.old) == now.map(|now| now & PERMISSION_BITS);
         let kind = change.new.as_ref().map(|new| new.kind);
         let adjusted_to_kind = |mode: u32| match kind {
             Some(FileKind::Program) => mode | ((mode & 0o444) >> 2),
@@ -159,15 +164,15 @@ impl FileModes {
             (Some(mode), None) => mode,
             (None, None) => adjusted_to_kind(0o600),
             (None, Some(now)) => adjusted_to_kind(now),
-            (Some(mode), Some(now)) if is_as_left => (now & !PERMISSIONS) | mode,
+            (Some(mode), Some(now)) if is_as_left => (now & !PERMISSION_BITS) | mode,
             // The mode was changed since. Earlier permissions are no reason to grant more than the
             // file has now.
-            (Some(mode), Some(now)) => adjusted_to_kind(now) & (!PERMISSIONS | mode),
+            (Some(mode), Some(now)) => adjusted_to_kind(now) & (!PERMISSION_BITS | mode),
         };
         FileAccess {
             path,
             now,
-            missing,
+            is_missing,
             is_as_left,
             wanted,
         }
@@ -175,7 +180,7 @@ impl FileModes {
 }
 
 impl ModeList {
-    /// Reads the lines that were added.
+    /// Reads the lines that were added to the file since the last time; all lines of another file.
     fn catch_up(&mut self, path: &Path) -> io::Result<()> {
         let mut file = match fs::File::open(path) {
             Ok(file) => file,
@@ -211,6 +216,7 @@ impl ModeList {
     }
 }
 
+/// Parses a line: the key and the permissions.
 fn parsed(line: &str) -> Option<(u128, u32)> {
     let (mode, key) = line
         .split_once(' ')
@@ -221,6 +227,7 @@ fn parsed(line: &str) -> Option<(u128, u32)> {
     ))
 }
 
+/// Returns the key of a file and its state.
 fn key(path: &Path, state: &FileState) -> u128 {
     let mut context = Context::new(&SHA256);
     context.update(path.as_os_str().as_encoded_bytes());
@@ -239,17 +246,19 @@ pub struct FileAccess {
     path: PathBuf,
     /// The mode of the present file, if it is a regular one.
     now: Option<u32>,
-    missing: bool,
+    /// Whether there is no file.
+    is_missing: bool,
     /// Whether its permissions are still those that the undone change had left.
     is_as_left: bool,
+    /// The mode that the restored file must have.
     wanted: u32,
 }
 
 impl FileAccess {
     /// Returns whether there is no file, and creating it with default permissions would let others
     /// read a file that they must not read.
-    pub fn is_closed(&self) -> bool {
-        self.missing && self.wanted & OTHERS_READ != OTHERS_READ
+    pub fn must_restrict_creation(&self) -> bool {
+        self.is_missing && self.wanted & OTHERS_READ != OTHERS_READ
     }
 
     /// Removes read permissions from the present file that the restored content must not have. If

@@ -21,7 +21,7 @@ use super::packs::Packs;
 /// fewer disk blocks.
 const MIN_COMPRESSED_BYTES: usize = 4 << 10;
 
-/// The first level with codes made for the text; level 1 is a quarter larger.
+/// The first level with Huffman codes made for the text; at level 1 the result is a quarter larger.
 const COMPRESSION: Compression = Compression::new(2);
 
 /// The reason why an object is not available.
@@ -71,8 +71,10 @@ fn encode_content(bytes: &[u8]) -> io::Result<Vec<u8>> {
     encoder.finish()
 }
 
+/// The store of objects.
 #[derive(Debug)]
 pub(super) struct Objects {
+    /// The directory of objects with files of their own.
     dir: PathBuf,
     packs: Packs,
 }
@@ -86,6 +88,7 @@ impl Objects {
         }
     }
 
+    /// Returns the path of an object's own file; `None` if the text is not a digest.
     fn path(&self, digest: &str) -> Option<PathBuf> {
         parse_name(digest).map(|_| self.dir.join(&digest[..2]).join(&digest[2..]))
     }
@@ -150,7 +153,7 @@ impl Objects {
     /// Returns an object in its stored form.
     pub(super) fn stored_bytes(&self, digest: &str) -> Option<Vec<u8>> {
         self.own_file(digest)
-            .or_else(|| self.packs.packed(digest))
+            .or_else(|| self.packs.stored_bytes(digest))
             .or_else(|| self.own_file(digest))
     }
 
@@ -162,6 +165,7 @@ impl Objects {
             .find_map(|path| fs::read(path).ok())
     }
 
+    /// Returns whether an object is stored.
     pub(super) fn has(&self, digest: &str) -> bool {
         let has_file = || {
             self.path(digest)
@@ -183,7 +187,7 @@ impl Objects {
         }
         // If the file is damaged, a pack may contain an intact copy.
         self.packs
-            .packed(digest)
+            .stored_bytes(digest)
             .and_then(|stored| decode_verified(digest, &stored))
             .ok_or(ContentUnavailable::Damaged)
     }

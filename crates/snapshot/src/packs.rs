@@ -35,16 +35,16 @@ const MIN_OBJECTS_BEFORE_PACKS: usize = 64;
 /// removed.
 const MAX_PACK_BYTES: u64 = 64 << 20;
 
-/// The divisor for the part of a pack that keeps it: if more than this part is wanted, the pack is
-/// not removed.
-const RETAINED_PART: u64 = 4;
+/// A pack is not removed if more than one part in this number of its bytes is wanted.
+const WANTED_PARTS: u64 = 4;
 
 /// The first byte of a record.
-const MARK: u8 = b'P';
+const RECORD_MARK: u8 = b'P';
 
 /// The length of a record before its content, in bytes.
-const HEADER: usize = 1 + DIGEST_BYTES + 4;
+const HEADER_BYTES: usize = 1 + DIGEST_BYTES + 4;
 
+/// The packs of a project.
 #[derive(Debug)]
 pub(super) struct Packs {
     dir: PathBuf,
@@ -52,10 +52,12 @@ pub(super) struct Packs {
     state: Mutex<PacksState>,
 }
 
+/// The knowledge of this process about the packs.
 #[derive(Debug, Default)]
 struct PacksState {
     /// The number of contents that were to be stored so far.
     stored: usize,
+    /// The pack that this process appends to, if it has created one.
     own: Option<OwnPack>,
     /// Whether no pack can be created here, for example because the file system has no locks.
     is_unsupported: bool,
@@ -69,15 +71,20 @@ struct PacksState {
 #[derive(Debug)]
 struct OwnPack {
     file: File,
+    /// The name of the file.
     name: Arc<Path>,
+    /// The length of the file in bytes.
     length: u64,
 }
 
 /// The location of an object.
 #[derive(Debug, Clone)]
 struct PackedContent {
+    /// The name of the pack.
     pack: Arc<Path>,
+    /// The offset of the content in the pack.
     at: u64,
+    /// The length of the content in bytes.
     length: u32,
 }
 
@@ -111,8 +118,8 @@ impl Packs {
         if !is_taken {
             return Ok(false);
         }
-        let mut record = Vec::with_capacity(HEADER + packed.len());
-        record.push(MARK);
+        let mut record = Vec::with_capacity(HEADER_BYTES + packed.len());
+        record.push(RECORD_MARK);
         record.extend_from_slice(&digest);
         record.extend_from_slice(&length.to_be_bytes());
         record.extend_from_slice(packed);
@@ -152,7 +159,7 @@ impl Packs {
     }
 
     /// Returns an object in its stored form.
-    pub(super) fn packed(&self, hash: &str) -> Option<Vec<u8>> {
+    pub(super) fn stored_bytes(&self, hash: &str) -> Option<Vec<u8>> {
         // If a pack is removed in the meantime, another one may have the content too.
         for _ in 0..2 {
             let location = self.find(hash)?;
@@ -167,6 +174,7 @@ impl Packs {
         None
     }
 
+    /// Returns whether an object is in a pack of any process.
     pub(super) fn has(&self, hash: &str) -> bool {
         self.find(hash).is_some()
     }
@@ -205,6 +213,7 @@ impl Packs {
 }
 
 impl PacksState {
+    /// Returns whether a content of this size goes into a pack.
     fn takes(&self, length: usize) -> bool {
         self.stored >= MIN_OBJECTS_BEFORE_PACKS
             && length <= MAX_CONTENT_BYTES
@@ -273,6 +282,7 @@ impl PacksState {
 }
 
 impl OwnPack {
+    /// Creates an empty pack, and locks it.
     fn create(dir: &Path) -> io::Result<Self> {
         base::environment::private_dir(dir)?;
         let temporary = tempfile::Builder::new()
@@ -350,7 +360,7 @@ fn must_stay(
         .iter()
         .map(|(_, _, length)| u64::from(*length))
         .sum();
-    if bytes > end / RETAINED_PART {
+    if bytes > end / WANTED_PARTS {
         mark_used(path);
         return Ok(true);
     }
@@ -360,25 +370,27 @@ fn must_stay(
     Ok(false)
 }
 
+/// Reads a content at its location.
 fn read_content(file: &File, at: u64, length: u32) -> io::Result<Vec<u8>> {
     let mut packed = vec![0; length as usize];
     file.read_exact_at(&mut packed, at)?;
     Ok(packed)
 }
 
-/// Reads the records after an offset. Returns the end of the last complete one.
+/// Passes the digest, offset and length of each content after an offset to `add`. Returns the end
+/// of the last complete record.
 fn read_records(file: &File, from: u64, mut add: impl FnMut(Digest, u64, u32)) -> io::Result<u64> {
     let length = file.metadata()?.len();
     let mut reader = BufReader::with_capacity(256 << 10, file);
     reader.seek(SeekFrom::Start(from))?;
     let mut end = from;
-    let mut header = [0; HEADER];
-    while end + HEADER as u64 <= length {
+    let mut header = [0; HEADER_BYTES];
+    while end + HEADER_BYTES as u64 <= length {
         reader.read_exact(&mut header)?;
         let Some((digest, size)) = parse_header(&header) else {
             break;
         };
-        let at = end + HEADER as u64;
+        let at = end + HEADER_BYTES as u64;
         if at + u64::from(size) > length {
             break;
         }
@@ -389,8 +401,9 @@ fn read_records(file: &File, from: u64, mut add: impl FnMut(Digest, u64, u32)) -
     Ok(end)
 }
 
-fn parse_header(header: &[u8; HEADER]) -> Option<(Digest, u32)> {
-    let rest = header.strip_prefix(&[MARK])?;
+/// Returns the digest and the length of the content of a record.
+fn parse_header(header: &[u8; HEADER_BYTES]) -> Option<(Digest, u32)> {
+    let rest = header.strip_prefix(&[RECORD_MARK])?;
     let (digest, size) = rest.split_first_chunk::<DIGEST_BYTES>()?;
     Some((*digest, u32::from_be_bytes(size.try_into().ok()?)))
 }

@@ -433,7 +433,7 @@ fn damaged_content_is_reported() {
     let tracker = fixture.tracker();
     let text = "x".repeat(10_000);
     for text in ["", "short", &text] {
-        let state = tracker.keep(text.as_bytes()).unwrap();
+        let state = tracker.store(text.as_bytes()).unwrap();
         assert_eq!(tracker.content(&state).unwrap(), text.as_bytes());
         let file = walk(&fixture.data)
             .into_keys()
@@ -822,7 +822,7 @@ fn contents_are_removed_a_month_after_last_use() {
             .record_file(&fixture.root.join(name))
             .unwrap()
             .unwrap();
-        let unused = tracker.keep(b"unused").unwrap();
+        let unused = tracker.store(b"unused").unwrap();
         // Another process works, a long time later.
         pass_days(&fixture, 40);
         work(&fixture, &fixture.tracker());

@@ -93,7 +93,7 @@ fn look(
         return FileVerdict::Left(obstacle, why.into());
     }
     let now = match unsaved {
-        Some(text) => tracker.keep(text.as_bytes()).map(Some),
+        Some(text) => tracker.store(text.as_bytes()).map(Some),
         None => tracker.record_file(&path),
     };
     match now {

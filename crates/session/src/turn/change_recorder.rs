@@ -759,7 +759,7 @@ fn around_edit(
         }
         let new = FileState {
             kind: old.kind,
-            ..tracker.keep(change.new.as_bytes())?
+            ..tracker.store(change.new.as_bytes())?
         };
         return Ok((Some(old), Some(new)));
     }
@@ -787,7 +787,7 @@ fn before(tracker: &Tracker, path: &Path, change: &Change) -> std::io::Result<Op
     let kind = saved.map(|state| state.kind).unwrap_or_default();
     Ok(Some(FileState {
         kind,
-        ..tracker.keep(text.as_bytes())?
+        ..tracker.store(text.as_bytes())?
     }))
 }
 
@@ -809,7 +809,7 @@ fn after_edit(
     if let Some(bytes) = content.and_then(|old| changed_bytes(old, &change.new)) {
         return Ok(Some(FileState {
             kind,
-            ..tracker.keep(&bytes)?
+            ..tracker.store(&bytes)?
         }));
     }
     let mark = if marked && !change.new.starts_with(MARK) {
@@ -819,7 +819,7 @@ fn after_edit(
     };
     Ok(Some(FileState {
         kind,
-        ..tracker.keep(format!("{mark}{}", change.new.as_str()).as_bytes())?
+        ..tracker.store(format!("{mark}{}", change.new.as_str()).as_bytes())?
     }))
 }
 

@@ -143,7 +143,7 @@ impl Recorder {
         for state in fresh {
             let tracker = tracker.clone();
             let hash = state.hash.clone();
-            match base::task::spawn_blocking(move || tracker.packed(&state)).await {
+            match base::task::spawn_blocking(move || tracker.stored_bytes(&state)).await {
                 Ok(Some(bytes)) => self.store.content(&self.session, hash, bytes).await,
                 Ok(None) => tracing::debug!("the content {hash} is not stored on this machine"),
                 Err(e) => tracing::warn!("the content {hash} could not be read: {e}"),
@@ -178,7 +178,7 @@ impl Recorder {
             let tracker = tracker.clone();
             let unpacked = base::task::spawn_blocking(move || {
                 for (hash, packed) in found {
-                    if let Err(e) = tracker.unpack(&hash, &packed) {
+                    if let Err(e) = tracker.store_encoded(&hash, &packed) {
                         tracing::warn!("the content {hash} could not be stored: {e}");
                     }
                 }
