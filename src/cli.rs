@@ -292,7 +292,7 @@ pub fn main() -> ExitCode {
         None => return terminal::help(help::command()),
     };
     if command.is_for_the_user()
-        && (sandbox::is_sandboxed() || sandbox::process::is_ours(&environment))
+        && (sandbox::is_sandboxed() || sandbox::process::is_started_by_adjutant(&environment))
     {
         return complain(
             "only the user may do this, but an agent started it: run it in a terminal outside adjutant",

@@ -83,7 +83,7 @@ pub(super) async fn run(
     };
     let event = format!("{}\n", moment.event(hook, context));
     let ran = tokio::select! {
-        ran = program.answer(event.as_bytes(), MAX_OUTPUT_BYTES, hook.limit) => ran,
+        ran = program.run_with_input(event.as_bytes(), MAX_OUTPUT_BYTES, hook.limit) => ran,
         () = context.cancelled.cancelled() => return Err(Failure::Cancelled),
     };
     Ok(match ran {

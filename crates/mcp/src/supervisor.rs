@@ -126,9 +126,9 @@ async fn run(
     let mut child = match program.start(StdioMode::Separate, &work) {
         Ok(child) => child,
         Err(e) if open_files::is_exhaustion(&e) => {
-            return Some(Disconnect::lacks_resources(program.unstarted(&e)));
+            return Some(Disconnect::lacks_resources(program.explain_start_error(&e)));
         }
-        Err(e) => return Some(Disconnect::because(program.unstarted(&e))),
+        Err(e) => return Some(Disconnect::because(program.explain_start_error(&e))),
     };
     child.outlast(files);
     let (stdin, stdout, stderr) = child.streams();

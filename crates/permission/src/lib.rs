@@ -321,7 +321,7 @@ impl PermissionContext {
             path: environment.path(),
             path_left_out: environment.path_left_out.clone(),
             scratch: None,
-            temporary: sandbox::existing(sandbox::temporary(environment)).into(),
+            temporary: sandbox::existing(sandbox::temporary_directories(environment)).into(),
             data: resolved(&environment.dirs.data),
             program: environment.program.clone(),
             trusted: false,

@@ -1,4 +1,4 @@
-//! The arguments of `bwrap`.
+//! Builds the arguments of `bwrap` for a policy.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -6,11 +6,12 @@ use std::path::Path;
 
 use super::SandboxPolicy;
 
-/// The treatment of a hidden file: a device that cannot be opened is mounted over it.
+/// The marker, in place of an option, for a hidden file: a device is mounted over it that cannot be
+/// opened there.
 const MASK: &str = "mask";
 
 /// Returns the arguments: everything is mounted read-only, then writable paths, then protected
-/// paths below those.
+/// paths below those. `landlock` is whether Landlock restricts the command inside as well.
 ///
 /// The command sees only its own processes, so it can neither signal nor read others, nor bypass
 /// the mounts by their `/proc/<id>/root`. All its processes end with it, and it ends with adjutant.
@@ -113,6 +114,7 @@ pub(super) fn args(policy: &SandboxPolicy, privileged: bool, landlock: bool) -> 
     args
 }
 
+/// Converts arguments.
 fn os_strings<const N: usize>(texts: [&str; N]) -> Vec<OsString> {
     texts.map(OsString::from).into()
 }

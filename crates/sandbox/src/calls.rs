@@ -1,17 +1,17 @@
-//! System calls that a command may not make: a list by purpose, and a seccomp filter for the
-//! process and all processes it will start.
+//! Builds the seccomp filters that refuse system calls to a command and all processes that it will
+//! start, and detects them.
 
-/// Permissions that differ between commands.
+/// The options of the filters, which differ between commands.
 #[cfg(target_os = "linux")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Seccomp {
-    /// Refuse calls that change modes, owners, times and attributes of files, which Landlock does
-    /// not restrict, and sockets of local services, which could act for the command.
+    /// Whether calls are refused that change modes, owners, times and attributes of files, which
+    /// Landlock does not restrict, and sockets of local services, which could act for the command.
     pub(super) read_only: bool,
-    /// Allow network sockets.
+    /// Whether network sockets are allowed.
     pub(super) network: bool,
-    /// Allow access to other processes, for debuggers and leak checkers. Use it only if another
-    /// mechanism restricts access to processes of the same command.
+    /// Whether access to other processes is allowed, for debuggers and leak checkers. Only if
+    /// another mechanism restricts it to processes of the same command.
     pub(super) trace: bool,
 }
 
@@ -21,7 +21,7 @@ pub(super) use linux::steps;
 /// A file position that no program uses on its own. The filter refuses it, so that a process can
 /// detect the filter: it cannot be removed, and no filter on top of it can make the call succeed.
 #[cfg(target_os = "linux")]
-const MARK: u64 = 0x41_444a_5554;
+const MARK_POSITION: u64 = 0x41_444a_5554;
 
 /// Returns whether this process is a sandboxed command or was started by one, independent of its
 /// parents, variables and name.
@@ -30,10 +30,10 @@ pub fn is_sandboxed() -> bool {
     use rustix::fs::{MemfdFlags, SeekFrom, memfd_create, seek};
     // Without `no_new_privs` the filter is not applied. If the question itself is refused, some
     // filter is.
-    let bound = rustix::thread::no_new_privs().unwrap_or(true);
-    bound
+    let may_have_filter = rustix::thread::no_new_privs().unwrap_or(true);
+    may_have_filter
         && !memfd_create("mark", MemfdFlags::CLOEXEC)
-            .is_ok_and(|file| seek(&file, SeekFrom::Start(MARK)) == Ok(MARK))
+            .is_ok_and(|file| seek(&file, SeekFrom::Start(MARK_POSITION)) == Ok(MARK_POSITION))
 }
 
 /// Returns `false`, because detection is not supported on this system.
@@ -58,7 +58,7 @@ mod linux {
     use crate::launcher::{Instruction, Step};
 
     /// Calls that are always refused, whatever their arguments.
-    const ALWAYS: &[i64] = &[
+    const ALWAYS_REFUSED: &[i64] = &[
         // Mounts and roots.
         libc::SYS_mount,
         libc::SYS_umount2,
@@ -130,14 +130,14 @@ mod linux {
     ];
 
     /// Calls that look into another process or change it.
-    const TRACE: &[i64] = &[
+    const TRACE_CALLS: &[i64] = &[
         libc::SYS_ptrace,
         libc::SYS_process_vm_readv,
         libc::SYS_process_vm_writev,
     ];
 
     /// Calls that change a file's mode, owner, times or attributes.
-    const MODES: &[i64] = &[
+    const MODE_CALLS: &[i64] = &[
         libc::SYS_fchmod,
         libc::SYS_fchmodat,
         FCHMODAT2,
@@ -174,9 +174,9 @@ mod linux {
     const OPEN_TREE_ATTR: i64 = 467;
     const FILE_SETATTR: i64 = 469;
 
-    /// Requests to a file descriptor that change attributes (immutable, append-only), which need no
-    /// write access, or type into a terminal.
-    const REQUESTS: &[u64] = &[
+    /// Requests of `ioctl` that change attributes (immutable, append-only), which need no write
+    /// access, or type into a terminal.
+    const IOCTL_REQUESTS: &[u64] = &[
         0x4008_6602, // FS_IOC_SETFLAGS
         0x4004_6602, // FS_IOC32_SETFLAGS
         0x401c_5820, // FS_IOC_FSSETXATTR
@@ -187,7 +187,7 @@ mod linux {
     ];
 
     /// Flags for new namespaces, in which a process would gain privileges.
-    const NAMESPACES: &[u64] = &[
+    const NAMESPACE_FLAGS: &[u64] = &[
         0x0002_0000, // CLONE_NEWNS
         0x0200_0000, // CLONE_NEWCGROUP
         0x0400_0000, // CLONE_NEWUTS
@@ -196,19 +196,25 @@ mod linux {
         0x2000_0000, // CLONE_NEWPID
         0x4000_0000, // CLONE_NEWNET
     ];
-    /// Only for `unshare`; the bit has another meaning for `clone`.
+    /// The flag for a new time namespace, only for `unshare`: it has another meaning for `clone`.
     const NEW_TIME: u64 = 0x80;
 
     /// The bit of the x32 calling convention, which any process can use.
     #[cfg(target_arch = "x86_64")]
     const X32: i64 = 0x4000_0000;
 
+    /// The refused calls by number, each with the rules of which one must apply; none for a call
+    /// that is always refused.
     type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-    /// Refuses the position that [`super::is_sandboxed`] tries.
+    /// Returns the rule that refuses the position that [`super::is_sandboxed`] tries.
     fn mark() -> Result<SeccompRule, String> {
-        let position =
-            SeccompCondition::new(1, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, super::MARK);
+        let position = SeccompCondition::new(
+            1,
+            SeccompCmpArgLen::Qword,
+            SeccompCmpOp::Eq,
+            super::MARK_POSITION,
+        );
         rule(vec![position.map_err(|e| refused(&e))?])
     }
 
@@ -217,21 +223,24 @@ mod linux {
         SeccompCondition::new(argument, SeccompCmpArgLen::Dword, is, value).map_err(|e| refused(&e))
     }
 
+    /// Returns a rule that applies if all conditions do.
     fn rule(conditions: Vec<SeccompCondition>) -> Result<SeccompRule, String> {
         SeccompRule::new(conditions).map_err(|e| refused(&e))
     }
 
+    /// Describes an error of the library.
     fn refused(e: &dyn std::fmt::Display) -> String {
         format!("seccomp: {e}")
     }
 
+    /// Returns the calls to refuse with `EPERM`.
     fn rules(options: Seccomp) -> Result<Rules, String> {
-        let mut calls = ALWAYS.to_vec();
+        let mut calls = ALWAYS_REFUSED.to_vec();
         if options.read_only {
-            calls.extend(MODES);
+            calls.extend(MODE_CALLS);
         }
         if !options.trace {
-            calls.extend(TRACE);
+            calls.extend(TRACE_CALLS);
         }
         let mut rules: Rules = calls.into_iter().map(|call| (call, vec![])).collect();
         // Limits of other processes; for its own a process passes 0.
@@ -239,13 +248,13 @@ mod linux {
             libc::SYS_prlimit64,
             vec![rule(vec![condition(0, SeccompCmpOp::Ne, 0)?])?],
         );
-        let requests = REQUESTS
+        let requests = IOCTL_REQUESTS
             .iter()
             .map(|request| rule(vec![condition(1, SeccompCmpOp::Eq, *request)?]));
         rules.insert(libc::SYS_ioctl, requests.collect::<Result<_, String>>()?);
         rules.insert(libc::SYS_lseek, vec![mark()?]);
         let bit = |bit: u64| rule(vec![condition(0, SeccompCmpOp::MaskedEq(bit), bit)?]);
-        let namespaces = || NAMESPACES.iter().map(|namespace| bit(*namespace));
+        let namespaces = || NAMESPACE_FLAGS.iter().map(|namespace| bit(*namespace));
         rules.insert(
             libc::SYS_clone,
             namespaces().collect::<Result<_, String>>()?,
@@ -328,6 +337,7 @@ mod linux {
         ])
     }
 
+    /// Compiles a filter that refuses calls with an error number.
     fn compile(rules: Rules, error: i32) -> Result<Vec<Instruction>, String> {
         let error = SeccompAction::Errno(u32::try_from(error).unwrap_or(1));
         let arch = std::env::consts::ARCH

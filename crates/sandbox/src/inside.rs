@@ -12,14 +12,14 @@ use serde::de::DeserializeOwned;
 
 use super::trial::Trial;
 
-/// Restricts itself and becomes a command (`launcher.rs`).
+/// The subcommand that restricts itself and becomes a command (`launcher.rs`).
 #[cfg(target_os = "linux")]
 pub(super) const LAUNCH: &str = "confined";
 
-/// Attempts forbidden operations, and reports the results.
+/// The subcommand that attempts forbidden operations, and reports the results.
 const TRIAL: &str = "confined-trial";
 
-/// Waits for the end of adjutant, and ends its programs.
+/// The subcommand that waits for the end of adjutant, and ends its programs.
 #[cfg(target_os = "linux")]
 const HOLD: &str = "confined-holder";
 
@@ -44,12 +44,13 @@ pub(super) fn holder_args(spec: &HolderSpec) -> [OsString; 2] {
     args(HOLD, spec)
 }
 
+/// Returns the arguments of a subcommand with its input as JSON.
 fn args(subcommand: &str, input: &impl Serialize) -> [OsString; 2] {
     let input = serde_json::to_string(input).unwrap_or_default();
     [subcommand.into(), input.into()]
 }
 
-/// Runs a hidden subcommand, if the process was started for one.
+/// Runs a hidden subcommand, if the process was started for one; otherwise returns `None`.
 pub fn run_hidden_subcommand() -> Option<ExitCode> {
     let mut args = std::env::args_os().skip(1);
     let subcommand = args.next()?;
@@ -67,17 +68,20 @@ pub fn run_hidden_subcommand() -> Option<ExitCode> {
     None
 }
 
+/// Runs the subcommand [`HOLD`].
 #[cfg(target_os = "linux")]
 fn hold(HolderSpec { socket, adjutant }: HolderSpec) -> Result<(), String> {
     rustix::process::setsid().map_err(|e| format!("it has no session of its own: {e}"))?;
     super::writes::hold(socket, adjutant)
 }
 
+/// Parses the input of a subcommand.
 fn input<T: DeserializeOwned>(mut args: impl Iterator<Item = OsString>) -> Result<T, String> {
     let input = args.next().ok_or("it has no input")?;
     serde_json::from_str(&input.to_string_lossy()).map_err(|e| format!("its input: {e}"))
 }
 
+/// Prints an error, and returns the exit code.
 #[expect(
     clippy::print_stderr,
     reason = "the process that started this one reads it"

@@ -23,9 +23,13 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-/// The message with a listener, and the one if the kernel refused the filter.
+/// The message to adjutant with which a listener is sent.
 const INSTALLED: u8 = b'+';
+/// The message to adjutant if the kernel refused the filter.
 const REFUSED: u8 = b'-';
+
+/// The maximum time until the guard waits for its child.
+const GUARD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The argument between the steps and the command.
 const END_OF_STEPS: &str = "--";
@@ -58,7 +62,7 @@ pub(crate) enum Step {
     /// Drop all capabilities; with `true`, except for those that root needs to work with files of
     /// other users.
     DropCapabilities(bool),
-    /// Let the next [`Step::RestrictWrites`] except this path, if it exists.
+    /// Except this path, if it exists, from the next [`Step::RestrictWrites`].
     AllowWrites(PathBuf),
     /// Restrict writing with Landlock; with `true`, as for a command that only reads.
     RestrictWrites(bool),
@@ -70,6 +74,7 @@ pub(crate) enum Step {
 }
 
 impl Step {
+    /// Returns the step as an argument of the launcher.
     pub(crate) fn to_argument(&self) -> OsString {
         let text = match self {
             Self::CloseLauncher(number) => format!("close-launcher:{number}"),
@@ -90,6 +95,7 @@ impl Step {
         text.into()
     }
 
+    /// Parses an argument of the launcher.
     fn parse(argument: &OsStr) -> Option<Self> {
         let bytes = argument.as_bytes();
         let colon = bytes.iter().position(|byte| *byte == b':')?;
@@ -128,6 +134,7 @@ fn to_digits(filter: &[Instruction]) -> String {
     digits
 }
 
+/// Parses the digits of [`to_digits`].
 fn from_digits(digits: &str) -> Option<Vec<Instruction>> {
     let (instructions, []) = digits.as_bytes().as_chunks::<16>() else {
         return None;
@@ -173,6 +180,7 @@ fn print_failure(why: &str) {
     eprintln!("adjutant: the command was not started in its sandbox: {why}");
 }
 
+/// Takes the steps in the arguments, and executes the command. Returns only an error.
 #[expect(
     clippy::disallowed_methods,
     reason = "this process becomes the program, it starts none"
@@ -193,7 +201,7 @@ fn become_command(
             Step::RestrictWrites(read_only) => {
                 restrict_writes(&writable, read_only).map_err(|e| describe("Landlock", &e))?
             }
-            step => take(step)?,
+            step => take_step(step)?,
         }
     }
     let program = args.next().ok_or("there is no command")?;
@@ -201,7 +209,8 @@ fn become_command(
     Err(describe(&program.to_string_lossy(), &failed))
 }
 
-fn take(step: Step) -> Result<(), String> {
+/// Takes a step, except for those that restrict writing.
+fn take_step(step: Step) -> Result<(), String> {
     match step {
         Step::CloseLauncher(number) => inherited(number)
             .map(std::mem::forget)
@@ -226,6 +235,7 @@ fn take(step: Step) -> Result<(), String> {
     }
 }
 
+/// Describes an error of the system.
 fn describe(failure: &str, e: &io::Error) -> String {
     format!("{failure}: {e}")
 }
@@ -237,7 +247,7 @@ fn describe(failure: &str, e: &io::Error) -> String {
     reason = "only asks whether it has a reader"
 )]
 fn await_guard() -> Result<(), String> {
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + GUARD_TIMEOUT;
     loop {
         let stat = std::fs::read("/proc/1/stat").map_err(|e| describe("/proc/1/stat", &e))?;
         let state = stat
@@ -265,6 +275,7 @@ fn await_guard() -> Result<(), String> {
     Ok(())
 }
 
+/// Has the kernel kill this process when its parent ends.
 fn end_with(parent: u32) -> Result<(), String> {
     set(PR_SET_PDEATHSIG, SIGKILL)
         .map_err(|e| describe("it could not be bound to the life of adjutant", &e))?;
@@ -275,6 +286,7 @@ fn end_with(parent: u32) -> Result<(), String> {
     Ok(())
 }
 
+/// Sets the limit on open files.
 fn limit_files(most: u64) -> io::Result<()> {
     let mut limit = Limit {
         current: 0,
@@ -287,7 +299,8 @@ fn limit_files(most: u64) -> io::Result<()> {
     done(unsafe { setrlimit(RLIMIT_NOFILE, &raw const limit) })
 }
 
-/// Drops capabilities, and keeps programs from regaining them.
+/// Drops capabilities, and keeps programs from regaining them. With `foreign`, those for files of
+/// other users remain.
 fn drop_capabilities(foreign: bool) -> io::Result<()> {
     set(PR_SET_NO_NEW_PRIVS, 1)?;
     let header = CapabilityHeader {
@@ -373,7 +386,7 @@ fn restrict_writes(writable: &[PathBuf], read_only: bool) -> io::Result<()> {
             access::WRITE & !(access::MAKE_CHAR | access::MAKE_BLOCK),
         )?;
     }
-    for path in DEVICES {
+    for path in WRITABLE_DEVICES {
         allow(
             &rules,
             path.as_ref(),
@@ -526,10 +539,12 @@ fn set(attribute: c_int, value: c_ulong) -> io::Result<()> {
     done(unsafe { prctl(attribute, value, none, none, none) })
 }
 
+/// Returns the error of a call that has failed.
 fn done(result: c_int) -> io::Result<()> {
     call(c_long::from(result)).map(drop)
 }
 
+/// Returns the result of a call, or its error.
 fn call(result: c_long) -> io::Result<c_int> {
     if result < 0 {
         return Err(io::Error::last_os_error());
@@ -538,7 +553,7 @@ fn call(result: c_long) -> io::Result<c_int> {
 }
 
 /// Devices that every user may write.
-const DEVICES: &[&str] = &[
+const WRITABLE_DEVICES: &[&str] = &[
     "/dev/null",
     "/dev/zero",
     "/dev/full",
@@ -601,7 +616,7 @@ const PR_CAP_AMBIENT_CLEAR_ALL: c_ulong = 4;
 const SIGKILL: c_ulong = 9;
 
 const CAP_SETPCAP: u32 = 8;
-/// `CHOWN`, `DAC_OVERRIDE`, `FOWNER` and `FSETID`.
+/// The capabilities for files of other users: `CHOWN`, `DAC_OVERRIDE`, `FOWNER` and `FSETID`.
 const FOREIGN_FILES: u32 = 1 | 1 << 1 | 1 << 3 | 1 << 4;
 
 #[repr(C)]

@@ -55,11 +55,13 @@ impl LauncherInMemory {
             .with_descriptor(self.file.clone())
     }
 
+    /// Returns the path by which a process that has inherited the file executes it.
     fn path(&self) -> PathBuf {
         format!("/proc/self/fd/{}", self.file.as_raw_fd()).into()
     }
 }
 
+/// Creates the file and writes the launcher to it.
 fn write() -> io::Result<OwnedFd> {
     const NAME: &std::ffi::CStr = c"adjutant-launcher";
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;

@@ -31,7 +31,7 @@ mod seatbelt;
 mod trial;
 mod writes;
 
-/// A part of the build script.
+/// The compiler flags of the launcher: a part of the build script, included here for its tests.
 #[cfg(test)]
 #[path = "../launcher/flags.rs"]
 mod launcher_flags;
@@ -68,6 +68,7 @@ pub enum Level {
 }
 
 impl Level {
+    /// Returns the name in settings and messages.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ReadOnly => "read-only",
@@ -76,6 +77,7 @@ impl Level {
     }
 }
 
+/// A way in which the system enforces a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mechanism {
     /// `bwrap`.
@@ -127,7 +129,7 @@ pub struct ProvenSandbox {
     pub blocks_network: bool,
     /// Whether files below a writable directory can be protected, such as control files.
     pub protects_control_files: bool,
-    /// Whether modes and times of files outside are protected too.
+    /// Whether modes and times of files outside `writable` are protected too.
     pub protects_modes: bool,
     /// Whether neither adjutant nor any other process outside can be signalled.
     pub blocks_signals: bool,
@@ -135,14 +137,15 @@ pub struct ProvenSandbox {
     pub includes_landlock: bool,
     /// Whether writes of a command are reported before they happen.
     pub reports_writes: bool,
-    /// If adjutant's own executable starts the commands, because the launcher in memory cannot be
-    /// executed inside.
+    /// Whether adjutant's own executable starts the commands, because the launcher in memory cannot
+    /// be executed inside.
     pub needs_executable: bool,
     /// Mechanisms that were tried before, with the reasons why they are not used.
     pub failed: Vec<(Mechanism, String)>,
 }
 
 impl ProvenSandbox {
+    /// Returns a sandbox without any restriction.
     pub fn none(level: Level, failed: Vec<(Mechanism, String)>) -> Self {
         Self {
             level,
@@ -196,6 +199,7 @@ impl ProvenSandbox {
         text
     }
 
+    /// Returns the reasons why better mechanisms, or any, are not used, as one line.
     pub fn reasons(&self) -> String {
         let reasons: Vec<String> = self
             .failed
@@ -234,8 +238,9 @@ pub struct Sandbox {
 /// The reason why a program is started in a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
+    /// To run a command.
     Command,
-    /// An attempt of forbidden operations.
+    /// To attempt forbidden operations.
     Trial,
 }
 
@@ -277,6 +282,7 @@ impl Sandbox {
         self.owner
     }
 
+    /// Returns the environment of the user.
     pub fn environment(&self) -> &Environment {
         &self.environment
     }
@@ -302,6 +308,7 @@ impl Sandbox {
         self.cell(level).get().map(|proven| &**proven)
     }
 
+    /// Returns the cell for the guarantees of a level.
     fn cell(&self, level: Level) -> &OnceCell<Arc<ProvenSandbox>> {
         match level {
             Level::ReadOnly => &self.read_only,
@@ -320,6 +327,7 @@ impl Sandbox {
         }
     }
 
+    /// Returns whether the user has disabled a mechanism.
     fn is_disabled(&self, mechanism: Mechanism) -> bool {
         let disabled = self
             .environment
@@ -369,6 +377,7 @@ impl Sandbox {
         self.wrapped(proven, policy, Purpose::Command, observer, program)
     }
 
+    /// Does the same as [`Self::wrap`] for a purpose.
     fn wrapped(
         &self,
         proven: &ProvenSandbox,
@@ -403,6 +412,7 @@ impl Sandbox {
         mut program: Program,
     ) -> Result<Program, String> {
         use std::os::fd::AsRawFd;
+        // Bubblewrap is the guard: its end also ends the program and everything that it started.
         let is_guarded = proven.mechanism == Some(Mechanism::Bubblewrap);
         let read_only = policy.level == Level::ReadOnly;
         let is_command = purpose == Purpose::Command;
@@ -555,8 +565,8 @@ fn is_below(path: &Path, roots: &[PathBuf]) -> bool {
     roots.iter().any(|root| path.starts_with(root))
 }
 
-/// Keeps other processes of the same user from reading the variables, memory and open files of this
-/// process, on Linux. Disables core dumps. Child processes are not concealed.
+/// Keeps other processes of the same user from reading the environment variables, memory and open
+/// files of this process, on Linux. Disables core dumps. Child processes are not protected.
 pub fn protect_process_memory() {
     #[cfg(target_os = "linux")]
     if let Err(e) =
@@ -591,7 +601,7 @@ pub fn existing(paths: impl IntoIterator<Item = PathBuf>) -> Vec<PathBuf> {
 }
 
 /// Returns the directories in which programs write short-lived files.
-pub fn temporary(environment: &Environment) -> Vec<PathBuf> {
+pub fn temporary_directories(environment: &Environment) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from).into();
     paths.push(environment.tmp());
     paths
@@ -600,7 +610,7 @@ pub fn temporary(environment: &Environment) -> Vec<PathBuf> {
 /// Returns the directories outside the project that building it needs: those for short-lived files,
 /// and the caches of common tools, except for adjutant's own cache.
 pub fn build_directories(environment: &Environment) -> Vec<PathBuf> {
-    let mut paths = temporary(environment);
+    let mut paths = temporary_directories(environment);
     let Some(home) = &environment.home else {
         return paths;
     };

@@ -1,6 +1,6 @@
-//! Trials of sandboxes: a process of adjutant attempts forbidden operations in a directory made for
-//! them. The verdict depends on the state of the directory and of listeners afterwards, in addition
-//! to the report of the process.
+//! Tries sandboxes: a process of adjutant attempts forbidden operations in a directory made for
+//! them (`trial.rs`). The verdict depends on the state of the directory and of listeners
+//! afterwards, in addition to the report of the process.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -22,7 +22,8 @@ use base::lock::lock;
 /// The time limit of a trial. A mechanism that hangs is not used.
 const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Tries the mechanisms of this system, best first.
+/// Tries the mechanisms of this system, best first. Returns the guarantees of the first one that is
+/// good enough for a level, or none.
 pub(super) async fn probe(sandbox: &Sandbox, level: Level) -> ProvenSandbox {
     let mut failed = Vec::new();
     if sandbox.program.is_none() {
@@ -81,13 +82,18 @@ pub(super) async fn landlock(sandbox: &Sandbox) -> Option<ProvenSandbox> {
 
 /// The targets of forbidden operations, which show whether one succeeded.
 struct TrialTargets {
+    /// The directory with the files to change.
     directory: tempfile::TempDir,
+    /// A listener for connections; `None` if none can be opened.
     tcp: Option<TcpListener>,
+    /// A receiver of datagrams, on the same port.
     udp: Option<UdpSocket>,
+    /// A service of this machine.
     _local: UnixListener,
 }
 
 impl TrialTargets {
+    /// Creates the targets in a directory for temporary files.
     fn create(tmp: &Path) -> io::Result<Self> {
         let directory = tempfile::Builder::new()
             .prefix("adjutant-try-")
@@ -124,6 +130,7 @@ impl TrialTargets {
         })
     }
 
+    /// Returns the port of the listeners; without any, one on which nothing listens.
     fn port(&self) -> u16 {
         self.tcp
             .as_ref()
@@ -153,7 +160,7 @@ impl TrialTargets {
     }
 }
 
-/// The writes of a trial that were reported.
+/// The files that a trial has created, as far as that was reported beforehand.
 #[derive(Debug, Default)]
 struct ReportedWrites {
     files: Mutex<Vec<PathBuf>>,
@@ -308,6 +315,7 @@ async fn run(sandbox: &Sandbox, claimed: &ProvenSandbox) -> Result<ProvenSandbox
     })
 }
 
+/// Returns the guarantees of a sandbox according to a trial, or the reason why it is not used.
 fn judge(claimed: &ProvenSandbox, done: &TrialOutcome) -> Result<ProvenSandbox, String> {
     if !done.inside {
         return Err("nothing could be written where it should be".into());

@@ -5,9 +5,9 @@
 //! output, never those of this process. Dropping a [`Child`] kills its group.
 //!
 //! Programs that leave their group (`setsid`) are found on Linux by the mark in their environment
-//! and by their parents, both from `/proc`; elsewhere only the group is ended. [`sweep`] ends all
-//! of them at the end of this process. If it is ended by SIGKILL, another process does that, which
-//! is started with the first command (`writes/listener_holder.rs`; Linux).
+//! and by their parents, both from `/proc`; elsewhere only the group is ended. [`end_own_programs`]
+//! ends all of them at the end of this process. If it is ended by SIGKILL, another process does
+//! that, which is started with the first command (`writes/listener_holder.rs`; Linux).
 
 mod process_tree;
 mod program_slots;
@@ -30,7 +30,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::time::{Instant, timeout_at};
 
-pub use self::process_tree::{MARK, is_ours, set_process_name};
+pub use self::process_tree::{MARK, is_started_by_adjutant, set_process_name};
 use self::process_tree::{ProcessStat, family, processes};
 pub use self::program_slots::{ProgramOwner, ProgramSlot, slot};
 use base::environment::Environment;
@@ -45,13 +45,15 @@ const KILL_TIMEOUT: Duration = Duration::from_millis(250);
 /// passed to it, which no other program started at that moment may inherit.
 static STARTING: RwLock<()> = RwLock::new(());
 
-/// Whether this process has started a program. If not, there is nothing to sweep at its end.
+/// Whether this process has started a program. If not, there is nothing to end at its end.
 static STARTED: AtomicBool = AtomicBool::new(false);
 
-/// The descriptors of a program in the budget of this process.
+/// The share of a program in the limit on open files of this process, held until it is dropped.
 #[derive(Debug)]
 enum ProgramFiles {
+    /// One of the slots for programs that end soon.
     Slot(#[expect(dead_code, reason = "held")] ProgramSlot),
+    /// A share for a program that lasts as long as its session.
     Lasting(#[expect(dead_code, reason = "held")] SessionFiles),
 }
 
@@ -85,8 +87,8 @@ pub struct Program {
     /// The owner of the slot that it runs in.
     owner: ProgramOwner,
     /// Whether the first process only guards the others, which end with it.
-    guarded: bool,
-    /// Whether it begins a session itself, before anything else.
+    is_guarded: bool,
+    /// Whether it begins a session (`setsid`) itself, before anything else.
     begins_session: bool,
     /// A descriptor that it inherits under the same number, once.
     passed: Option<Arc<Mutex<Option<OwnedFd>>>>,
@@ -131,7 +133,7 @@ impl Program {
             cwd: cwd.into(),
             env,
             owner: ProgramOwner::ADJUTANT,
-            guarded: false,
+            is_guarded: false,
             begins_session: false,
             passed: None,
             inherited: None,
@@ -148,12 +150,14 @@ impl Program {
         Self::new(path, cwd, env)
     }
 
+    /// Adds arguments.
     #[must_use]
     pub fn args<I: Into<OsString>>(mut self, args: impl IntoIterator<Item = I>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
         self
     }
 
+    /// Sets the owner of the slot that it runs in.
     #[must_use]
     pub fn owned_by(self, owner: ProgramOwner) -> Self {
         Self { owner, ..self }
@@ -179,7 +183,7 @@ impl Program {
     #[must_use]
     pub fn guarded_by(self, path: impl Into<OsString>, args: Vec<OsString>) -> Self {
         Self {
-            guarded: true,
+            is_guarded: true,
             ..self.started_by(path, args)
         }
     }
@@ -215,21 +219,22 @@ impl Program {
         }
     }
 
+    /// Sets an environment variable.
     #[must_use]
     pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.env.insert(name.into(), value.into());
         self
     }
 
-    /// Sets a variable that has no value yet.
+    /// Sets an environment variable, unless it has a value.
     #[must_use]
     pub fn env_if_unset(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.env.entry(name.into()).or_insert_with(|| value.into());
         self
     }
 
-    /// Starts the program. `work` names its purpose, by which [`sweep`] and [`Child::kill`] find
-    /// it.
+    /// Starts the program. `work` names its purpose in the mark by which [`end_own_programs`] and
+    /// [`Child::kill`] find its processes.
     ///
     /// # Errors
     /// Errors of the system.
@@ -260,7 +265,7 @@ impl Program {
                 .envs(&self.env)
                 .env(MARK, &mark);
             command.stdin(stdin).stdout(stdout).stderr(stderr);
-            if self.begins_session && self.guarded {
+            if self.begins_session && self.is_guarded {
                 // The guard stays outside; only the program that it starts begins a session.
                 command.process_group(0);
             }
@@ -283,7 +288,7 @@ impl Program {
         Ok(Child {
             child,
             group,
-            guarded: self.guarded,
+            is_guarded: self.is_guarded,
             output,
             mark,
             ended: None,
@@ -313,7 +318,7 @@ impl Program {
     }
 
     /// Returns the reason why the program cannot be started, with advice for the user.
-    pub fn unstarted(&self, e: &io::Error) -> String {
+    pub fn explain_start_error(&self, e: &io::Error) -> String {
         let name = self.path.display();
         match e.kind() {
             io::ErrorKind::NotFound if !self.cwd.is_dir() => {
@@ -340,7 +345,7 @@ impl Program {
         self.run_in(slot(self.owner).await?, limit).await
     }
 
-    /// Does the same in a slot that the caller has waited for.
+    /// Does the same as [`Program::run`] in a slot that the caller has waited for.
     ///
     /// # Errors
     /// Same as [`Program::run`].
@@ -371,21 +376,21 @@ impl Program {
     }
 
     /// Runs the program to its end with `input` on its stdin, which it need not read, and collects
-    /// its output, at most `most` bytes of either stream. Processes that it leaves running are
+    /// its output, at most `max_bytes` of either stream. Processes that it leaves running are
     /// ended.
     ///
     /// # Errors
     /// Same as [`Program::run`].
-    pub async fn answer(
+    pub async fn run_with_input(
         &self,
         input: &[u8],
-        most: u64,
+        max_bytes: u64,
         limit: Duration,
     ) -> io::Result<ProgramOutput> {
         let slot = slot(self.owner).await?;
         let mut child = self.start(StdioMode::Separate, "hook")?;
         child.occupy(slot);
-        let answered = tokio::time::timeout(limit, talk(&mut child, input, most)).await;
+        let answered = tokio::time::timeout(limit, talk(&mut child, input, max_bytes)).await;
         if !matches!(answered, Ok(Ok(_))) || child.has_running_descendants() {
             child.kill(Duration::ZERO).await;
         }
@@ -463,7 +468,7 @@ fn spawn(
 }
 
 /// Writes a child's input, and reads its output until it has ended.
-async fn talk(child: &mut Child, input: &[u8], most: u64) -> io::Result<ProgramOutput> {
+async fn talk(child: &mut Child, input: &[u8], max_bytes: u64) -> io::Result<ProgramOutput> {
     /// The time that remaining processes may keep the pipes open after the program has ended.
     const PIPE_GRACE: Duration = Duration::from_millis(200);
     let (stdin, stdout, stderr) = child.streams();
@@ -474,7 +479,13 @@ async fn talk(child: &mut Child, input: &[u8], most: u64) -> io::Result<ProgramO
         }
         Ok(())
     };
-    let reading = async { tokio::try_join!(read_all(stdout, most), read_all(stderr, most), feed) };
+    let reading = async {
+        tokio::try_join!(
+            read_all(stdout, max_bytes),
+            read_all(stderr, max_bytes),
+            feed
+        )
+    };
     let mut reading = std::pin::pin!(reading);
     let early = tokio::select! {
         read = &mut reading => Some(read?),
@@ -497,11 +508,12 @@ async fn talk(child: &mut Child, input: &[u8], most: u64) -> io::Result<ProgramO
     })
 }
 
-async fn read_all(from: Option<impl AsyncRead + Unpin>, most: u64) -> io::Result<Vec<u8>> {
+/// Reads a stream to its end. Returns `FileTooLarge` if it has more than `max_bytes`.
+async fn read_all(from: Option<impl AsyncRead + Unpin>, max_bytes: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(from) = from {
-        let read = from.take(most + 1).read_to_end(&mut bytes).await?;
-        if u64::try_from(read).unwrap_or(u64::MAX) > most {
+        let read = from.take(max_bytes + 1).read_to_end(&mut bytes).await?;
+        if u64::try_from(read).unwrap_or(u64::MAX) > max_bytes {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
     }
@@ -512,12 +524,17 @@ async fn read_all(from: Option<impl AsyncRead + Unpin>, most: u64) -> io::Result
 #[derive(Debug)]
 pub struct Child {
     child: Box<dyn ChildWrapper>,
+    /// The process group, whose id is that of the program; `None` if it ended at once.
     group: Option<Pid>,
-    guarded: bool,
+    /// See [`Program::guarded_by`].
+    is_guarded: bool,
     /// The output, for [`StdioMode::Merged`].
     pub output: Option<pipe::Receiver>,
+    /// The value of [`MARK`] in its environment.
     mark: String,
+    /// Its exit status, once it was waited for.
     ended: Option<ExitStatus>,
+    /// Its share in the limit on open files.
     files: Option<ProgramFiles>,
 }
 
@@ -566,7 +583,7 @@ impl Child {
     /// Returns whether a process that it started is still running. Zombies do not count, if the
     /// system shows them as such.
     pub fn has_running_descendants(&self) -> bool {
-        if self.guarded && self.ended.is_some() {
+        if self.is_guarded && self.ended.is_some() {
             return false;
         }
         let Some(group) = self.group else {
@@ -577,7 +594,7 @@ impl Child {
         }
         let mut all = processes().filter_map(ProcessStat::read).peekable();
         all.peek().is_none()
-            || all.any(|process| process.group == group.as_raw_nonzero().get() && !process.dead)
+            || all.any(|process| process.group == group.as_raw_nonzero().get() && !process.is_dead)
     }
 
     /// Ends the program and everything it started, with SIGTERM, and with SIGKILL after `grace` (or
@@ -608,12 +625,12 @@ impl Child {
         }
     }
 
-    /// Signals the group and the processes that have left it, and returns them.
+    /// Signals the group and the processes that have left it. Returns the living processes of both.
     async fn signal(&self, signal: Signal) -> Vec<Pid> {
         let group = self.group;
         let mark = self.mark.clone();
         // SIGTERM to the guard would kill the others at once.
-        let spared = if self.guarded && signal == Signal::TERM {
+        let spared = if self.is_guarded && signal == Signal::TERM {
             group
         } else {
             None
@@ -648,7 +665,7 @@ impl Drop for Child {
 
 /// Kills all processes that programs of this process have left running. To be called at the end of
 /// the process; blocks for some milliseconds.
-pub fn sweep() {
+pub fn end_own_programs() {
     if STARTED.load(Ordering::Relaxed) {
         kill_programs_of(std::process::id());
     }
@@ -735,7 +752,7 @@ mod tests {
         let run_script = async |script: &str, input: &[u8], limit: u64| {
             let program = Program::new("sh", "/", env.clone()).args(["-c", script]);
             program
-                .answer(input, 1_000, Duration::from_millis(limit))
+                .run_with_input(input, 1_000, Duration::from_millis(limit))
                 .await
                 .map(|ran| (ran.status.code(), ran.stdout))
         };

@@ -1,5 +1,5 @@
-//! The profile for `sandbox-exec` of macOS. It is written from the documentation of its language,
-//! and is tried like every other mechanism before it is used.
+//! Builds the profile for `sandbox-exec` of macOS. It is written from the documentation of its
+//! language, and is tried like every other mechanism before it is used.
 
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -7,6 +7,7 @@ use std::path::Path;
 
 use super::{Level, SandboxPolicy};
 
+/// Returns the arguments of `sandbox-exec` before the program.
 pub(super) fn args(policy: &SandboxPolicy) -> Vec<OsString> {
     vec!["-p".into(), profile(policy).into()]
 }
@@ -40,6 +41,7 @@ fn profile(policy: &SandboxPolicy) -> String {
     text
 }
 
+/// Returns a path as a string of the profile.
 fn quoted(path: &Path) -> String {
     format!(
         "\"{}\"",

@@ -13,7 +13,9 @@ use serde::{Deserialize, Serialize};
 /// The input of a trial.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Trial {
+    /// The directory with the files that it attempts to change.
     pub(super) directory: PathBuf,
+    /// The port that it attempts to reach, by TCP and UDP.
     pub(super) port: u16,
     /// The process that started the trial, which the trial attempts to signal and read.
     pub(super) prober: Process,
@@ -46,6 +48,7 @@ impl Process {
         here.begun.is_none() || here == self
     }
 
+    /// Returns whether this process may send it a signal.
     fn can_be_signalled(self) -> bool {
         let id = i32::try_from(self.id)
             .ok()
@@ -108,6 +111,7 @@ impl Trial {
             .map_err(|e| format!("its outcome cannot be printed: {e}"))
     }
 
+    /// Attempts everything. Returns the outcome.
     pub(super) fn attempt(&self) -> TrialOutcome {
         let path = |name: &str| self.directory.join(name);
         let outside = [
@@ -161,10 +165,12 @@ impl Trial {
     }
 }
 
+/// Appends to a file.
 fn append(path: PathBuf) -> io::Result<()> {
     OpenOptions::new().append(true).open(path)?.write_all(b"x")
 }
 
+/// Returns whether one of the attempts has succeeded.
 fn has_success(results: &[io::Result<()>]) -> bool {
     results.iter().any(Result::is_ok)
 }

@@ -1,4 +1,4 @@
-//! Writes of a command, reported while the writing call waits.
+//! Reports the writes of a command to an observer, while the writing call waits.
 //!
 //! A second seccomp filter (`filter.rs`) stops calls that open a file for writing, rename, remove,
 //! link, truncate, or change modes, access control lists or times, and notifies this process. Every call is then allowed to
@@ -42,6 +42,7 @@ pub enum PendingWrite {
     /// to change. `is_new` is whether there is no such file.
     File {
         path: PathBuf,
+        /// The thread that writes.
         pid: u32,
         is_new: bool,
     },
@@ -63,6 +64,7 @@ pub enum PendingWrite {
 pub trait WriteObserver: std::fmt::Debug + Send + Sync {
     /// Reports that a command has started whose writes will be reported.
     fn started(&self);
+    /// Reports a write. The command waits until this returns.
     fn about_to_write(&self, write: PendingWrite);
     /// Reports that the kernel does not report the writes of this command.
     fn refused(&self);

@@ -148,7 +148,7 @@ impl Sessions {
             tracing::warn!("a session did not end in time; leaving it");
         }
         // Processes that commands have left in the background end with this process.
-        base::task::spawn_blocking(sandbox::process::sweep)
+        base::task::spawn_blocking(sandbox::process::end_own_programs)
             .await
             .ok();
         if tokio::time::timeout(CLOSE_GRACE, self.store.stop())

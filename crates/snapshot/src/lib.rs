@@ -142,7 +142,7 @@ pub struct Tracker {
     is_reported: [AtomicBool; 2],
     objects: Objects,
     modes: FileModes,
-    /// The order in which changes of files were recorded, shared by all trackers of a process.
+    /// The order of writes, shared by all trackers of a process.
     write_order: Arc<WriteOrder>,
     // A std mutex around the index, held while the project is compared, on threads that may block.
     // Sessions of one project wait for each other there.

@@ -1,4 +1,5 @@
-//! Processes as seen from outside, by `/proc` and the mark on child processes.
+//! Finds the processes that programs of adjutant have started, by `/proc` and the mark in their
+//! environment.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -9,7 +10,8 @@ use rustix::process::Pid;
 
 use base::environment::Environment;
 
-/// The variable that marks child processes: the process id, a colon, the name of the work.
+/// The environment variable that marks child processes. Its value is the id of adjutant's process,
+/// a colon, and the name of the work.
 pub const MARK: &str = "ADJUTANT_CHILD";
 
 /// Returns the living processes that descend from `root`, are in its group, or carry a mark. Linux
@@ -34,7 +36,7 @@ pub(super) fn family(root: Option<Pid>, marked: impl Fn(&[u8]) -> bool) -> Vec<P
             .take(stats.len())
             .any(|parent| Some(parent) == root)
     };
-    let alive = stats.iter().filter(|(_, process)| !process.dead);
+    let alive = stats.iter().filter(|(_, process)| !process.is_dead);
     let ours = alive.filter(|(id, process)| {
         Some(process.group) == root || descends(**id) || carries(**id, &marked)
     });
@@ -58,12 +60,12 @@ pub(super) fn processes() -> impl Iterator<Item = i32> {
 }
 
 /// The name of this process in process lists, whatever the name of its file is.
-const NAME: &std::ffi::CStr = c"adjutant";
+const PROCESS_NAME: &std::ffi::CStr = c"adjutant";
 
-/// Sets the process name that [`is_ours`] recognizes (Linux).
+/// Sets the process name that [`is_started_by_adjutant`] recognizes (Linux).
 pub fn set_process_name() {
     #[cfg(target_os = "linux")]
-    if let Err(e) = rustix::thread::set_name(NAME) {
+    if let Err(e) = rustix::thread::set_name(PROCESS_NAME) {
         tracing::info!("this process keeps the name of its file: {e}");
     }
 }
@@ -73,10 +75,11 @@ pub fn set_process_name() {
 /// It carries the mark, or an ancestor carries it, has adjutant's process name or runs this
 /// executable under any name. A process can remove the mark, but not its ancestors, as far as they
 /// are visible and alive (Linux).
-pub fn is_ours(environment: &Environment) -> bool {
+pub fn is_started_by_adjutant(environment: &Environment) -> bool {
     // The name is visible even if a sandbox hides the rest of a process outside.
-    let named =
-        |id: i32| read_some(&format!("/proc/{id}/comm")).trim_ascii_end() == NAME.to_bytes();
+    let named = |id: i32| {
+        read_some(&format!("/proc/{id}/comm")).trim_ascii_end() == PROCESS_NAME.to_bytes()
+    };
     let own = i32::try_from(std::process::id()).unwrap_or_default();
     let own_program = executable(own).zip(executable_inode(own));
     let is_this = |id: i32| {
@@ -117,27 +120,31 @@ fn executable_inode(id: i32) -> Option<(u64, u64)> {
 
 /// The public data of a process.
 pub(super) struct ProcessStat {
+    /// The id of its parent.
     parent: i32,
+    /// The id of its process group.
     pub(super) group: i32,
     /// Whether it has ended, and its parent has not collected its status.
-    pub(super) dead: bool,
+    pub(super) is_dead: bool,
 }
 
 impl ProcessStat {
-    /// Parses the fields of `stat` after the name, which may contain any character.
+    /// Reads the data of a process; `None` if it is not visible.
     pub(super) fn read(id: i32) -> Option<Self> {
         let stat = read_some(&format!("/proc/{id}/stat"));
         let text = String::from_utf8_lossy(&stat);
+        // After the name, which may contain any character.
         let mut fields = text.rsplit_once(')')?.1.split_whitespace();
-        let dead = matches!(fields.next()?, "Z" | "X");
+        let is_dead = matches!(fields.next()?, "Z" | "X");
         Some(Self {
-            dead,
+            is_dead,
             parent: fields.next()?.parse().ok()?,
             group: fields.next()?.parse().ok()?,
         })
     }
 }
 
+/// Reads a file of `/proc`, up to 4 MiB; nothing if it cannot be read.
 fn read_some(path: &str) -> Vec<u8> {
     // Most files fit into a page, and are read at once.
     let mut bytes = Vec::with_capacity(4096);

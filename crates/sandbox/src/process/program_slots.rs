@@ -1,4 +1,5 @@
-//! The slots of programs, which the limit on open files restricts, and their division among owners.
+//! Slots for running programs, of which the limit on open files allows a certain number, and their
+//! division among owners.
 //!
 //! A server runs programs of several users. An owner may take a slot only while more slots are free
 //! than the owner holds: the first one gets half of the slots, the next one half of the rest, and so
@@ -24,7 +25,7 @@ impl ProgramOwner {
     /// The owner of programs that are not run for a certain user.
     pub const ADJUTANT: Self = Self(0);
 
-    /// Creates an owner that differs from all others.
+    /// Creates an owner for a user, who differs from all others.
     pub fn of_user() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
@@ -60,6 +61,7 @@ pub async fn slot(owner: ProgramOwner) -> io::Result<ProgramSlot> {
     slots.request(owner).await.map_err(io::Error::other)
 }
 
+/// The sender of a slot to a program that waits for it.
 type Waiter = oneshot::Sender<ProgramSlot>;
 
 /// The slots of a process.
@@ -89,7 +91,7 @@ impl ProgramSlots {
         receiver
     }
 
-    /// Assigns the free slots to those who wait for them.
+    /// Assigns the free slots to the programs that wait for them.
     fn assign(self: &Arc<Self>) {
         loop {
             let taken = lock(&self.state).take();
@@ -106,16 +108,21 @@ impl ProgramSlots {
     }
 }
 
+/// The division of the slots.
 #[derive(Debug)]
 struct SlotState {
+    /// The number of free slots.
     free: usize,
+    /// Whether the process has several users, among whom the slots are divided.
     is_server: bool,
+    /// The number of slots that each owner holds.
     held: HashMap<ProgramOwner, usize>,
     /// The owners with waiting programs. The first one that may take a slot is next.
     waiting: VecDeque<(ProgramOwner, VecDeque<Waiter>)>,
 }
 
 impl SlotState {
+    /// Adds a waiting program.
     fn wait(&mut self, owner: ProgramOwner, waiter: Waiter) {
         self.remove_ended_waits();
         match self.waiting.iter_mut().find(|(of, _)| *of == owner) {
@@ -124,6 +131,7 @@ impl SlotState {
         }
     }
 
+    /// Removes the programs that do not wait any more.
     fn remove_ended_waits(&mut self) {
         self.waiting.retain_mut(|(_, waiters)| {
             waiters.retain(|waiter| !waiter.is_closed());
@@ -149,11 +157,13 @@ impl SlotState {
         Some((owner, waiter))
     }
 
+    /// Returns whether an owner may take a free slot.
     fn may_take(&self, owner: ProgramOwner) -> bool {
         let held = self.held.get(&owner).copied().unwrap_or_default();
         self.free > if self.is_server { held } else { 0 }
     }
 
+    /// Frees a slot of an owner.
     fn free(&mut self, owner: ProgramOwner) {
         self.free += 1;
         if let Some(held) = self.held.get_mut(&owner) {

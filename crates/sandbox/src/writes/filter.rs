@@ -1,19 +1,20 @@
-//! The filter that selects the reported calls. It is written instruction by instruction, because
-//! `seccompiler` has no action that notifies a listener.
+//! Builds the seccomp filter that selects the reported calls. It is written instruction by
+//! instruction, because `seccompiler` has no action that notifies a listener.
 
 use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W};
 
 use crate::launcher::Instruction;
 
 /// Flags with which an open can change a file.
-pub(super) const WRITING: u32 =
+pub(super) const WRITE_FLAGS: u32 =
     (libc::O_WRONLY | libc::O_RDWR | libc::O_TRUNC | libc::O_CREAT).cast_unsigned();
 
-/// Newer than libc's table; the number is the same on every architecture.
+/// The number of `fchmodat2`, which is newer than libc's table; it is the same on every
+/// architecture.
 pub(super) const FCHMODAT2: i64 = 452;
 
 /// Calls that are reported whatever their arguments.
-const ALWAYS: &[i64] = &[
+const ALWAYS_REPORTED: &[i64] = &[
     // Its flags are in memory.
     libc::SYS_openat2,
     libc::SYS_renameat2,
@@ -61,12 +62,14 @@ const ARCH: u32 = 0xc000_00b7;
 #[cfg(target_arch = "riscv64")]
 const ARCH: u32 = 0xc000_00f3;
 
-/// The mask for call numbers: the x32 calling convention has the same numbers, with this bit.
+/// The mask for call numbers: the x32 calling convention has the same numbers, with one more bit.
 #[cfg(target_arch = "x86_64")]
-pub(super) const NUMBER: u32 = !0x4000_0000;
+pub(super) const NUMBER_MASK: u32 = !0x4000_0000;
+/// The mask for call numbers.
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) const NUMBER: u32 = !0;
+pub(super) const NUMBER_MASK: u32 = !0;
 
+// Actions of the filter.
 const ALLOW: u32 = 0x7fff_0000;
 const NOTIFY: u32 = 0x7fc0_0000;
 
@@ -75,21 +78,25 @@ const NR_AT: u32 = 0;
 const ARCH_AT: u32 = 4;
 const ARGUMENTS_AT: u32 = 16;
 
-/// The offset of the higher four bytes of an argument.
-const HIGHER: u32 = 4;
+/// The offset of the higher four bytes in an argument.
+const HIGHER_AT: u32 = 4;
 
+/// Loads four bytes of `seccomp_data`.
 fn load(at: u32) -> Instruction {
     statement(BPF_LD | BPF_W | BPF_ABS, at)
 }
 
+/// Ends the filter with an action.
 fn answer(action: u32) -> Instruction {
     statement(BPF_RET | BPF_K, action)
 }
 
+/// Returns an instruction without a jump.
 fn statement(code: u32, k: u32) -> Instruction {
     jump(code, k, 0, 0)
 }
 
+/// Returns an instruction that skips `jt` instructions if its condition is true, otherwise `jf`.
 fn jump(code: u32, k: u32, jt: u8, jf: u8) -> Instruction {
     Instruction {
         code: u16::try_from(code).unwrap_or_default(),
@@ -121,7 +128,7 @@ fn unless_null(argument: u32) -> [Instruction; 6] {
     [
         load(lower),
         jump(BPF_JMP | BPF_JSET | BPF_K, u32::MAX, 3, 0),
-        load(lower + HIGHER),
+        load(lower + HIGHER_AT),
         jump(BPF_JMP | BPF_JSET | BPF_K, u32::MAX, 1, 0),
         answer(ALLOW),
         answer(NOTIFY),
@@ -140,7 +147,7 @@ pub(in super::super) fn program() -> Vec<Instruction> {
         at
     };
     let removing = piece(&by_bits(2, libc::AT_REMOVEDIR.cast_unsigned(), true));
-    let opening_at = piece(&by_bits(2, WRITING, false));
+    let opening_at = piece(&by_bits(2, WRITE_FLAGS, false));
     // Without a path, the times of an open file are set. Programs that copy or unpack do so before
     // they close the file, and its metadata are noted only after that. A report would take them a
     // third more time.
@@ -151,8 +158,8 @@ pub(in super::super) fn program() -> Vec<Instruction> {
         (libc::SYS_utimensat, setting_times),
     ];
     #[cfg(target_arch = "x86_64")]
-    calls.push((libc::SYS_open, piece(&by_bits(1, WRITING, false))));
-    calls.extend(ALWAYS.iter().map(|call| (*call, notify)));
+    calls.push((libc::SYS_open, piece(&by_bits(1, WRITE_FLAGS, false))));
+    calls.extend(ALWAYS_REPORTED.iter().map(|call| (*call, notify)));
     let mut program = vec![load(ARCH_AT)];
     let offset = |from: usize, to: usize| u8::try_from(calls.len() - from + to).unwrap_or(u8::MAX);
     // Skip the two instructions after this one. The other filter kills programs of another
@@ -160,7 +167,10 @@ pub(in super::super) fn program() -> Vec<Instruction> {
     let other = offset(0, allow) + 2;
     program.push(jump(BPF_JMP | BPF_JEQ | BPF_K, ARCH, 0, other));
     program.push(load(NR_AT));
-    program.push(statement(libc::BPF_ALU | libc::BPF_AND | BPF_K, NUMBER));
+    program.push(statement(
+        libc::BPF_ALU | libc::BPF_AND | BPF_K,
+        NUMBER_MASK,
+    ));
     for (n, (call, target)) in calls.iter().enumerate() {
         let number = u32::try_from(*call).unwrap_or(u32::MAX);
         program.push(jump(
@@ -275,7 +285,7 @@ mod tests {
                 "{nr} of another architecture"
             );
         }
-        for nr in ALWAYS {
+        for nr in ALWAYS_REPORTED {
             assert_eq!(verdict(*nr, [0; 3], ARCH), NOTIFY, "{nr}");
         }
     }

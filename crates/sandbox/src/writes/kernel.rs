@@ -23,13 +23,16 @@ const F_SETSIG: libc::c_int = 10;
 /// A stopped call.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Report {
+    /// The number of the report, by which it is answered.
     pub(in super::super) id: u64,
-    /// The thread that made it.
+    /// The thread that made the call.
     pub(super) pid: u32,
+    /// The number of the system call.
     pub(super) nr: i32,
     pub(super) arguments: [u64; 6],
 }
 
+/// Calls `seccomp(2)`.
 fn seccomp(
     operation: libc::c_uint,
     flags: c_ulong,
@@ -158,7 +161,7 @@ pub(super) fn is_waiting(listener: BorrowedFd<'_>, report: &Report) -> bool {
 ///
 /// # Errors
 /// Errors of the system; `NotFound` if the process has been killed in the meantime.
-pub(in super::super) fn go_on(listener: BorrowedFd<'_>, id: u64) -> io::Result<()> {
+pub(in super::super) fn let_continue(listener: BorrowedFd<'_>, id: u64) -> io::Result<()> {
     let flags = u32::try_from(libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE).unwrap_or(1);
     let mut answer = seccomp_notif_resp {
         id,

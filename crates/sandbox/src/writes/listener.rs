@@ -1,4 +1,5 @@
-//! A listener in adjutant: the launcher of the command sends it, and a thread answers its reports.
+//! Answers the reports of a command, on a thread of its own. The launcher of the command sends the
+//! listener.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -39,7 +40,7 @@ pub(in super::super) fn watch(
             observer.refused();
         }
         let number = message.as_ref().zip(holder).and_then(|(listener, holder)| {
-            match holder.keep(listener.as_fd()) {
+            match holder.send(listener.as_fd()) {
                 Ok(number) => Some(number),
                 Err(e) => {
                     tracing::error!("a command could no longer write if adjutant were killed: {e}");
@@ -85,7 +86,8 @@ fn receive_listener(socket: &OwnedFd) -> Option<Option<OwnedFd>> {
     Some(listener)
 }
 
-/// Answers reports until the last process of the command has ended.
+/// Passes reports to the observer and answers them, until the last process of the command has
+/// ended. The id of each report is recorded in `number`.
 fn answer(listener: BorrowedFd<'_>, observer: &dyn WriteObserver, number: Option<&ReportNumber>) {
     kernel::wake_in_place(listener);
     let mut directories = target::Directories::new();
@@ -130,7 +132,7 @@ fn answer(listener: BorrowedFd<'_>, observer: &dyn WriteObserver, number: Option
         if catch_unwind(AssertUnwindSafe(notify_observer)).is_err() {
             observer.about_to_write(PendingWrite::Unknown);
         }
-        if let Err(e) = kernel::go_on(listener, report.id)
+        if let Err(e) = kernel::let_continue(listener, report.id)
             && e.raw_os_error() != Some(libc::ENOENT)
         {
             tracing::warn!("a call of a command was not answered: {e}");

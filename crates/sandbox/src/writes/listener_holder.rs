@@ -31,7 +31,7 @@ use base::lock::lock;
 /// The maximum number of reports after the last recorded one, of which one may be unanswered when
 /// adjutant is killed. Ids of a listener's reports are consecutive; those of processes that were
 /// killed earlier are skipped.
-const MAX_AFTER: u64 = 256;
+const MAX_UNRECORDED_REPORTS: u64 = 256;
 
 /// The holder process of this process. Its socket is closed by nothing but the end of this process,
 /// because the holder then ends all programs of this process, whichever sandbox started them.
@@ -49,10 +49,12 @@ pub(in super::super) struct ListenerHolder {
 /// A record of the id of the report that is being answered.
 #[derive(Debug)]
 pub(super) struct ReportNumber {
+    /// The file in memory that contains the id.
     file: OwnedFd,
 }
 
 impl ReportNumber {
+    /// Records an id.
     pub(super) fn note(&self, id: u64) {
         if let Err(e) = rustix::io::pwrite(&self.file, &id.to_ne_bytes(), 0) {
             tracing::warn!("the number of a report is not noted: {e}");
@@ -89,7 +91,7 @@ impl ListenerHolder {
     ///
     /// # Errors
     /// Errors of the system. The process does not have the listener then.
-    pub(super) fn keep(&self, listener: BorrowedFd<'_>) -> io::Result<ReportNumber> {
+    pub(super) fn send(&self, listener: BorrowedFd<'_>) -> io::Result<ReportNumber> {
         let file = memfd_create(c"report", MemfdFlags::CLOEXEC)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -110,6 +112,7 @@ impl ListenerHolder {
     }
 }
 
+/// Returns whether the process at the other end of a socket has ended.
 fn has_ended(socket: &OwnedFd) -> bool {
     let mut end = [PollFd::new(socket, PollFlags::empty())];
     let now = rustix::event::Timespec {
@@ -119,8 +122,10 @@ fn has_ended(socket: &OwnedFd) -> bool {
     poll(&mut end, Some(&now)).is_err() || !end[0].revents().is_empty()
 }
 
+/// A listener in the holder process.
 struct HeldListener {
     listener: OwnedFd,
+    /// The file of its [`ReportNumber`].
     number: OwnedFd,
 }
 
@@ -144,9 +149,9 @@ pub(in super::super) fn hold(socket: RawFd, adjutant: u32) -> Result<(), String>
             rustix::io::pread(&one.number, &mut last, 0).is_ok_and(|read| read == last.len());
         if has_last {
             let last = u64::from_ne_bytes(last);
-            for id in last..=last.saturating_add(MAX_AFTER) {
+            for id in last..=last.saturating_add(MAX_UNRECORDED_REPORTS) {
                 // Only a report that was received and not answered accepts an answer.
-                kernel::go_on(one.listener.as_fd(), id).ok();
+                kernel::let_continue(one.listener.as_fd(), id).ok();
             }
         }
     }
@@ -157,6 +162,7 @@ pub(in super::super) fn hold(socket: RawFd, adjutant: u32) -> Result<(), String>
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "a function for `map_err`")]
+/// Describes an error of the holder process.
 fn holder_error(e: io::Error) -> String {
     format!("the listeners cannot be held: {e}")
 }
@@ -228,7 +234,7 @@ fn answer(held: &mut Vec<HeldListener>) -> io::Result<()> {
         .filter(|(_, flags)| flags.contains(PollFlags::IN))
     {
         match kernel::receive(one.listener.as_fd()) {
-            Ok(report) => drop(kernel::go_on(one.listener.as_fd(), report.id)),
+            Ok(report) => drop(kernel::let_continue(one.listener.as_fd(), report.id)),
             // The process was killed before the report could be read.
             Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => {}
             Err(_) => std::thread::sleep(kernel::RETRY_INTERVAL),

@@ -1,5 +1,5 @@
-//! The files that a stopped call affects. Their paths are read from the memory of the process, and
-//! resolved as the kernel will resolve them.
+//! Determines the files that a stopped call affects. Their paths are read from the memory of the
+//! process, and resolved as the kernel will resolve them.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -14,16 +14,16 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::PendingWrite;
-use super::filter::{FCHMODAT2, NUMBER, WRITING};
+use super::filter::{FCHMODAT2, NUMBER_MASK, WRITE_FLAGS};
 use super::kernel::Report;
 
-/// The longest path that the kernel accepts, in bytes.
-const MAX_PATH: usize = 4096;
+/// The maximum length of a path that the kernel accepts, in bytes.
+const MAX_PATH_BYTES: usize = 4096;
 
-/// The number of bytes that are read at once. A page ends at a multiple of it.
-const CHUNK: usize = 256;
+/// The maximum number of bytes that are read at once. A page ends at a multiple of it.
+const CHUNK_BYTES: usize = 256;
 
-/// The number of symlinks that the kernel follows.
+/// The maximum number of symlinks that the kernel follows.
 const MAX_LINKS: usize = 40;
 
 /// The directory descriptor and the address of the path of calls that end in `at`.
@@ -56,20 +56,22 @@ pub(super) fn writes(report: &Report, directories: &mut Directories) -> Vec<Pend
         })
 }
 
+/// The thread that made a stopped call.
 struct StoppedThread<'a> {
     pid: u32,
     directories: &'a mut Directories,
 }
 
 impl StoppedThread<'_> {
+    /// Returns the writes of the call.
     fn writes(&mut self, report: &Report) -> io::Result<Vec<PendingWrite>> {
         let [a, b, c, d, e, _] = report.arguments;
-        let number = report.nr.cast_unsigned() & NUMBER;
+        let number = report.nr.cast_unsigned() & NUMBER_MASK;
         match i64::from(number) {
             libc::SYS_openat => self.file_at((a, b), follows(c)),
             libc::SYS_openat2 => {
                 let flags = self.number(c)?;
-                if flags & u64::from(WRITING) == 0 {
+                if flags & u64::from(WRITE_FLAGS) == 0 {
                     return Ok(Vec::new());
                 }
                 self.file_at((a, b), follows(flags))
@@ -113,6 +115,7 @@ impl StoppedThread<'_> {
         }
     }
 
+    /// Returns a write to the file at a path.
     fn file_at(&mut self, at: At, follow: bool) -> io::Result<Vec<PendingWrite>> {
         let path = self.path(at)?;
         Ok(self.file(&path, follow))
@@ -125,6 +128,7 @@ impl StoppedThread<'_> {
         writes
     }
 
+    /// Returns a write to the file at an absolute path; with `follow`, a symlink there is followed.
     fn file(&mut self, path: &Path, follow: bool) -> Vec<PendingWrite> {
         let file = self.directories.resolved(path, follow);
         file.map(|file| file.into_write(self.pid))
@@ -184,6 +188,7 @@ impl StoppedThread<'_> {
         Ok(writes)
     }
 
+    /// Returns the writes of a rename: to both files, or of a directory.
     fn rename(&mut self, from: At, to: At, exchange: bool) -> io::Result<Vec<PendingWrite>> {
         let from = self.path(from)?;
         let to = self.path(to)?;
@@ -222,6 +227,7 @@ impl StoppedThread<'_> {
         Ok(base.join(path))
     }
 
+    /// Returns the path of an open file of the process.
     fn opened(&self, descriptor: u64) -> io::Result<PathBuf> {
         std::fs::read_link(format!("/proc/{}/fd/{}", self.pid, descriptor as u32))
     }
@@ -230,15 +236,15 @@ impl StoppedThread<'_> {
     fn text(&self, address: u64) -> io::Result<OsString> {
         let mut text = Vec::new();
         let mut at = usize::try_from(address).unwrap_or_default();
-        while text.len() < MAX_PATH {
-            let mut chunk = [0; CHUNK];
+        while text.len() < MAX_PATH_BYTES {
+            let mut chunk = [0; CHUNK_BYTES];
             // The next page may not be mapped.
-            let len = CHUNK - at % CHUNK;
+            let len = CHUNK_BYTES - at % CHUNK_BYTES;
             let read = self.read(at, chunk.get_mut(..len).unwrap_or_default())?;
             let chunk = chunk.get(..read).unwrap_or_default();
             if let Some(end) = memchr::memchr(0, chunk) {
                 text.extend_from_slice(&chunk[..end]);
-                if text.len() >= MAX_PATH {
+                if text.len() >= MAX_PATH_BYTES {
                     return Err(too_long());
                 }
                 return Ok(OsString::from_vec(text));
@@ -249,12 +255,14 @@ impl StoppedThread<'_> {
         Err(too_long())
     }
 
+    /// Reads the number at an address.
     fn number(&self, address: u64) -> io::Result<u64> {
         let mut bytes = [0; 8];
         self.read(usize::try_from(address).unwrap_or_default(), &mut bytes)?;
         Ok(u64::from_ne_bytes(bytes))
     }
 
+    /// Reads memory of the process from an address on. Returns the number of bytes, at least one.
     fn read(&self, base: usize, to: &mut [u8]) -> io::Result<usize> {
         let remote = [RemoteIoVec {
             base,
@@ -297,8 +305,10 @@ pub(super) struct Directories {
     end: Instant,
 }
 
+/// A directory whose canonical path is known.
 #[derive(Debug)]
 struct KnownDirectory {
+    /// The path without symlinks.
     canonical: PathBuf,
     /// The device and the inode.
     identity: (u64, u64),
@@ -311,7 +321,7 @@ const REUSE_INTERVAL: Duration = Duration::from_millis(20);
 /// The time that a reported change of a link may take to happen.
 const CHANGE_INTERVAL: Duration = Duration::from_millis(2);
 
-/// The number of directories whose canonical paths are reused.
+/// The maximum number of directories whose canonical paths are reused.
 const MAX_DIRECTORIES: usize = 1_000;
 
 impl Directories {
@@ -330,6 +340,7 @@ impl Directories {
         self.begin = Instant::now() + CHANGE_INTERVAL;
     }
 
+    /// Returns the path of a directory without symlinks.
     fn canonical(&mut self, dir: &Path) -> Option<PathBuf> {
         let now = Instant::now();
         if now >= self.end || self.known.len() >= MAX_DIRECTORIES {
@@ -389,9 +400,10 @@ impl Directories {
     }
 }
 
+/// A path as the kernel will resolve it.
 struct ResolvedPath {
     path: PathBuf,
-    /// The kind of the file; `None` if there is none.
+    /// The kind of the file; `None` if it does not exist.
     kind: Option<FileType>,
 }
 
@@ -400,6 +412,7 @@ impl ResolvedPath {
         self.kind == Some(FileType::Directory)
     }
 
+    /// Returns the write of a process to it.
     fn into_write(self, pid: u32) -> PendingWrite {
         PendingWrite::File {
             path: self.path,
@@ -613,12 +626,12 @@ mod tests {
             pid: std::process::id(),
             directories: &mut Directories::new(),
         };
-        for len in [0, 1, CHUNK - 1, CHUNK, 3 * CHUNK + 7] {
+        for len in [0, 1, CHUNK_BYTES - 1, CHUNK_BYTES, 3 * CHUNK_BYTES + 7] {
             let text = std::ffi::CString::new(vec![b'x'; len]).unwrap();
             let read = caller.text(text.as_ptr() as u64).unwrap();
             assert_eq!(read.as_encoded_bytes(), text.as_bytes());
         }
-        let long = std::ffi::CString::new(vec![b'x'; MAX_PATH + 1]).unwrap();
+        let long = std::ffi::CString::new(vec![b'x'; MAX_PATH_BYTES + 1]).unwrap();
         assert_eq!(
             caller
                 .text(long.as_ptr() as u64)

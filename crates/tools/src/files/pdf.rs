@@ -19,8 +19,8 @@ const CONVERSION_TIMEOUT: Duration = Duration::from_secs(20);
 /// The maximum number of bytes of its output.
 const MAX_OUTPUT_BYTES: u64 = 16 << 20;
 
-/// Returns the text of a PDF for the model, or the reason why there is none. Returns `None` for other
-/// files, without `pdftotext` or a sandbox for it, and if the user cancels.
+/// Returns the text of a PDF for the model, or the reason why there is none. Returns `None` for
+/// other files, without `pdftotext` or a sandbox for it, and if the user cancels.
 pub async fn text_or_reason(file: &File, context: &ToolContext) -> Option<String> {
     if file.mime != "application/pdf" || file.is_rejected {
         return None;
@@ -48,7 +48,7 @@ pub async fn text_or_reason(file: &File, context: &ToolContext) -> Option<String
         Program::new(program, "/", env).args(["-q", "-layout", "-enc", "UTF-8", "-", "-"]);
     let program = sandbox_choice.enter(&sandbox, context, program).ok()?;
     let ran = tokio::select! {
-        ran = program.answer(&bytes, MAX_OUTPUT_BYTES, CONVERSION_TIMEOUT) => ran,
+        ran = program.run_with_input(&bytes, MAX_OUTPUT_BYTES, CONVERSION_TIMEOUT) => ran,
         () = context.cancelled.cancelled() => return None,
     };
     let text = match ran {
