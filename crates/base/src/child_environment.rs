@@ -155,6 +155,7 @@ impl Variables {
         left_out.map(|(name, _)| name).collect()
     }
 
+    /// Returns whether programs receive a variable with this value.
     fn passes(&self, name: &str, value: &str) -> bool {
         if any(&self.drop, name) {
             return false;
@@ -194,6 +195,7 @@ fn any(patterns: &[impl AsRef<str>], name: &str) -> bool {
     all.any(|pattern| matches_pattern(pattern.as_bytes(), name.as_bytes()))
 }
 
+/// Returns whether a pattern matches a whole name. `*` matches any number of bytes, also none.
 fn matches_pattern(pattern: &[u8], name: &[u8]) -> bool {
     let star = pattern.iter().position(|byte| *byte == b'*');
     let Some(star) = star else {
@@ -211,10 +213,14 @@ fn matches_pattern(pattern: &[u8], name: &[u8]) -> bool {
 
 /// Returns whether a variable of this name is likely to hold a secret.
 pub fn is_secret(name: &str) -> bool {
+    /// The ends of words anywhere in a name.
     const WORDS: &str = "TOKEN TOKENS SECRET SECRETS PASSWORD PASSWD PASSPHRASE CREDENTIAL CREDENTIALS APIKEY COOKIE KEYS AUTH";
+    /// Whole words at the end of a name.
     const LAST: &str = "KEY PAT SK PWD PASS DSN PSK JWT NETRC";
+    /// The ends of whole names.
     const ENDS: &str = "_CONNECTION_STRING _CONFIG_CONTENT DATABASE_URL";
-    // Names that users choose are seldom divided into words: `TF_VAR_dbpass`.
+    /// Pieces anywhere in a name that a user chooses, which is seldom divided into words:
+    /// `TF_VAR_dbpass`.
     const INSIDE: &str = "PASS KEY SECRET TOKEN CRED PWD AUTH";
     let name = name.to_ascii_uppercase();
     let has_secret_part = |own: &str| INSIDE.split(' ').any(|part| own.contains(part));
@@ -273,7 +279,8 @@ pub fn secret_arguments(arguments: &[String]) -> Vec<(usize, &str)> {
     found
 }
 
-/// Returns whether the value of a header is a secret.
+/// Returns whether the value of the header `name` is a secret. The name may follow an option:
+/// `--header=Authorization`.
 fn is_header_secret(name: &str) -> bool {
     let name = name.rsplit('=').next().unwrap_or(name);
     name.to_ascii_lowercase().ends_with("authorization") || is_secret(&name.replace('-', "_"))
@@ -359,7 +366,8 @@ fn words_of_line(line: &str) -> Vec<(Range<usize>, String)> {
     words
 }
 
-/// Returns whether a text looks like a key, or like an address with a password.
+/// Returns whether a text seems to contain a key, an address with credentials, or an assignment to
+/// a secret.
 fn holds_secret(value: &str) -> bool {
     const STARTS: &str = "sk- sk_live_ sk_test_ rk_live_ pk_live_ ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- gldt- \
         xoxb- xoxp- xoxa- xapp- AKIA ASIA AIza ya29. npm_ pypi- hf_ SG. dop_v1_ shpat_ eyJ -----BEGIN AGE-SECRET-KEY-";
@@ -377,8 +385,8 @@ fn holds_secret(value: &str) -> bool {
         || sets_secret(value)
 }
 
-/// Returns whether the part of an address after its scheme begins with credentials. An address of
-/// SSH may name a user.
+/// Returns whether `rest`, the part of an address after `://`, begins with credentials. `before` is
+/// the text before `://`, which ends with the scheme: an address of SSH may name a user.
 fn has_credentials(before: &str, rest: &str) -> bool {
     let ends = |c: char| c.is_whitespace() || "/?#,|\"'".contains(c);
     let authority = rest.split(ends).next().unwrap_or(rest);

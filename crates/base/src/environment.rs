@@ -13,8 +13,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::de::{Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// A point in time, in milliseconds since 1970. It is for display only: records are ordered by
-/// sequence numbers.
+/// A point in time, in milliseconds since 1970. It does not determine the order of records, which
+/// have sequence numbers for that, because the clock may be set back.
 ///
 /// As JSON it is a number in the store; RFC 3339, as exports have it, is read too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
@@ -85,18 +85,22 @@ pub struct Dirs {
     pub cache: PathBuf,
 }
 
+/// The environment of this process, or the one that a test has made. Clones share the clock.
 #[derive(Debug, Clone)]
 pub struct Environment {
     /// The user's home directory, if it has one.
     pub home: Option<PathBuf>,
+    /// Adjutant's own directories.
     pub dirs: Dirs,
     /// The reason why nothing outlives this process, if the usual directories cannot be used.
     pub temporary: Option<String>,
-    /// The executable of adjutant, for starting it again; `None` in tests of the library.
+    /// The executable of adjutant, for starting it again; `None` if it is not known, as in tests of
+    /// the library.
     pub program: Option<PathBuf>,
     /// Entries removed from `PATH` because they are relative, and so would mean a different
     /// directory for each program.
     pub path_left_out: Arc<[PathBuf]>,
+    /// The variables whose name and value are UTF-8. `PATH` has absolute entries only.
     vars: Arc<BTreeMap<String, String>>,
     clock: Arc<Clock>,
 }
@@ -182,7 +186,7 @@ impl Environment {
         self
     }
 
-    /// Returns the value of a variable, or `None` if it is empty.
+    /// Returns the value of a variable, or `None` if it is unset or empty.
     pub fn var(&self, name: &str) -> Option<&str> {
         self.vars
             .get(name)
@@ -254,8 +258,8 @@ impl Environment {
         self.clock.fixed.store(now.0, Ordering::Relaxed);
     }
 
-    /// Returns the text of a new id. It is unique, and greater than all earlier ones even if the
-    /// clock is set back; see [`crate::id`].
+    /// Returns the text of a new id. It is unique, and greater than all earlier ones of this
+    /// process with the same prefix, even if the clock is set back; see [`crate::id`].
     pub fn fresh(&self, prefix: &str) -> String {
         let earliest = self.now().0 << 16;
         let next = |last: u64| Some(earliest.max(last + 1));
@@ -284,6 +288,7 @@ impl Dirs {
         })
     }
 
+    /// Returns directories of this user below a temporary directory.
     fn below(tmp: &Path) -> Self {
         let base = tmp.join(format!("adjutant-{}", rustix::process::getuid().as_raw()));
         Self {
@@ -307,12 +312,15 @@ fn xdg_dir(
     Some(base.join("adjutant"))
 }
 
+/// Returns the path in a variable, or `None` if it is unset or relative.
 fn absolute_path(vars: &BTreeMap<String, String>, name: &str) -> Option<PathBuf> {
     vars.get(name)
         .map(PathBuf::from)
         .filter(|path| path.is_absolute())
 }
 
+/// Returns the home directory in `HOME`, otherwise in the user database. `/` is the home directory
+/// of accounts without one.
 fn etcetera_home() -> Option<PathBuf> {
     etcetera::home_dir()
         .ok()
@@ -325,7 +333,8 @@ fn make_writable(dir: &Path) -> io::Result<()> {
     tempfile::tempfile_in(dir).map(drop)
 }
 
-/// Creates a directory and its parents. Only the owner can read the directory itself.
+/// Creates a directory with mode 0700, and its missing parents. An existing directory gets this
+/// mode too.
 ///
 /// # Errors
 /// Errors of the system.

@@ -10,6 +10,7 @@ use ignore::{DirEntry, WalkBuilder};
 /// The size of the largest index that is read, in bytes: about a million files.
 const MAX_INDEX_BYTES: u64 = 128 << 20;
 
+/// The reason for an index that is malformed, or of an unknown version.
 const BROKEN: &str = "its form is not known";
 
 /// Returns the directories that hold git's data about the work tree at `root`.
@@ -250,6 +251,7 @@ pub fn read_split_index(dir: &Path, hash: usize, see: &mut dyn FnMut(IndexEntry<
     entries(&bytes, hash, see).is_some()
 }
 
+/// Reads an index. Returns `None` if there is none, or the reason why it cannot be read.
 fn read(path: &Path) -> Result<Option<Vec<u8>>, &'static str> {
     match std::fs::metadata(path) {
         Ok(meta) if meta.is_file() && meta.len() <= MAX_INDEX_BYTES => {}
@@ -265,21 +267,26 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, &'static str> {
     Ok(Some(bytes))
 }
 
+/// Reads the 32-bit number at a position, the highest byte first.
 fn number(bytes: &[u8], at: usize) -> Option<usize> {
     let four: [u8; 4] = bytes.get(at..at + 4)?.try_into().ok()?;
     usize::try_from(u32::from_be_bytes(four)).ok()
 }
 
-/// Calls `see` with every entry, and returns the bytes after the entries.
+/// Calls `see` with every entry, and returns the bytes after the entries; `None` if the index is
+/// malformed. `hash` is the length of an object id in bytes.
 fn entries<'b>(
     bytes: &'b [u8],
     hash: usize,
     see: &mut dyn FnMut(IndexEntry<'_>),
 ) -> Option<&'b [u8]> {
     /// The length of the times, device, inode, mode, owner and size before the object id, in bytes.
-    const STAT: usize = 40;
+    const STAT_BYTES: usize = 40;
+    /// The flag of a file that git assumes to be unchanged.
     const ASSUMED_VALID: u8 = 0x80;
+    /// The flag of an entry with more flags.
     const EXTENDED: u8 = 0x40;
+    /// The bits for the stage of an entry that is not merged; zero otherwise.
     const STAGES: u8 = 0x30;
     let version = number(bytes, 4)?;
     if !bytes.starts_with(b"DIRC") || !(2..=4).contains(&version) {
@@ -289,7 +296,7 @@ fn entries<'b>(
     let mut at = 12;
     for _ in 0..number(bytes, 8)? {
         let start = at;
-        let flags = at + STAT + hash;
+        let flags = at + STAT_BYTES + hash;
         let flag = *bytes.get(flags)?;
         // An extended entry has two more bytes of flags; the first holds skip-worktree and
         // intent-to-add.
@@ -317,7 +324,7 @@ fn entries<'b>(
         let time = |n: usize| Some(i128::from(word(n)?) * 1_000_000_000 + i128::from(word(n + 1)?));
         see(IndexEntry {
             path: &name,
-            id: bytes.get(start + STAT..flags)?,
+            id: bytes.get(start + STAT_BYTES..flags)?,
             mode: word(6)?,
             changed: time(0)?,
             modified: time(2)?,
@@ -329,7 +336,7 @@ fn entries<'b>(
     bytes.get(at..)
 }
 
-/// Reads a variable-length number, with seven bits in a byte.
+/// Reads a variable-length number, with seven bits in a byte, and moves `at` behind it.
 fn variable(bytes: &[u8], at: &mut usize) -> Option<usize> {
     let mut next = || {
         let byte = bytes.get(*at).copied();
@@ -345,8 +352,8 @@ fn variable(bytes: &[u8], at: &mut usize) -> Option<usize> {
     Some(value)
 }
 
-/// Returns the id of the shared index if this is a split index, or `None` if the extensions cannot
-/// be read.
+/// Returns the id of the shared index from `rest`, the bytes after the entries; `Some(None)` if
+/// this is not a split index, and `None` if the extensions cannot be read.
 fn shared(mut rest: &[u8], hash: usize) -> Option<Option<String>> {
     while rest.len() > hash {
         let size = number(rest, 4)?;

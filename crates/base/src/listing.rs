@@ -5,13 +5,14 @@ use crate::environment::Timestamp;
 use crate::text;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-/// The narrowest table; a narrower terminal wraps its lines.
+/// The width of the narrowest table; a narrower terminal wraps its lines.
 const MIN_WIDTH: usize = 40;
 
-/// The narrowest column whose cells are wrapped.
+/// The width of the narrowest column whose cells are wrapped. If one would be narrower, the table
+/// is replaced by rows whose cells are below each other.
 const MIN_CELL: usize = 20;
 
-/// The characters between two columns.
+/// The width of the space between two columns.
 const GAP: usize = 2;
 
 /// The characters after which a word that is too long is broken.
@@ -131,8 +132,9 @@ pub fn table<const N: usize>(head: &[&str; N], rows: &[[String; N]]) -> String {
     table_in(width_of_tables(), None, head, rows)
 }
 
-/// Formats rows like [`table`], with one column of names that can be typed as they are printed:
-/// none is broken. A longer one has a line of its own.
+/// Formats rows like [`table`]. The column with the index `name` contains names that can be typed
+/// as they are printed: none is broken. One that is too long for its column ends its line, and the
+/// rest of the row follows below it.
 pub fn table_of_names<const N: usize>(
     name: usize,
     head: &[&str; N],
@@ -241,6 +243,7 @@ fn stacked<const N: usize>(
     text
 }
 
+/// Appends a line with the cells, padded to the widths of their columns.
 fn line<'a>(cells: impl Iterator<Item = &'a str>, widths: &[usize], out: &mut String) {
     let padded: Vec<String> = cells
         .zip(widths)

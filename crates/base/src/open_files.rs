@@ -47,7 +47,7 @@ pub fn of_programs() -> Option<u64> {
 /// the files that tools read, and a program that is being started.
 const UNSHARED: u64 = 32;
 
-/// The minimum share of turns.
+/// The minimum share of turns, in files.
 const MIN_TURNS: u64 = 44;
 
 /// The descriptors of a running program: its pipes, its process and the reports of its writes.
@@ -69,13 +69,13 @@ pub struct FileBudget {
     pub sessions: u64,
     /// The files that an open session needs, even if its database is closed.
     pub per_session: u64,
-    /// The number of programs that run at the same time.
+    /// The maximum number of programs that run at the same time.
     pub programs: usize,
 }
 
 impl FileBudget {
-    /// Divides the files of a process that serves at most `sockets` clients; none if it has only
-    /// its standard streams.
+    /// Divides the files of a process that serves clients on at most `sockets` sockets, the spare
+    /// ones included; 0 means that it serves one client on its standard streams.
     fn new(limit: u64, sockets: u64) -> Self {
         let sockets = sockets.min(limit / 2);
         // Few clients must not mean few spare sockets: monitoring does not depend on their number.
@@ -96,11 +96,11 @@ impl FileBudget {
     }
 }
 
-/// The sockets that this process serves.
+/// The sockets that this process serves, the spare ones included; unset means none.
 static SOCKETS: OnceLock<u64> = OnceLock::new();
 
-/// Declares that this process serves up to `sockets` clients, and returns the budget. Has to be
-/// called after [`raise`], and before a program is started.
+/// Declares that this process serves up to `sockets` clients, and returns the budget. Only the
+/// first call has an effect; it has to be after [`raise`], and before a program is started.
 pub fn serve(sockets: u64) -> FileBudget {
     SOCKETS.get_or_init(|| sockets.saturating_add(MAX_SPARE_SOCKETS));
     budget()
@@ -125,7 +125,9 @@ static CACHED: AtomicU64 = AtomicU64::new(0);
 /// Files in the share of sessions. Dropping them frees them.
 #[derive(Debug)]
 pub struct SessionFiles {
+    /// The number of files.
     files: u64,
+    /// Whether they can be closed at any time.
     is_cached: bool,
 }
 

@@ -13,21 +13,22 @@ const REPEAT_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 /// The largest file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// The maximum number of projects that are remembered.
+/// The maximum number of subjects of projects that are remembered. A project may have several.
 const MAX_PROJECTS: usize = 1_000;
 
-/// The texts of each project's notices, with the time when each was shown.
+/// For each [`key`] the texts of its notices, with the time when each was shown.
 type Reported = BTreeMap<String, BTreeMap<String, Timestamp>>;
 
 fn file(environment: &Environment) -> PathBuf {
     environment.dirs.state.join("reported.json")
 }
 
+/// Returns the key of a project's notices on a subject.
 fn key(subject: &str, root: &Path) -> String {
     format!("{subject} {}", root.display())
 }
 
-/// Returns the texts that were shown within a day. Blocks on file access.
+/// Returns those of `texts` that were shown within a day. Blocks on file access.
 pub fn shown_recently(
     environment: &Environment,
     root: &Path,
@@ -39,9 +40,10 @@ pub fn shown_recently(
     updated(&before, texts, environment.now()).1
 }
 
-/// Returns the texts that were shown within a day, and remembers all of them as shown. `subject`
-/// separates notices of different kinds. Blocks on file access; a file that cannot be read or
-/// written has no effect.
+/// Returns those of `texts` that were shown within a day, and remembers the others as shown now. An
+/// earlier text that is not among `texts` is forgotten. `subject` separates notices of different
+/// kinds. Blocks on file access; a file that cannot be read counts as empty, and one that cannot be
+/// written is left as it is.
 pub fn shown_before(
     environment: &Environment,
     root: &Path,

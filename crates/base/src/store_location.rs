@@ -16,7 +16,7 @@ pub enum StoreLocation {
 /// Limits on how long a conversation may continue while the database is unreachable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutageLimits {
-    /// The amount of unwritten data of all sessions of the process.
+    /// The maximum amount of unwritten data of all sessions of the process.
     pub bytes: usize,
     pub time: Duration,
 }
@@ -56,9 +56,13 @@ impl std::fmt::Debug for DatabaseLocation {
 }
 
 impl DatabaseLocation {
+    /// The schema if the address names none.
     pub const NAMESPACE: &'static str = "adjutant";
+    /// The time after which a silent process is considered dead, if the address names none.
     pub const LEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
+    /// Returns the database at an address, with the defaults for everything else. The parameters of
+    /// the address are not read.
     pub fn new(url: &str) -> Self {
         Self {
             url: url.into(),

@@ -48,8 +48,8 @@ pub fn command_title(command: &str) -> String {
     }
 }
 
-/// Returns whether a value is longer than `most` as JSON, estimated from its texts and the number
-/// of its values. Reading stops at the limit.
+/// Returns whether a value is longer than `most` bytes as JSON, estimated from its texts and the
+/// number of its values. Reading stops at the limit.
 pub fn is_longer(value: &Value, most: usize) -> bool {
     fn fits(value: &Value, remaining: &mut usize) -> bool {
         let own = if let Value::String(text) = value {
@@ -249,6 +249,7 @@ pub fn count(n: usize, noun: &str) -> String {
 /// invalid UTF-8 becomes U+FFFD.
 #[derive(Debug, Default, Clone)]
 pub struct Utf8Decoder {
+    /// The bytes of an incomplete character at the end of the last piece.
     rest: Vec<u8>,
 }
 
@@ -262,7 +263,7 @@ impl Utf8Decoder {
         text
     }
 
-    /// Returns the rest of an incomplete character.
+    /// Returns U+FFFD if the last piece ended within a character, otherwise nothing.
     pub fn end(&mut self) -> String {
         String::from_utf8_lossy(&std::mem::take(&mut self.rest)).into_owned()
     }

@@ -13,9 +13,10 @@ use serde_json::{Map, Value};
 
 use crate::environment::Environment;
 
-/// The longest `tracestate` and `baggage` that are passed on, in bytes. The second is the minimum
-/// that the specification of baggage demands.
+/// The longest `tracestate` that is passed on, in bytes.
 const MAX_STATE_BYTES: usize = 512;
+
+/// The longest `baggage` that is passed on, in bytes: the minimum that its specification demands.
 const MAX_BAGGAGE_BYTES: usize = 8192;
 
 /// The flag of a `traceparent` for a recorded trace.
@@ -26,8 +27,10 @@ const SAMPLED: u8 = 1;
 pub struct TraceContext {
     /// `00-<trace>-<span>-<flags>`.
     traceparent: String,
+    /// The state of tracing systems, passed on unread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tracestate: Option<String>,
+    /// The data of applications, passed on unread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     baggage: Option<String>,
 }
@@ -78,16 +81,17 @@ impl TraceContext {
         }
     }
 
-    /// Returns the id of the trace: 32 hexadecimal digits.
+    /// Returns the id of the trace: 32 hexadecimal digits, or nothing if the context is damaged.
     pub fn trace_id(&self) -> &str {
         self.traceparent.get(3..35).unwrap_or_default()
     }
 
-    /// Returns the id of the span: 16 hexadecimal digits.
+    /// Returns the id of the span: 16 hexadecimal digits, or nothing if the context is damaged.
     pub fn span_id(&self) -> &str {
         self.traceparent.get(36..52).unwrap_or_default()
     }
 
+    /// Returns the flags, or 0 if the context is damaged.
     pub fn flags(&self) -> u8 {
         let digits = self.traceparent.get(53..55).unwrap_or_default();
         u8::from_str_radix(digits, 16).unwrap_or_default()
@@ -124,9 +128,9 @@ impl TraceContext {
 /// `OTEL_TRACES_SAMPLER_ARG` determine them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampler {
-    /// The decision of the client counts, if there is one.
+    /// Whether the decision of the client counts, if there is one.
     follows_parent: bool,
-    /// The share of the other traces.
+    /// The share of the other traces that is recorded, from 0 to 1.
     ratio: f64,
 }
 
@@ -198,7 +202,8 @@ impl Sampler {
     }
 }
 
-/// Returns a valid `traceparent` in the format of version 00. A later version may add to the end.
+/// Returns a `traceparent` in the format of version 00, or `None` if it is malformed. A later
+/// version may add fields at the end, which are dropped.
 fn parent(text: &str) -> Option<String> {
     let mut fields = text.trim().split('-');
     let mut field = |length: usize| {

@@ -4,12 +4,13 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::git;
 
+/// The directories of a session's project.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Worktree {
     /// The top level of the git work tree that contains the session's working directory; without
     /// git, the working directory itself. Symlinks are resolved.
     pub root: PathBuf,
-    /// Whether it is a git work tree.
+    /// Whether the root is a git work tree.
     pub git: bool,
     /// Further directories that belong to the session. Symlinks are resolved.
     pub extra: Vec<PathBuf>,
@@ -19,8 +20,9 @@ impl Worktree {
     /// Finds the project of a directory by looking for `.git` in it and its parents. `.git` is a
     /// directory, or the file of a linked work tree or submodule. Starts no program.
     ///
-    /// `/` and the home directory are not projects, because they would contain everything: then the
-    /// working directory is the root.
+    /// A directory below a `.git` in `/` or in the home directory is a project of its own, because
+    /// that work tree would contain everything. The two are projects if they are the working
+    /// directory.
     pub fn find(cwd: &Path, extra: &[PathBuf], home: Option<&Path>) -> Self {
         let cwd = resolve(cwd);
         let git = cwd.ancestors().find(|dir| dir.join(".git").exists());
@@ -91,7 +93,8 @@ impl Worktree {
         }
     }
 
-    /// Returns whether a resolved path lies in the project or one of the further directories.
+    /// Returns whether a resolved path lies in the project or one of the further directories. `/`
+    /// counts as none of them.
     pub fn contains(&self, resolved: &Path) -> bool {
         let is_below = |root: &PathBuf| root.parent().is_some() && resolved.starts_with(root);
         is_below(&self.root) || self.extra.iter().any(is_below)

@@ -67,7 +67,7 @@ impl<'a> LineDiff<'a> {
         op.iter_changes(&*self.old, &*self.new)
     }
 
-    /// Returns the number of a line in the new text, or of a removed line in the old one.
+    /// Returns the number of a line in the new text, or of a removed line in the old one, from 1.
     pub fn number(&self, change: &Change<&str>) -> usize {
         let (old, new) = self.before;
         match change.new_index() {
@@ -188,6 +188,7 @@ pub fn common_suffix(one: &[u8], other: &[u8]) -> usize {
         .count()
 }
 
+/// Compares texts that are divided into pieces. After `limit` the changes may not be the fewest.
 fn compare(old: &[&str], new: &[&str], limit: Option<Instant>) -> Vec<DiffOp> {
     let mut known = HashMap::with_capacity(old.len());
     let old = numbered(old, &mut known);

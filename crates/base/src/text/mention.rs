@@ -7,7 +7,9 @@ use percent_encoding::percent_decode_str;
 /// One mention in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Mention<'a> {
+    /// The text after `@`, without quotation marks.
     word: &'a str,
+    /// Whether it is in quotation marks.
     quoted: bool,
 }
 
@@ -132,6 +134,7 @@ pub fn mentions(text: &str) -> Vec<Mention<'_>> {
     found
 }
 
+/// Returns the unquoted word at the beginning of a text.
 fn word(rest: &str) -> &str {
     let mut before = None;
     let end = rest.find(|c: char| {
@@ -147,6 +150,7 @@ fn word(rest: &str) -> &str {
 /// A range of lines in a file, counted from 1 and including the last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LineRange {
+    /// The first line, from 1.
     pub first: u64,
     /// `None` for the last line of the file.
     pub last: Option<u64>,
