@@ -93,6 +93,7 @@ pub(crate) fn merged(old: &[&str], new: &[&str], found: &[&str]) -> Option<Vec<S
     Some(out)
 }
 
+/// Returns the lines in plain characters, without differences of blanks.
 fn plain(lines: &[&str]) -> Vec<String> {
     lines
         .iter()

@@ -6,8 +6,10 @@ use std::collections::HashSet;
 use crate::unicode_folding::{FoldLevel, FoldedText, MAX_FOLDED_BYTES, differences};
 use base::text;
 
-/// The maximum number of lines that are shown, and of characters of each.
+/// The maximum number of lines that are shown.
 const MAX_LINES: usize = 30;
+
+/// The maximum number of characters that are shown of a line.
 const MAX_LINE_CHARS: usize = 300;
 
 /// The maximum number of quoted lines that determine the position.
@@ -21,7 +23,9 @@ const MAX_NAMED_DIFFERENCES: usize = 4;
 pub struct NearMiss {
     /// The first line, from 1.
     pub first: usize,
+    /// The last line, from 1; it is included.
     pub last: usize,
+    /// The differences, for the model; the last entry may count those that are left out.
     pub differences: Vec<String>,
 }
 
@@ -54,7 +58,8 @@ fn to_float(n: usize) -> f64 {
     f64::from(u32::try_from(n).unwrap_or(u32::MAX))
 }
 
-/// Returns the lines that are most similar to `wanted`; `None` if none is similar enough.
+/// Returns the lines that are most similar to `wanted`; `None` if none is similar enough, or if one
+/// of the texts is too long to be compared.
 pub fn near(file: &str, wanted: &str) -> Option<NearMiss> {
     if file.len().max(wanted.len()) > MAX_FOLDED_BYTES {
         return None;
@@ -136,8 +141,8 @@ fn cut(line: &str) -> String {
     text::cut_chars(line, MAX_LINE_CHARS)
 }
 
-/// Returns lines of a text, from 1, with numbers as from `read`; leaves out the middle if there are
-/// too many.
+/// Returns the lines from `first` to `last` of a text, counted from 1, with numbers as from `read`;
+/// leaves out the middle if there are too many.
 pub fn numbered(file: &str, first: usize, last: usize) -> String {
     let first = first.max(1);
     let lines: Vec<String> = file

@@ -20,11 +20,14 @@ pub use apply::apply;
 /// The changes to one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Section {
+    /// Creates the file.
     Add {
         /// The path as the model wrote it.
         path: String,
+        /// The content of the file.
         text: String,
     },
+    /// Deletes the file.
     Delete {
         /// The path as the model wrote it.
         path: String,
@@ -33,22 +36,26 @@ pub enum Section {
     Update {
         /// The path as the model wrote it.
         path: String,
+        /// The new path as the model wrote it; `None` if the file stays in its place.
         to: Option<String>,
         /// The changes, from top to bottom.
         hunks: Vec<Hunk>,
     },
 }
 
+/// A change of consecutive lines.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Hunk {
     /// Lines to search first, one after the other, for instance the head of a function.
     pub contexts: Vec<String>,
+    /// The lines that are replaced, unchanged lines included; empty for a pure insertion.
     pub old: Vec<String>,
+    /// The lines in their place, unchanged lines included.
     pub new: Vec<String>,
-    /// Whether it is at the end of the file.
+    /// Whether the patch places it at the end of the file.
     pub last: bool,
-    /// The numbers of empty lines without a mark at its beginning and end: they may be in the file,
-    /// or only in the patch.
+    /// The number of empty lines without a mark at its beginning, and the number of those at its
+    /// end: they may be in the file, or only in the patch.
     pub unmarked_empty_lines: (usize, usize),
 }
 
@@ -61,22 +68,25 @@ pub enum Error {
     NoEnvelope,
     #[error("patch rejected: empty patch")]
     Empty,
+    /// The section of the file with this path neither changes nor moves it.
     #[error("patch rejected: no hunks found for {0}")]
     NoHunks(String),
+    /// The line with this number in the patch, from 1, has this error.
     #[error("Invalid patch format, line {0}: {1}")]
     Line(usize, String),
-    /// The context is not in the file.
+    /// The context, the first text, is not in the file, the second.
     #[error("Failed to find context '{0}' in {1}")]
     Context(String, String),
-    /// The old lines are not in the file.
+    /// The old lines, the first text, are not in the file, the second.
     #[error("Failed to find expected lines in {1}:\n{0}")]
     Lines(String, String),
-    /// The old lines are in the file more than once.
+    /// The old lines are more than once in the file, the second text. The first one lists the
+    /// numbers of the lines.
     #[error(
         "The lines of a hunk were found in {1} more than once, at lines {0}. Add lines before and after them, or an @@ line with the function they are in."
     )]
     Ambiguous(String, String),
-    /// Two hunks change the same lines.
+    /// Two hunks change the same lines of this file.
     #[error("Two hunks for {0} change the same lines. Put them into one.")]
     Overlap(String),
 }
@@ -157,7 +167,7 @@ fn header(line: &str) -> bool {
         .any(|head| line.starts_with(head))
 }
 
-/// Returns the text of a new file.
+/// Returns the text of a new file. `before` is the number of lines of the patch before `lines`.
 fn fresh(lines: &[&str], before: usize) -> Result<String, Error> {
     let mut text = String::new();
     // Models forget the + on empty lines. Those at the end separate this file from the next.
@@ -180,6 +190,7 @@ fn fresh(lines: &[&str], before: usize) -> Result<String, Error> {
     Ok(text)
 }
 
+/// Parses the hunks of a file. `before` is the number of lines of the patch before `lines`.
 fn hunks(lines: &[&str], before: usize) -> Result<Vec<Hunk>, Error> {
     let mut hunks: Vec<Hunk> = Vec::new();
     let mut open = OpenHunk::default();
@@ -238,6 +249,7 @@ struct OpenHunk<'a> {
 }
 
 impl OpenHunk<'_> {
+    /// Returns whether the hunk has a line other than loose ones.
     fn is_begun(&self) -> bool {
         self.lines.iter().any(|(mark, _)| *mark != LineMark::Loose)
     }

@@ -15,8 +15,10 @@ use strategies::{MAX_MATCHES, Match, STRATEGIES, SoughtText, lines, starts, too_
 use crate::unicode_folding::differences;
 use base::text;
 
+/// The result of a replacement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replacement {
+    /// The whole text with the change.
     pub text: String,
     /// The first line of each replaced match, from 1.
     pub lines: Vec<usize>,
@@ -33,14 +35,17 @@ pub struct Replacement {
 pub struct FuzzyMatch {
     /// The name of the strategy, for the model.
     pub strategy: &'static str,
+    /// The typographic differences between the old text and the first match, for the model; empty
+    /// if the match differs in other ways too.
     pub differences: Vec<String>,
-    /// The original text of each match, with its first line.
+    /// For each match its first line, from 1, and its original text.
     pub original: Vec<(usize, String)>,
 }
 
 /// The reason why nothing was replaced, as a message for the model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
+    /// The texts are equal, or the change leaves the file as it is.
     #[error("oldString and newString are the same; there is nothing to change.")]
     Same,
     /// The old text is empty.
@@ -51,18 +56,19 @@ pub enum Error {
     /// No strategy has found it.
     #[error("Could not find oldString in the file.")]
     Missing,
+    /// The old text is at several places, whose lines are these.
     #[error("Found multiple matches for oldString, at lines {}. Provide more surrounding context to make the match unique, or set replaceAll.", list(.0))]
     Ambiguous(Vec<usize>),
     #[error(
         "oldString is at more than {MAX_MATCHES} places. Write more of its surroundings, or set replaceAll."
     )]
     TooMany,
-    /// The strategy has too many candidates.
+    /// The strategy of this name has too many candidates.
     #[error(
         "oldString is not in the file exactly, and {0} too much resembles it. Copy it exactly from the file, with more of the lines around it."
     )]
     TooAlike(&'static str),
-    /// The only match is much larger than the old text.
+    /// A match, from the first to the second line, is much larger than the old text.
     #[error(
         "The only match for oldString is much larger than oldString itself (lines {0}-{1}). Write oldString in full."
     )]
@@ -116,6 +122,8 @@ pub fn replace(content: &str, old: &str, new: &str, all: bool) -> Result<Replace
     search(content, &file, &old, &new, all)
 }
 
+/// Replaces `old` by `new` with the first strategy that has a match. `file` is `content` with
+/// uniform line ends, which `old` and `new` have too.
 fn search(
     content: &str,
     file: &NormalizedText<'_>,
@@ -272,7 +280,7 @@ fn lines_of(text: &str, found: &[Match]) -> Vec<usize> {
     found.iter().map(line_of).collect()
 }
 
-/// Describes an inexact match for the model, in a sentence or two.
+/// Describes an inexact match for the model; `None` if the match was exact.
 pub fn remark(replaced: &Replacement) -> Option<String> {
     let numbers = replaced
         .numbers

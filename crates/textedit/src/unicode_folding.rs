@@ -26,14 +26,18 @@ pub(crate) enum FoldLevel {
 
 /// A text in plain characters, with its mapping to the original.
 pub(crate) struct FoldedText {
+    /// The text in plain characters.
     pub text: String,
+    /// The units of the mapping, in order and without gaps.
     units: Vec<FoldedUnit>,
 }
 
 /// The smallest unit of the mapping: a letter with its accents, or a run of spaces.
 #[derive(Debug, Clone)]
 struct FoldedUnit {
+    /// The range in the plain text, in bytes; empty if nothing of the unit is visible.
     plain: Range<usize>,
+    /// The range in the original text, in bytes.
     original: Range<usize>,
 }
 

@@ -9,19 +9,26 @@ use crate::merge::merged;
 use crate::replace::FuzzyMatch;
 use crate::unicode_folding::{FoldLevel, FoldedText, MAX_FOLDED_BYTES, differences};
 
+/// The result of applying hunks to a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppliedPatch {
+    /// The new text of the file.
     pub text: String,
     /// The hunks whose lines are not exactly in the file.
     pub fuzzy: Vec<FuzzyMatch>,
-    /// The first and last line of their new text, from 1.
+    /// For each of `fuzzy`, the first and last line of its new text, from 1.
     pub now: Vec<(usize, usize)>,
 }
 
+/// A hunk with its position in the file.
 struct PlacedHunk<'a> {
+    /// The first line that is replaced, from 0.
     at: usize,
+    /// The number of lines that are replaced.
     length: usize,
+    /// The lines in their place.
     new: Cow<'a, [String]>,
+    /// The inexact match; `None` if the lines are exactly in the file.
     fuzzy: Option<FuzzyMatch>,
 }
 
@@ -149,17 +156,21 @@ fn is_unended(text: &str) -> bool {
     !text.is_empty() && !text.ends_with('\n')
 }
 
+/// Returns a line without its end.
 fn bare(line: &str) -> &str {
     let line = line.strip_suffix('\n').unwrap_or(line);
     line.strip_suffix('\r').unwrap_or(line)
 }
 
-/// The position of a hunk, with the lines that were found.
+/// The position of a hunk, with the part of it that was found.
 struct FoundLines<'h> {
+    /// The first line in the file, from 0.
     at: usize,
-    /// The name of the comparison, if not exact.
+    /// The name of the comparison; `None` if it is exact.
     strategy: Option<&'static str>,
+    /// The hunk's old lines, without empty ones at the end that are missing in the file.
     old: &'h [String],
+    /// The hunk's new lines, without the same empty ones.
     new: &'h [String],
 }
 
@@ -186,7 +197,7 @@ const COMPARISONS: [(Option<&str>, LineKey); 5] = [
     }),
 ];
 
-/// The first comparison that ignores typographic variants.
+/// The index of the first comparison that ignores typographic variants.
 const FIRST_FOLDED: usize = 3;
 
 /// The lines of a file, with their keys for each comparison, computed at the first use.
@@ -207,7 +218,7 @@ impl<'a> FileLines<'a> {
         }
     }
 
-    /// Returns the positions of lines in one comparison.
+    /// Returns the positions of lines in one comparison, from the line `from` on.
     fn places(&self, comparison: usize, from: usize, wanted: &[String]) -> Vec<usize> {
         let key = COMPARISONS[comparison].1;
         if comparison >= FIRST_FOLDED && self.length > MAX_FOLDED_BYTES {
@@ -222,7 +233,8 @@ impl<'a> FileLines<'a> {
             .collect()
     }
 
-    /// Returns the line after the contexts, from which a hunk is to be searched.
+    /// Returns the line after the contexts, from which a hunk is to be searched. The contexts are
+    /// searched from the line `from` on.
     fn after(&self, contexts: &[String], from: usize) -> Option<usize> {
         contexts.iter().try_fold(from, |from, context| {
             let wanted = std::slice::from_ref(context);
@@ -361,8 +373,10 @@ impl<'a> FileLines<'a> {
         })
     }
 
-    /// Finds lines. Without a context, several matches are an error, because the first may not be
-    /// the intended one. With a context or at the end of the file, the first match counts.
+    /// Finds lines, and returns the first of them and the name of the comparison. Without a
+    /// context, several matches are an error, because the first may not be the intended one. With a
+    /// context, the first match below it counts; at the end of the file, the last one that ends
+    /// there.
     fn find(
         &self,
         old: &[String],

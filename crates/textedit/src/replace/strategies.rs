@@ -74,6 +74,7 @@ pub(super) const STRATEGIES: &[(Option<&str>, MatchStrategy)] = &[
     (Some("by its context"), context),
 ];
 
+/// Finds the text as it is.
 fn exact(
     &SoughtText {
         file,
@@ -110,6 +111,7 @@ pub(super) fn starts(text: &str, wanted: &str) -> impl Iterator<Item = usize> {
     })
 }
 
+/// Finds whole lines that differ from the text only in whitespace at their ends.
 fn trimmed_lines(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
     let all = LineSpans::of(wanted.file);
     let lines = trimmed_of(wanted.old);
@@ -131,6 +133,7 @@ fn trimmed_lines(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
     if left.get() > 0 { found } else { None }
 }
 
+/// Returns the lines of a text without whitespace at their ends.
 fn trimmed_of(text: &str) -> Vec<&str> {
     lines(text).into_iter().map(str::trim).collect()
 }
@@ -168,6 +171,8 @@ fn respelled(wanted: &SoughtText<'_>, level: FoldLevel) -> Option<Vec<Match>> {
     })
 }
 
+/// Finds lines whose first and last one are those of the text, with a similar number of lines in
+/// between that are similar on average.
 fn anchored(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
     let all = LineSpans::of(wanted.file);
     let lines = trimmed_of(wanted.old);
@@ -218,8 +223,8 @@ fn alike(window: &LineWindow<'_, '_>, wanted: &[&str], left: &Cell<usize>) -> f6
     each.sum::<f64>() / f64::from(u32::try_from(middle).unwrap_or(u32::MAX))
 }
 
-/// Returns 1 − edit distance / longer length, in characters. For very long lines the result is 0 or
-/// 1.
+/// Returns 1 − edit distance / longer length, in characters: from 0 to 1. For lines that are longer
+/// than [`MAX_COMPARED_LINE_CHARS`] it is 0 or 1.
 fn similarity(chars: &str, other: &str) -> f64 {
     if chars == other {
         return 1.0;
@@ -249,6 +254,7 @@ fn to_float(n: usize) -> f64 {
     f64::from(u32::try_from(n).unwrap_or(u32::MAX))
 }
 
+/// Finds the text with its escapes resolved, if it has any.
 fn unescaped(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
     let old = unescape(wanted.old);
     let new = unescape(wanted.new);
@@ -264,6 +270,7 @@ fn unescaped(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
     }
 }
 
+/// Resolves escapes as in string literals: `\n`, `\"`.
 fn unescape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
@@ -284,6 +291,7 @@ fn unescape(text: &str) -> String {
     out
 }
 
+/// Finds the text without whitespace at its ends, if it has any.
 fn trimmed(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
     let SoughtText { old, new, .. } = *wanted;
     let bare = old.trim();
@@ -302,6 +310,8 @@ fn trimmed(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
     })
 }
 
+/// Finds as many lines as the text has whose first and last one are its own, and of which at least
+/// half of the others are.
 fn context(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
     let all = LineSpans::of(wanted.file);
     let lines = trimmed_of(wanted.old);
@@ -331,6 +341,7 @@ fn context(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
     if left.get() > 0 { found } else { None }
 }
 
+/// Returns whether a match is so much larger than the old text that it may be wrong.
 pub(super) fn too_large(found: &str, old: &str) -> bool {
     let has = lines(found).len();
     let wants = lines(old).len();
@@ -346,7 +357,7 @@ pub(super) fn lines(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Splits a text at line breaks; ignores a final one if `unended`.
+/// Splits a text at line breaks; ignores one at its end if `unended`.
 fn split(text: &str, unended: bool) -> Vec<&str> {
     let text = if unended {
         text.strip_suffix('\n').unwrap_or(text)
@@ -356,7 +367,7 @@ fn split(text: &str, unended: bool) -> Vec<&str> {
     text.split('\n').collect()
 }
 
-/// The lines of a text: start and text of each, without its line break.
+/// The lines of a text: the byte offset of each, and its text without the line break.
 struct LineSpans<'a>(Vec<(usize, &'a str)>);
 
 impl<'a> LineSpans<'a> {
@@ -383,7 +394,7 @@ impl<'a> LineSpans<'a> {
             .map(|lines| LineWindow { lines })
     }
 
-    /// Returns the lines that equal this text except for whitespace at their ends.
+    /// Returns the indices of the lines that equal this text except for whitespace at their ends.
     fn places_of<'s>(&'s self, text: &'s str) -> impl Iterator<Item = usize> + 's {
         self.0
             .iter()
@@ -392,21 +403,21 @@ impl<'a> LineSpans<'a> {
             .map(|(n, _)| n)
     }
 
-    /// Returns the line that contains an offset.
+    /// Returns the index of the line that contains an offset.
     fn line_at(&self, at: usize) -> usize {
         self.0
             .partition_point(|(start, _)| *start <= at)
             .saturating_sub(1)
     }
 
-    /// Returns whether only whitespace precedes an offset in its line.
+    /// Returns whether only whitespace precedes an offset in its line, which has the index `line`.
     fn begins(&self, line: usize, at: usize) -> bool {
         self.0
             .get(line)
             .is_none_or(|(start, text)| at <= start + (text.len() - text.trim_start().len()))
     }
 
-    /// Returns whether only whitespace follows an offset in its line.
+    /// Returns whether only whitespace follows an offset in its line, which has the index `line`.
     fn ends(&self, line: usize, at: usize) -> bool {
         self.0
             .get(line)
@@ -414,6 +425,7 @@ impl<'a> LineSpans<'a> {
     }
 }
 
+/// Consecutive lines of a text, as in [`LineSpans`].
 struct LineWindow<'a, 'l> {
     lines: &'l [(usize, &'a str)],
 }
