@@ -34,6 +34,7 @@ pub struct Call {
     /// A description in one line, for display.
     #[serde(default)]
     pub title: String,
+    /// The places in files that it works on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub locations: Vec<Location>,
     pub state: CallState,
@@ -71,6 +72,7 @@ pub enum CallState {
     Completed(Completed),
     /// Failed, refused or interrupted. The model receives the reason.
     Failed {
+        /// The reason, in the form for the model.
         error: String,
         cause: FailureCause,
         /// The output of a cancelled command as a terminal got it, if that has colours.
@@ -220,7 +222,7 @@ impl Display for ExitCode {
     }
 }
 
-/// Returns the name of a signal.
+/// Returns the name of a signal that ends programs, or `None` for any other number.
 pub fn signal_name(number: i32) -> Option<&'static str> {
     let name = match number {
         1 => "SIGHUP",
@@ -260,6 +262,7 @@ pub struct ChildSession {
     /// history.
     pub parent: Option<SessionId>,
     pub session: SessionId,
+    /// The model that the subagent uses, if known.
     pub model: Option<ModelRef>,
 }
 
@@ -283,6 +286,7 @@ pub enum JobState {
 }
 
 impl JobState {
+    /// Returns the description of the job's end.
     pub fn how(&self) -> Option<&str> {
         match self {
             Self::Running => None,
@@ -331,7 +335,7 @@ impl CallFacts {
     pub const TRUNCATED: &str = "truncated";
     /// The key of the file that contains its complete output.
     pub const OUTPUT_PATH: &str = "outputPath";
-    /// The user's answers to its questions.
+    /// The key of the user's answers to its questions.
     pub const ANSWERS: &str = "answers";
     const SANDBOX: &str = "sandbox";
     const NEWS: &str = "news";
@@ -347,7 +351,7 @@ impl CallFacts {
         *self == Self::default()
     }
 
-    /// Adds facts that became known later.
+    /// Adds facts that became known later; they replace earlier ones, but lists are joined.
     #[must_use]
     pub fn and(self, later: Self) -> Self {
         let mut details = self.details;
@@ -689,7 +693,7 @@ impl ToolKind {
 pub struct Location {
     /// An absolute path.
     pub path: PathBuf,
-    /// Counted from 1.
+    /// The line, counted from 1; `None` for the whole file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
 }

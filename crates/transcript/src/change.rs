@@ -115,6 +115,7 @@ impl Change {
         parts
     }
 
+    /// Returns a part of this change, with the texts after the first lines of the file.
     fn part(&self, lines: LineOffsets, old: String, new: String) -> Self {
         Self {
             path: self.path.clone(),

@@ -121,6 +121,7 @@ pub struct Assistant {
     /// The reason for the end of the step; `None` while it runs or if it was interrupted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finish: Option<Finish>,
+    /// The failure that ended the step, if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
     /// Whether this is the summary of a compaction.
@@ -131,6 +132,7 @@ pub struct Assistant {
     /// The cost in US dollars, including subagents, if the price is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<f64>,
+    /// The time of the step's end; `None` while it runs or if it was interrupted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed: Option<Timestamp>,
 }
@@ -139,7 +141,9 @@ pub struct Assistant {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Finish {
+    /// The answer is complete.
     Stop,
+    /// The model waits for the results of its calls.
     ToolCalls,
     /// The model ran out of output tokens.
     Length,
@@ -191,6 +195,7 @@ pub struct Usage {
     pub input: u64,
     /// Visible output tokens.
     pub output: u64,
+    /// Output tokens of the reasoning.
     #[serde(default)]
     pub reasoning: u64,
     /// Input tokens read from the provider's cache.
@@ -337,10 +342,10 @@ pub struct Compaction {
     /// before this one are not sent any more then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overflow: bool,
-    /// The number of tokens before and after, as far as known; 0 if the compaction is only
-    /// requested.
+    /// The number of tokens in the context before; 0 if unknown or only requested.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub before: u64,
+    /// The number of tokens in the context after; 0 if unknown or only requested.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub after: u64,
     /// Skills that were in the model's context, and are again.
@@ -391,6 +396,7 @@ pub struct Reasoning {
 pub struct File {
     /// The media type: `image/png`, `application/pdf`, `text/plain` …
     pub mime: String,
+    /// Its name for display, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Its origin: a `file://` or other URI.
@@ -413,10 +419,10 @@ pub struct File {
 pub struct FileChange {
     /// Absolute, with symlinks in its directories resolved.
     pub path: String,
-    /// `None` if there was no file.
+    /// The state before; `None` if there was no file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old: Option<FileState>,
-    /// `None` if there is no file any more.
+    /// The state after; `None` if there is no file any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub new: Option<FileState>,
     /// Whether another program may be its author: it was found by comparing the project before and
@@ -481,7 +487,8 @@ pub enum UnrecordedReason {
     Unreported,
 }
 
-/// The state of a file at one time. Files with equal states are equal.
+/// The state of a file at one time. Files with equal states are equal, unless they are too large to
+/// be stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileState {
     /// The digest of its content, or the size and time of content that is too large to be stored.
@@ -652,6 +659,7 @@ impl Message {
         beginning
     }
 
+    /// Returns the texts for [`Self::visible_text`], attached ones last.
     fn visible_texts(&self) -> impl Iterator<Item = Cow<'_, str>> {
         let texts = self.answer().iter().filter_map(|part| match &part.content {
             Content::Text(text) if !text.synthetic => Some(text),

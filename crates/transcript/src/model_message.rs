@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use base::text::shared::SharedText;
 
+/// A message of a request to a model.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ModelMessage {
     User(Vec<ModelInput>),
@@ -15,6 +16,7 @@ pub enum ModelMessage {
     Results(Vec<CallResult>),
 }
 
+/// A piece of a message by the user.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ModelInput {
     Text(SharedText),
@@ -22,15 +24,18 @@ pub enum ModelInput {
     File(Attachment),
 }
 
+/// A file in a message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attachment {
-    /// `image/png`, `application/pdf` …
+    /// The media type: `image/png`, `application/pdf` …
     pub mime: String,
-    /// Base64.
+    /// The bytes in Base64.
     pub data: Arc<str>,
+    /// The name, if it has one.
     pub name: Option<String>,
 }
 
+/// A piece of a message by the model.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ModelOutput {
     Text {
@@ -58,12 +63,18 @@ pub enum ModelOutput {
     },
 }
 
+/// The result of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallResult {
+    /// The id of the call, as in [`ModelOutput::Call`].
     pub id: Arc<str>,
+    /// The provider's own id of the call, as in [`ModelOutput::Call`].
     pub provider_id: Option<String>,
+    /// The name of the tool.
     pub name: String,
+    /// The output, or the error.
     pub text: Arc<str>,
+    /// Whether the call failed.
     pub failed: bool,
     /// Images and other files in the result.
     pub attachments: Vec<Attachment>,
@@ -91,7 +102,8 @@ impl ModelMessage {
         }
     }
 
-    /// Returns the approximate size in bytes.
+    /// Returns the approximate size in bytes. Arguments of calls and attachments of results are not
+    /// measured.
     pub fn length(&self) -> usize {
         let input = |input: &ModelInput| match input {
             ModelInput::Text(text) => text.len(),
@@ -162,6 +174,8 @@ impl serde::Serialize for DataUrl<'_> {
 pub struct FoundPage {
     pub title: String,
     pub url: String,
+    /// The date of the page as the provider wrote it.
     pub date: String,
+    /// A piece of its text.
     pub extract: String,
 }
