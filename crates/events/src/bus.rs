@@ -20,10 +20,11 @@ const MAX_HALF: usize = 512;
 /// The number of queued events, from the newest on, that a newer one may replace.
 const MAX_SEARCHED: usize = 64;
 
-/// The size from which on a queue loses events, in bytes. The half of it is for the oldest ones.
+/// The size from which on a queue loses events, in bytes. At most half of it is for the oldest
+/// ones.
 const MAX_QUEUE_BYTES: usize = 16 << 20;
 
-/// The same limit of a history.
+/// The size from which on a history loses events, in bytes.
 const MAX_HISTORY_BYTES: usize = 1 << 20;
 
 /// The longest merged delta, in bytes.
@@ -38,30 +39,38 @@ pub const DELTA: &str = "message.part.delta";
 /// The beginning of the kinds of events that only [`EventFilter::traces`] lets through.
 const TRACE: &str = "adjutant.trace.";
 
-/// The kinds of events for traces, which add to those of OpenCode the times at which turns and
-/// requests to models begin and end.
+// The kinds of events for traces add to those of OpenCode the times at which turns and requests to
+// models begin and end.
+
+/// The kind of an event for traces: a turn has begun.
 pub const TURN_STARTED: &str = "adjutant.trace.turn.started";
+/// The kind of an event for traces: a turn has ended.
 pub const TURN_ENDED: &str = "adjutant.trace.turn.ended";
+/// The kind of an event for traces: a request to a model has begun.
 pub const REQUEST_STARTED: &str = "adjutant.trace.request.started";
-/// The first piece of an answer has arrived.
+/// The kind of an event for traces: the first piece of an answer has arrived.
 pub const REQUEST_ANSWERED: &str = "adjutant.trace.request.answered";
+/// The kind of an event for traces: a request to a model has ended.
 pub const REQUEST_ENDED: &str = "adjutant.trace.request.ended";
 
 /// An event of a session, in the format of OpenCode.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionEvent {
-    /// The id; unique, and greater than all earlier ones of the process.
+    /// The id; unique, and greater than all earlier ones of the process. Empty without observers.
     pub id: String,
     /// The kind: `message.updated`.
     pub kind: &'static str,
     pub session: SessionId,
     /// The user's session to which it belongs: itself, or an ancestor if it is a subagent's.
     pub root: SessionId,
+    /// The working directory of the session; empty without observers.
     pub directory: Arc<Path>,
     /// The time of the event; zero without observers.
     pub at: Timestamp,
-    /// The entity whose state it contains: a newer event of the same kind about it replaces it.
+    /// The id of the entity whose state, or whose new text, it contains: a newer state of the same
+    /// kind replaces it. `None` for an occurrence.
     pub subject: Option<String>,
+    /// The content of the event, an object.
     pub properties: Value,
     /// The approximate size, in bytes.
     size: usize,
@@ -132,9 +141,9 @@ struct Queue {
     back: VecDeque<SessionEvent>,
     /// The number of events lost between the two.
     lost: u64,
-    /// The size of all events.
+    /// The approximate size of all events, in bytes.
     bytes: usize,
-    /// The size from which on it loses events.
+    /// The size from which on it loses events, in bytes.
     max_bytes: usize,
 }
 
@@ -289,9 +298,9 @@ struct Observer {
     filter: EventFilter,
     /// The session that the observer has selected later.
     only: OnceLock<SessionId>,
-    /// Newer events may take the place of unread ones.
+    /// Whether newer events may take the place of unread ones.
     merges: bool,
-    /// Its queue is never read, only copied for observers that come later.
+    /// Whether its queue is never read, only copied for observers that come later.
     is_history: bool,
     // A leaf lock around the queue.
     queue: Mutex<Queue>,
@@ -359,10 +368,11 @@ struct BusState {
     observers: Mutex<Vec<Weak<Observer>>>,
     /// The length of that list, read without the lock.
     count: AtomicUsize,
-    /// True if deltas are published: an observer in it reads them, or one has and may continue with
-    /// those of the history.
+    /// Whether deltas are published: an observer in the list reads them, or one has read them and
+    /// may continue with those of the history.
     is_read: AtomicBool,
-    /// True once an observer has requested traces. Such an observer stays until the process ends.
+    /// Whether an observer has ever requested traces. Such an observer stays until the process
+    /// ends.
     is_traced: AtomicBool,
     /// Past events for observers that come later, one by one. It is an observer that never reads.
     history: OnceLock<Arc<Observer>>,
@@ -537,9 +547,12 @@ impl SubscriptionEntry {
 #[derive(Debug, Clone)]
 pub struct Publisher {
     bus: EventBus,
+    /// The source of ids and times; `None` if there are never observers.
     environment: Option<Environment>,
     pub session: SessionId,
+    /// The user's session to which it belongs.
     root: SessionId,
+    /// The working directory of the user's session.
     directory: Arc<Path>,
 }
 

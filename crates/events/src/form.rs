@@ -27,6 +27,7 @@ pub struct FormRequest {
     pub reply: oneshot::Sender<FormReply>,
 }
 
+/// The content of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FormPage {
     /// The fields, in order. Without fields, the form asks for a plain yes.
@@ -35,6 +36,7 @@ pub enum FormPage {
     Url(String),
 }
 
+/// A field of a form.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FormField {
     /// The key of the answer.
@@ -51,24 +53,32 @@ pub struct FormField {
 #[derive(Debug, Clone, PartialEq)]
 pub enum FieldKind {
     Text(TextLimits),
-    /// A number; an integer if `whole` is set.
+    /// A number.
     Number {
+        /// Whether it has to be an integer.
         whole: bool,
+        /// The smallest accepted number, if there is a limit.
         min: Option<f64>,
+        /// The largest accepted number, if there is a limit.
         max: Option<f64>,
         default: Option<f64>,
     },
+    /// Yes or no, with the default.
     Switch(Option<bool>),
+    /// One of the options, with the value of the default.
     SingleChoice(Vec<FieldOption>, Option<String>),
     /// Any number of options, within limits.
     MultipleChoice(Vec<FieldOption>, ChoiceLimits),
 }
 
+/// The limits of a text, and its default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TextLimits {
     /// The minimum length, in characters.
     pub min_length: Option<u32>,
+    /// The maximum length, in characters.
     pub max_length: Option<u32>,
+    /// The format, for the editor; it is not checked here.
     pub format: Option<TextFormat>,
     pub default: Option<String>,
 }
@@ -84,14 +94,20 @@ pub enum TextFormat {
 /// The limits of a multiple choice, and its default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChoiceLimits {
+    /// The minimum number of chosen options.
     pub min_items: Option<u64>,
+    /// The maximum number of chosen options.
     pub max_items: Option<u64>,
+    /// The values of the options that are chosen by default.
     pub default: Option<Vec<String>>,
 }
 
+/// An option of a choice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldOption {
+    /// The value in the answer.
     pub value: String,
+    /// The text that the user sees.
     pub label: String,
     /// The consequence of the choice; may be empty.
     pub description: String,
@@ -141,7 +157,8 @@ impl FieldKind {
         }
     }
 
-    /// Converts the input to the field's type. Returns `None` if the field does not accept it.
+    /// Converts the input, the chosen values or a single text, to the field's type. Returns `None`
+    /// if the field does not accept it.
     pub fn value(&self, words: &[String]) -> Option<Value> {
         let first = words.first();
         match self {

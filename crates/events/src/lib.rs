@@ -43,17 +43,20 @@ pub use transcript::{Location, ProgramExit, ToolKind};
 /// here.
 pub const MAX_WAITING_MESSAGES: usize = 64;
 
+/// A message of a running turn to the editor.
 #[derive(Debug)]
 pub enum TurnMessage {
+    /// Something to show.
     Event(Event),
-    /// A question for the user.
+    /// A question for the user whether a call may continue.
     AskPermission(Box<PermissionRequest>),
     /// A file to be read through the editor.
     Read(ReadFile),
     /// A file to be written through the editor.
     Write(WriteFile),
-    /// A question about the session.
+    /// A yes/no question that does not concern a call of the model.
     Confirm(Box<Confirmation>),
+    /// Questions of the model.
     AskQuestions(Box<QuestionRequest>),
     /// A form or an address from an MCP server.
     AskForm(Box<FormRequest>),
@@ -89,18 +92,14 @@ pub enum Event {
         known_as: Option<MessageId>,
     },
     /// More text of the model.
-    Text {
-        part: PartId,
-        delta: String,
-    },
-    Thought {
-        part: PartId,
-        delta: String,
-    },
+    Text { part: PartId, delta: String },
+    /// More reasoning of the model.
+    Thought { part: PartId, delta: String },
     /// A call is new or has changed.
     Call(Box<CallUpdate>),
+    /// The model's whole todo list.
     Plan(Vec<Todo>),
-    /// Another agent is active from now on.
+    /// The agent of this name is active from now on.
     Mode(String),
     /// A config option that the editor shows has changed (mode, model, effort); it should be read
     /// again.
@@ -116,7 +115,7 @@ pub enum Event {
         /// The time of the session's last change.
         updated: Timestamp,
     },
-    /// The size of the context, and the cost so far.
+    /// The tokens in the context, and the cost so far.
     Usage {
         /// Tokens in the context now.
         used: u64,
@@ -128,13 +127,15 @@ pub enum Event {
     /// Something the user should know that is not part of the conversation.
     Notice {
         severity: Severity,
+        /// The notice in one line.
         title: String,
+        /// Further sentences, if there are any.
         details: Option<String>,
     },
     /// The history is being summarised.
     Compaction {
         id: PartId,
-        /// False if the user has asked for it.
+        /// Whether it is automatic, not requested by the user.
         auto: bool,
         state: CompactionState,
     },
@@ -179,6 +180,7 @@ impl Event {
     /// Appends the text of the following event if it continues the same part. Returns whether it
     /// did. Pieces are not merged beyond a limit, so that no line grows large.
     pub fn absorb(&mut self, next: &Self) -> bool {
+        /// The maximum length of merged text, in bytes.
         const MAX_MERGED_BYTES: usize = 64 << 10;
         match (self, next) {
             (
@@ -236,6 +238,7 @@ pub enum UserPiece {
     File(File),
 }
 
+/// The importance of a notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
     Info,
@@ -244,28 +247,31 @@ pub enum Severity {
     Error,
 }
 
+/// The progress of a compaction.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CompactionState {
     InProgress,
     /// A piece of the summary as it is written. It may still turn out that the summary is not used.
     Writing {
         delta: String,
-        /// The piece begins another attempt: the text before it does not count.
+        /// Whether the piece begins another attempt: the text before it does not count.
         is_restart: bool,
     },
-    /// Success, with the tokens before and after, and the summary.
+    /// The summary replaces the history.
     Completed {
+        /// The tokens in the context before; 0 if unknown.
         before: u64,
-        /// Tokens after, estimated.
+        /// The tokens in the context after, estimated.
         after: u64,
         /// The text that replaces the history.
         summary: String,
     },
-    /// It failed; the history is untouched.
+    /// It failed for this reason; the history is untouched.
     Failed(String),
     Cancelled,
 }
 
+/// The present activity of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Status {
     Busy,
@@ -275,11 +281,13 @@ pub enum Status {
         attempt: u32,
         /// The maximum number of repetitions.
         limit: u32,
-        /// The time of the next request; `wait` is the time until then.
+        /// The time of the next request.
         next: Timestamp,
+        /// The time from the event until `next`.
         wait: Duration,
+        /// The reason for the failure, for the user.
         cause: String,
-        /// True if the attempt before failed for the same cause.
+        /// Whether the attempt before failed for the same cause.
         is_repeated: bool,
     },
     Compacting,
@@ -321,13 +329,15 @@ pub struct CallUpdate {
     pub changes: Option<Vec<Change>>,
     /// The whole output so far, as text for people.
     pub output: Option<String>,
-    /// The whole output for a terminal that got nothing of it, if that has colours.
+    /// The whole output with its colours, for a terminal that got nothing of it.
     pub coloured: Option<String>,
     /// Bytes that a running program has just printed.
     pub stream: Option<String>,
     /// Images and other files of the output.
     pub attachments: Option<Vec<File>>,
+    /// The end of the program that the call ran.
     pub exit: Option<ProgramExit>,
+    /// The facts for the client, as of [`CallFacts::to_client_json`].
     pub metadata: Option<Map<String, Value>>,
     /// Whether the call may belong to an earlier turn, which the editor has been shown.
     pub earlier: bool,
@@ -422,7 +432,9 @@ pub struct ReadFile {
 pub struct WriteFile {
     /// Absolute.
     pub path: PathBuf,
+    /// The whole new text of the file.
     pub text: String,
+    /// The success, or the reason why the file was not written.
     pub reply: oneshot::Sender<Result<(), NotWritten>>,
 }
 

@@ -20,8 +20,8 @@ pub struct PermissionRequest {
     pub wording: QuestionWording,
     /// Further facts that matter for the answer, a sentence each.
     pub details: Vec<String>,
-    /// For a client that answers automatically: the value of `permission` in the settings that
-    /// would allow the call, if one can. `None` if a user can answer.
+    /// `None` if a user can answer. For a client that answers automatically, the value of
+    /// `permission` in the settings that would allow the call; `Some(None)` if none would.
     pub unattended: Option<Option<Value>>,
     /// The rules that "always" would store, shown verbatim; `None` if it is not offered.
     pub always: Option<String>,
@@ -57,8 +57,9 @@ pub struct Confirmation {
     pub text: String,
     /// The changes of files to show with it.
     pub changes: Vec<Change>,
-    /// The labels of the two answers. Yes is stored, so its label never means "this once".
+    /// The label of yes. That answer is stored, so the label never means "this once".
     pub yes: &'static str,
+    /// The label of no.
     pub no: &'static str,
     /// The sender of the answer. Dropping it means that there was no answer; dropping the receiver
     /// withdraws the question.
@@ -83,6 +84,7 @@ pub struct Question {
     pub text: String,
     /// Answers to choose from, if any. The user may always answer freely.
     pub options: Vec<QuestionOption>,
+    /// Whether the user may choose several options.
     pub multiple: bool,
 }
 

@@ -7,6 +7,7 @@ use transcript::model_message::{FoundPage, ModelMessage};
 /// A request to the session's model, to which the user has agreed.
 #[derive(Debug)]
 pub struct SampleRequest {
+    /// The system prompt, if there is one.
     pub system: Option<String>,
     /// Oldest first.
     pub messages: Vec<ModelMessage>,
@@ -20,6 +21,7 @@ pub struct SampleRequest {
     pub reply: oneshot::Sender<Result<Sample, String>>,
 }
 
+/// The model's answer to a [`SampleRequest`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
     pub text: String,

@@ -19,6 +19,7 @@ pub struct Subagent {
     pub state: Option<SubagentState>,
 }
 
+/// The progress of a subagent's session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SubagentState {
     Working,
@@ -38,6 +39,7 @@ pub struct SubagentInfo {
     pub is_stoppable: bool,
 }
 
+/// The reason for the end of a subagent's work, for the editor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SubagentStop {
     Done,
@@ -51,6 +53,7 @@ pub enum SubagentStop {
     Failed(String),
 }
 
+/// A request to start a subagent.
 #[derive(Debug)]
 pub struct SpawnSubagent {
     /// The call that waits for the result.
@@ -91,6 +94,7 @@ pub struct SubagentReport {
     pub end: SubagentEnd,
 }
 
+/// The reason for the end of a subagent's work, for the call that waits for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SubagentEnd {
     Done,
