@@ -1,6 +1,7 @@
 //! Preparation of images for models: in a format that every provider supports, and not larger than
 //! the settings allow. An image that cannot be made to fit is omitted, with a sentence in its
-//! place. Every image is decoded first, because providers refuse a request with a damaged one.
+//! place. Every image is decoded first, because providers refuse a request with a damaged one. Only
+//! an SVG image is sent as text.
 
 use std::io::Cursor;
 
@@ -14,10 +15,12 @@ use transcript::{File, ImageSettings};
 
 /// The maximum memory for decoding an image, in bytes.
 const MAX_DECODED_BYTES: u64 = 512 << 20;
-/// The JPEG qualities to try, in this order.
+
+/// The JPEG qualities to try, in this order; the best is 100.
 const QUALITIES: [u8; 5] = [80, 85, 70, 55, 40];
-/// The maximum number of reductions in size.
-const MAX_REDUCTIONS: u32 = 32;
+
+/// The maximum number of sizes to try, with the first one that is not too wide or too high.
+const MAX_SIZES: u32 = 32;
 
 /// The largest SVG image that is sent as text, in bytes.
 const MAX_SVG_BYTES: usize = 64 << 10;
@@ -25,6 +28,7 @@ const MAX_SVG_BYTES: usize = 64 << 10;
 /// An image as it is sent to a model.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Prepared {
+    /// An image that providers accept, or a file that is not an image.
     File(File),
     /// The source of an SVG image, which no provider accepts as an image.
     Text(String),
@@ -35,10 +39,12 @@ pub fn is_picture(file: &File) -> bool {
     file.mime.starts_with("image/")
 }
 
-/// Makes an image fit, on a thread of its own.
+/// Makes an image fit, on a blocking thread. Other files, and images without data, are returned
+/// unchanged.
 ///
 /// # Errors
-/// A sentence for the model and the user: which image was left out, and why.
+/// A sentence for the model and the user, with the name of the image and the reason why it was left
+/// out.
 pub async fn fitting(file: File, limits: ImageSettings) -> Result<Prepared, String> {
     if !is_picture(&file) || file.data.is_none() {
         return Ok(Prepared::File(file));
@@ -49,7 +55,7 @@ pub async fn fitting(file: File, limits: ImageSettings) -> Result<Prepared, Stri
     fitted.map_err(|why| format!("{named} was left out: it {why}."))
 }
 
-/// Returns the sentence on an image that was left out.
+/// Returns the sentence on an image that was left out. `why` follows "it": "is damaged".
 pub fn left_out(file: &File, why: &str) -> String {
     format!("{} was left out: it {why}.", named(file))
 }
@@ -63,8 +69,8 @@ fn named(file: &File) -> String {
     )
 }
 
-/// Makes an image fit; other files are returned unchanged. Takes milliseconds to seconds, so it
-/// must not run on a thread that serves other tasks.
+/// Makes an image fit. Other files, and images without data, are returned unchanged. Takes
+/// milliseconds to seconds, so it must not run on a thread that serves other tasks.
 ///
 /// # Errors
 /// The reason why it cannot be sent, in words that follow its name.
@@ -148,8 +154,9 @@ fn undecodable(error: &ImageError) -> &'static str {
     }
 }
 
-/// Returns whether a JPEG has an end. The decoder fills what is missing with grey, and providers
-/// refuse it. A thumbnail among the segments before the picture has an end of its own.
+/// Returns whether a JPEG has an end. The decoder fills the missing rest of one without an end with
+/// grey, and providers refuse it. A thumbnail among the segments before the picture has an end of
+/// its own.
 fn has_jpeg_end(bytes: &[u8]) -> bool {
     const START_OF_SCAN: u8 = 0xda;
     const END: [u8; 2] = [0xff, 0xd9];
@@ -169,8 +176,8 @@ fn has_jpeg_end(bytes: &[u8]) -> bool {
     rest.windows(END.len()).any(|two| two == END)
 }
 
-/// Returns the name of a format that cannot be converted here, by the first bytes: those of
-/// cameras, telephones and browsers.
+/// Returns the name of a format that cannot be converted here, by the first bytes. Cameras,
+/// telephones, browsers and Photoshop write such formats.
 fn unsupported(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         // A box of this type, then the brands.
@@ -198,8 +205,8 @@ fn is_accepted(format: ImageFormat) -> bool {
     )
 }
 
-/// Returns the source of an SVG image, or the reason why it cannot be sent; `None` for any other
-/// image.
+/// Returns the source of an SVG image after a line with its name, or the reason why it cannot be
+/// sent; `None` for any other image.
 fn svg_source(file: &File, bytes: &[u8]) -> Option<Result<String, String>> {
     let text = std::str::from_utf8(bytes).ok();
     let start = text.map(|text| text.trim_start_matches('\u{feff}').trim_start());
@@ -221,7 +228,8 @@ fn svg_source(file: &File, bytes: &[u8]) -> Option<Result<String, String>> {
     Some(Ok(format!("{named} is this SVG:\n{source}")))
 }
 
-/// Returns the largest version that fits: PNG if it is small enough, otherwise JPEG.
+/// Returns the MIME type and the bytes of the first version that fits. Sizes are tried from the
+/// largest down in steps of a quarter, each as PNG, then as JPEG. Returns `None` if none fits.
 fn smaller(picture: &DynamicImage, limits: &ImageSettings) -> Option<(&'static str, Vec<u8>)> {
     let width = f64::from(picture.width());
     let height = f64::from(picture.height());
@@ -229,7 +237,7 @@ fn smaller(picture: &DynamicImage, limits: &ImageSettings) -> Option<(&'static s
         .min(f64::from(limits.max_height) / height)
         .min(1.0);
     let max_bytes = limits.max_base64_bytes / 4 * 3;
-    for _ in 0..MAX_REDUCTIONS {
+    for _ in 0..MAX_SIZES {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
