@@ -41,6 +41,7 @@ pub const MAX_DEPTH: usize = 48;
 /// are not judged one by one.
 const MAX_COMMANDS: usize = 1_000;
 
+/// The result of parsing a part of a text.
 type Read<T> = Result<T, Unreadable>;
 
 /// Words that are not a program's name at the beginning of a command in bash.
@@ -62,7 +63,7 @@ pub fn parse(source: &str, depth: usize) -> Read<Script> {
 }
 
 /// Parses as many whole items of a list as possible from a text that cannot be parsed completely,
-/// and returns them with the rest of the text.
+/// and returns them with the rest of the text. Returns `None` if the text can be parsed completely.
 pub fn parse_prefix(source: &str) -> Option<(Script, &str)> {
     let mut parser = Parser::new(source, 0);
     read(&mut parser).err()?;
@@ -80,11 +81,12 @@ pub fn without_reserved(mut text: &str) -> &str {
     text
 }
 
-/// Returns the part of a text at a range.
+/// Returns the part of a script's text at a range, without blanks around it.
 pub fn slice<'s>(script: &'s Script, range: &Range<usize>) -> &'s str {
     script.source.get(range.clone()).unwrap_or_default().trim()
 }
 
+/// Parses the whole text.
 fn read(parser: &mut Parser<'_>) -> Read<Script> {
     let source = parser.source;
     // bash stops at the NUL, and uses the others internally to mark quoted text.
@@ -107,10 +109,14 @@ fn read(parser: &mut Parser<'_>) -> Read<Script> {
     })
 }
 
+/// The state of parsing one text.
 struct Parser<'s> {
+    /// The bytes of `source`.
     text: &'s [u8],
     source: &'s str,
+    /// The position of the next byte.
     at: usize,
+    /// The number of constructs and texts around the position, at most [`MAX_DEPTH`].
     depth: usize,
     /// The number of simple commands that may still follow.
     commands: usize,
@@ -119,12 +125,15 @@ struct Parser<'s> {
     /// Whether it is in an arithmetic expression, in which bash also counts brackets within the
     /// words of parameters.
     sum: bool,
-    /// The depth of the text itself, and the end of the last item of its own list.
+    /// The depth of the text itself.
     base: usize,
+    /// The end of the last whole item of the text's own list.
     whole: usize,
+    /// The here-documents so far, those without a body included.
     heredocs: Vec<Heredoc>,
 }
 
+/// Returns whether a byte ends a word unless it is quoted.
 fn meta(byte: u8) -> bool {
     matches!(
         byte,
@@ -132,10 +141,12 @@ fn meta(byte: u8) -> bool {
     )
 }
 
+/// Returns whether the name of a variable can begin with a byte.
 fn name_start(byte: u8) -> bool {
     byte.is_ascii_alphabetic() || byte == b'_'
 }
 
+/// Returns whether the name of a variable can contain a byte after the first one.
 fn name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
@@ -177,12 +188,14 @@ impl<'s> Parser<'s> {
         self.text[self.at..].starts_with(wanted.as_bytes())
     }
 
+    /// Consumes a text if it comes next. Returns whether it does.
     fn eat(&mut self, wanted: &str) -> bool {
         let same = self.next_is(wanted);
         self.at += if same { wanted.len() } else { 0 };
         same
     }
 
+    /// Consumes a text that has to come next.
     fn expect(&mut self, wanted: &str) -> Read<()> {
         if self.eat(wanted) {
             Ok(())
@@ -221,15 +234,19 @@ impl<'s> Parser<'s> {
         self.next_is(wanted) && rest.bytes().next().is_none_or(meta) && !process
     }
 
+    /// Consumes a reserved word if it comes next. Returns whether it does.
     fn eat_word(&mut self, wanted: &str) -> bool {
         self.word_is(wanted) && self.eat(wanted)
     }
 
+    /// Counts one of the commands, assignments, redirections or backticks that [`MAX_COMMANDS`]
+    /// limits.
     fn one_command(&mut self) -> Read<()> {
         self.commands = self.commands.checked_sub(1).ok_or(Unreadable::TooMany)?;
         Ok(())
     }
 
+    /// Parses a construct one level deeper. Fails at the maximum depth.
     fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Read<T>) -> Read<T> {
         if self.depth >= MAX_DEPTH {
             return Err(Unreadable::TooDeep);
@@ -283,6 +300,8 @@ impl<'s> Parser<'s> {
         }
     }
 
+    /// Returns whether the end of a list comes next: the end of the text, a closing bracket, the
+    /// end of a branch of `case`, or one of [`CLOSERS`].
     fn at_stop(&self) -> bool {
         match self.peek() {
             None | Some(b')') => true,
@@ -292,6 +311,7 @@ impl<'s> Parser<'s> {
         }
     }
 
+    /// Parses a list up to its end, which is not consumed.
     fn list(&mut self) -> Read<List> {
         let mut items = vec![];
         let mut is_conditional = false;
@@ -369,6 +389,7 @@ impl<'s> Parser<'s> {
         })
     }
 
+    /// Fails if the body of a here-document has still to come.
     fn no_pending_heredoc(&self) -> Read<()> {
         if self.waits() {
             Err(Unreadable::Syntax)

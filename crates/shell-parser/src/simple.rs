@@ -10,6 +10,7 @@ use super::{Parser, RESERVED, Read, meta, name_byte, name_start};
 /// Builtins whose words may be assignments of arrays.
 pub(super) const DECLARES: [&str; 5] = ["declare", "typeset", "local", "export", "readonly"];
 
+/// The signs of redirections. One that another begins with comes after it.
 const OPERATORS: [(&str, Operator); 11] = [
     ("&>>", Operator::Write),
     ("&>", Operator::Write),
@@ -25,6 +26,7 @@ const OPERATORS: [(&str, Operator); 11] = [
 ];
 
 impl Parser<'_> {
+    /// Parses a simple command, or a function definition without `function`.
     pub(super) fn simple(&mut self) -> Read<ShellCommand> {
         self.one_command()?;
         let start = self.at;
@@ -103,11 +105,12 @@ impl Parser<'_> {
             .is_none_or(|byte| meta(byte) && !self.process_next())
     }
 
+    /// Returns whether `<(` or `>(` comes next.
     pub(super) fn process_next(&self) -> bool {
         self.next_is("<(") || self.next_is(">(")
     }
 
-    /// Parses `NAME=…`, `NAME+=…`, `NAME[…]=…`.
+    /// Parses `NAME=…`, `NAME+=…`, `NAME[…]=…`. Returns `None` if no assignment comes next.
     fn assign(&mut self) -> Read<Option<Assign>> {
         let start = self.at;
         if !self.peek().is_some_and(name_start) {
@@ -195,7 +198,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses `{name}`, the variable before a redirection.
+    /// Parses `{name}`, the variable before a redirection. Returns `None` if it does not come next.
     fn descriptor(&mut self) -> Option<String> {
         let start = self.at;
         let name = if self.eat("{") {
@@ -210,7 +213,8 @@ impl Parser<'_> {
         None
     }
 
-    /// Parses a redirection, with the number or the variable before it.
+    /// Parses a redirection, with the number or the variable before it. Returns `None` if none
+    /// comes next.
     pub(super) fn redirect(&mut self) -> Read<Option<Redirect>> {
         let start = self.at;
         let variable = self.descriptor();

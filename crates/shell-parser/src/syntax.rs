@@ -20,9 +20,11 @@ pub type List = Vec<Item>;
 /// A pipeline of a list.
 #[derive(Debug)]
 pub struct Item {
+    /// The commands, in order; never empty.
     pub commands: Vec<ShellCommand>,
+    /// Whether `&` follows.
     pub background: bool,
-    /// Runs only if the preceding item ended accordingly (`&&`, `||`).
+    /// Whether it runs only if the preceding item ended accordingly (`&&`, `||`).
     pub is_conditional: bool,
 }
 
@@ -37,38 +39,48 @@ pub struct ShellCommand {
 /// A simple command, or one of the compound commands.
 #[derive(Debug)]
 pub enum ShellCommandKind {
+    /// Assignments, or a program, function or builtin with its arguments.
     Simple {
+        /// The assignments before the first word.
         assigns: Vec<Assign>,
+        /// The name of the program and its arguments; empty for assignments or redirections alone.
         words: Vec<Word>,
     },
+    /// `{ …; }`
     Group(List),
+    /// `(…)`
     Subshell(List),
     /// `if`: conditions and bodies, each of which may run.
     Branches(Vec<List>),
     /// `while`, `until`: condition and body.
     Loop(Vec<List>),
-    /// `for` and `select`; without words, over the positional parameters.
+    /// `for` and `select`.
     For {
         name: String,
+        /// The values of the variable; `None` for the positional parameters.
         words: Option<Vec<Word>>,
         body: List,
     },
+    /// `((…))`
     Arithmetic(Vec<Piece>),
-    ArithmeticFor {
-        head: Vec<Piece>,
-        body: List,
-    },
+    /// `for ((…))`
+    ArithmeticFor { head: Vec<Piece>, body: List },
+    /// `case`
     Case {
         word: Word,
+        /// The patterns and the body of each branch.
         arms: Vec<(Vec<Word>, List)>,
     },
+    /// `[[ … ]]`, with its words and operators as written.
     Condition(Vec<Word>),
+    /// The definition of a function.
     Function {
         name: String,
         body: Box<ShellCommand>,
     },
+    /// `coproc`
     Coprocess {
-        /// The array that gets the descriptors.
+        /// The array that gets the descriptors; `None` for bash's default.
         name: Option<String>,
         body: Box<ShellCommand>,
     },
@@ -78,8 +90,11 @@ pub enum ShellCommandKind {
 #[derive(Debug)]
 pub struct Assign {
     pub name: String,
+    /// The subscript as arithmetic; empty if there is none.
     pub subscript: Vec<Piece>,
+    /// Whether it appends to the value: `+=`.
     pub append: bool,
+    /// The value; without pieces if it is an array.
     pub value: Word,
     /// The elements of `x=(a b)`.
     pub array: Option<Vec<Word>>,
@@ -105,8 +120,9 @@ pub enum Piece {
     Glob(char),
     /// `{`, `,` or `}`, unquoted.
     Brace(char),
-    /// `~`, `~name` at the start of a word.
+    /// `~`, `~name` at the start of a word, with the name, which may be empty.
     Tilde(String),
+    /// `$name`, `${…}`
     Parameter {
         /// The character before the name: `#` for a length, `!` for indirection.
         before: Option<char>,
@@ -116,10 +132,13 @@ pub enum Piece {
         /// The subscript as arithmetic, and the pieces of the operator's word; an offset is
         /// arithmetic too.
         inner: Vec<Piece>,
+        /// Whether its value is not split into words.
         quoted: bool,
     },
+    /// `$(…)`, or backticks.
     Command {
         body: Body,
+        /// Whether its output is not split into words.
         quoted: bool,
     },
     /// Arithmetic, a subscript or an offset: bash evaluates the resulting text.
@@ -152,7 +171,7 @@ pub struct Redirect {
     pub target: Word,
     /// `{name}>`: the variable that gets the descriptor.
     pub variable: Option<String>,
-    /// The index of the here-document.
+    /// The index in [`Script::heredocs`], if it is a here-document.
     pub heredoc: Option<usize>,
     /// Empty for the redirection that `|&` adds.
     pub range: Range<usize>,
@@ -176,7 +195,9 @@ pub enum Operator {
 #[derive(Debug)]
 pub struct Heredoc {
     pub delimiter: String,
+    /// Whether the delimiter is quoted: then the body is plain text.
     pub quoted: bool,
+    /// Whether tabs at the beginning of lines are removed: `<<-`.
     pub strip: bool,
     /// `None` until the line after the command has been parsed.
     pub body: Option<Script>,

@@ -6,10 +6,11 @@ use super::simple::DECLARES;
 use super::syntax::{Body, Piece, Unreadable, Word};
 use super::{Parser, RESERVED, Read, meta, name_byte, name_start, parse};
 
-/// Special parameters.
+/// The names of special parameters.
 const SIGNS: &[u8] = b"@*#?-$!";
 
 impl Parser<'_> {
+    /// Parses one word, which has to come next.
     pub(super) fn word(&mut self) -> Read<Word> {
         let word = self.maybe_word()?;
         if word.range.is_empty() {
@@ -131,6 +132,7 @@ impl Parser<'_> {
         Ok(())
     }
 
+    /// Parses single quotes, and returns the text between them.
     fn single(&mut self) -> Read<&str> {
         self.at += 1;
         let start = self.at;
@@ -175,6 +177,8 @@ impl Parser<'_> {
         }
     }
 
+    /// Parses `$` and everything that belongs to it. `quoted` means within double quotes, a
+    /// here-document or arithmetic.
     fn dollar(&mut self, pieces: &mut Pieces, quoted: bool) -> Read<()> {
         let start = self.at;
         self.at += 1;
@@ -280,6 +284,7 @@ impl Parser<'_> {
         String::from_utf8(bytes).map_err(|_| Unreadable::Syntax)
     }
 
+    /// Parses a number of at least one and at most `most` digits.
     fn number(&mut self, radix: u32, most: usize) -> Read<u32> {
         let digits = self.text[self.at..]
             .iter()
@@ -403,6 +408,7 @@ impl Parser<'_> {
         Ok(pieces)
     }
 
+    /// Parses arithmetic up to `end`, which is `))`, or `}` for an offset, or `]` for a subscript.
     fn sum(&mut self, end: &str) -> Read<Vec<Piece>> {
         let signs: &[u8] = match end {
             "))" => b" \t+-*/%<>=!&|^~?:,;()",
@@ -442,6 +448,7 @@ impl Parser<'_> {
 struct Pieces(Vec<Piece>);
 
 impl Pieces {
+    /// Adds unquoted text.
     fn text(&mut self, text: &str) {
         match self.0.last_mut() {
             Some(Piece::Text(before)) => before.push_str(text),
@@ -449,6 +456,7 @@ impl Pieces {
         }
     }
 
+    /// Adds quoted text.
     fn quoted(&mut self, text: &str) {
         match self.0.last_mut() {
             Some(Piece::Quoted(before)) => before.push_str(text),
