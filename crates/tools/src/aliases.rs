@@ -55,8 +55,8 @@ impl Aliases {
     };
 }
 
-// Names of frequent fields: the path of a file, the directory of a search, the replaced text, and so
-// on.
+// Names of frequent fields: the path of a file, the directory of a search, the replaced text, and
+// so on.
 
 pub(super) const PATH_FIELDS: &[&str] = &[
     "path",

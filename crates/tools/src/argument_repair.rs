@@ -74,8 +74,8 @@ pub fn find_tool(
 /// The names of calls that list a directory. Without a path they mean the working directory.
 const LISTING_NAMES: &[&str] = &["list", "ls", "listdir", "listdirectory", "listfiles", "dir"];
 
-/// Returns the arguments of a call that lists the working directory without naming it, with the path
-/// added; `None` for any other call.
+/// Returns the arguments of a call that lists the working directory without naming it, with the
+/// path added; `None` for any other call.
 pub fn listing_arguments(tools: &[Arc<dyn AnyTool>], name: &str, input: &Value) -> Option<Value> {
     let is_listing = LISTING_NAMES.contains(&folded(without_prefix(name)).as_str())
         && find_by_spelling(tools, name).is_none();
@@ -105,9 +105,9 @@ pub struct WrappedCall {
     pub input: Value,
 }
 
-/// Returns the calls, 1 to [`MAX_WRAPPED_CALLS`], that a call of this name and these arguments wraps:
-/// `multi_tool_use.parallel`, which models call from habit. `None` if it is not such a call, if an
-/// entry of it is not a call, or if there are too many.
+/// Returns the calls, 1 to [`MAX_WRAPPED_CALLS`], that a call of this name and these arguments
+/// wraps: `multi_tool_use.parallel`, which models call from habit. `None` if it is not such a call,
+/// if an entry of it is not a call, or if there are too many.
 pub fn wrapped_calls(
     tools: &[Arc<dyn AnyTool>],
     name: &str,
@@ -139,8 +139,8 @@ pub fn wrapped_calls(
     calls.filter(|calls| (1..=MAX_WRAPPED_CALLS).contains(&calls.len()))
 }
 
-/// Returns the kind of work of a call of this name, before its arguments are known; the default kind
-/// if it is unknown or ambiguous.
+/// Returns the kind of work of a call of this name, before its arguments are known; the default
+/// kind if it is unknown or ambiguous.
 pub fn tool_kind(tools: &[Arc<dyn AnyTool>], name: &str) -> ToolKind {
     let mut kinds = find_by_spelling(tools, name)
         .into_iter()
@@ -471,7 +471,8 @@ fn to_integer(number: Value, kind: &str) -> Value {
     }
 }
 
-/// Returns a value of an enumeration as the schema spells it, or `word` if it is none of its values.
+/// Returns a value of an enumeration as the schema spells it, or `word` if it is none of its
+/// values.
 fn match_choice(word: String, schema: &Value) -> String {
     let choices = crate::input::choices(schema);
     let same = choices

@@ -1,6 +1,6 @@
 //! Tests of every tool that changes files against rows of the fault catalogue
-//! (`editor-tests/faults.rs`): changes by others, line ends, encodings, file kinds. The rows that need
-//! processes are tested there.
+//! (`editor-tests/faults.rs`): changes by others, line ends, encodings, file kinds. The rows that
+//! need processes are tested there.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};

@@ -4,8 +4,9 @@
 
 use serde_json::Value;
 
-/// Checks arguments against a schema made by [`crate::input_schema`]: types, enumerations, minimums,
-/// missing fields, and unknown fields (a misspelt option must not silently become its default).
+/// Checks arguments against a schema made by [`crate::input_schema`]: types, enumerations,
+/// minimums, missing fields, and unknown fields (a misspelt option must not silently become its
+/// default).
 ///
 /// # Errors
 /// A message for the model that names the mistake and the field.

@@ -143,8 +143,8 @@ async fn notify_once(context: &ToolContext, title: String, details: Option<Strin
     }
 }
 
-/// Returns the connection to the server, and waits for its start until `until`. Notifies the user if
-/// the server does not work.
+/// Returns the connection to the server, and waits for its start until `until`. Notifies the user
+/// if the server does not work.
 ///
 /// # Errors
 /// The reason why there is no connection, for the model.

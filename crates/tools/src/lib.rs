@@ -193,8 +193,8 @@ impl PermissionKey {
     }
 }
 
-/// The permissions for a part of a tool, by name: listing a directory (`read`), and reading the todo
-/// list (`todowrite`). They have the names of tools that other agents offer.
+/// The permissions for a part of a tool, by name: listing a directory (`read`), and reading the
+/// todo list (`todowrite`). They have the names of tools that other agents offer.
 pub const PARTIAL_KEYS: [(&str, PermissionKey); 2] = [
     (
         "list",

@@ -120,8 +120,8 @@ impl ToolRegistry {
     }
 }
 
-/// Tools of which a part has a permission of its own, with that permission. Models call the part from
-/// habit, because it is a separate tool of OpenCode.
+/// Tools of which a part has a permission of its own, with that permission. Models call the part
+/// from habit, because it is a separate tool of OpenCode.
 const INDEPENDENT_PARTS: [(&str, &str); 1] = [(TodowriteTool::NAME, "todoread")];
 
 /// Returns whether a model was trained to edit with patches.

@@ -1,7 +1,7 @@
 //! `todowrite`: maintains the todo list that the editor shows as its plan.
 //!
-//! The model writes the complete list each time. Without arguments, as models send to `todoread` from
-//! habit, it returns the list as it is.
+//! The model writes the complete list each time. Without arguments, as models send to `todoread`
+//! from habit, it returns the list as it is.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -185,8 +185,8 @@ pub fn finish(mut output: ToolOutput, context: &ToolContext) -> ToolOutput {
     output
 }
 
-/// Cuts a text to the limits. If it is too long, the whole text is stored in a file, and `on_cut` gets
-/// a sentence about the file and its path, or a sentence on the error and `None`.
+/// Cuts a text to the limits. If it is too long, the whole text is stored in a file, and `on_cut`
+/// gets a sentence about the file and its path, or a sentence on the error and `None`.
 fn shorten(
     text: String,
     keep: KeepEnd,

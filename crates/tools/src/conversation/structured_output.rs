@@ -91,8 +91,8 @@ impl StructuredOutputTool {
     }
 }
 
-/// Parses an answer in text as a result. Returns `None` unless it is a JSON document that matches the
-/// schema, and nothing else.
+/// Parses an answer in text as a result. Returns `None` unless it is a JSON document that matches
+/// the schema, and nothing else.
 pub fn parse_answer(schema: &Value, answer: &str) -> Option<Value> {
     let result = serde_json::from_str(answer).ok()?;
     let tool = StructuredOutputTool::new(schema).ok()?;

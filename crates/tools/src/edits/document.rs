@@ -74,8 +74,8 @@ const MAX_CHANGE_LINES: usize = 12;
 /// The maximum size of a shown change, in bytes. For a larger one, only line numbers are shown.
 const MAX_CHANGE_BYTES: usize = 1_000;
 
-/// The maximum number of lines of a file that are shown when a change is refused because the file is
-/// unread.
+/// The maximum number of lines of a file that are shown when a change is refused because the file
+/// is unread.
 const MAX_SHOWN_LINES: usize = 400;
 
 /// The purpose for which a file is opened.
@@ -757,7 +757,8 @@ impl Document {
         })
     }
 
-    /// Records a write: the model knows the text, unless it did not know the rest of the file before.
+    /// Records a write: the model knows the text, unless it did not know the rest of the file
+    /// before.
     fn record_write(&self, text: &str, context: &ToolContext) {
         if self.is_known {
             let text = text.strip_prefix(MARK).unwrap_or(text);

@@ -352,8 +352,8 @@ fn apply_all(
     Ok(EditResult { new, done, remarks })
 }
 
-/// Describes, for the model, the occurrences of `from` that are parts of longer words, such as `cat`
-/// in `category`; `None` if there are none.
+/// Describes, for the model, the occurrences of `from` that are parts of longer words, such as
+/// `cat` in `category`; `None` if there are none.
 fn inside_words(text: &str, from: &str) -> Option<String> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let opens = from.starts_with(is_word);

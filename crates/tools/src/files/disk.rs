@@ -621,8 +621,8 @@ fn missing(e: Errno) -> Error {
     }
 }
 
-/// Gives the file `fresh` the owner and the extended attributes of the file at `spot`, as far as the
-/// system allows. If the owner cannot be set, at least content and mode are as before.
+/// Gives the file `fresh` the owner and the extended attributes of the file at `spot`, as far as
+/// the system allows. If the owner cannot be set, at least content and mode are as before.
 fn copy_owner_and_attributes(spot: &FileAt, old: &Stat, fresh: &File) {
     let uid = rustix::process::geteuid().as_raw();
     let gid = rustix::process::getegid().as_raw();

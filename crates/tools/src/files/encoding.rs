@@ -165,8 +165,8 @@ impl EncodedSource {
         decoded(self.encoding, bytes).0
     }
 
-    /// Returns whether a text is that of the file's bytes in any encoding, as an editor shows it that
-    /// reads the file in another one.
+    /// Returns whether a text is that of the file's bytes in any encoding, as an editor shows it
+    /// that reads the file in another one.
     pub fn is_misread_as(&self, text: &str) -> bool {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let same = |encoding: &&'static Encoding| {

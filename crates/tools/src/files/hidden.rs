@@ -51,8 +51,8 @@ struct HiddenPath {
 }
 
 impl HiddenPaths {
-    /// Determines the paths that are hidden from a command line. Without a `line`, for a program that
-    /// the model has not called, every row is hidden unless the settings show it.
+    /// Determines the paths that are hidden from a command line. Without a `line`, for a program
+    /// that the model has not called, every row is hidden unless the settings show it.
     pub fn find(
         level: Level,
         settings: &SandboxSettings,

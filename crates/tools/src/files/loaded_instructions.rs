@@ -17,8 +17,8 @@ use permission::search_filter::SearchFilter;
 use project::instruction::{self, InstructionText};
 use transcript::CallFacts;
 
-/// Instruction files for all but the first of a result's paths may add one part in this number of the
-/// maximum bytes of a result: a search may show files of many directories.
+/// Instruction files for all but the first of a result's paths may add one part in this number of
+/// the maximum bytes of a result: a search may show files of many directories.
 const RESULT_PARTS: usize = 4;
 
 /// A path that a call has shown, changed or worked in; absolute, in the session's spelling.
@@ -58,8 +58,8 @@ struct LoadedFiles {
 }
 
 impl LoadedInstructions {
-    /// Returns the state at the beginning of a message that the model wrote after it had `seen` these
-    /// files.
+    /// Returns the state at the beginning of a message that the model wrote after it had `seen`
+    /// these files.
     pub fn new(seen: impl IntoIterator<Item = PathBuf>) -> Self {
         Self(Mutex::new(LoadedFiles {
             seen: seen.into_iter().collect(),

@@ -74,7 +74,8 @@ pub fn resolve(
     })
 }
 
-/// Returns a path without symlinks as the session spells it: below its `cwd`, which may have symlinks.
+/// Returns a path without symlinks as the session spells it: below its `cwd`, which may have
+/// symlinks.
 pub fn in_session_spelling(context: &ToolContext, real: &Path) -> PathBuf {
     let cwd = std::fs::canonicalize(&context.project.cwd).ok();
     match cwd.as_deref().and_then(|cwd| real.strip_prefix(cwd).ok()) {

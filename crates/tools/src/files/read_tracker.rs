@@ -41,8 +41,8 @@ impl TextFingerprint {
 pub struct KnownFile {
     /// The text that the model has seen.
     pub text: TextFingerprint,
-    /// The text on disk at that time; it differs if the editor held unsaved changes. `None` if there
-    /// was no text on disk.
+    /// The text on disk at that time; it differs if the editor held unsaved changes. `None` if
+    /// there was no text on disk.
     pub disk: Option<TextFingerprint>,
     /// The text itself, to describe later changes. `None` if it is not stored, to limit memory.
     pub was: Option<Arc<str>>,
@@ -145,8 +145,8 @@ impl ReadTracker {
         }
     }
 
-    /// Returns the files whose state on disk is the one that the model has seen. Reads metadata from
-    /// the disk.
+    /// Returns the files whose state on disk is the one that the model has seen. Reads metadata
+    /// from the disk.
     pub fn unchanged_files(&self) -> Vec<PathBuf> {
         let known: Vec<(PathBuf, Option<DiskStamp>)> = {
             let files = self.files();
@@ -165,8 +165,9 @@ impl ReadTracker {
             .collect()
     }
 
-    /// Adopts changes to these files since [`ReadTracker::unchanged_files`] as the agent's own: their
-    /// present state becomes the known one. Reads the changed files; `hint` names their encodings.
+    /// Adopts changes to these files since [`ReadTracker::unchanged_files`] as the agent's own:
+    /// their present state becomes the known one. Reads the changed files; `hint` names their
+    /// encodings.
     pub fn adopt(&self, paths: Vec<PathBuf>, hint: impl Fn(&Path) -> EncodingHint) {
         for path in paths {
             let now = stamp(&path);

@@ -247,7 +247,8 @@ impl Jobs {
             .collect()
     }
 
-    /// Returns id, command line and end of all jobs, for people. The end is `None` while a job runs.
+    /// Returns id, command line and end of all jobs, for people. The end is `None` while a job
+    /// runs.
     pub fn all(&self) -> Vec<(String, String, Option<String>)> {
         self.list().iter().map(|job| job.summary()).collect()
     }
@@ -372,8 +373,8 @@ impl Jobs {
         })
     }
 
-    /// Returns the output since the last read. Waits for the condition `until` or the job's end, but
-    /// not longer than `wait`.
+    /// Returns the output since the last read. Waits for the condition `until` or the job's end,
+    /// but not longer than `wait`.
     ///
     /// # Errors
     /// A message for the model if there is no job with this id.
@@ -401,8 +402,8 @@ impl Jobs {
         Ok(JobOutput { came, ..job.read() })
     }
 
-    /// Ends a job and all its processes. `why` describes the end, for instance "terminated". Returns
-    /// the description of the end, which is another one if the job had ended before.
+    /// Ends a job and all its processes. `why` describes the end, for instance "terminated".
+    /// Returns the description of the end, which is another one if the job had ended before.
     ///
     /// # Errors
     /// A message for the caller if there is no job with this id.

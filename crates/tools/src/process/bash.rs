@@ -540,8 +540,8 @@ fn touched(
 
 /// The parts of a result in addition to the output for the model.
 struct ResultNotes {
-    /// The id of the background job, its description, and the file with its output; `None` if nothing
-    /// continues in the background.
+    /// The id of the background job, its description, and the file with its output; `None` if
+    /// nothing continues in the background.
     background: Option<(String, String, Option<PathBuf>)>,
     /// The program at the end of the pipeline, if it hides the exit code of the others.
     filter: Option<&'static str>,

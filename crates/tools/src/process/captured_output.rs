@@ -151,7 +151,8 @@ impl CapturedOutput {
         self.file.as_ref().map(|(_, path)| path.clone())
     }
 
-    /// Returns the sentence on the file with the whole output, as far as it was stored, for the model.
+    /// Returns the sentence on the file with the whole output, as far as it was stored, for the
+    /// model.
     pub(crate) fn whole(&self) -> String {
         self.describe_location(hint)
     }
@@ -200,8 +201,8 @@ impl CapturedOutput {
         self.store_end(&all[first..]);
     }
 
-    /// Appends output to the file, if there is one. It goes to the page cache, in pieces of at most 64
-    /// KiB, which is not worth a thread.
+    /// Appends output to the file, if there is one. It goes to the page cache, in pieces of at most
+    /// 64 KiB, which is not worth a thread.
     fn file_away(&mut self, bytes: &[u8]) {
         let available =
             usize::try_from(MAX_FILE_BYTES.saturating_sub(self.filed)).unwrap_or(usize::MAX);

@@ -139,7 +139,8 @@ enum WatchedFile {
 }
 
 impl ControlFiles {
-    /// The maximum number of bytes that are read; files beyond it are compared by their change time.
+    /// The maximum number of bytes that are read; files beyond it are compared by their change
+    /// time.
     const MAX_BYTES: u64 = 8 << 20;
     /// The maximum number of files; those beyond it are not compared.
     const MAX_FILES: usize = 4096;

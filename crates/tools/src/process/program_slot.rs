@@ -1,5 +1,5 @@
-//! Waits for the slot that a program needs to run. Slots are scarce only if too many programs run for
-//! the limit on open files.
+//! Waits for the slot that a program needs to run. Slots are scarce only if too many programs run
+//! for the limit on open files.
 
 use std::convert::Infallible;
 use std::time::Duration;

@@ -184,8 +184,8 @@ impl SandboxChoice {
         self.guarantee_of(&*self.proven_sandbox().await)
     }
 
-    /// Returns the sandboxes of the agent's commands that trial runs have confirmed. The first call of
-    /// a process makes the trial runs.
+    /// Returns the sandboxes of the agent's commands that trial runs have confirmed. The first call
+    /// of a process makes the trial runs.
     pub async fn tried(&self) -> TriedSandboxes {
         let harmless = self.for_command(PlannedSandbox::Harmless);
         TriedSandboxes {
@@ -277,7 +277,8 @@ impl SandboxChoice {
             && self.sandbox.guarantees_of(self.level).await.is_complete()
     }
 
-    /// Returns whether an earlier trial run has shown [`Self::is_protective`]; false before the first.
+    /// Returns whether an earlier trial run has shown [`Self::is_protective`]; false before the
+    /// first.
     pub fn is_known_protective(&self) -> bool {
         self.settings.mode != SandboxMode::Off
             && self
@@ -498,8 +499,8 @@ impl SandboxChoice {
             .collect()
     }
 
-    /// Returns the program as it must be started to run in the sandbox. Reads the disk and creates the
-    /// scratch directory.
+    /// Returns the program as it must be started to run in the sandbox. Reads the disk and creates
+    /// the scratch directory.
     ///
     /// # Errors
     /// A message for the model, if the sandbox is no longer available: nothing is started
@@ -518,8 +519,8 @@ impl SandboxChoice {
         )
     }
 
-    /// Does the same as [`Self::enter`] for a program that works for other calls too: its writes are
-    /// not attributed to this call.
+    /// Does the same as [`Self::enter`] for a program that works for other calls too: its writes
+    /// are not attributed to this call.
     ///
     /// # Errors
     /// Same as [`SandboxChoice::enter`].
@@ -696,8 +697,8 @@ impl SandboxChoice {
     }
 }
 
-/// Describes the paths that commands may write at a level, for the model. `control` is true if control
-/// files are protected; `None` if that is not known.
+/// Describes the paths that commands may write at a level, for the model. `control` is true if
+/// control files are protected; `None` if that is not known.
 fn writes(level: Level, control: Option<bool>) -> &'static str {
     match (level, control) {
         (Level::ReadOnly, _) => "only $TMPDIR",

@@ -146,8 +146,8 @@ fn is_control(byte: u8) -> bool {
 }
 
 /// Returns the number of bytes at the beginning that are text and line ends. Checks the first bytes
-/// one by one, because binary data has runs of a few bytes, and then many at once, because most output
-/// is nothing else.
+/// one by one, because binary data has runs of a few bytes, and then many at once, because most
+/// output is nothing else.
 fn plain_run(bytes: &[u8]) -> usize {
     const FEW: usize = 16;
     const CHUNK: usize = 64;
@@ -166,8 +166,8 @@ fn plain_run(bytes: &[u8]) -> usize {
         .unwrap_or(bytes.len() - sure)
 }
 
-/// Returns the length of an escape sequence at the beginning that sets colours, as most sequences do;
-/// it has no effect on text. `None` for anything else.
+/// Returns the length of an escape sequence at the beginning that sets colours, as most sequences
+/// do; it has no effect on text. `None` for anything else.
 fn colour_sequence(bytes: &[u8]) -> Option<usize> {
     let rest = bytes.strip_prefix(b"\x1b[")?;
     let numbers = rest

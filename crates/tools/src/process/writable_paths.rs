@@ -130,8 +130,8 @@ impl NamedWrite {
 }
 
 /// Returns the paths that stay protected if a path is to be written: all others, including the
-/// existing siblings of the path in a protected directory. A write to the parent of a protected path,
-/// as in `cp a .`, leaves the path protected.
+/// existing siblings of the path in a protected directory. A write to the parent of a protected
+/// path, as in `cp a .`, leaves the path protected.
 pub(crate) fn without_named(protected: Vec<PathBuf>, named: &NamedWrite) -> Vec<PathBuf> {
     let mut remaining = Vec::new();
     for protected_path in protected {

@@ -257,8 +257,8 @@ impl Tool for WebsearchTool {
 }
 
 impl Ready {
-    /// Searches, and returns the results as text for the model. The error is the reason, as the end of
-    /// a sentence.
+    /// Searches, and returns the results as text for the model. The error is the reason, as the end
+    /// of a sentence.
     async fn search(&self, context: &ToolContext) -> Result<String, String> {
         match &self.by {
             Searcher::Engine(engine, key) => {

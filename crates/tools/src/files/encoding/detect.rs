@@ -262,8 +262,8 @@ fn guess(bytes: Vec<u8>) -> EncodedSource {
     found
 }
 
-/// Returns the end of the part of a file that is examined, which begins at `from`. It is the end of a
-/// line, because no character in any of the encodings contains the byte of a line end.
+/// Returns the end of the part of a file that is examined, which begins at `from`. It is the end of
+/// a line, because no character in any of the encodings contains the byte of a line end.
 fn examined_end(bytes: &[u8], from: usize) -> usize {
     let most = from + MAX_EXAMINED_BYTES;
     if bytes.len() <= most {

@@ -25,8 +25,8 @@ pub(super) struct FileExcerpt {
     pub(super) first: usize,
     /// The number of lines of the file.
     pub(super) total: usize,
-    /// The first bytes of the file, which show whether it is binary. Of a binary file, nothing else is
-    /// read.
+    /// The first bytes of the file, which show whether it is binary. Of a binary file, nothing else
+    /// is read.
     pub(super) sample: Vec<u8>,
     /// Whether `bytes` is only the beginning of a single line.
     pub(super) is_cut: bool,

@@ -39,8 +39,8 @@ pub(super) struct CommandOptions {
     pub(super) background: bool,
     /// Whether the command continues in the background at its timeout.
     pub(super) keep: bool,
-    /// The file to which the shell writes its exit code before it waits for its background commands;
-    /// `None` if it does not wait.
+    /// The file to which the shell writes its exit code before it waits for its background
+    /// commands; `None` if it does not wait.
     pub(super) exit_code_file: Option<PathBuf>,
 }
 
@@ -107,7 +107,8 @@ impl OutputKeeping {
 }
 
 impl RunningCommand {
-    /// Runs the command until the end of its call. Returns the command with the reason for that end.
+    /// Runs the command until the end of its call. Returns the command with the reason for that
+    /// end.
     ///
     /// # Errors
     /// A cancellation with the output so far, and an internal error.
@@ -261,8 +262,8 @@ impl RunningCommand {
 pub(super) enum CommandEnd {
     /// The shell ended, and had not waited for background commands.
     Status(ExitStatus),
-    /// The command ended with this code, and the shell after its background commands, with the status
-    /// of the last of them.
+    /// The command ended with this code, and the shell after its background commands, with the
+    /// status of the last of them.
     Done(i32, ExitStatus),
     /// The command was terminated at this timeout.
     Timeout(Duration),

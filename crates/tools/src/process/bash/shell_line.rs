@@ -54,8 +54,8 @@ pub(super) fn hiding_filter(command: &str) -> Option<&'static str> {
 }
 
 /// Returns the file in the scratch `directory` for the exit code of the shell of the call `work`.
-/// Creates the directory. Returns `None` if that fails, or if the path would need quoting in a command
-/// line.
+/// Creates the directory. Returns `None` if that fails, or if the path would need quoting in a
+/// command line.
 pub(super) fn exit_code_file(directory: &Path, work: &str) -> Option<PathBuf> {
     scratch::create(directory).ok()?;
     let path = directory.join(format!("exit-{}", text::plain(work)));
@@ -65,8 +65,8 @@ pub(super) fn exit_code_file(directory: &Path, work: &str) -> Option<PathBuf> {
 }
 
 /// Returns the command line for a shell that waits for its background commands: at its end it
-/// writes its exit code to the file `note` and waits. It ends with the code of the last background command. Some
-/// sandboxes kill all processes when their shell ends.
+/// writes its exit code to the file `note` and waits. It ends with the code of the last background
+/// command. Some sandboxes kill all processes when their shell ends.
 ///
 /// The shell waits if it ends by `exit`, which also follows the command, or by an error. A shell
 /// that a signal ends runs its exit trap too, with the code of an earlier command in `$?`: it must

@@ -1,5 +1,5 @@
-//! Detects programs that draw on a terminal. A command has none, so they would fail, or wait until the
-//! timeout. They are refused before they start, with advice on another way to the result.
+//! Detects programs that draw on a terminal. A command has none, so they would fail, or wait until
+//! the timeout. They are refused before they start, with advice on another way to the result.
 
 use permission::shell::{CommandAnalysis, CommandUnit};
 

@@ -69,7 +69,8 @@ fn parameter(content_type: &str, name: &str) -> Option<String> {
     })
 }
 
-/// Returns whether a page is HTML, by its media type, or by its beginning if the type is unspecific.
+/// Returns whether a page is HTML, by its media type, or by its beginning if the type is
+/// unspecific.
 fn is_html(kind: &str, bytes: &[u8]) -> bool {
     let start = || {
         let start = String::from_utf8_lossy(&bytes[..bytes.len().min(512)])
@@ -115,8 +116,8 @@ fn declared(bytes: &[u8]) -> Option<&'static encoding_rs::Encoding> {
         .filter(|encoding| encoding.is_ascii_compatible())
 }
 
-/// Decodes a page in the encoding of its byte order mark, otherwise in `encoding`, otherwise in UTF-8
-/// or Windows-1252.
+/// Decodes a page in the encoding of its byte order mark, otherwise in `encoding`, otherwise in
+/// UTF-8 or Windows-1252.
 fn decoded(bytes: &[u8], encoding: Option<&'static encoding_rs::Encoding>) -> String {
     let usual = || {
         if std::str::from_utf8(bytes).is_ok() {

@@ -1,6 +1,6 @@
 //! Sends HTTP requests to the web. A name is resolved once, its IP addresses are judged, and the
-//! connection goes to exactly those addresses, so that a name server cannot return a harmless address
-//! first and another later. Redirects are never followed here.
+//! connection goes to exactly those addresses, so that a name server cannot return a harmless
+//! address first and another later. Redirects are never followed here.
 
 use std::error::Error as _;
 use std::sync::{Arc, OnceLock};
@@ -42,7 +42,8 @@ enum Egress {
 }
 
 impl Web {
-    /// Requests a page. `named`: the settings name its host, so that any IP address of it is allowed.
+    /// Requests a page. `named`: the settings name its host, so that any IP address of it is
+    /// allowed.
     ///
     /// # Errors
     /// The reason, as the end of a sentence.
@@ -65,7 +66,8 @@ impl Web {
         request.send().await.map_err(|e| describe_error(&e))
     }
 
-    /// Returns the client that a request needs. For a proxy, the host's IP addresses are judged here.
+    /// Returns the client that a request needs. For a proxy, the host's IP addresses are judged
+    /// here.
     async fn egress(&self, address: &Address, named: bool) -> Result<Egress, String> {
         let matcher = self.proxies.get_or_init(Matcher::from_system);
         let proxied = address

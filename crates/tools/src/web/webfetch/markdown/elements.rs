@@ -6,8 +6,8 @@ use super::{
     ElementKind, MAX_DEPTH, MarkdownWriter, OpenBlock, OpenCodeBlock, OpenTable, attribute, name,
 };
 
-/// The maximum number of open containers that are recorded, indented or not, so that each end matches
-/// its beginning.
+/// The maximum number of open containers that are recorded, indented or not, so that each end
+/// matches its beginning.
 const MAX_CONTAINERS: usize = 100_000;
 
 /// The maximum number of containers that are searched for the one that an element ends.
