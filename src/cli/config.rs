@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::JsonListing;
 use super::project_context::ProjectContext;
 use base::environment::Environment;
+use config::script::ScriptKind;
 use config::{self, Problem, ProblemCode, ProblemSeverity, own_file};
 use extensions::inventory;
 use extensions::scripts::Scripts;
@@ -168,24 +169,34 @@ async fn set(key: &str, text: &str, environment: &Environment) -> anyhow::Result
     let sources = ModelSources::new(&trial);
     let mut of_models = here.model_problems(&sources);
     of_models.extend(here.local_model_problems(&sources).await);
-    // A plugin may add a provider when it is loaded.
-    let has_plugins = !here.loaded.settings.scripts.is_empty();
     let everyone = sources.with_all_models(&here.loaded.settings);
     let named = here.loaded.named_models();
-    let may_be_added = |problem: &Problem| {
+    let is_of_unknown_provider = |problem: &Problem| {
         let is_unknown = |model: &ModelRef| everyone.is_unknown(&model.provider);
-        has_plugins
-            && named
-                .iter()
-                .any(|(model, _, key)| *key == problem.key && is_unknown(model))
+        named
+            .iter()
+            .any(|(model, _, key)| *key == problem.key && is_unknown(model))
     };
     for problem in of_models.iter().filter(of_value) {
         let what = problem.what();
-        if problem.severity == ProblemSeverity::Error && !may_be_added(problem) {
+        if problem.severity < ProblemSeverity::Error {
+            super::terminal::print_note(&format!("warning: {key}: {what}"));
+            continue;
+        }
+        let plugins = if is_of_unknown_provider(problem) {
+            plugins_that_may_add_models(&here, environment).await
+        } else {
+            Vec::new()
+        };
+        if plugins.is_empty() {
             let end = if what.ends_with('?') { "" } else { "." };
             bail!("{key}: {what}{end} Nothing was changed.");
         }
-        super::terminal::print_note(&format!("warning: {key}: {what}"));
+        let these = base::text::alternatives(&plugins);
+        super::terminal::print_note(&format!(
+            "warning: {key}: {}; it is written, because {these} may add it: the models of plugins are known only in a session",
+            problem.message
+        ));
     }
     let file = own_file::path(environment);
     own_file::set(&file, &path, &value).map_err(|why| anyhow!("{}: {why}", file.display()))?;
@@ -202,6 +213,40 @@ async fn set(key: &str, text: &str, environment: &Environment) -> anyhow::Result
         ));
     }
     Ok(0)
+}
+
+/// Returns the names of the plugins that may add a provider or its models to the settings: those with
+/// a hook for it, and those that do not load here.
+async fn plugins_that_may_add_models(
+    here: &ProjectContext,
+    environment: &Environment,
+) -> Vec<String> {
+    const HOOKS: [&str; 3] = ["config", "provider", "auth"];
+    let settings = Arc::new(here.loaded.settings.clone());
+    let found = inventory::survey(
+        Scripts::default(),
+        &settings,
+        environment,
+        &here.worktree,
+        &here.cwd,
+    )
+    .await;
+    let report = &found.report;
+    let may_add = |name: &String| {
+        let has_hook = |hook: &str| {
+            let files = report.hooks.get(hook);
+            files.is_some_and(|files| files.contains(name))
+        };
+        let is_loaded =
+            found.failed.is_none() && report.errors.iter().all(|(file, ..)| file != name);
+        !is_loaded || HOOKS.into_iter().any(has_hook)
+    };
+    let plugins = settings.scripts.iter();
+    plugins
+        .filter(|script| script.kind == ScriptKind::Plugin)
+        .map(|script| script.name.clone())
+        .filter(may_add)
+        .collect()
 }
 
 /// Removes a setting from adjutant's own file. Other files are the user's to change.
