@@ -148,10 +148,9 @@ pub(super) fn browser_login_yields_tokens_that_are_renewed() {
     let server = guarded();
     let project = Project::new();
     behind(&server, &project);
-    assert!(
-        stderr_of(&project, &["run", "Hello"])
-            .contains("There is no key for Gate. Set GATE_KEY, or run `adjutant auth login gate`.")
-    );
+    let refused = stderr_of(&project, &["run", "Hello"]);
+    let missing = "here is no key for Gate. Set GATE_KEY, or run `adjutant auth login gate`.";
+    assert_eq!(refused.matches(missing).count(), 1, "{refused}");
     let mut asked = String::new();
     let done = log_in(&project, &["auth", "login", "gate"], |address| {
         let back = query(address, "redirect_uri");

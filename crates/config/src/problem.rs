@@ -4,6 +4,7 @@ use base::text::nearest;
 use std::fmt;
 
 use super::node::SourceLocation;
+use transcript::ModelRef;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProblemSeverity {
@@ -213,6 +214,12 @@ impl Problem {
     pub fn subject(mut self, subject: impl Into<String>) -> Self {
         self.subject = Some(subject.into());
         self
+    }
+
+    /// Returns whether it is about this model, which cannot be used.
+    pub fn is_about_model(&self, model: &ModelRef) -> bool {
+        let is_of_model = matches!(self.code, ProblemCode::NoKey | ProblemCode::UnknownModel);
+        is_of_model && self.subject.as_ref() == Some(&model.to_string())
     }
 
     /// Suggests the nearest of the known words, if one is similar.

@@ -131,7 +131,8 @@ fn local_problem(model: &ModelRef, at: &SourceLocation, key: &str, missing: &Not
         return Problem::warning(ProblemCode::UnknownModel, at, key, text);
     }
     let text = format!("there is no model {model} on this machine");
-    let problem = Problem::error(ProblemCode::UnknownModel, at, key, text);
+    let problem =
+        Problem::error(ProblemCode::UnknownModel, at, key, text).subject(model.to_string());
     let fetch = missing.fetch.as_ref();
     let fetch = fetch.map(|command| format!("`{command}` fetches it"));
     let near = missing.nearest.as_slice();
@@ -233,6 +234,7 @@ fn problem(model: &ModelRef, at: &SourceLocation, key: &str, everyone: &Registry
         key,
         format!("there is no model {model}"),
     )
+    .subject(model.to_string())
     .hint(hint)
 }
 

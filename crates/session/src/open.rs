@@ -30,6 +30,7 @@ use crate::turn::jobs::SessionJobs;
 use crate::turn::left_out_tools::LeftOutNotice;
 use crate::turn::record::Recorder;
 use crate::turn::refused_tools::RefusedTools;
+use crate::turn::step_context::resolve_model;
 use crate::turn::{
     self, CommonContext, History, Permissions, SessionChoices, SessionContext, Spent, Workspace,
     inherited_rules,
@@ -595,6 +596,7 @@ impl Sessions {
             .clone()
             .filter(|model| models.find(model).is_ok() || local::is_known(&model.provider));
         let choice = first_choices(&record, &read.settings, SessionChoices::of(&agent, model));
+        let answering = resolve_model(&choice, read.agents.get(&agent).as_deref(), &models);
         let (choice, chosen) = watch::channel(choice);
         let mut notices = options.notices.clone();
         notices.extend(self.greeting(&record, &agent, &*self.grants(&project_name).await));
@@ -615,7 +617,7 @@ impl Sessions {
                 ConfigSnapshot::new(&paths).await
             }
         };
-        notices.extend(read.greeting(&paths).await);
+        notices.extend(read.greeting(&paths, &answering).await);
         notices.extend(self.telemetry_notice(&read.settings));
         let approvals = chosen.borrow().approvals();
         notices.extend(self.unheld(approvals, &read.settings).await);

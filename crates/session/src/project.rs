@@ -16,6 +16,7 @@ use super::models::ModelSources;
 use super::trust::{self, TrustOutcome};
 use crate::turn::live_denies::{self, DenyWatcher};
 use crate::turn::models::{Models, SessionRegistry};
+use crate::turn::step_context::resolve_model;
 use crate::turn::{Background, SessionChoices, TurnContext, Workspace};
 use base::environment::Environment;
 use base::reported;
@@ -34,6 +35,7 @@ use project::system::Surroundings;
 use providers::auth::Auth;
 use providers::registry::Registry;
 use tools::ProjectContext;
+use transcript::ModelRef;
 
 /// The configuration of a session until its next turn.
 #[derive(Clone)]
@@ -293,8 +295,9 @@ impl ConfigSnapshot {
     }
 
     /// Returns the notices that a session begins with: the problems that no session of the project
-    /// has begun with today. Those that weaken protection are always among them.
-    pub(super) async fn greeting(&self, paths: &ProjectPaths) -> Vec<Event> {
+    /// has begun with today. Those that weaken protection are always among them; one of `model`, which
+    /// the session uses, is not, because the first turn fails with it.
+    pub(super) async fn greeting(&self, paths: &ProjectPaths, model: &ModelRef) -> Vec<Event> {
         let texts = self.daily_texts();
         let environment = paths.environment.clone();
         let root = paths.worktree.root.clone();
@@ -307,11 +310,12 @@ impl ConfigSnapshot {
             .filter(|problem| shown.contains(&self.daily_text(problem)))
             .cloned()
             .collect();
-        self.notices(&known)
+        self.notices(&known, model)
     }
 
-    /// Returns the notices for the user: the problems that are not among `known`.
-    pub(super) fn notices(&self, known: &[Problem]) -> Vec<Event> {
+    /// Returns the notices for the user: the problems that are not among `known`. A turn with `model`
+    /// reports the problem of this model itself.
+    pub(super) fn notices(&self, known: &[Problem], model: &ModelRef) -> Vec<Event> {
         let broken = self.broken.iter().flat_map(|broken| &broken.problems);
         let broken = broken.map(|problem| {
             notice(format!("The earlier settings stay in force, and new denies apply as far as they can be read: {problem}"))
@@ -319,7 +323,7 @@ impl ConfigSnapshot {
         let fresh = self
             .problems
             .iter()
-            .filter(|problem| !known.contains(problem));
+            .filter(|problem| !known.contains(problem) && !problem.is_about_model(model));
         broken.chain(configuration::notices(fresh)).collect()
     }
 }
@@ -653,6 +657,11 @@ impl ConfigWatcher {
             Ok(read) => read,
             Err(e) => return tracing::error!("checking the models of the settings failed: {e}"),
         };
+        let model = {
+            let choice = choice.borrow();
+            let agent = read.agents.get(&choice.agent);
+            resolve_model(&choice, agent.as_deref(), &models)
+        };
         self.current
             .send_replace(read.project_config(&self.paths, models));
         let event_sender = &turn.event_sender;
@@ -688,7 +697,7 @@ impl ConfigWatcher {
             });
             event_sender.event(Event::Options).await;
         }
-        for notice in read.notices(&self.read.problems) {
+        for notice in read.notices(&self.read.problems, &model) {
             event_sender.event(notice).await;
         }
         self.read = Arc::new(read);

@@ -19,6 +19,7 @@ use permission::rule::BUILT_IN;
 use permission::{AccessRequest, Action, Denial, Rules, evaluate};
 use project::agent::{Agent, Agents};
 use tools::{Failure, denial_message};
+use transcript::ModelRef;
 
 /// The interval of checks for changed files while no question is open.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -75,6 +76,13 @@ impl DenyWatcher {
                 forbidding,
             }),
         }
+    }
+
+    /// Returns the problem of a model that the settings name and that cannot be used.
+    pub fn problem_of_model(&self, model: &ModelRef) -> Option<&Problem> {
+        self.known
+            .iter()
+            .find(|problem| problem.is_about_model(model))
     }
 
     /// Returns the agents whose denies apply in addition to those of the turn's beginning.

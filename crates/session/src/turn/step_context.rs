@@ -272,6 +272,13 @@ pub fn capture(turn: &TurnContext, last: bool, history: &History) -> Result<Step
     Ok(step)
 }
 
+/// Returns a sentence about the setting that names a model, if a problem is known of it.
+fn place_of_model(turn: &TurnContext, model: &ModelRef) -> Option<String> {
+    let problem = turn.project.read.problem_of_model(model)?;
+    let place = problem.location.short();
+    Some(format!("It is the value of {} in {place}.", problem.key))
+}
+
 /// Returns the names of the tools that are not among those that are offered.
 fn missing(all: &[Arc<dyn AnyTool>], offered: &[Arc<dyn AnyTool>]) -> Vec<String> {
     let offered: BTreeSet<&str> = offered.iter().map(|tool| tool.name()).collect();
@@ -297,7 +304,7 @@ fn with_tools(
     let (model, provider) = turn.project.models.find(&wanted).map_err(|missing| Fault {
         kind: FaultKind::Internal,
         message: missing.to_string(),
-        advice: None,
+        advice: place_of_model(turn, &wanted),
     })?;
     let tools = if model.tools {
         let task = delegates(turn, &agent, &model.id, &next::named(history)).map(erase);
