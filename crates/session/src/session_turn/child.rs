@@ -280,7 +280,12 @@ impl ChildTask<'_> {
             return Err(missing(&id));
         }
         revert::truncate(&mut stored, end);
+        // The fork may be of another directory.
         stored.record = Record {
+            cwd: self.parent.project.context.cwd.clone(),
+            extra: self.parent.session.additional_directories.to_vec(),
+            shared_name: None,
+            origin: None,
             parent: Some(parent.clone()),
             depth: self.parent.session.depth + 1,
             ..stored.record.copied(self.parent.now())
