@@ -218,16 +218,25 @@ impl Commands {
         })
     }
 
+    /// Describes a misspelt command before the turn of its prompt, as [`Self::misspelt_now`] does;
+    /// `None` if plugins may add the command when the turn begins.
+    pub fn misspelt(&self, text: &str) -> Option<String> {
+        if self.may_be_more {
+            return None;
+        }
+        self.misspelt_now(text)
+    }
+
     /// Describes a misspelt command at the beginning of a prompt, with the command that is probably
     /// meant. `None` for any other text: a path, a word without a similar command, a word with a
     /// text after it unless only its letters are in another order or case, or a text that begins
-    /// with a blank; and if plugins may add the command.
-    pub fn misspelt(&self, text: &str) -> Option<String> {
+    /// with a blank.
+    pub(super) fn misspelt_now(&self, text: &str) -> Option<String> {
         /// A shorter word is similar to too many others.
         const MIN_CHARS: usize = 3;
         let (name, rest) = command::typed(text)?;
         let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-        if self.may_be_more || name.len() < MIN_CHARS || !name.chars().all(is_word) {
+        if name.len() < MIN_CHARS || !name.chars().all(is_word) {
             return None;
         }
         let mut known: Vec<String> = self
@@ -756,6 +765,7 @@ mod tests {
             ..plain()
         };
         assert_eq!(with_plugins.misspelt("/udno"), None);
+        assert!(with_plugins.misspelt_now("/udno").is_some());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::builtin::{self, BuiltinCommand, BuiltinContext};
+use super::builtin::{self, BuiltinCommand, BuiltinContext, BuiltinName};
 use super::handle::{PromptInput, idempotency_key};
 use super::project::ConfigWatcher;
 use super::sessions::Sessions;
@@ -87,6 +87,18 @@ impl PromptRun {
         outcome
     }
 
+    /// Answers a misspelt command, which is not sent to the model.
+    async fn unknown_command(&mut self, why: String) -> TurnOutcome {
+        let answer = BuiltinCommand {
+            word: BuiltinName::Elsewhere,
+            rest: why,
+        };
+        match self.builtin(&answer).await {
+            TurnOutcome::Ended => TurnOutcome::NotDone,
+            outcome => outcome,
+        }
+    }
+
     async fn builtin(&mut self, command: &BuiltinCommand) -> TurnOutcome {
         // A built-in command is not a message of the history, but the event needs an id.
         let message = self.turn.message_id();
@@ -127,6 +139,11 @@ impl PromptRun {
 
     async fn message(&mut self, content: Vec<Content>, watcher: &mut ConfigWatcher) -> TurnOutcome {
         refresh_project(watcher, &mut self.turn, &self.choice).await;
+        if let Some(Content::Text(typed)) = content.first()
+            && let Some(why) = watcher.commands().misspelt_now(&typed.text)
+        {
+            return self.unknown_command(why).await;
+        }
         let resumed = self.history.messages.iter().any(Message::is_prompt);
         let Some(content) = hooks::prompt(&self.turn, (&self.record, resumed), content).await
         else {
