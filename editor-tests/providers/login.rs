@@ -97,15 +97,19 @@ pub fn log_in(project: &Project, words: &[&str], person: impl FnOnce(&str)) -> O
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut lines = BufReader::new(child.stderr.take().unwrap())
+        .lines()
+        .map_while(Result::ok);
     let shown = lines
         .by_ref()
-        .map_while(Result::ok)
         .find(|line| line.starts_with("  "))
         .expect("nothing was shown");
     person(shown.trim());
-    lines.for_each(drop);
-    child.wait_with_output().unwrap()
+    let rest: Vec<String> = lines.collect();
+    Output {
+        stderr: rest.join("\n").into_bytes(),
+        ..child.wait_with_output().unwrap()
+    }
 }
 
 /// Returns the response that a browser gets at an address.

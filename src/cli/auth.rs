@@ -423,7 +423,7 @@ impl LoginInterface for TerminalLogin {
     }
 
     fn say(&self, text: &str) {
-        super::say(text);
+        show_step(text);
     }
 }
 
@@ -536,8 +536,13 @@ fn find(id: &str, settings: &Settings, catalog: &Catalog) -> anyhow::Result<Prov
     }
 }
 
+/// Shows the user a step of a login, on standard error: the result may go elsewhere.
+pub(super) fn show_step(text: &str) {
+    terminal::print_note(text.strip_suffix('\n').unwrap_or(text));
+}
+
 fn show(step: LoginStep) {
-    super::say(&match step {
+    show_step(&match step {
         LoginStep::Open(address) => {
             format!(
                 "Open this address in a browser on this machine. `--key` stores a key instead.\n\n  {address}\n"

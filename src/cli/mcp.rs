@@ -401,7 +401,7 @@ async fn log_in(name: &str, url: Option<String>, environment: &Environment) -> a
     let stored = StoredLogin::new(name, &url, environment);
     let client = Arc::new(HttpClient::new(environment));
     let show = |address: &str| {
-        super::say(&format!(
+        super::auth::show_step(&format!(
             "Open this address in a browser on this machine:\n\n  {address}\n"
         ))
     };
