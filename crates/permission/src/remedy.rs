@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::rule::BUILT_IN;
+use super::wildcard::UNKNOWN;
 use super::{AccessRequest, Action, Policy, Rule, Rules, explain, wildcard};
 
 /// The source of the rules that are tried.
@@ -62,7 +63,7 @@ fn allowing_one(policy: &Policy, request: &AccessRequest) -> Option<Vec<Rule>> {
 pub fn rule_that_asks(policy: &Policy, requests: &[AccessRequest]) -> Option<Rule> {
     let is_allowed = |request: &&AccessRequest| judged_with(policy, &[], request) == Action::Allow;
     requests.iter().filter(is_allowed).find_map(|request| {
-        let part = policy.judge(request).pattern;
+        let part = pattern_of_part(request, &policy.judge(request).pattern);
         let mut rules = rules_about(request, Action::Ask);
         let names_part = |rule: &Rule| wildcard::matches(&rule.pattern, &part);
         if request.command.is_some() && !rules.iter().any(names_part) {
@@ -112,9 +113,19 @@ fn rules_about(request: &AccessRequest, action: Action) -> Vec<Rule> {
     let means_others = |pattern: &String| is_literal && pattern.contains(['*', '?', '\\']);
     patterns
         .iter()
+        .map(|pattern| pattern_of_part(request, pattern))
         .filter(|pattern| action != Action::Allow || !means_others(pattern))
-        .map(|pattern| new_rule(&request.permission, pattern, action))
+        .map(|pattern| new_rule(&request.permission, &pattern, action))
         .collect()
+}
+
+/// Returns the pattern for a part of a command line: its text, or if some of its words are known only
+/// when it runs, all of them with a wildcard for each of those. The text `rm $file` would mean only
+/// this spelling.
+fn pattern_of_part(request: &AccessRequest, part: &str) -> String {
+    let mut units = request.command.iter().flat_map(|line| &line.units);
+    let unknown = units.find(|unit| unit.text == part && unit.normal.contains(UNKNOWN));
+    unknown.map_or_else(|| part.to_owned(), |unit| unit.normal.replace(UNKNOWN, "*"))
 }
 
 /// Returns rules that allow the files that a command uses and that are asked about or denied.
@@ -157,6 +168,37 @@ mod tests {
     use super::super::case_tables::{PathFixture, bash_rules, plan_rules};
     use super::super::command_request;
     use super::*;
+
+    #[test]
+    fn words_that_are_known_later_are_wildcards() {
+        let lab = PathFixture::new();
+        let policy = Policy {
+            rules: bash_rules(&lab.context, &[("*", Action::Allow)]),
+            context: lab.context.clone(),
+            ..Policy::default()
+        };
+        for (command, expected) in [
+            ("git push origin main", "git push origin main"),
+            ("git push origin $branch", "git push origin *"),
+            (
+                "git push origin \"$branch\" --tags",
+                "git push origin * --tags",
+            ),
+            ("git push origin v$(date +%s)", "git push origin v*"),
+            ("git push origin '$branch'", "git push origin '$branch'"),
+        ] {
+            let requests = [command_request(command, &policy.context)];
+            let rule = rule_that_asks(&policy, &requests);
+            let pattern = rule.map(|rule| rule.pattern);
+            assert_eq!(pattern.as_deref(), Some(expected), "{command}");
+            // A grant means known words only.
+            let always = &requests[0].always;
+            assert!(
+                always.iter().all(|one| !one.contains(UNKNOWN)),
+                "{always:?}"
+            );
+        }
+    }
 
     #[test]
     fn fewest_rules_that_change_a_verdict_are_found() {
