@@ -1,5 +1,7 @@
 //! Answers to questions about one name: its definition.
 
+use grep_matcher::Matcher as _;
+use grep_regex::RegexMatcher;
 use serde_json::json;
 
 use super::instruction::{InstructionToken, contents, fenced, quoted, read};
@@ -86,13 +88,28 @@ fn name<'a>(token: &InstructionToken<'a>, is_only: bool) -> Option<&'a str> {
     (is_name && name.ends_with(char::is_alphanumeric) && name.chars().all(fits)).then_some(name)
 }
 
-/// Shows the likeliest definitions of a name with their code.
+/// Shows the likeliest definitions of a name with their code. Searches for the name itself, a pattern
+/// that people read, and for definitions only if there are more uses than a search shows.
 fn definitions(turn: &OfflineTurn<'_>, name: &str) -> OfflineResult<String> {
     let last = name.rsplit([':', '.']).next().unwrap_or(name);
-    let pattern = DEFINITION.replace("NAME", &last.replace('$', r"\$"));
+    let word = last.replace('$', r"\$");
+    let pattern = DEFINITION.replace("NAME", &word);
     let doing = format!("Looking for the definition of {}.", quoted(name));
-    let printed = turn.calls(doing, vec![("grep", json!({"pattern": pattern}))])?;
-    let mut found = matches(turn, &printed.concat());
+    let uses = json!({"pattern": word, "word": true});
+    let mut printed = turn.calls(doing, vec![("grep", uses)])?.concat();
+    if is_cut(&printed) {
+        let doing = "It is used often. Looking for its definitions only.".to_owned();
+        let definitions = json!({"pattern": pattern});
+        printed = turn.calls(doing, vec![("grep", definitions)])?.concat();
+    }
+    let mut found = matches(turn, &printed);
+    let matcher = RegexMatcher::new(&pattern).ok();
+    found.retain(|line| {
+        let is_match = |matcher: &RegexMatcher| matcher.is_match(line.text.as_bytes());
+        matcher
+            .as_ref()
+            .is_none_or(|matcher| is_match(matcher).unwrap_or(true))
+    });
     found.sort_by_cached_key(Definition::rank);
     found.truncate(MAX_SHOWN);
     if found.is_empty() {
@@ -118,6 +135,12 @@ fn definitions(turn: &OfflineTurn<'_>, name: &str) -> OfflineResult<String> {
         )
     });
     Ok(shown.collect::<Vec<_>>().join("\n\n"))
+}
+
+/// Returns whether the output of `grep` has only some of the matches.
+fn is_cut(printed: &str) -> bool {
+    let heading = printed.lines().next().unwrap_or_default();
+    heading.contains(" are shown, ")
 }
 
 /// Parses the output of `grep`: `path:`, then `  Line n: text` for each match.

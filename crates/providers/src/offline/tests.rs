@@ -131,6 +131,7 @@ impl Project {
             }
             "grep" => self.grep(
                 &text("pattern").ok_or("no pattern")?,
+                input["word"] == true,
                 &text("path").unwrap_or_default(),
             ),
             "edit" => {
@@ -211,8 +212,12 @@ impl Project {
         ))
     }
 
-    fn grep(&self, pattern: &str, under: &str) -> Result<String, String> {
-        let matcher = grep_regex::RegexMatcher::new(pattern).map_err(|e| e.to_string())?;
+    fn grep(&self, pattern: &str, word: bool, under: &str) -> Result<String, String> {
+        const MAX_SHOWN: usize = 100;
+        let matcher = grep_regex::RegexMatcherBuilder::new()
+            .word(word)
+            .build(pattern)
+            .map_err(|e| e.to_string())?;
         let under = self.relative(under);
         let mut out = String::new();
         let mut count = 0;
@@ -223,11 +228,11 @@ impl Project {
         {
             let mut found = String::new();
             let sink = grep_searcher::sinks::UTF8(|line, text| {
-                if count < 100 {
-                    count += 1;
+                count += 1;
+                if count <= MAX_SHOWN {
                     found.push_str(&format!("  Line {line}: {text}"));
                 }
-                Ok(count < 100)
+                Ok(true)
             });
             grep_searcher::Searcher::new()
                 .search_slice(&matcher, text.as_bytes(), sink)
@@ -239,6 +244,10 @@ impl Project {
         Ok(if count == 0 {
             // The model does not read the number of files.
             "No matches for it in 9 files.".into()
+        } else if count > MAX_SHOWN {
+            format!(
+                "Found {count} matches in 9 files; {MAX_SHOWN} are shown, those of the newest files\n{out}"
+            )
         } else {
             format!("Found {count} matches\n{out}")
         })
