@@ -321,6 +321,13 @@ function likeBun($) {
 
 /** The number of prompts whose answers plugins await. That time does not count against the limits of their handlers. */
 let prompting = 0
+/** The functions to call when there are none. */
+const unprompted = []
+/** Counts prompts that begin, or end if the number is negative. */
+function countPrompts(number) {
+  prompting += number
+  if (!prompting) for (const go of unprompted.splice(0)) go()
+}
 
 /** OpenCode's client for a plugin. Each method sends a request to adjutant, which answers the supported ones. */
 function client(file, way = []) {
@@ -331,8 +338,8 @@ function client(file, way = []) {
       if (name === "event.subscribe" || name === "global.event") return { stream: listen() }
       const read = { "file.read": fileText, "file.list": fileList }[name]
       const prompts = name === "session.prompt" || name === "session.promptAsync" ? 1 : 0
-      prompting += prompts
-      const answer = await (read ? read(options ?? {}) : askedOf(file, name, options)).finally(() => (prompting -= prompts))
+      countPrompts(prompts)
+      const answer = await (read ? read(options ?? {}) : askedOf(file, name, options)).finally(() => countPrompts(-prompts))
       if (answer.none) throw new Error(answer.none)
       if (answer.error && options?.throwOnError) throw new Error(answer.error.message)
       return { data: answer.data, error: answer.error, request: undefined, response: undefined }
@@ -769,7 +776,7 @@ async function deliver(event) {
 async function settled({ limit }) {
   const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
   await Promise.race([heard, sleep(limit)])
-  for (let left = 100; prompting && left; left--) await sleep(10)
+  if (prompting) await Promise.race([new Promise((resolve) => unprompted.push(resolve)), sleep(1_000)])
   return {}
 }
 
