@@ -37,6 +37,8 @@ const MAX_SIBLINGS: usize = 2_000;
 
 /// The number of readings of names after an `@` that are looked up on the disk.
 const MAX_LOOKUPS: usize = 4_000;
+/// The number of readings that listing a directory counts as.
+const LISTING_LOOKUPS: usize = 100;
 
 /// The names that a mention may refer to.
 #[derive(Clone, Copy)]
@@ -566,12 +568,7 @@ fn near_path(word: &str, folder: &Path) -> Option<String> {
         };
         let part = part.to_str()?;
         if !folder.join(&near).join(part).exists() {
-            let siblings = std::fs::read_dir(folder.join(&near)).ok()?;
-            let siblings: Vec<String> = siblings
-                .flatten()
-                .take(MAX_SIBLINGS)
-                .filter_map(|entry| entry.file_name().into_string().ok())
-                .collect();
+            let siblings = names_in(&folder.join(&near))?;
             let names = || siblings.iter().map(String::as_str);
             near.push(with_stem(part, names()).or_else(|| nearest(part, names()))?);
         } else {
@@ -579,6 +576,30 @@ fn near_path(word: &str, folder: &Path) -> Option<String> {
         }
     }
     near.to_str().map(str::to_owned)
+}
+
+/// Returns the names in a directory, as many as are compared.
+fn names_in(folder: &Path) -> Option<Vec<String>> {
+    let entries = std::fs::read_dir(folder).ok()?.flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    Some(names.take(MAX_SIBLINGS).collect())
+}
+
+/// Returns the file that a single word names without its ending, such as `README`, if it is the only
+/// one.
+fn without_ending(mention: Mention<'_>, context: &MentionContext<'_>) -> Option<Reference> {
+    let word = mention
+        .spellings()
+        .find(|word| word.ends_with(char::is_alphanumeric))?;
+    let (word, lines) = with_lines(word);
+    let is_agent = context.agents.get(word).is_some();
+    if is_agent || word.contains(['/', '.']) {
+        return None;
+    }
+    let names = names_in(context.cwd)?;
+    let name = with_stem(word, names.iter().map(String::as_str))?;
+    let path = context.cwd.join(name);
+    (name.starts_with(word) && path.is_file()).then_some(Reference { path, lines })
 }
 
 /// Returns the only name that consists of a word, in any case, and an ending.
@@ -648,6 +669,10 @@ fn mentioned_by(
     let mut lookups = 0;
     let readings = mention.spellings().take(max);
     let found = readings.inspect(|_| lookups += 1).find_map(existing);
+    if found.is_none() && lookups + LISTING_LOOKUPS <= max {
+        lookups += LISTING_LOOKUPS;
+        return (without_ending(mention, context), lookups);
+    }
     (found, lookups)
 }
 
