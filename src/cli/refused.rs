@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use acp_server::meta::{UNATTENDED, member};
 use base::text;
-use tools::denial_message::{NO_WORKAROUND, NOT_ALLOWED};
+use tools::denial_message::NOT_ALLOWED;
+use tools::failure_text::for_user;
 
 /// A call that was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,21 +61,13 @@ impl RefusedCall {
 /// Describes a call that a rule denied, from its result. `None` for any other result.
 pub(super) fn denial(title: &str, output: Option<&str>) -> Option<String> {
     let why = output?.strip_prefix(NOT_ALLOWED)?;
-    let why = for_user(why).trim();
-    let why = why.strip_prefix(": ").unwrap_or(why);
+    let why = for_user(why);
+    let why = why.strip_prefix(": ").unwrap_or(&why);
     Some(format!(
         "not allowed: {}: {}",
         text::title(title),
         text::title(why)
     ))
-}
-
-/// Returns the result of a call without the request to the model.
-pub(super) fn for_user(output: &str) -> &str {
-    output
-        .trim_end()
-        .strip_suffix(NO_WORKAROUND)
-        .map_or(output, str::trim_end)
 }
 
 /// Lists the refused calls, each once. `None` if there are none.
@@ -128,10 +121,6 @@ mod tests {
         );
         for other in [None, Some("exit code 1"), Some("")] {
             assert_eq!(denial("ls", other), None);
-        }
-        let end = rule.trim_end_matches(" Do not try to work around this.");
-        for (output, shown) in [(rule, end), ("1 file\n", "1 file\n")] {
-            assert_eq!(for_user(output), shown);
         }
     }
 

@@ -39,6 +39,7 @@ pub mod call_timeout;
 pub mod denial_message;
 pub mod diagnostics;
 pub mod external_tool;
+pub mod failure_text;
 pub mod format;
 pub mod language;
 pub mod registry;

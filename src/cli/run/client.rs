@@ -1,5 +1,6 @@
 //! The client of a run: shows updates and answers requests.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,6 +37,7 @@ use base::text::diff::LineDiff;
 use providers::local;
 use providers::registry::Registry;
 use tools::denial_message::YOU_REJECTED;
+use tools::failure_text;
 use transcript::{CallFacts, ExitCode, ModelRef};
 
 /// The lines of a question about trust in addition to its text and changes: the title with the line
@@ -676,10 +678,12 @@ impl Client {
         let printed = fields.content.as_deref().and_then(program_output);
         let output = fields.raw_output.unwrap_or_default();
         // A raw output has only the beginning of a long text.
-        let printed = printed
-            .or_else(|| output["output"].as_str().filter(|_output| !is_interrupted))
-            .map(refused::for_user)
-            .unwrap_or_default();
+        let raw = output["output"].as_str();
+        let printed = match (printed, raw.filter(|_raw| !is_interrupted)) {
+            (Some(printed), _) => Cow::Borrowed(printed),
+            (None, Some(error)) if failed => Cow::Owned(failure_text::for_user(error)),
+            (None, raw) => Cow::Borrowed(raw.unwrap_or_default()),
+        };
         // A call that was refused without a user is reported already.
         let mut is_reported = call.refused.is_some() && !self.can_ask_user();
         if !self.shows_hints()
@@ -700,7 +704,7 @@ impl Client {
                 shown.push(&palette.line(FAINT, &line).indented(2 * (task.depth - 1)));
                 shown.push(&Palette::plain("\n"));
             }
-            let ended = self.describe_finished_call(&call, failed, &output, printed);
+            let ended = self.describe_finished_call(&call, failed, &output, &printed);
             shown.push(&ended.indented(2 * depth));
             self.screen.message(&shown);
             if let Some((_, plan)) = plan {

@@ -1,6 +1,7 @@
 //! `adjutant sessions show`: at a terminal the conversation as its runs have shown it, in a pipe as
 //! Markdown or JSON.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use anstyle::Style;
@@ -16,6 +17,7 @@ use base::environment::Environment;
 use base::id::SessionId;
 use export::conversation::{self, CallDetail, ConversationPart};
 use store::{Store, StoredSession};
+use tools::failure_text::for_user;
 use transcript::{Call, CallState, ToolKind};
 
 /// Prints a session. `is_full`: with all lines of outputs and changes.
@@ -122,18 +124,24 @@ fn push_call(
                 MAX_GOOD_OUTPUT_LINES
             };
             let printed = done.display.as_deref().unwrap_or(&done.output);
-            (Some(printed), ShownLines::Last(limit))
+            (Some(printed.into()), ShownLines::Last(limit))
         }
-        CallState::Completed(_) => (conversation::answers(call), ShownLines::All),
-        CallState::Failed { error, .. } if is_command => {
-            (Some(error.as_str()), ShownLines::Last(MAX_OUTPUT_LINES))
+        CallState::Completed(_) => (conversation::answers(call).map(Cow::from), ShownLines::All),
+        CallState::Failed { error, .. } if is_command => (
+            Some(Cow::from(error.as_str())),
+            ShownLines::Last(MAX_OUTPUT_LINES),
+        ),
+        CallState::Failed { error, .. } if is_full => {
+            (Some(Cow::from(error.as_str())), ShownLines::All)
         }
-        CallState::Failed { error, .. } => {
-            (Some(error.as_str()), ShownLines::First(MAX_OUTPUT_LINES))
-        }
-        CallState::Running { printed, .. } => {
-            (printed.as_deref(), ShownLines::Last(MAX_OUTPUT_LINES))
-        }
+        CallState::Failed { error, .. } => (
+            Some(for_user(error).into()),
+            ShownLines::First(MAX_OUTPUT_LINES),
+        ),
+        CallState::Running { printed, .. } => (
+            printed.as_deref().map(Cow::from),
+            ShownLines::Last(MAX_OUTPUT_LINES),
+        ),
         CallState::Pending => (None, ShownLines::All),
     };
     let command = conversation::command(call).map(str::trim);
@@ -156,7 +164,7 @@ fn push_call(
     }
     if let Some(text) = printed {
         let output = CallOutput {
-            text,
+            text: &text,
             shown: if is_full { ShownLines::All } else { shown },
             whole: None,
         };

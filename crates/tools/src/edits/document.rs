@@ -361,7 +361,7 @@ impl Document {
             some => format!("It has {}. ", some.join("; ")),
         };
         Err(Failure::ForModel(format!(
-            "What you quote is not in {} exactly, and this place in it was not shown in this session, so nothing was changed. It was found {}:\n{}\n{differs}If that is the place, send the call again.",
+            "The quoted text is not in {} exactly, and this place in it was not shown in this session, so nothing was changed. It was found {}:\n{}\n{differs}If that is the place, send the call again.",
             self.path.shown,
             fuzzy.strategy,
             places.join("\n…\n")
