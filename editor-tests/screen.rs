@@ -1401,6 +1401,30 @@ fn retried() {
             "{stderr}"
         );
     }
+    // In a pipe only if they are asked for, and never in an answer.
+    for (variables, wanted) in [
+        (&[][..], false),
+        (&[("CLICOLOR_FORCE", "1")], true),
+        (&[("FORCE_COLOR", "1")], true),
+        (&[("FORCE_COLOR", "1"), ("NO_COLOR", "1")], false),
+    ] {
+        let (_model, project) = fixture("text: \"It is **all** there.\"", &json!({}));
+        let run = |words: &[&str]| {
+            let mut command = adjutant(&project, words);
+            text(
+                &command
+                    .envs(variables.iter().copied())
+                    .output()
+                    .unwrap()
+                    .stdout,
+            )
+        };
+        for words in [&["permissions", "explain", "ls"][..], &["run", "--help"]] {
+            let is_coloured = run(words).contains("\u{1b}[");
+            assert_eq!(is_coloured, wanted, "{words:?} {variables:?}");
+        }
+        assert_eq!(run(&["run", "Do it."]), "It is **all** there.\n");
+    }
 }
 
 /// The beginning of an answer whose connection broke is shown above the notice, rows of a table

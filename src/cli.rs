@@ -243,40 +243,17 @@ pub fn main() -> ExitCode {
     }
     // Clients start it like this. The fast path saves loading the parser with all its texts.
     let plain = std::env::args_os().skip(1).eq(["acp"]);
-    let cli = match if plain {
+    let cli = if plain {
         Ok(Cli {
             command: Some(Command::Acp(acp::Args::default())),
             login: false,
         })
     } else {
-        parse(std::env::args_os())
-    } {
+        command_line(&environment)
+    };
+    let cli = match cli {
         Ok(cli) => cli,
-        // A request for help is understood, whatever words are before it.
-        Err(e) if e.exit_code() == 0 => return terminal::parsed(&e),
-        Err(e) => match meant::meaning_of_other_command(std::env::args_os().skip(1)) {
-            Some(CommandRemedy::Words(words)) => {
-                let first = words.first().cloned();
-                match parse(std::iter::once("adjutant".into()).chain(words)) {
-                    Ok(cli) => cli,
-                    Err(e) => {
-                        return terminal::parsed(&meant::with_next_step(e, first.as_deref()));
-                    }
-                }
-            }
-            Some(CommandRemedy::Advice(advice)) => return terminal::misused(&advice),
-            None => {
-                let first = std::env::args_os().nth(1);
-                if let Some(advice) = meant::run_option(&e, first.as_deref()) {
-                    return terminal::misused(&advice);
-                }
-                if let Some(advice) = meant::server_to_add(&e) {
-                    return terminal::misused(advice);
-                }
-                let e = meant::with_near_name(e);
-                return terminal::parsed(&meant::with_next_step(e, first.as_deref()));
-            }
-        },
+        Err(code) => return code,
     };
     let command = match cli.command {
         _ if cli.login => Command::Auth(CommandOrList {
@@ -289,7 +266,7 @@ pub fn main() -> ExitCode {
         }),
         Some(command) => command,
         None if !std::io::stdin().is_terminal() => Command::Acp(acp::Args::default()),
-        None => return terminal::help(help::command()),
+        None => return terminal::help(help::command(), &environment),
     };
     if command.is_for_the_user()
         && (sandbox::is_sandboxed() || sandbox::process::is_started_by_adjutant(&environment))
@@ -330,7 +307,7 @@ pub fn main() -> ExitCode {
             &environment,
         )),
         Command::Completions { shell } => Some(pages::completions(*shell, help::command())),
-        Command::Man(args) => Some(pages::manual(args)),
+        Command::Man(args) => Some(pages::manual(args, &environment)),
         // All other commands need the runtime.
         _ => None,
     };
@@ -355,6 +332,41 @@ pub fn main() -> ExitCode {
     // Threads that wait for a disk or a pipe must not delay the exit.
     runtime.shutdown_background();
     code
+}
+
+/// Returns the meaning of the command line.
+///
+/// # Errors
+/// Returns the exit code if there is none, or if it asks for help, which was printed.
+fn command_line(environment: &Environment) -> Result<Cli, ExitCode> {
+    let e = match parse(std::env::args_os()) {
+        Ok(cli) => return Ok(cli),
+        // A request for help is understood, whatever words are before it.
+        Err(e) if e.exit_code() == 0 => return Err(terminal::parsed(&e, environment)),
+        Err(e) => e,
+    };
+    match meant::meaning_of_other_command(std::env::args_os().skip(1)) {
+        Some(CommandRemedy::Words(words)) => {
+            let first = words.first().cloned();
+            parse(std::iter::once("adjutant".into()).chain(words)).map_err(|e| {
+                let e = meant::with_next_step(e, first.as_deref());
+                terminal::parsed(&e, environment)
+            })
+        }
+        Some(CommandRemedy::Advice(advice)) => Err(terminal::misused(&advice)),
+        None => {
+            let first = std::env::args_os().nth(1);
+            if let Some(advice) = meant::run_option(&e, first.as_deref()) {
+                return Err(terminal::misused(&advice));
+            }
+            if let Some(advice) = meant::server_to_add(&e) {
+                return Err(terminal::misused(advice));
+            }
+            let e = meant::with_near_name(e);
+            let e = meant::with_next_step(e, first.as_deref());
+            Err(terminal::parsed(&e, environment))
+        }
+    }
 }
 
 /// Parses a command line, which begins with the name of the program.

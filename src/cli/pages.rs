@@ -12,6 +12,7 @@ use clap_complete::{Generator, generate};
 use super::command_page::{self, ArgumentEntry, CommandPage};
 use super::complete;
 use super::help::{self, EXAMPLES, SUBJECTS};
+use base::environment::Environment;
 use base::text;
 
 /// A shell that completes.
@@ -130,7 +131,7 @@ pub(super) struct ManualArgs {
 }
 
 /// Prints a page of the manual, or writes all of them into a directory.
-pub(super) fn manual(args: &ManualArgs) -> anyhow::Result<u8> {
+pub(super) fn manual(args: &ManualArgs, environment: &Environment) -> anyhow::Result<u8> {
     let pages = manual_pages(help::command());
     if let Some(dir) = &args.output {
         let shown = dir.display();
@@ -156,7 +157,7 @@ pub(super) fn manual(args: &ManualArgs) -> anyhow::Result<u8> {
     }
     let command = command_at(help::command(), &args.command);
     let command = command.context("there is no such command")?;
-    super::terminal::long_help(command).context("the help cannot be printed")?;
+    super::terminal::long_help(command, environment);
     Ok(0)
 }
 

@@ -502,18 +502,11 @@ pub(super) fn secret_answer(question: &str) -> io::Result<Option<String>> {
 
 /// Prints a message of the command-line parser. Errors repeat user input, so they are cleaned; help
 /// and version contain only our own text, and keep their colours.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "errors are cleaned; help contains only our own text"
-)]
-pub(super) fn parsed(said: &clap::Error) -> ExitCode {
+pub(super) fn parsed(said: &clap::Error, environment: &Environment) -> ExitCode {
     use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
     if matches!(said.kind(), DisplayHelp | DisplayVersion) {
-        return if said.print().is_ok() {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::from(2)
-        };
+        print_help(&said.render(), environment);
+        return ExitCode::SUCCESS;
     }
     let message = said.render().to_string();
     let message = message.strip_prefix("error: ").unwrap_or(&message);
@@ -522,19 +515,24 @@ pub(super) fn parsed(said: &clap::Error) -> ExitCode {
 }
 
 /// Prints the help for a command line without arguments.
-#[expect(clippy::disallowed_methods, reason = "help contains only our own text")]
-pub(super) fn help(mut command: clap::Command) -> ExitCode {
-    if command.print_help().is_ok() {
-        ExitCode::from(2)
-    } else {
-        ExitCode::FAILURE
-    }
+pub(super) fn help(mut command: clap::Command, environment: &Environment) -> ExitCode {
+    print_help(&command.render_help(), environment);
+    ExitCode::from(2)
 }
 
 /// Prints the complete help of a command.
-#[expect(clippy::disallowed_methods, reason = "help contains only our own text")]
-pub(super) fn long_help(mut command: clap::Command) -> io::Result<()> {
-    command.print_long_help()
+pub(super) fn long_help(mut command: clap::Command, environment: &Environment) {
+    print_help(&command.render_long_help(), environment);
+}
+
+/// Prints a help text, which contains only our own text.
+fn print_help(text: &clap::builder::StyledStr, environment: &Environment) {
+    let text = if palette(environment).has_colours() {
+        text.ansi().to_string()
+    } else {
+        text.to_string()
+    };
+    print(&[text.as_bytes()]);
 }
 
 /// Returns a time as it is read: in seconds, or in minutes and seconds.

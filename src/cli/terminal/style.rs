@@ -2,6 +2,8 @@
 
 use anstyle::{AnsiColor, Style};
 
+use base::environment::Environment;
+
 /// The style of less important text.
 pub(in crate::cli) const FAINT: Style = Style::new().dimmed();
 pub(in crate::cli) const STRONG: Style = Style::new().bold();
@@ -43,6 +45,27 @@ pub(super) enum StyleSupport {
 }
 
 impl StyleSupport {
+    /// Returns the styles that a stream shows. As in other programs, `NO_COLOR` takes precedence over
+    /// `CLICOLOR_FORCE` and `FORCE_COLOR`, which show colours in a pipe and on any terminal.
+    pub(super) fn of(is_terminal: bool, environment: &Environment) -> Self {
+        let is_on = |name: &&str| {
+            let value = environment.var(name);
+            value.is_some_and(|value| !matches!(value, "0" | "false"))
+        };
+        let is_plain = !is_terminal || environment.var("TERM") == Some("dumb");
+        let is_colourless = environment.var("NO_COLOR").is_some();
+        if !is_colourless && ["CLICOLOR_FORCE", "FORCE_COLOR"].iter().any(is_on) {
+            return Self::Colours;
+        }
+        if is_plain {
+            return Self::Plain;
+        }
+        if is_colourless {
+            return Self::Effects;
+        }
+        Self::Colours
+    }
+
     /// Returns the part of a style that is shown.
     pub(super) fn shown(self, style: Style) -> Style {
         match self {
@@ -74,5 +97,42 @@ pub(super) fn of_change(line: &str) -> Style {
         Some(b'-') => BAD,
         Some(b'@') => CODE,
         _ => Style::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_decide_on_colours() {
+        use StyleSupport::{Colours, Effects, Plain};
+        let table: [(&[(&str, &str)], _, _); 10] = [
+            (&[], Colours, Plain),
+            (&[("TERM", "dumb")], Plain, Plain),
+            (&[("NO_COLOR", "1")], Effects, Plain),
+            (&[("NO_COLOR", "")], Colours, Plain),
+            (&[("CLICOLOR_FORCE", "1")], Colours, Colours),
+            (&[("FORCE_COLOR", "3")], Colours, Colours),
+            (&[("FORCE_COLOR", "0")], Colours, Plain),
+            (
+                &[("CLICOLOR_FORCE", "1"), ("TERM", "dumb")],
+                Colours,
+                Colours,
+            ),
+            (
+                &[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")],
+                Effects,
+                Plain,
+            ),
+            (&[("NO_COLOR", "1"), ("TERM", "dumb")], Plain, Plain),
+        ];
+        for (variables, on_terminal, in_pipe) in table {
+            let variables_of = variables.iter();
+            let owned = variables_of.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            let environment = Environment::from_vars(owned.collect());
+            let both = [true, false].map(|is_terminal| StyleSupport::of(is_terminal, &environment));
+            assert_eq!(both, [on_terminal, in_pipe], "{variables:?}");
+        }
     }
 }

@@ -58,20 +58,16 @@ pub(in crate::cli) struct Palette {
 }
 
 impl Palette {
-    /// Returns colours if the stream is a terminal that has them. With `NO_COLOR`, only the other
-    /// styles are shown.
+    /// Returns the colours of a stream.
     pub(in crate::cli) fn of(stream: &impl IsTerminal, environment: &Environment) -> Self {
-        let ink = if !stream.is_terminal() || environment.var("TERM") == Some("dumb") {
-            StyleSupport::Plain
-        } else if environment.var("NO_COLOR").is_some() {
-            StyleSupport::Effects
-        } else {
-            StyleSupport::Colours
-        };
         Self {
-            ink,
+            ink: StyleSupport::of(stream.is_terminal(), environment),
             ascii: is_ascii_locale(environment),
         }
+    }
+
+    pub(super) fn has_colours(self) -> bool {
+        self.ink == StyleSupport::Colours
     }
 
     /// Returns one of two marks, by the characters that the locale has.
