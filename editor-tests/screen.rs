@@ -1677,7 +1677,7 @@ fn viewed_files() {
     let mut terminal = Terminal::start(adjutant(&project, &["trust"]));
     terminal.wait("[y/v/n/?]");
     terminal.enter("v");
-    terminal.wait("  check.sh +1 -0\n  1 +exit 0\n");
+    terminal.wait("  check.sh (1 line)\n  1  exit 0\n");
     terminal.enter("n");
     assert_eq!(terminal.end().0, Some(0));
     let revoked = adjutant(&project, &["trust", "--revoke"]).output().unwrap();
@@ -1685,7 +1685,7 @@ fn viewed_files() {
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
     terminal.wait("v  View the files that would run");
     terminal.enter("v");
-    terminal.wait("  check.sh +1 -0\n  1 +exit 0\n");
+    terminal.wait("  check.sh (1 line)\n  1  exit 0\n");
     terminal.enter("n");
     let (code, screen) = terminal.end();
     assert_eq!(code, Some(0), "{screen}");

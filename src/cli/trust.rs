@@ -386,7 +386,7 @@ pub(super) fn whole_file(file: &Path, root: &Path, palette: Palette, indent: usi
         .display()
         .to_string();
     match super::input::file(file, MAX_BYTES) {
-        Ok(text) => palette.change(&name, &LineDiff::of("", &text), indent, usize::MAX),
+        Ok(text) => palette.numbered(&name, &text, indent),
         Err(why) => {
             let mut line = palette
                 .line(Style::new(), &format!("{why:#}"))

@@ -188,6 +188,26 @@ impl Palette {
         Styled(out)
     }
 
+    /// Renders all lines of a file with their numbers.
+    pub(in crate::cli) fn numbered(self, name: &str, content: &str, indent: usize) -> Styled {
+        let blank = " ".repeat(indent);
+        let count = content.lines().count();
+        let digits = count.to_string().len();
+        let heading = self.paint(STRONG, &text::escaped(name));
+        let size = self.paint(FAINT, &format!(" ({})", text::count(count, "line")));
+        let mut out = format!("{blank}{heading}{size}\n");
+        for (number, line) in (1..).zip(content.lines()) {
+            let line = text::escaped(&super::expanded(line, super::TAB_STOP));
+            let number = self.paint(FAINT, &format!("{number:>digits$}"));
+            // Next to the text, after the number and the blanks.
+            let continuation = " ".repeat(indent + digits + 2);
+            let line = format!("{blank}{number}  {line}");
+            out += &super::broken(&line, super::columns(), &continuation);
+            out.push('\n');
+        }
+        Styled(out)
+    }
+
     /// Returns the lines of a change and their context; `None` between two groups.
     fn changed_lines(self, diff: &LineDiff<'_>) -> Vec<Option<ChangedLine>> {
         let mut rows = Vec::new();
