@@ -302,6 +302,7 @@ fn end_if_stuck() {
             io::Result::Ok(code)
         })?;
         // The end is stuck, so no other thread is waited for.
+        terminal::restore_modes();
         std::process::exit(code)
     };
     let started = std::thread::Builder::new()
@@ -333,6 +334,7 @@ async fn signal_to_end() -> io::Result<i32> {
 
 /// Ends the process when its end is stuck, so nothing of the program is waited for.
 fn kill_own_process() {
+    terminal::restore_modes();
     let own = rustix::process::getpid();
     rustix::process::kill_process(own, rustix::process::Signal::KILL).ok();
 }

@@ -20,6 +20,7 @@ use std::borrow::Cow;
 use std::io::{self, BufWriter, IsTerminal, Stderr, Stdout, StdoutLock, Write};
 use std::panic::PanicHookInfo;
 use std::process::ExitCode;
+use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -475,6 +476,7 @@ fn can_edit(environment: &Environment) -> bool {
 /// # Errors
 /// Returns an error if a terminal answers that cannot show the question.
 pub(super) fn answer(question: &str, environment: &Environment) -> anyhow::Result<Option<String>> {
+    restore_on_signals();
     let mut modes = Modes::default();
     let can_edit = can_edit(environment);
     let question = Question::show(&Palette::plain(question), &mut modes, can_edit)?;
@@ -491,6 +493,7 @@ pub(super) fn answer(question: &str, environment: &Environment) -> anyhow::Resul
 /// # Errors
 /// Returns an error if a terminal answers that cannot show the question or would show the answer.
 pub(super) fn secret_answer(question: &str) -> io::Result<Option<String>> {
+    restore_on_signals();
     let mut modes = Modes::default();
     let question = Question::show_for_secret(&Palette::plain(question), &mut modes)?;
     let secret = question.answer(None);
@@ -498,6 +501,55 @@ pub(super) fn secret_answer(question: &str) -> io::Result<Option<String>> {
         question::end_line(false);
     }
     Ok(secret)
+}
+
+/// Makes signals that end this process restore the terminal first, from the first call on. For commands
+/// that do not handle signals themselves. An interrupt at a question is a key, which restores it.
+fn restore_on_signals() {
+    static STARTED: Once = Once::new();
+    STARTED.call_once(|| {
+        if let Err(e) = watch_signals() {
+            tracing::warn!("a signal at a question will not restore the terminal: {e}");
+        }
+    });
+}
+
+/// Starts a thread that waits for a signal, because the one that asks waits for the user.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the thread that asks waits for the user, so nothing else can end the process"
+)]
+fn watch_signals() -> io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let context = runtime.enter();
+    let mut hangup = signal(SignalKind::hangup())?;
+    let mut quit = signal(SignalKind::quit())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    drop(context);
+    let watch = move || {
+        let code = runtime.block_on(async {
+            tokio::select! {
+                _ = hangup.recv() => 129,
+                _ = quit.recv() => 131,
+                _ = terminate.recv() => 143,
+            }
+        });
+        question::abandon();
+        modes::restore();
+        std::process::exit(code)
+    };
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(watch)?;
+    Ok(())
+}
+
+/// Restores the modes of the terminal, for an end of the process that drops nothing.
+pub(super) fn restore_modes() {
+    modes::restore();
 }
 
 /// Prints a message of the command-line parser. Errors repeat user input, so they are cleaned; help

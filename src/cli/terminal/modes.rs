@@ -2,10 +2,15 @@
 //! key that is echoed there would stay on the screen after the line of the spinner is erased.
 
 use std::io::{self, IsTerminal};
+use std::sync::Mutex;
 
+use base::lock::lock;
 use rustix::termios::{
     self, LocalModes, OptionalActions, QueueSelector, SpecialCodeIndex, Termios,
 };
+
+/// The modes before this process changed them, for an end of the process that drops nothing.
+static ORIGINAL: Mutex<Option<Termios>> = Mutex::new(None);
 
 /// The changed modes of the terminal. Dropping it restores the original ones.
 #[derive(Default)]
@@ -69,10 +74,8 @@ impl Modes {
     /// Restores the terminal.
     pub(super) fn restore(&mut self) {
         self.is_edited = false;
-        if let Some(original) = self.original.take()
-            && is_foreground()
-        {
-            set(&original);
+        if self.original.take().is_some() {
+            restore();
         }
     }
 
@@ -81,9 +84,21 @@ impl Modes {
         let Some(current) = modes() else {
             return false;
         };
-        let mut modes = self.original.get_or_insert(current).clone();
+        let original = self.original.get_or_insert(current);
+        lock(&ORIGINAL).get_or_insert_with(|| original.clone());
+        let mut modes = original.clone();
         adapt(&mut modes);
         set(&modes)
+    }
+}
+
+/// Restores the terminal if this process has changed it. Also for an end of the process that drops no
+/// [`Modes`].
+pub(super) fn restore() {
+    if let Some(original) = lock(&ORIGINAL).take()
+        && is_foreground()
+    {
+        set(&original);
     }
 }
 

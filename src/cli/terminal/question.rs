@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{self, BufRead as _, IsTerminal, PipeReader, Write};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -21,6 +22,9 @@ const PASTE_PAUSE: Duration = Duration::from_millis(50);
 /// Asks the terminal to mark pasted text.
 const BEGIN_PASTE_MARKS: &str = "\u{1b}[?2004h";
 const END_PASTE_MARKS: &str = "\u{1b}[?2004l";
+
+/// True while the terminal marks pasted text.
+static MARKS_PASTES: AtomicBool = AtomicBool::new(false);
 
 /// The stream that shows questions.
 enum Output {
@@ -108,6 +112,7 @@ impl EditedQuestion {
     /// Shows the question, and returns the column at which the answer begins.
     fn draw(&self, output: &Output) -> io::Result<usize> {
         output.write(&self.text)?;
+        MARKS_PASTES.store(true, Ordering::Relaxed);
         output.write(BEGIN_PASTE_MARKS)?;
         let last = self.text.rsplit('\n').next().unwrap_or_default();
         let width = display_width(last);
@@ -230,8 +235,20 @@ pub(super) fn end_line(is_edited: bool) {
     let Some(output) = Output::of_user() else {
         return;
     };
-    let marks = if is_edited { END_PASTE_MARKS } else { "" };
+    let marks = if is_edited {
+        MARKS_PASTES.store(false, Ordering::Relaxed);
+        END_PASTE_MARKS
+    } else {
+        ""
+    };
     output.write(&format!("{marks}\n")).ok();
+}
+
+/// Ends the line of a question that a signal ends together with the process.
+pub(super) fn abandon() {
+    if MARKS_PASTES.load(Ordering::Relaxed) {
+        end_line(true);
+    }
 }
 
 /// Reads lines that the terminal lets the user edit.
