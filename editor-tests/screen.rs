@@ -19,8 +19,10 @@ use crate::project::Project;
 use crate::pty;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 40] = [
+pub const ALL: [(&str, fn()); 43] = [
     ("run leaves its answer and no spinner", answer),
+    ("conversation has one prompt after another", conversation),
+    ("conversation begins with a prompt and anew", chat),
     ("answer fits the terminal's width", widths),
     ("paragraph and table appear before their end", streamed),
     ("narrower window keeps nothing of the spinner", narrowed),
@@ -38,6 +40,10 @@ pub const ALL: [(&str, fn()); 40] = [
     (
         "Ctrl-C at a secret restores the terminal",
         interrupted_secret,
+    ),
+    (
+        "signal at a question restores the terminal",
+        signalled_questions,
     ),
     (
         "all of a question is on the terminal that answers",
@@ -118,8 +124,13 @@ impl Terminal {
 
     /// Waits until the screen shows this.
     fn wait(&mut self, text: &str) {
+        self.wait_until(text, |screen| screen.contains(text));
+    }
+
+    /// Waits until the screen shows this, as `is_shown` decides.
+    fn wait_until(&mut self, text: &str, is_shown: impl Fn(&str) -> bool) {
         let late = Instant::now() + RESPONSE_TIMEOUT;
-        while !self.text().contains(text) {
+        while !is_shown(&self.text()) {
             match self
                 .pieces
                 .recv_timeout(late.saturating_duration_since(Instant::now()))
@@ -241,6 +252,87 @@ fn answer() {
         "It is all in a.txt, here (https://x.example)."
     );
     assert!(screen.starts_with("session ses_"), "{screen}");
+}
+
+/// Prompts are typed one after the other. A typo is reported, a failed or interrupted turn ends
+/// nothing, and Ctrl-D ends all.
+fn conversation() {
+    let (_model, project) = fixture(
+        "text: One.\n---\nsees: First\nsees: Second\ncall bash {\"command\":\"echo two\"}\n---\ntext: Two.\n---\nhang",
+        &json!({}),
+    );
+    let mut terminal = Terminal::start(adjutant(&project, &["run"]));
+    terminal.wait("/help lists the commands.\n\n> ");
+    terminal.enter("");
+    terminal.wait("> \n> ");
+    terminal.enter("First");
+    terminal.wait("One.\n\n> ");
+    terminal.enter("Second");
+    terminal.wait("• echo two\n    two\n\nTwo.\n\n> ");
+    terminal.enter("/udno");
+    terminal.wait("sent as text.\n\n> ");
+    terminal.enter("/mode plan");
+    terminal.wait("mode plan (/mode NAME chooses another: build, plan)\n\n> ");
+    terminal.enter("/mode nonsense");
+    terminal.wait("there are: build, plan\n\n> ");
+    terminal.enter("Third");
+    terminal.wait("waiting for the model");
+    interrupt(&terminal, Signal::INT);
+    terminal.wait("interrupted\n\n> ");
+    terminal.enter("/status");
+    terminal.wait_until("the status", |screen| {
+        screen.contains("> /status\n") && screen.trim_end().ends_with("\n>")
+    });
+    terminal.press("\u{4}");
+    let (code, screen) = terminal.end();
+    assert_eq!(code, Some(0), "{screen}");
+    let last = screen.trim_end().lines().next_back();
+    assert_eq!(
+        last,
+        Some("`adjutant run -c` continues this conversation."),
+        "{screen}"
+    );
+    assert!(!screen.contains("withdrawn"), "{screen}");
+    assert_eq!(sessions(&project), 1);
+}
+
+/// A conversation may begin with a prompt, go on with another session, and end with an interrupt.
+fn chat() {
+    let script = "sees: Begin.\ntext: One.\n---\nsees: Anew.\nsees not: Begin.\ntext: Two.";
+    let (_model, project) = fixture(script, &json!({}));
+    let mut command = adjutant(&project, &["chat", "Begin."]);
+    // The signal goes to the group.
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    let mut terminal = Terminal::start(command);
+    let ours = terminal.ours.try_clone().unwrap();
+    terminal.wait("One.\n\n> ");
+    terminal.enter("/new");
+    terminal.wait_until("another session", |screen| {
+        screen.contains("> /new\nsession ses_") && screen.trim_end().ends_with("\n>")
+    });
+    terminal.enter("Anew.");
+    terminal.wait("Two.\n\n> ");
+    terminal.press("half a line\u{3}");
+    terminal.press("\u{3}");
+    let (code, screen) = terminal.end();
+    assert_eq!(code, Some(130), "{screen}");
+    assert!(!screen.contains("withdrawn"), "{screen}");
+    assert_eq!(sessions(&project), 2);
+    let modes = rustix::termios::tcgetattr(&ours).unwrap().local_modes;
+    assert!(
+        modes.contains(LocalModes::ICANON | LocalModes::ECHO),
+        "{modes:?}"
+    );
+    // Without a terminal there is no conversation.
+    let output = adjutant(&project, &["chat"])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(
+        text(&output.stderr).contains("needs a terminal"),
+        "{output:?}"
+    );
 }
 
 /// A gateway has hundreds of models. A pipe gets all of them.
@@ -738,6 +830,30 @@ fn interrupted_secret() {
     }
 }
 
+/// A signal that ends a command at its question leaves the terminal as it was.
+fn signalled_questions() {
+    let (_model, project) = fixture("text: One.", &json!({}));
+    let first = adjutant(&project, &["run", "First"]).output().unwrap();
+    assert!(first.status.success(), "{first:?}");
+    for (words, question) in [
+        (&["sessions", "delete", "last"][..], "[y/N/?] "),
+        (&["auth", "login", "bench"], "Key for bench: "),
+    ] {
+        for (signal, expected) in [(Signal::TERM, 143), (Signal::HUP, 129), (Signal::QUIT, 131)] {
+            let mut terminal = Terminal::start(adjutant(&project, words));
+            let ours = terminal.ours.try_clone().unwrap();
+            terminal.wait(question);
+            let modes = || rustix::termios::tcgetattr(&ours).unwrap().local_modes;
+            assert!(!modes().contains(LocalModes::ICANON), "{words:?}");
+            interrupt(&terminal, signal);
+            let (code, screen) = terminal.end();
+            assert_eq!(code, Some(expected), "{words:?}: {screen}");
+            let usual = LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG;
+            assert!(modes().contains(usual), "{words:?}: {:?}", modes());
+        }
+    }
+}
+
 /// The text above a form and the reason of a question are on the terminal that answers, too.
 fn whole_question() {
     let mine = std::env::current_exe().unwrap();
@@ -1099,10 +1215,10 @@ fn shown_again() {
     assert!(shown.contains(&format!("\n{typed}\n")), "{shown}");
     for screen in [&run, &shown] {
         for part in [
-            "✗ Write big.txt\n    big.txt exists",
-            " more lines; `adjutant sessions show --full",
+            "✗ Write big.txt\n    big.txt exists, and was not read in this session, so it was not replaced.\n• Write",
             "• Write a.txt\n    a.txt +1 -0\n    1 +new line\n✗ exit 7 (exit code 7)\n",
-            "• cat > b <<EOF … (5 lines)\n    … 6 lines before\n    7\n    8\n    9\n\nDone.",
+            "• cat > b <<EOF … (5 lines)\n    … 6 lines before; `adjutant sessions show --full",
+            " has all\n    7\n    8\n    9\n\nDone.",
         ] {
             assert!(screen.contains(part), "{part}:\n{screen}");
         }
@@ -1114,6 +1230,8 @@ fn shown_again() {
         full.contains(part) && !full.contains("lines before"),
         "{full}"
     );
+    // The advice to the model is in the whole text only.
+    assert!(full.contains("send the call again"), "{full}");
     let (_, found) = Terminal::start(adjutant(&project, &["sessions", "search", "DONE"])).end();
     assert!(found.contains("Done. (1 message)"), "{found}");
 }
@@ -1250,6 +1368,30 @@ fn colours() {
         });
         assert_eq!((bold, is_coloured), (3, wanted), "{variable}");
         terminal.end();
+    }
+    // In a pipe only if they are asked for, and never in an answer.
+    for (variables, wanted) in [
+        (&[][..], false),
+        (&[("CLICOLOR_FORCE", "1")], true),
+        (&[("FORCE_COLOR", "1")], true),
+        (&[("FORCE_COLOR", "1"), ("NO_COLOR", "1")], false),
+    ] {
+        let (_model, project) = fixture("text: \"It is **all** there.\"", &json!({}));
+        let run = |words: &[&str]| {
+            let mut command = adjutant(&project, words);
+            text(
+                &command
+                    .envs(variables.iter().copied())
+                    .output()
+                    .unwrap()
+                    .stdout,
+            )
+        };
+        for words in [&["permissions", "explain", "ls"][..], &["run", "--help"]] {
+            let is_coloured = run(words).contains("\u{1b}[");
+            assert_eq!(is_coloured, wanted, "{words:?} {variables:?}");
+        }
+        assert_eq!(run(&["run", "Do it."]), "It is **all** there.\n");
     }
 }
 
@@ -1400,30 +1542,6 @@ fn retried() {
             retries.last().is_some_and(|last| last.starts_with(same)),
             "{stderr}"
         );
-    }
-    // In a pipe only if they are asked for, and never in an answer.
-    for (variables, wanted) in [
-        (&[][..], false),
-        (&[("CLICOLOR_FORCE", "1")], true),
-        (&[("FORCE_COLOR", "1")], true),
-        (&[("FORCE_COLOR", "1"), ("NO_COLOR", "1")], false),
-    ] {
-        let (_model, project) = fixture("text: \"It is **all** there.\"", &json!({}));
-        let run = |words: &[&str]| {
-            let mut command = adjutant(&project, words);
-            text(
-                &command
-                    .envs(variables.iter().copied())
-                    .output()
-                    .unwrap()
-                    .stdout,
-            )
-        };
-        for words in [&["permissions", "explain", "ls"][..], &["run", "--help"]] {
-            let is_coloured = run(words).contains("\u{1b}[");
-            assert_eq!(is_coloured, wanted, "{words:?} {variables:?}");
-        }
-        assert_eq!(run(&["run", "Do it."]), "It is **all** there.\n");
     }
 }
 

@@ -93,7 +93,7 @@ enum Command {
     ///
     /// Speaks ACP on standard input and output, and reconnects automatically.
     Connect(connect::Args),
-    /// Answer one prompt, then exit
+    /// Answer one prompt, or hold a conversation at a terminal
     ///
     /// The answer goes to standard output, everything else to standard error.
     ///
@@ -426,6 +426,13 @@ async fn waiting(command: Command, environment: Environment) -> ExitCode {
 #[cfg(test)]
 pub(crate) fn understands(words: &[String]) -> Result<(), String> {
     use clap::error::ErrorKind::MissingRequiredArgument;
+    let others = words.iter().skip(1).map(OsString::from);
+    let words: Vec<OsString> = match meant::meaning_of_other_command(others) {
+        Some(CommandRemedy::Words(meant)) => {
+            std::iter::once("adjutant".into()).chain(meant).collect()
+        }
+        _ => words.iter().map(OsString::from).collect(),
+    };
     match Cli::try_parse_from(words) {
         Err(e) if e.exit_code() != 0 && e.kind() != MissingRequiredArgument => {
             Err(e.to_string().lines().next().unwrap_or_default().to_owned())

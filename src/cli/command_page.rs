@@ -142,7 +142,10 @@ mod tests {
         let of = |name: &str| all.iter().find(|page| page.name == name).unwrap();
         let run = of("adjutant run");
         assert_eq!(run.usage, ["adjutant run [OPTIONS] [PROMPT]..."]);
-        assert_eq!(run.purpose, "Answer one prompt, then exit");
+        assert_eq!(
+            run.purpose,
+            "Answer one prompt, or hold a conversation at a terminal"
+        );
         let entry = |term: &str| run.arguments.iter().find(|entry| entry.term == term);
         assert!(entry("-f, --file <FILE>").is_some());
         assert!(entry("--agent, --mode <NAME>").is_some());

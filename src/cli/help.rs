@@ -34,6 +34,7 @@ pub(super) const EXAMPLES: &[(&str, &str)] = &[
         "adjutant run \"Why does the parser test fail?\"",
         "Answers in the current directory. At a terminal, it asks before anything that needs your permission.",
     ),
+    ("adjutant chat", "Holds a conversation at the terminal."),
     (
         "adjutant run \"Explain @src/main.rs:10-40\"",
         "Includes lines of a file in the prompt.",

@@ -28,8 +28,8 @@ const OTHER_WORDS: &[&str] = &[
 const LONE_WORDS: &[&str] = &["chat", "exec", "tui", "quit", "exit", "list"];
 
 /// The commands that continue a session.
-const CONTINUE: &str = "`adjutant run -c \"PROMPT\"` continues the last session of this project, `adjutant run -s ID \"PROMPT\"` \
-     another one; `adjutant sessions` lists them";
+const CONTINUE: &str = "`adjutant run -c` continues the last session of this project, `adjutant run -s ID` another one, with a prompt or \
+     as a conversation; `adjutant sessions` lists them";
 
 /// The longest prompt that is repeated in a message, in characters.
 const MAX_PROMPT_CHARS: usize = 60;
@@ -183,14 +183,9 @@ pub(super) fn meaning_of_other_command(
         "permissions" if rest.first().is_some_and(|verb| verb == "explain") => {
             return Some(CommandRemedy::Words(explained(&rest[1..])));
         }
-        "chat" | "tui" | "repl" | "interactive" if rest.is_empty() => {
-            return advice(
-                "there is no interactive mode: `adjutant run \"PROMPT\"` answers one prompt, and `adjutant run -c \"PROMPT\"` \
-                 continues its session"
-                    .to_owned(),
-            );
-        }
-        "chat" | "exec" | "ask" | "prompt" | "-p" | "--print" | "--prompt" => {
+        "chat" => return command(&["run", "--chat"]),
+        "tui" | "repl" | "interactive" if rest.is_empty() => return command(&["run", "--chat"]),
+        "exec" | "ask" | "prompt" | "-p" | "--print" | "--prompt" => {
             let prompt = quoted(rest);
             return advice(format!("`adjutant run {prompt}` answers one prompt"));
         }
@@ -217,7 +212,7 @@ pub(super) fn meaning_of_other_command(
             "`adjutant sessions` lists the sessions, `adjutant models` the models"
         }
         "quit" | "exit" if rest.is_empty() => {
-            "there is nothing to leave: `adjutant run` ends with its answer"
+            "there is nothing to leave: Ctrl-D ends a conversation, and `adjutant run \"PROMPT\"` ends with its answer"
         }
         "settings" => "`adjutant config` shows the settings",
         "plugins" | "plugin" | "hooks" | "tools" => {
@@ -495,7 +490,7 @@ mod tests {
 
     #[test]
     fn words_of_other_programs_lead_to_a_command() {
-        let table: [(&[&str], &str); 50] = [
+        let table: [(&[&str], &str); 51] = [
             (&["version"], "--version"),
             (&["help", "--help"], "help help"),
             (&["sessions", "help", "-h"], "sessions help help"),
@@ -529,8 +524,9 @@ mod tests {
             ),
             (&["login", "openai"], "auth login openai"),
             (&["-p", "fix it"], "`adjutant run \"fix it\"`"),
-            (&["chat"], "`adjutant run -c \"PROMPT\"` continues"),
-            (&["tui"], "there is no interactive mode"),
+            (&["chat"], "run --chat"),
+            (&["chat", "-c", "fix it"], "run --chat -c fix it"),
+            (&["tui"], "run --chat"),
             (&["sessions", "resume"], "`adjutant run -c"),
             (&["session", "continue", "last"], "`adjutant run -c"),
             (&["session", "rm", "last"], "`adjutant sessions rm last`?"),
@@ -555,7 +551,7 @@ mod tests {
             (&["modls"], "did you mean `adjutant models`?"),
             (&["docter"], "did you mean `adjutant doctor`?"),
             (&["perm"], "did you mean `adjutant permissions`?"),
-            (&["chatt"], "`adjutant run \"PROMPT\"`"),
+            (&["chatt"], "did you mean `adjutant run --chat`?"),
             (&["exce"], "`adjutant run \"PROMPT\"`"),
             (&["list"], "`adjutant sessions` lists"),
             (&["quit"], "nothing to leave"),

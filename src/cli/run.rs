@@ -1,7 +1,8 @@
-//! `adjutant run`: answers one prompt, as an ACP client of its own server over a pair of pipes. It
-//! prints exactly the information that an editor receives.
+//! `adjutant run`: answers one prompt, or holds a conversation at a terminal, as an ACP client of its
+//! own server over a pair of pipes. It prints exactly the information that an editor receives.
 
 mod client;
+mod conversation;
 mod keyboard;
 mod prompt;
 mod result;
@@ -20,10 +21,12 @@ use protocol::lines::Line;
 use protocol::rpc::{CallError, Peer, code};
 use protocol::table::Table;
 use serde_json::{Map, Value};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use self::client::Client;
+use self::conversation::Conversation;
 use super::in_process::{InProcessServer, exit_code, server_error};
 use super::project_context::ProjectContext;
 use super::telemetry::TelemetryExport;
@@ -50,8 +53,12 @@ use transcript::ModelRef;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Task or question; `@path` includes a file. Piped text is appended, or is the prompt if none is
-    /// given.
+    /// given. Without a prompt at a terminal, prompts are asked for one after the other.
     prompt: Vec<String>,
+    /// Hold a conversation at the terminal: ask for another prompt after each answer. The default
+    /// without a prompt.
+    #[arg(help_heading = "Prompt", long, conflicts_with_all = ["command", "schema", "detach"])]
+    chat: bool,
     /// Continue the last session of this project.
     #[arg(help_heading = "Session", short, long, conflicts_with = "session")]
     r#continue: bool,
@@ -139,6 +146,9 @@ pub(super) struct Args {
     format: OutputFormat,
 }
 
+/// The reason for an answer that is incomplete.
+const CUT_OFF: &str = "the model's answers were cut off at its output limit";
+
 /// An error in the command line.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -164,7 +174,9 @@ pub(super) async fn run(args: Args, environment: Environment) -> ExitCode {
 }
 
 struct Task {
-    blocks: Vec<v1::ContentBlock>,
+    /// The prompt; `None` if a conversation begins without one.
+    blocks: Option<Vec<v1::ContentBlock>>,
+    is_conversation: bool,
     schema: Option<Value>,
     cwd: PathBuf,
     /// The session to continue.
@@ -172,24 +184,22 @@ struct Task {
     title: Option<String>,
 }
 
-async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
+/// Checks the options that go together, and the names of tools.
+fn check_options(args: &Args) -> Result<(), UsageError> {
     if args.fork && !args.r#continue && args.session.is_none() {
         return Err(UsageError(
             "--fork copies a session: name it with --session, or use --continue".into(),
-        )
-        .into());
+        ));
     }
     if args.take_over && !args.r#continue && args.session.is_none() {
         return Err(UsageError(
             "--take-over is for an open session: name it with --session, or use --continue".into(),
-        )
-        .into());
+        ));
     }
     if args.detach && args.format == OutputFormat::Json {
         return Err(UsageError(
             "--format json prints the messages of a turn, for which --detach does not wait; leave one of them out, or use --format result for the session's id as JSON".into(),
-        )
-        .into());
+        ));
     }
     if let Some(name) = args
         .tools
@@ -200,9 +210,13 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
         return Err(UsageError(format!(
             "there is no tool {name}; there are: {}",
             built_in_tools().join(", ")
-        ))
-        .into());
+        )));
     }
+    Ok(())
+}
+
+async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
+    check_options(&args)?;
     let schema = args
         .schema
         .as_deref()
@@ -218,15 +232,25 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
     if title.as_deref() == Some("") {
         return Err(UsageError("--title: the title is empty".into()).into());
     }
-    let blocks = prompt::blocks(command, &args.prompt, &args.files, args.quiet)?;
+    let is_conversation = is_conversation(&args)?;
+    let blocks = if is_conversation && args.prompt.is_empty() {
+        None
+    } else {
+        Some(prompt::blocks(
+            command,
+            &args.prompt,
+            &args.files,
+            args.quiet,
+        )?)
+    };
     let environment = match &args.store {
         Some(url) => environment.with("ADJUTANT_STORE", url),
         None => environment,
     };
     // The run ends before a model could answer with a title.
     let environment = match environment.setting("DISABLE_TITLES") {
-        None => environment.with("ADJUTANT_DISABLE_TITLES", "1"),
-        Some(_) => environment,
+        None if !is_conversation => environment.with("ADJUTANT_DISABLE_TITLES", "1"),
+        _ => environment,
     };
     let ended = CancellationToken::new();
     let client = Arc::new(Client::new(&args, &environment));
@@ -248,7 +272,15 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
             Some(name) => {
                 check_command(name, &args, &cwd, earlier.as_ref(), &shared.environment)?;
             }
-            None => check_words(&args, &blocks, &cwd, earlier.as_ref(), &shared.environment)?,
+            None => {
+                let words = args.prompt.join(" ");
+                let text = match blocks.as_ref().and_then(|blocks| blocks.first()) {
+                    Some(v1::ContentBlock::Text(text)) => text.text.as_str(),
+                    _ => "",
+                };
+                let environment = &shared.environment;
+                check_words(&args, &words, text, &cwd, earlier.as_ref(), environment)?;
+            }
         }
         if args.model.is_some() || args.variant.is_some() {
             find_local_models(args.model.as_deref(), &cwd, earlier.as_ref(), &shared).await?;
@@ -260,6 +292,7 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
             &shared,
             Task {
                 blocks,
+                is_conversation,
                 schema,
                 cwd,
                 earlier,
@@ -268,7 +301,7 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
         )
         .await
     };
-    end_if_stuck();
+    end_if_stuck(is_conversation);
     let code = tokio::select! {
         biased; // a signal while the work begins is not lost
         Some(code) = super::signalled(ended.clone(), false) => Ok(code),
@@ -285,19 +318,38 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
     code
 }
 
+/// Returns whether prompts are asked for.
+///
+/// # Errors
+/// Returns [`UsageError`] if the command line asks for a conversation without a terminal.
+fn is_conversation(args: &Args) -> Result<bool, UsageError> {
+    let can_converse = args.format == OutputFormat::Text
+        && terminal::question::has_user()
+        && terminal::is_watched();
+    if args.chat && !can_converse {
+        return Err(UsageError(
+            "a conversation needs a terminal, and no --format; `adjutant run \"PROMPT\"` answers one prompt"
+                .into(),
+        ));
+    }
+    let needs_no_prompt = args.command.is_some() || args.schema.is_some() || args.detach;
+    Ok(args.chat || can_converse && args.prompt.is_empty() && !needs_no_prompt)
+}
+
 /// Ends the process after a signal if the reader of standard output has stopped: the thread that
-/// handles signals waits for the reader then, so another one does.
+/// handles signals waits for the reader then, so another one does. In a conversation an interrupt
+/// only stops an answer.
 #[expect(
     clippy::disallowed_methods,
     reason = "the other threads would wait for the reader"
 )]
-fn end_if_stuck() {
-    let watch = || -> io::Result<()> {
+fn end_if_stuck(is_conversation: bool) {
+    let watch = move || -> io::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
         let code = runtime.block_on(async {
-            let code = signal_to_end().await?;
+            let code = signal_to_end(is_conversation).await?;
             while !terminal::is_stuck().await {}
             io::Result::Ok(code)
         })?;
@@ -315,12 +367,14 @@ fn end_if_stuck() {
 
 /// Waits for a signal to end, and returns the exit code for it. The first interrupt may be meant
 /// for the reader, such as a pager; the second one is not.
-async fn signal_to_end() -> io::Result<i32> {
-    use tokio::signal::unix::{SignalKind, signal};
+async fn signal_to_end(is_conversation: bool) -> io::Result<i32> {
     let mut hangup = signal(SignalKind::hangup())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let second_interrupt = async {
+        if is_conversation {
+            return std::future::pending().await;
+        }
         interrupt.recv().await;
         interrupt.recv().await;
     };
@@ -342,7 +396,6 @@ fn kill_own_process() {
 /// Waits for the signal to quit, and returns the exit code for it. By default the signal would end
 /// the program before it has restored the terminal. A second one ends it at once.
 async fn quit() -> Option<u8> {
-    use tokio::signal::unix::{SignalKind, signal};
     let mut signals = signal(SignalKind::quit()).ok()?;
     signals.recv().await;
     base::task::spawn(async move {
@@ -467,20 +520,16 @@ fn commands(args: &Args, here: &ProjectContext, earlier: Option<&Record>) -> Com
     Commands::new(&here.loaded.settings, &skills, &agent.rules, uses)
 }
 
-/// Checks a prompt for a misspelt command, and its words on the command line for files that do not
+/// Checks the text of a prompt for a misspelt command, and the typed words in it for files that do not
 /// exist, before a model is asked about them.
 fn check_words(
     args: &Args,
-    blocks: &[v1::ContentBlock],
+    words: &str,
+    text: &str,
     cwd: &Path,
     earlier: Option<&Record>,
     environment: &Environment,
 ) -> anyhow::Result<()> {
-    let words = args.prompt.join(" ");
-    let text = match blocks.first() {
-        Some(v1::ContentBlock::Text(text)) => text.text.as_str(),
-        _ => "",
-    };
     if !text.starts_with('/') && !words.contains('@') {
         return Ok(());
     }
@@ -498,9 +547,9 @@ fn check_words(
     // A single word, such as `@Test`, may be a name of another kind. The resources of an MCP server are
     // known when it runs.
     let is_path = |unknown: &UnknownName| unknown.is_path && !is_of_server(&unknown.name, &here);
-    let unknown = mention::unknown_names(&words, &context);
+    let unknown = mention::unknown_names(words, &context);
     let unknown = unknown.iter().filter(|unknown| is_path(unknown));
-    let missing = mention::missing_lines(&words, &context);
+    let missing = mention::missing_lines(words, &context);
     let missing = missing.iter().map(ToString::to_string);
     let all: Vec<String> = unknown.map(ToString::to_string).chain(missing).collect();
     if all.is_empty() {
@@ -567,7 +616,7 @@ async fn converse(
         let work = WaitingPrompt {
             cwd,
             extra,
-            blocks: task.blocks,
+            blocks: task.blocks.unwrap_or_default(),
             meta: meta(args, task.schema),
             allow: args.allow,
         };
@@ -589,26 +638,33 @@ async fn converse(
     let default_model = ProjectContext::read(&cwd, &shared.environment)
         .ok()
         .and_then(|here| here.loaded.settings.model.clone());
+    // Before the spinner invites to an interrupt.
+    let mut interrupts = signal(SignalKind::interrupt()).context("no signals")?;
     client.begin(&session, default_model, &options);
-    let mut request = v1::PromptRequest::new(session.clone(), task.blocks);
-    let meta = meta(args, task.schema);
-    if !meta.is_empty() {
-        request = request.meta(Map::from_iter([(META_KEY.to_owned(), Value::Object(meta))]));
+    if task.is_conversation {
+        let files = if task.blocks.is_some() {
+            Vec::new()
+        } else {
+            args.files.clone()
+        };
+        let conversation = Conversation {
+            args,
+            peer,
+            client,
+            shared,
+            session,
+            options,
+            directory: cwd,
+            first: task.blocks,
+            files,
+            interrupts,
+        };
+        return conversation.hold().await;
     }
-    let request = Prompt(request);
-    let asked = peer.call(&request, None);
-    tokio::pin!(asked);
-    let response = loop {
-        tokio::select! {
-            response = &mut asked => break response,
-            interrupted = tokio::signal::ctrl_c() => {
-                interrupted.context("no signals")?;
-                client.interrupt();
-                let cancel = v1::CancelNotification::new(session.clone());
-                peer.notify("session/cancel", &cancel).await;
-            }
-        }
-    };
+    client.wait_for_model();
+    let blocks = task.blocks.unwrap_or_default();
+    let meta = meta(args, task.schema);
+    let response = send(peer, client, &session, &mut interrupts, (blocks, meta)).await;
     let response = response.map_err(server_error);
     let done = response.and_then(|response| {
         let code = ended(args, client, &response)?;
@@ -618,6 +674,34 @@ async fn converse(
         result::print(&shared.store, &id, client, &earlier, done.as_ref()).await;
     }
     done.map(|(code, _)| code)
+}
+
+/// Sends a prompt, and waits for the end of its turn, which an interrupt cancels.
+async fn send(
+    peer: &Peer,
+    client: &Client,
+    session: &v1::SessionId,
+    interrupts: &mut Signal,
+    (blocks, meta): (Vec<v1::ContentBlock>, Map<String, Value>),
+) -> Result<v1::PromptResponse, CallError> {
+    let mut request = v1::PromptRequest::new(session.clone(), blocks);
+    if !meta.is_empty() {
+        request = request.meta(Map::from_iter([(META_KEY.to_owned(), Value::Object(meta))]));
+    }
+    let request = Prompt(request);
+    let asked = peer.call(&request, None);
+    tokio::pin!(asked);
+    loop {
+        tokio::select! {
+            biased; // the prompt is sent before its cancellation
+            response = &mut asked => return response,
+            Some(()) = interrupts.recv() => {
+                client.interrupt();
+                let cancel = v1::CancelNotification::new(session.clone());
+                peer.notify("session/cancel", &cancel).await;
+            }
+        }
+    }
 }
 
 /// Returns the options of the prompt, for its metadata.
@@ -732,17 +816,31 @@ async fn choose(
         ("effort", &args.variant),
     ] {
         let Some(value) = value else { continue };
-        let value = v1::SessionConfigOptionValue::value_id(value.clone());
-        let set = v1::SetSessionConfigOptionRequest::new(session.clone(), option, value);
-        let chosen = peer.call(&set, None).await.map_err(|error| match error {
-            CallError::Refused(refused) if refused.code == code::INVALID_PARAMS => {
-                UsageError(format!("{:#}", server_error(CallError::Refused(refused)))).into()
-            }
-            error => server_error(error),
-        })?;
-        options = Some(chosen.config_options);
+        options = Some(set(peer, session, option, value).await?);
     }
     Ok(options)
+}
+
+/// Sets a config option. Returns all of them after that.
+///
+/// # Errors
+/// Returns [`UsageError`] if it has no such value.
+async fn set(
+    peer: &Peer,
+    session: &v1::SessionId,
+    option: &'static str,
+    value: &str,
+) -> anyhow::Result<Vec<v1::SessionConfigOption>> {
+    let value = v1::SessionConfigOptionValue::value_id(value.to_owned());
+    let set = v1::SetSessionConfigOptionRequest::new(session.clone(), option, value);
+    let chosen = peer.call(&set, None).await;
+    let chosen = chosen.map_err(|error| match error {
+        CallError::Refused(refused) if refused.code == code::INVALID_PARAMS => {
+            UsageError(format!("{:#}", server_error(CallError::Refused(refused)))).into()
+        }
+        error => server_error(error),
+    })?;
+    Ok(chosen.config_options)
 }
 
 /// Returns the exit code of a turn, and prints the reason for an incomplete answer.
@@ -759,7 +857,7 @@ fn ended(args: &Args, client: &Client, response: &v1::PromptResponse) -> anyhow:
     let why = match response.stop_reason {
         v1::StopReason::EndTurn if refused || stopped => Some("a call was not permitted"),
         v1::StopReason::EndTurn => None,
-        v1::StopReason::MaxTokens => Some("the model's answers were cut off at its output limit"),
+        v1::StopReason::MaxTokens => Some(CUT_OFF),
         v1::StopReason::Refusal => Some("the model refused to answer"),
         v1::StopReason::Cancelled => Some("it was interrupted"),
         _ => Some("the turn has reached a limit"),

@@ -438,8 +438,13 @@ fn draw(text: &str) {
 
 /// Prints the reason for a failure on standard error.
 pub(super) fn complain(message: &str) -> ExitCode {
-    print_note(&format!("adjutant: {}", message_after_name(message)));
+    print_note(&error_line(message));
     ExitCode::FAILURE
+}
+
+/// Returns the line that reports an error.
+pub(super) fn error_line(message: &str) -> String {
+    format!("adjutant: {}", message_after_name(message))
 }
 
 /// Adapts a message to follow the program's name: the first word is in lower case, unless it is a

@@ -252,8 +252,7 @@ impl Client {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Prints the id of the session, and its model unless that is the default of the settings, and
-    /// starts the spinner.
+    /// Prints the id of the session, and its model unless that is the default of the settings.
     pub(super) fn begin(
         &self,
         session: &v1::SessionId,
@@ -272,7 +271,82 @@ impl Client {
             self.screen.message(&self.screen.aside.line(FAINT, &line));
         }
         self.show_model(options);
-        self.screen.show_activity(WAITING);
+    }
+
+    /// Shows that the model is awaited.
+    pub(super) fn wait_for_model(&self) {
+        if self.format == OutputFormat::Text {
+            self.screen.show_activity(WAITING);
+        }
+    }
+
+    /// Prints the id of another session of a conversation, and its model if that is another one.
+    pub(super) fn introduce(&self, session: &v1::SessionId, options: &[v1::SessionConfigOption]) {
+        self.hint(&format!("session {session}"));
+        self.show_model(options);
+    }
+
+    /// Prints a line that a user needs only once, unless notes are left out.
+    pub(super) fn hint(&self, text: &str) {
+        if !self.quiet {
+            self.screen.message(&self.screen.aside.line(FAINT, text));
+        }
+    }
+
+    /// Prints an error that does not end a conversation.
+    pub(super) fn error(&self, text: &str) {
+        self.screen.print_note(&terminal::error_line(text));
+    }
+
+    /// Asks for the next prompt of a conversation; returns `None` at the end of the input.
+    pub(super) async fn next_prompt(&self) -> Option<String> {
+        let mark = self.screen.aside.styled(STRONG, "> ");
+        let mut question = Palette::plain("\n");
+        question.push(&mark);
+        let check: LineCheck = Box::new(move |line| line.trim().is_empty().then(|| mark.clone()));
+        self.keyboard.ask(question, check).await
+    }
+
+    /// Begins a turn of a conversation: the state of the turn before it is forgotten.
+    pub(super) fn begin_turn(&self) {
+        let mut progress = self.progress();
+        let RunProgress {
+            background,
+            subagents,
+            shown,
+            model,
+            has_begun,
+            full_output_hint,
+            ..
+        } = std::mem::take(&mut *progress);
+        *progress = RunProgress {
+            background,
+            subagents,
+            shown,
+            model,
+            has_begun,
+            full_output_hint,
+            ..RunProgress::default()
+        };
+        drop(progress);
+        self.stopped.store(false, Ordering::Relaxed);
+        self.wait_for_model();
+    }
+
+    /// Ends a turn of a conversation: nothing is awaited until the next prompt.
+    pub(super) fn end_turn(&self) {
+        self.screen.end_turn();
+    }
+
+    /// Prints the reason for an incomplete answer in a conversation.
+    pub(super) fn report_end(&self, reason: v1::StopReason) {
+        match reason {
+            v1::StopReason::Cancelled => self.screen.print_note("interrupted"),
+            v1::StopReason::MaxTokens => {
+                self.error(&format!("the answer is incomplete: {}", super::CUT_OFF));
+            }
+            _ => {}
+        }
     }
 
     /// Prints the model of a session's config options, unless it is the one that was shown last.

@@ -269,6 +269,14 @@ impl Screen {
         self.state().is_interrupted
     }
 
+    /// Removes the spinner until the next activity, because a turn of a conversation has ended.
+    pub(in crate::cli) fn end_turn(&self) {
+        let mut state = self.state();
+        state.stop();
+        state.doing = None;
+        state.is_interrupted = false;
+    }
+
     /// Removes the spinner for good.
     pub(in crate::cli) fn finish(&self) {
         let mut state = self.state();

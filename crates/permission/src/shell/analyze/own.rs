@@ -35,9 +35,10 @@ const DIRECTORY_OPTIONS: [&str; 6] = [
 
 /// Our other subcommands, and words that mean one. A test of the command line checks that the two
 /// lists are complete.
-const CHANGING: [&str; 12] = [
+const CHANGING: [&str; 13] = [
     "trust",
     "run",
+    "chat",
     "acp",
     "serve",
     "connect",

@@ -1,0 +1,271 @@
+//! A conversation at a terminal: prompts that the user types, one after the other, each with its
+//! answer. Commands that act on the conversation go to the session, as in an editor; those that an
+//! editor has menus for are carried out here.
+
+use std::path::PathBuf;
+
+use futures_util::FutureExt as _;
+use protocol::acp::{NewSession, v1};
+use protocol::rpc::{CallError, Peer};
+use tokio::signal::unix::Signal;
+
+use super::client::Client;
+use super::{
+    Args, UsageError, check_words, choose, commands, find_local_models, meta, prompt, send, set,
+};
+use crate::cli::in_process::server_error;
+use crate::cli::project_context::ProjectContext;
+use session::Sessions;
+
+/// The exit code of a conversation that an interrupt ends.
+const INTERRUPTED: u8 = 130;
+
+/// The line below the session's list of commands.
+const OWN_COMMANDS: &str = "In this conversation, /model, /mode and /effort show or choose a value, /new begins another session, \
+                            and /exit ends.";
+
+/// The commands of a conversation, each with its names.
+const COMMANDS: [(&[&str], ConversationCommand); 5] = [
+    (&["exit", "quit", "q"], ConversationCommand::End),
+    (&["new", "clear", "reset"], ConversationCommand::New),
+    (&["model", "models"], ConversationCommand::Choose("model")),
+    (
+        &["mode", "modes", "agent", "agents"],
+        ConversationCommand::Choose("mode"),
+    ),
+    (
+        &["effort", "variant"],
+        ConversationCommand::Choose("effort"),
+    ),
+];
+
+/// A command that is carried out here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ConversationCommand {
+    End,
+    /// Begins another session.
+    New,
+    /// Chooses a value of a config option, or shows the present one.
+    Choose(&'static str),
+}
+
+/// The conversation, and the session that has it.
+pub(super) struct Conversation<'a> {
+    pub(super) args: &'a Args,
+    pub(super) peer: &'a Peer,
+    pub(super) client: &'a Client,
+    pub(super) shared: &'a Sessions,
+    pub(super) session: v1::SessionId,
+    pub(super) options: Vec<v1::SessionConfigOption>,
+    pub(super) directory: PathBuf,
+    /// The content blocks of the first prompt, if the command line has one.
+    pub(super) first: Option<Vec<v1::ContentBlock>>,
+    /// The files to attach to the first prompt that is typed.
+    pub(super) files: Vec<PathBuf>,
+    pub(super) interrupts: Signal,
+}
+
+impl Conversation<'_> {
+    /// Holds the conversation until the user ends it. Returns the exit code.
+    pub(super) async fn hold(mut self) -> anyhow::Result<u8> {
+        self.client.hint(
+            "Ctrl-D ends the conversation, Ctrl-C stops an answer; /help lists the commands.",
+        );
+        let mut has_prompts = self.first.is_some();
+        if let Some(blocks) = self.first.take() {
+            self.answer(blocks).await?;
+        }
+        let code = loop {
+            self.client.end_turn();
+            // One that arrived with the end of the answer was meant for that.
+            while self.interrupts.recv().now_or_never().is_some() {}
+            let line = tokio::select! {
+                line = self.client.next_prompt() => line,
+                Some(()) = self.interrupts.recv() => {
+                    self.client.screen.interrupt();
+                    break INTERRUPTED;
+                }
+            };
+            let Some(line) = line else { break 0 };
+            let text = line.trim_end_matches(['\n', '\r']);
+            match self.command(text)? {
+                Some((ConversationCommand::End, _)) => break 0,
+                Some((ConversationCommand::New, _)) => {
+                    self.begin_again().await?;
+                    has_prompts = false;
+                }
+                Some((ConversationCommand::Choose(option), value)) => {
+                    self.choose(option, value).await?;
+                }
+                None => has_prompts |= self.prompt(text).await?,
+            }
+        };
+        if has_prompts {
+            self.client
+                .hint("`adjutant run -c` continues this conversation.");
+        }
+        Ok(code)
+    }
+
+    /// Returns the command that a line is, with its argument. A command of the user has precedence.
+    fn command<'t>(&self, text: &'t str) -> anyhow::Result<Option<(ConversationCommand, &'t str)>> {
+        let Some((command, name, value)) = typed_command(text) else {
+            return Ok(None);
+        };
+        let here = ProjectContext::read(&self.directory, &self.shared.environment)?;
+        let known = commands(self.args, &here, None).list();
+        let is_the_users = known.iter().any(|known| known.name == name);
+        Ok((!is_the_users).then_some((command, value)))
+    }
+
+    /// Sends a prompt. Returns whether it was sent: one with a typo is not.
+    async fn prompt(&mut self, text: &str) -> anyhow::Result<bool> {
+        let environment = &self.shared.environment;
+        let checked = check_words(self.args, text, text, &self.directory, None, environment);
+        let files = std::mem::take(&mut self.files);
+        let blocks = checked
+            .and_then(|()| prompt::blocks(None, &[text.to_owned()], &files, self.args.quiet));
+        match blocks {
+            Ok(blocks) => {
+                self.answer(blocks).await?;
+                if matches!(text.trim(), "/help" | "/?") {
+                    self.client.hint(OWN_COMMANDS);
+                }
+                Ok(true)
+            }
+            Err(wrong) if wrong.is::<UsageError>() => {
+                self.files = files;
+                self.client.error(&format!("{wrong:#}"));
+                Ok(false)
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Sends a prompt and shows its answer. A failed turn does not end the conversation.
+    async fn answer(&mut self, blocks: Vec<v1::ContentBlock>) -> anyhow::Result<()> {
+        self.client.begin_turn();
+        let meta = meta(self.args, None);
+        let prompt = (blocks, meta);
+        let interrupts = &mut self.interrupts;
+        let response = send(self.peer, self.client, &self.session, interrupts, prompt).await;
+        self.client.screen.end_line();
+        match response {
+            Ok(response) => self.client.report_end(response.stop_reason),
+            Err(CallError::Refused(failure)) => {
+                self.client.end_turn();
+                let failure = server_error(CallError::Refused(failure));
+                self.client.error(&failure.to_string());
+            }
+            Err(broken) => return Err(server_error(broken)),
+        }
+        Ok(())
+    }
+
+    /// Begins another session in the same directory.
+    async fn begin_again(&mut self) -> anyhow::Result<()> {
+        let close = v1::CloseSessionRequest::new(self.session.clone());
+        self.peer.call(&close, None).await.map_err(server_error)?;
+        let new = NewSession(v1::NewSessionRequest::new(self.directory.clone()));
+        let opened = self.peer.call(&new, None).await.map_err(server_error)?;
+        self.session = opened.response.session_id;
+        self.options = opened.response.config_options.unwrap_or_default();
+        if let Some(chosen) = choose(self.args, self.peer, &self.session).await? {
+            self.options = chosen;
+        }
+        self.client.introduce(&self.session, &self.options);
+        Ok(())
+    }
+
+    /// Sets a config option; without a value, shows the present one.
+    async fn choose(&mut self, option: &'static str, value: &str) -> anyhow::Result<()> {
+        if value.is_empty() {
+            self.client.hint(&described(option, &self.options));
+            return Ok(());
+        }
+        let is_model = option == "model";
+        let found = if is_model {
+            find_local_models(Some(value), &self.directory, None, self.shared).await
+        } else {
+            Ok(())
+        };
+        let set = match found {
+            Ok(()) => set(self.peer, &self.session, option, value).await,
+            Err(wrong) => Err(wrong),
+        };
+        match set {
+            Ok(options) => {
+                self.options = options;
+                self.client.hint(&described(option, &self.options));
+            }
+            Err(wrong) if wrong.is::<UsageError>() => self.client.error(&format!("{wrong:#}")),
+            Err(other) => return Err(other),
+        }
+        Ok(())
+    }
+}
+
+/// Returns the command that a line is, with its name and its argument of at most one word.
+fn typed_command(text: &str) -> Option<(ConversationCommand, &str, &str)> {
+    let (name, value) = text.strip_prefix('/').map(|rest| {
+        let (name, value) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+        (name, value.trim())
+    })?;
+    let (_, command) = COMMANDS.iter().find(|(names, _)| names.contains(&name))?;
+    let takes_value = matches!(command, ConversationCommand::Choose(_));
+    let is_whole = value.is_empty() || takes_value && !value.contains(char::is_whitespace);
+    is_whole.then_some((*command, name, value))
+}
+
+/// Describes a config option: its value, and the way to another one.
+fn described(option: &str, options: &[v1::SessionConfigOption]) -> String {
+    /// The most values that are listed.
+    const MAX_LISTED: usize = 12;
+    let known = options.iter().find(|known| *known.id.0 == *option);
+    let Some(v1::SessionConfigKind::Select(choice)) = known.map(|known| &known.kind) else {
+        return format!("There is no {option} to choose here.");
+    };
+    let values: Vec<&str> = match &choice.options {
+        v1::SessionConfigSelectOptions::Ungrouped(all) => {
+            all.iter().map(|value| &*value.value.0).collect()
+        }
+        v1::SessionConfigSelectOptions::Grouped(groups) => {
+            let all = groups.iter().flat_map(|group| &group.options);
+            all.map(|value| &*value.value.0).collect()
+        }
+        _ => Vec::new(),
+    };
+    let others = if values.len() > MAX_LISTED {
+        format!("there are {}: `adjutant models` lists them", values.len())
+    } else {
+        values.join(", ")
+    };
+    let current = &choice.current_value.0;
+    format!("{option} {current} (/{option} NAME chooses another: {others})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_of_a_conversation_are_recognised() {
+        use ConversationCommand::{Choose, End, New};
+        let table = [
+            ("/exit", Some((End, "exit", ""))),
+            ("/q ", Some((End, "q", ""))),
+            ("/new", Some((New, "new", ""))),
+            ("/new feature", None),
+            ("/model", Some((Choose("model"), "model", ""))),
+            ("/model a/b", Some((Choose("model"), "model", "a/b"))),
+            ("/model the data", None),
+            ("/agent plan", Some((Choose("mode"), "agent", "plan"))),
+            ("/undo", None),
+            (" /exit", None),
+            ("exit", None),
+        ];
+        for (text, expected) in table {
+            assert_eq!(typed_command(text), expected, "{text}");
+        }
+    }
+}
