@@ -283,7 +283,7 @@ impl ChildTask<'_> {
         // The fork may be of another directory.
         stored.record = Record {
             cwd: self.parent.project.context.cwd.clone(),
-            extra: self.parent.session.additional_directories.to_vec(),
+            extra: self.parent.session.common.additional_directories.to_vec(),
             shared_name: None,
             origin: None,
             parent: Some(parent.clone()),
