@@ -373,7 +373,7 @@ async fn revoke(
         .await?
         .grants;
     let fits = |grant: &&Grant| {
-        grant.permission == permission
+        is_about(&grant.permission, permission)
             && pattern
                 .as_ref()
                 .is_none_or(|pattern| *pattern == grant.pattern)
@@ -393,6 +393,14 @@ async fn revoke(
         ));
     }
     Ok(0)
+}
+
+/// Returns whether a grant's permission is the named one, or one kind of it: that of reading
+/// outside is a kind of `external_directory`.
+fn is_about(permission: &str, named: &str) -> bool {
+    permission
+        .strip_prefix(named)
+        .is_some_and(|kind| kind.is_empty() || kind.starts_with(':'))
 }
 
 /// Returns the key of the grants of the current project.

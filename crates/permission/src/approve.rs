@@ -16,7 +16,7 @@
 //! could not be analysed or may run something that a rule denies, web pages, tools of servers,
 //! repeated calls.
 
-use super::rule::BUILT_IN;
+use super::rule::{BUILT_IN, OUTSIDE, READING_OUTSIDE};
 use super::{AccessRequest, Action, Policy, RequestEffect, Rule, Rules, Verdict, evaluate};
 use base::approvals::Approvals;
 
@@ -33,7 +33,7 @@ impl Policy {
     /// which the user is asked about.
     pub fn settles(&self, request: &AccessRequest) -> bool {
         let granted = |pattern: &String| Rule {
-            permission: request.permission.clone(),
+            permission: request.granted_permission().to_owned(),
             pattern: pattern.clone(),
             action: Action::Allow,
             source: BUILT_IN.into(),
@@ -110,7 +110,7 @@ impl Policy {
         }
         // Another reason to ask hides the rule, unless the usual rules remove that reason. The
         // usual rules may ask themselves, and the sandbox answer that, but not the session.
-        let usual = self.rules.clone().then(grants);
+        let usual = self.rules.clone().then(&as_rules(grants));
         let is_allowed = |rules: &Rules| evaluate(rules, &none, &request).action == Action::Allow;
         [everything, usual]
             .iter()
@@ -165,6 +165,19 @@ impl Policy {
         }
         verdict
     }
+}
+
+/// Returns grants as rules. A grant of reading outside becomes a rule about every use, which can
+/// only add to what the session asks about.
+fn as_rules(grants: &Rules) -> Rules {
+    let as_rule = |grant: &Rule| {
+        let mut rule = grant.clone();
+        if rule.permission == READING_OUTSIDE {
+            OUTSIDE.clone_into(&mut rule.permission);
+        }
+        rule
+    };
+    grants.iter().map(as_rule).collect()
 }
 
 /// Returns the access request as it is in a tested sandbox without network: a command, or a change

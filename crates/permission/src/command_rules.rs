@@ -5,7 +5,7 @@ use super::decide::{ISOLATED, decide, is_in_force, judge, without_command};
 use super::posture::{posture_of, with_refusal};
 use super::rule::BUILT_IN;
 use super::rule_index::{IndexedRule, RulesAbout, UnitKeys};
-use super::shell::CommandUnit;
+use super::shell::{CommandAnalysis, CommandUnit};
 use super::wildcard::UNKNOWN;
 use super::{
     AccessRequest, Action, Rule, Rules, SandboxGuarantee, UnitVerdict, arity, first_word, unparsed,
@@ -62,6 +62,8 @@ pub(super) struct CommandRules<'r> {
     /// The command runs in a sandbox that confines its changes to the project, without network, and
     /// the user wants no question in that case.
     isolated: bool,
+    /// The whole line is known to be read-only.
+    only_reads: bool,
 }
 
 /// The rules that apply to a unit, in order.
@@ -85,6 +87,7 @@ impl<'r> CommandRules<'r> {
         rules: &'r Rules,
         grants: &'r Rules,
         request: &AccessRequest,
+        line: &CommandAnalysis,
         guarantee: SandboxGuarantee,
     ) -> Self {
         Self {
@@ -95,6 +98,7 @@ impl<'r> CommandRules<'r> {
             posture: rules.posture(),
             rule_of_hidden: guarantee.rule_of_hidden(rules),
             isolated: request.isolated,
+            only_reads: line.is_read_only(),
         }
     }
 
@@ -178,7 +182,9 @@ impl<'r> CommandRules<'r> {
             reason = Some(ISOLATED.into());
         }
         for path_use in &unit.touches {
-            let request = AccessRequest::from(path_use.clone());
+            let mut request = AccessRequest::from(path_use.clone());
+            // A command may change the directory that it enters or lists.
+            request.only_reads |= self.only_reads;
             let mut verdict = without_command(self.rules, self.grants, &request);
             if verdict.action == Action::Ask
                 && confinement.answers_request(&request, verdict.rule.as_ref())

@@ -1,6 +1,6 @@
 //! Chooses the deciding rule among the rules that match.
 
-use super::rule::BUILT_IN;
+use super::rule::{BUILT_IN, OUTSIDE, READING_OUTSIDE};
 use super::url::{self, Address};
 use super::{AccessRequest, Action, Rule, Rules, Verdict, wildcard};
 
@@ -152,6 +152,8 @@ pub(super) struct Object<'o> {
     pattern: &'o str,
     /// The absolute path of a file outside of the project, for rules with an absolute pattern.
     absolute: Option<&'o str>,
+    /// It is only read or listed outside of the project.
+    only_reads: bool,
 }
 
 impl AccessRequest {
@@ -160,6 +162,7 @@ impl AccessRequest {
             permission: &self.permission,
             pattern,
             absolute: self.absolute.as_deref(),
+            only_reads: self.only_reads,
         }
     }
 }
@@ -175,6 +178,7 @@ pub(super) fn decide_pattern<'r>(
         permission,
         pattern,
         absolute: None,
+        only_reads: false,
     };
     decide_object(rules, grants, object)
 }
@@ -185,10 +189,21 @@ fn decide_object<'r>(
     object: Object<'_>,
 ) -> (Action, Decider<'r>) {
     let (action, rule) = judge_object(rules, object);
-    if action == Action::Ask && last_match(grants, object).is_some() {
+    if action == Action::Ask && is_granted(grants, object) {
         return (Action::Allow, Decider::Grant);
     }
     (action, Decider::Rule(rule))
+}
+
+fn is_granted(grants: &Rules, object: Object<'_>) -> bool {
+    if last_match(grants, object).is_some() {
+        return true;
+    }
+    let reading = Object {
+        permission: READING_OUTSIDE,
+        ..object
+    };
+    object.only_reads && object.permission == OUTSIDE && last_match(grants, reading).is_some()
 }
 
 fn last_match<'r>(rules: &'r Rules, object: Object<'_>) -> Option<&'r Rule> {
@@ -217,6 +232,7 @@ pub(super) fn judge<'r>(
         permission,
         pattern,
         absolute: None,
+        only_reads: false,
     };
     judge_object(rules, object)
 }
@@ -306,6 +322,33 @@ mod tests {
     use super::super::evaluate;
     use super::*;
     use crate::Action::{Allow, Ask, Deny};
+
+    #[test]
+    fn grant_of_reading_outside_answers_nothing_else() {
+        let rules = Rules::written(OUTSIDE, &[("*", Ask)]);
+        let grants = |permission| Rules::written(permission, &[("/etc/*", Allow)]);
+        for (permission, only_reads, expected) in [
+            (READING_OUTSIDE, true, Allow),
+            (READING_OUTSIDE, false, Ask),
+            (OUTSIDE, true, Allow),
+            (OUTSIDE, false, Allow),
+        ] {
+            let request = AccessRequest {
+                only_reads,
+                ..AccessRequest::new(OUTSIDE, "/etc/*")
+            };
+            let verdict = evaluate(&rules, &grants(permission), &request);
+            assert_eq!(verdict.action, expected, "{permission} {only_reads}");
+        }
+        // A rule of the settings is about every use, whatever its name resembles.
+        let rules = rules.then(&grants(READING_OUTSIDE));
+        let request = AccessRequest {
+            only_reads: true,
+            ..AccessRequest::new(OUTSIDE, "/etc/*")
+        };
+        let verdict = evaluate(&rules, &Rules::default(), &request);
+        assert_eq!(verdict.action, Ask);
+    }
 
     #[test]
     fn file_outside_is_matched_by_its_absolute_path() {

@@ -134,7 +134,7 @@ fn command(
     confinement: Confinement,
 ) -> Verdict {
     let guarantee = confinement.unknowns;
-    let bash = CommandRules::of(rules, grants, request, guarantee);
+    let bash = CommandRules::of(rules, grants, request, line, guarantee);
     let mut verdicts: Vec<UnitVerdict> = vec![];
     // A delegate (a program that has a service do its work) runs its commands outside the sandbox,
     // too. This is the layer of the current delegate, with its name.

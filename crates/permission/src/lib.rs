@@ -115,6 +115,9 @@ pub struct AccessRequest {
     /// For a path outside of the project: its absolute path, with which absolute patterns are
     /// compared.
     pub absolute: Option<String>,
+    /// For a path outside of the project: it is only read or listed, so that a grant of reading is
+    /// enough.
+    pub only_reads: bool,
     /// The patterns that "always" would allow from now on, exactly as shown to the user. If empty,
     /// "always" is not offered.
     pub always: Vec<String>,
@@ -192,6 +195,15 @@ impl AccessRequest {
             permission: permission.into(),
             patterns: vec![pattern.into()],
             ..Self::default()
+        }
+    }
+
+    /// Returns the permission of the grants that "always" would store.
+    pub fn granted_permission(&self) -> &str {
+        if self.only_reads && self.permission == rule::OUTSIDE {
+            rule::READING_OUTSIDE
+        } else {
+            &self.permission
         }
     }
 

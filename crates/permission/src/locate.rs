@@ -17,6 +17,7 @@ use percent_encoding::percent_decode_str;
 use super::file_use::{self, UnboundedRoot};
 use super::hardlinks::LinkedFiles;
 use super::protected::{self, Protected};
+use super::rule::OUTSIDE;
 use super::special_paths::{holder, is_temporary};
 use super::{Access, Action, FileUse, OutsidePath, PathUse, PermissionContext};
 use base::text;
@@ -591,6 +592,7 @@ impl Located {
         let mut uses: Vec<PathUse> = leaving.into_iter().collect();
         for path_use in &mut uses {
             path_use.file = file(Some(file_use::why_outside(self.unbounded).to_owned()));
+            path_use.only_reads = access != Access::Edit;
         }
         let permission = match access {
             Access::List => return uses,
@@ -627,7 +629,7 @@ impl Located {
                 path: self.path.clone(),
                 folder: folder.to_owned(),
             }),
-            ..PathUse::new("external_directory", pattern)
+            ..PathUse::new(OUTSIDE, pattern)
         })
     }
 

@@ -28,6 +28,7 @@ impl From<PathUse> for AccessRequest {
             permission: path_use.permission.to_owned(),
             patterns: path_use.patterns,
             absolute: path_use.absolute,
+            only_reads: path_use.only_reads,
             always,
             why_not_always,
             minimum: path_use.minimum,

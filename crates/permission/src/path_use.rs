@@ -20,6 +20,8 @@ pub struct PathUse {
     pub names_path: bool,
     /// The minimum verdict, which no rule can weaken, with its reason.
     pub minimum: Option<(Action, String)>,
+    /// Leaves the project only to read or list.
+    pub only_reads: bool,
     /// Changes a file of the project.
     pub changes_project: bool,
     /// Leaves the project only if the shell has changed to an unexpected directory by then.

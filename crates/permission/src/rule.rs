@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-pub use super::rule_entry::{Action, BUILT_IN, POSTURE, Rule};
+pub use super::rule_entry::{Action, BUILT_IN, OUTSIDE, POSTURE, READING_OUTSIDE, Rule};
 pub use super::rule_list::Rules;
 
 /// Returns the current name of an old permission key, or `None` if the key is not old.

@@ -47,6 +47,14 @@ pub const BUILT_IN: &str = "built in";
 /// matches.
 pub const POSTURE: (&str, &str) = ("posture", "read-only");
 
+/// The permission to use paths outside of the project.
+pub const OUTSIDE: &str = "external_directory";
+
+/// The permission of grants to read and list outside of the project. Only grants have it: a rule of
+/// the settings about [`OUTSIDE`] is about all uses, as in OpenCode, and so is a grant of
+/// [`OUTSIDE`].
+pub const READING_OUTSIDE: &str = "external_directory:read";
+
 impl Rule {
     /// Returns whether this rule affects which files a search may show.
     pub fn is_about_reading(&self) -> bool {

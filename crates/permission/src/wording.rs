@@ -3,7 +3,7 @@
 //! Sentences contain no keys and patterns of rules; [`QuestionWording::rules`] lists those.
 
 use super::explain::shown;
-use super::rule::BUILT_IN;
+use super::rule::{BUILT_IN, OUTSIDE};
 use super::shell::CommandAnalysis;
 use super::{AccessRequest, Action, Rule, UnitVerdict, Verdict};
 use base::text;
@@ -288,9 +288,8 @@ fn describe_pattern(request: &AccessRequest, pattern: &str) -> String {
     let below = pattern.strip_suffix("/*");
     match (request.permission.as_str(), below) {
         ("bash", _) => describe_command_pattern(request, pattern),
-        ("external_directory", Some(directory)) => {
-            format!("access to {directory}")
-        }
+        (OUTSIDE, Some(directory)) if request.only_reads => format!("reading in {directory}"),
+        (OUTSIDE, Some(directory)) => format!("reading, writing and deleting in {directory}"),
         ("webfetch", Some(site)) => format!("fetching from {site}"),
         ("edit", _) => format!("changes to {pattern}"),
         ("read", _) => match pattern
@@ -354,7 +353,15 @@ mod tests {
 
     #[test]
     fn grants_are_worded_by_permission() {
-        let table: [(&str, &[&str], &str); 8] = [
+        let outside = |only_reads| {
+            describe_grant(&AccessRequest {
+                only_reads,
+                ..AccessRequest::new(OUTSIDE, "/etc/*").always("/etc/*")
+            })
+        };
+        assert_eq!(outside(true), "reading in /etc");
+        assert_eq!(outside(false), "reading, writing and deleting in /etc");
+        let table: [(&str, &[&str], &str); 7] = [
             (
                 "bash",
                 &["git log *", "rm a", "head *"],
@@ -362,7 +369,6 @@ mod tests {
             ),
             ("edit", &["src/a.rs"], "changes to src/a.rs"),
             ("read", &["mcp:notes:*"], "reading what notes offers"),
-            ("external_directory", &["/etc/*"], "access to /etc"),
             (
                 "webfetch",
                 &["https://x.test/*"],

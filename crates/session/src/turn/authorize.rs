@@ -370,10 +370,10 @@ async fn still_allowed(
 async fn give(turn: &TurnContext, agent: &Agent, asked: &[&JudgedRequest<'_>]) {
     let grants = &turn.session.permissions.grants;
     for asked_request in asked {
-        let AccessRequest {
-            permission, always, ..
-        } = &*asked_request.request;
-        grants.give(&agent.name, permission, always).await;
+        let request = &asked_request.request;
+        grants
+            .give(&agent.name, request.granted_permission(), &request.always)
+            .await;
     }
 }
 

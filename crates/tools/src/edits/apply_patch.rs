@@ -322,7 +322,9 @@ impl Ready {
         for step in &self.steps {
             for request in step.requests() {
                 let known = |seen: &AccessRequest| {
-                    seen.permission == "external_directory" && seen.patterns == request.patterns
+                    seen.permission == "external_directory"
+                        && seen.patterns == request.patterns
+                        && seen.only_reads == request.only_reads
                 };
                 if !requests
                     .iter()

@@ -237,7 +237,12 @@ impl Tool for BashTool {
             "workdir".into(),
             Value::String(resolved_path.path.display().to_string()),
         );
-        let requests = resolved_path.requests(Access::List, request);
+        let mut requests = resolved_path.requests(Access::List, request);
+        // A command may change the directory that it starts in.
+        let only_reads = plan.analysis.is_read_only();
+        requests
+            .iter_mut()
+            .for_each(|request| request.only_reads &= only_reads);
         let limit = timeout
             .or_else(|| (!background).then_some(DEFAULT_TIMEOUT_MS))
             .map(Duration::from_millis);

@@ -262,8 +262,10 @@ impl Disk<'_> {
             if located.found == PathKind::Directory && access == Access::Read {
                 inside |= located.inside;
                 let mut uses = located.uses(Access::List);
-                uses.iter_mut()
-                    .for_each(|path_use| path_use.is_conditional = from.len() > 1);
+                uses.iter_mut().for_each(|path_use| {
+                    path_use.is_conditional = from.len() > 1;
+                    path_use.only_reads &= !is_guess;
+                });
                 self.add(unit, uses);
                 self.record_read_below(&located, unit);
                 continue;
@@ -284,8 +286,10 @@ impl Disk<'_> {
             let mut uses = located.uses(access);
             // An existing file is used if the shell is in that directory.
             let is_conditional = from.len() > 1 && located.is_absent();
-            uses.iter_mut()
-                .for_each(|path_use| path_use.is_conditional = is_conditional);
+            uses.iter_mut().for_each(|path_use| {
+                path_use.is_conditional = is_conditional;
+                path_use.only_reads &= access == Access::Read && !is_guess;
+            });
             self.add(unit, uses);
         }
         // The shell may be in several directories, and the path leads into the project from none of
@@ -357,7 +361,10 @@ impl Disk<'_> {
             Access::Read if spelled.inside && spelled.protected.is_none() => return,
             Access::Read | Access::List => {}
         }
-        self.add(unit, spelled.uses(access));
+        let mut uses = spelled.uses(access);
+        uses.iter_mut()
+            .for_each(|path_use| path_use.only_reads = false);
+        self.add(unit, uses);
     }
 
     /// Records a path beyond the limit of lookups. Its target is unknown, but a deny of its name
@@ -396,7 +403,11 @@ impl Disk<'_> {
         let shown = Path::new(&parent.relative).join(name);
         unit.effect = Effect::Writes;
         unit.plans_only = false;
-        self.add(unit, parent.uses(Access::List));
+        let mut entered = parent.uses(Access::List);
+        entered
+            .iter_mut()
+            .for_each(|path_use| path_use.only_reads = false);
+        self.add(unit, entered);
         let mut removal = PathUse::new("edit", normal(&shown).display().to_string());
         removal.absolute = (!parent.inside).then(|| parent.path.join(name).display().to_string());
         if protected::control(&shown) {
@@ -417,13 +428,17 @@ impl Disk<'_> {
 
     pub(super) fn add(&self, unit: &mut CommandUnit, uses: Vec<PathUse>) {
         for path_use in uses {
-            let is_known = |known: &PathUse| {
+            let is_known = |known: &&mut PathUse| {
                 known.permission == path_use.permission && known.patterns == path_use.patterns
             };
-            if unit.touches.len() >= MAX_PATHS {
+            let is_full = unit.touches.len() >= MAX_PATHS;
+            match unit.touches.iter_mut().find(is_known) {
+                Some(known) => known.only_reads &= path_use.only_reads,
+                None if is_full => {}
+                None => unit.touches.push(path_use),
+            }
+            if is_full {
                 unit.set_minimum(Action::Ask, "it uses more paths than are examined");
-            } else if !unit.touches.iter().any(is_known) {
-                unit.touches.push(path_use);
             }
         }
     }
