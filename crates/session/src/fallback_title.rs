@@ -6,7 +6,7 @@ use base::text::mark::without_notes;
 const MAX_TITLE_CHARS: usize = 50;
 
 /// Returns a title taken from a prompt: the beginning of its first line of text, at most 50
-/// characters, as it was typed but without the marks that begin a block of Markdown; empty if the
+/// characters with a `…` if it is longer, as it was typed but without the marks that begin a block of Markdown; empty if the
 /// prompt has no word. Pure.
 pub(super) fn fallback_title(prompt: &str) -> String {
     let prompt = without_notes(prompt);
@@ -19,13 +19,15 @@ pub(super) fn fallback_title(prompt: &str) -> String {
         .skip_while(|word| is_block_mark(word))
         .collect();
     let text = words.join(" ");
+    let ends = ['.', ',', ';', ':'];
     let mut title = base::text::cut_chars(&text, MAX_TITLE_CHARS);
+    // A cut word is left out, but not a long one, without which little would be left.
     if title != text
         && let Some((words, _)) = title.rsplit_once(' ')
+        && words.chars().count() >= MAX_TITLE_CHARS / 2
     {
-        title.truncate(words.len());
+        title = format!("{}…", words.trim_end_matches(ends));
     }
-    let ends = ['.', ',', ';', ':'];
     let last = title.rsplit(' ').next().unwrap_or_default();
     // In "list ." the full stop is a word.
     let title = if last.trim_matches(ends).is_empty() {
@@ -118,7 +120,19 @@ mod tests {
             ("what's new", "What's new"),
             (
                 "why does the permission question not appear in the editor when a subagent runs",
-                "Why does the permission question not appear in",
+                "Why does the permission question not appear in…",
+            ),
+            (
+                "fix https://example.com/a/very/long/path/of/a/page?abc=def and mention it",
+                "Fix https://example.com/a/very/long/path/of/a/pag…",
+            ),
+            (
+                "Refactor src/components/dashboard/widgets/VeryLongComponentName.tsx to use hooks",
+                "Refactor src/components/dashboard/widgets/VeryLon…",
+            ),
+            (
+                "mend the cache of src/app/views/main.rs, please; it is slow",
+                "Mend the cache of src/app/views/main.rs, please…",
             ),
         ];
         for (prompt, expected) in table {
