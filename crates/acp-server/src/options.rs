@@ -421,8 +421,12 @@ fn choose_effort(session: &SessionHandle, effort: &str) -> Result<SavedReceiver,
 
 /// Describes the name of a model that lacks its provider, with the models that have a similar name.
 fn without_provider(session: &SessionHandle, name: &str) -> String {
-    let named = session.project().models.nearest(name);
+    let models = &session.project().models;
+    let named = models.nearest(name);
     if named.is_empty() {
+        if let Some(why) = models.obstacle_to_named(name) {
+            return why;
+        }
         return "a model is written as provider/model, such as openai/gpt-5; `adjutant models` lists those you can use".to_owned();
     }
     format!(

@@ -27,7 +27,7 @@ const FAMILIES: [&str; 18] = [
 
 /// Providers that made the models they offer. With the keys of a maker and a gateway, the gateway's
 /// is for the models that the maker does not have.
-const MAKERS: [&str; 10] = [
+pub(crate) const MAKERS: [&str; 10] = [
     "anthropic",
     "deepseek",
     "google",

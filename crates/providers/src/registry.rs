@@ -570,6 +570,31 @@ impl Registry {
             .or_else(|| self.keyless.get(provider).cloned())
     }
 
+    /// Returns the reason why the models with this in their names cannot be used, if they are those of
+    /// a maker without a key, and the remedy.
+    pub fn obstacle_to_named(&self, word: &str) -> Option<String> {
+        const MIN_CHARS: usize = 2;
+        let word = word.to_lowercase();
+        if word.len() < MIN_CHARS {
+            return None;
+        }
+        let catalog = &self.make.catalog;
+        let has_model = |id: &&&str| {
+            let known = catalog.find(id);
+            let models = known.into_iter().flat_map(|known| known.models);
+            self.keyless.contains_key(**id)
+                && models
+                    .into_iter()
+                    .any(|model| model.key.to_lowercase().contains(&word))
+        };
+        let id = preference::MAKERS.iter().find(has_model)?;
+        let why = self.keyless.get(*id)?;
+        Some(format!(
+            "{word} needs a provider that has it, such as {}. {why}",
+            catalog.name(id)
+        ))
+    }
+
     /// Returns the models of a provider, the best first: see [`Registry::default_model`].
     pub fn ranked(&self, provider: &str) -> Vec<Arc<Model>> {
         let of_provider = self

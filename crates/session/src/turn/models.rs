@@ -211,6 +211,12 @@ impl Models {
         self.registry.borrow().nearest(name)
     }
 
+    /// Returns the reason why the models with this in their names cannot be used, if they are those of
+    /// a maker without a key, and the remedy.
+    pub fn obstacle_to_named(&self, word: &str) -> Option<String> {
+        self.registry.borrow().obstacle_to_named(word)
+    }
+
     pub fn all(&self) -> Vec<Arc<Model>> {
         self.registry.borrow().models()
     }
