@@ -173,6 +173,9 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
     }
     if registry.is_offline_only() {
         text.push_str(NO_MODEL);
+        if let Some(why) = local::stopped(environment) {
+            let _ = writeln!(text, "{why}");
+        }
     }
     let mut rest = listing::withheld(&here.loaded.trust, TrustKind::Provider, "provider");
     rest.extend(off);

@@ -288,6 +288,11 @@ impl Provider for Arc<Endpoint> {
     }
 }
 
+/// Returns whether an address is one of this machine.
+fn is_of_this_machine(base_url: &str) -> bool {
+    reqwest::Url::parse(base_url).is_ok_and(|url| is_loopback(&url))
+}
+
 /// Redacts the keys in errors, because some providers repeat them in their messages.
 fn without_keys(answer: AnswerStream, keys: Vec<Secret>) -> AnswerStream {
     Box::pin(
@@ -335,6 +340,16 @@ impl RequestOrigin {
             Error::Quota(text) => Error::Quota(format!("{text} {}", self.shown_request())),
             Error::Unreachable(text) => {
                 Error::Unreachable(format!("{text} {}", self.shown_address()))
+            }
+            Error::Network(text) if is_of_this_machine(&self.base) => {
+                let start = match local::start_command(provider, &self.base) {
+                    Some(command) if !self.of_editor => format!(": `{command}` starts it"),
+                    _ => String::new(),
+                };
+                Error::LocalNetwork(format!(
+                    "{text} {} Check that the server still runs{start}.",
+                    self.shown_address()
+                ))
             }
             Error::Refused(text) => {
                 let start = match local::start_command(provider, &self.base) {
@@ -759,7 +774,18 @@ mod tests {
             )
         );
         let broken = "The connection to Acme broke: end of file.";
-        assert_eq!(explained(Error::Network(broken.into())), broken);
+        assert_eq!(
+            origin.explain(Error::Network(broken.into())),
+            Error::LocalNetwork(format!(
+                "{broken} The address is {url}. Check that the server still runs: `ollama serve` starts it."
+            ))
+        );
+        let elsewhere = RequestOrigin {
+            base: "https://api.acme.test/v1".into(),
+            ..origin.clone()
+        };
+        let network = Error::Network(broken.into());
+        assert_eq!(elsewhere.explain(network.clone()), network);
         assert_eq!(
             explained(Error::Unreachable(
                 "Acme could not be reached: timed out.".into()

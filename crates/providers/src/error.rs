@@ -59,6 +59,9 @@ pub enum Error {
     /// The connection broke.
     #[error("{0}")]
     Network(String),
+    /// The connection to a server of this machine broke; the text has the remedy.
+    #[error("{0}")]
+    LocalNetwork(String),
     /// No data arrived within the time limit.
     #[error("The model sent nothing for {}.", seconds(*.0))]
     Stalled(Duration),
@@ -91,7 +94,7 @@ impl Error {
             Self::Untrusted(_) => "untrusted_server",
             Self::Refused(_) => "connection_refused",
             Self::Unreachable(_) => "unreachable",
-            Self::Network(_) => "network",
+            Self::Network(_) | Self::LocalNetwork(_) => "network",
             Self::Stalled(_) => "timeout",
             Self::WebPage(_) => "web_page",
             Self::InvalidResult(_) => "invalid_answer",
@@ -110,6 +113,7 @@ impl Error {
                 | Self::Refused(_)
                 | Self::Unreachable(_)
                 | Self::Network(_)
+                | Self::LocalNetwork(_)
                 | Self::Stalled(_)
                 | Self::InvalidResult(_)
         )
@@ -139,6 +143,7 @@ impl Error {
             Self::Refused(m) => Self::Refused(word(m)),
             Self::Unreachable(m) => Self::Unreachable(word(m)),
             Self::Network(m) => Self::Network(word(m)),
+            Self::LocalNetwork(m) => Self::LocalNetwork(word(m)),
             Self::Stalled(limit) => Self::Stalled(limit),
             Self::WebPage(m) => Self::WebPage(word(m)),
             Self::InvalidResult(m) => Self::InvalidResult(word(m)),
@@ -163,7 +168,9 @@ impl Error {
             ),
             Self::Keyless(_) => (FaultKind::Auth, ""),
             // The text has the remedy, or the provider's own reason.
-            Self::Refused(_) | Self::Withheld(_) | Self::BadRequest(_) => (FaultKind::Provider, ""),
+            Self::Refused(_) | Self::LocalNetwork(_) | Self::Withheld(_) | Self::BadRequest(_) => {
+                (FaultKind::Provider, "")
+            }
             Self::ContextOverflow(_) => (
                 FaultKind::ContextOverflow,
                 "Start a new session, or choose a model with a larger context.",
@@ -271,6 +278,8 @@ mod tests {
         assert_eq!(Error::Keyless(text()).fault().advice, None);
         assert_eq!(Error::Refused(text()).fault().advice, None);
         assert_eq!(Error::BadRequest(text()).fault().advice, None);
+        assert_eq!(Error::LocalNetwork(text()).fault().advice, None);
         assert!(Error::Refused(text()).is_transient());
+        assert!(Error::LocalNetwork(text()).is_transient());
     }
 }

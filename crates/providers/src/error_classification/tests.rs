@@ -15,7 +15,7 @@ fn name(error: &Error) -> &'static str {
         Error::Untrusted(_) => "untrusted",
         Error::Refused(_) => "refused",
         Error::Unreachable(_) => "unreachable",
-        Error::Network(_) => "network",
+        Error::Network(_) | Error::LocalNetwork(_) => "network",
         Error::Stalled(_) => "stalled",
         Error::InvalidResult(_) => "garbled",
         Error::TooMuch(_) => "too much",

@@ -296,7 +296,7 @@ async fn failed_answer_is_an_error_after_its_partial_text() {
         let answer = one(acts.clone(), limits(300)).await;
         let error = answer.last().unwrap().as_ref().expect_err(name);
         let kind = match error {
-            Error::Unreachable(_) | Error::Network(_) => "network",
+            Error::Unreachable(_) | Error::Network(_) | Error::LocalNetwork(_) => "network",
             Error::InvalidResult(_) => "garbled",
             Error::WebPage(_) => "web page",
             Error::TooMuch(_) => "too much",
