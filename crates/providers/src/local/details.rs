@@ -14,6 +14,8 @@ pub(super) struct ModelDetails {
     has_own_window: bool,
     tools: Option<bool>,
     images: Option<bool>,
+    /// The efforts of a model that reasons, weakest first; empty if it does not.
+    efforts: Option<&'static [&'static str]>,
     /// True if the model can hold a conversation.
     pub(super) is_chat: bool,
 }
@@ -24,6 +26,11 @@ impl ModelDetails {
         model.context = self.context.or(model.context);
         model.has_own_window = self.has_own_window;
         model.tool_call = self.tools;
+        if let Some(efforts) = self.efforts {
+            model.reasoning = Some(!efforts.is_empty());
+            let names = efforts.iter().map(|name| (*name).to_owned());
+            model.efforts = Some(names.collect());
+        }
         if let Some(images) = self.images {
             let kinds = if images {
                 &["text", "image"][..]
@@ -47,6 +54,10 @@ fn entries<'a>(object: &'a Value, name: &str) -> &'a [Value] {
         .map(Vec::as_slice)
         .unwrap_or_default()
 }
+
+/// The efforts that Ollama accepts for a model that reasons. Those of most models only turn the
+/// reasoning on or off.
+const OLLAMA_EFFORTS: &[&str] = &["none", "low", "medium", "high"];
 
 /// Reads the answer of Ollama's `/api/show` about a model, and that of `/api/ps`. The window of a
 /// model that is loaded is known; of another one only if its parameters set it, because the default
@@ -88,6 +99,7 @@ pub(super) fn of_ollama(model: &str, shown: &Value, loaded: &Value) -> ModelDeta
         has_own_window: set.is_some() && !is_elsewhere,
         tools: can("tools"),
         images: can("vision"),
+        efforts: can("thinking").map(|thinks| if thinks { OLLAMA_EFFORTS } else { &[] }),
         is_chat: can("completion").unwrap_or(true),
     }
 }
@@ -108,6 +120,7 @@ pub(super) fn of_lm_studio(list: &Value) -> Vec<ModelDetails> {
             has_own_window: false,
             tools: can("trained_for_tool_use"),
             images: can("vision"),
+            efforts: None,
             is_chat: text(entry, "type").is_none_or(|kind| kind == "llm"),
         })
     });
@@ -120,6 +133,7 @@ pub(super) fn of_lm_studio(list: &Value) -> Vec<ModelDetails> {
             has_own_window: false,
             tools: capabilities.map(|list| list.contains(&"tool_use")),
             images: kind.as_ref().map(|kind| kind == "vlm"),
+            efforts: None,
             is_chat: kind.is_none_or(|kind| kind == "llm" || kind == "vlm"),
         })
     });
@@ -140,6 +154,7 @@ pub(super) fn of_llama_cpp(model: &str, properties: &Value) -> ModelDetails {
         has_own_window: false,
         tools: tools.or_else(|| flag("/chat_template_caps/supports_tool_calls")),
         images: flag("/modalities/vision"),
+        efforts: None,
         is_chat: true,
     }
 }
@@ -205,10 +220,23 @@ mod tests {
                 has_own_window: shown["parameters"].to_string().contains("num_ctx"),
                 tools,
                 images,
+                efforts: tools.map(|_| &[][..]),
                 is_chat,
             };
             assert_eq!(of_ollama("m", &shown, &loaded), expected, "{name}");
         }
+        let mut thinking = ModelEntry::default();
+        of_ollama(
+            "m",
+            &show(&["completion", "tools", "thinking"], ""),
+            &json!({}),
+        )
+        .complete(&mut thinking);
+        assert_eq!(thinking.reasoning, Some(true));
+        assert_eq!(
+            thinking.efforts.unwrap_or_default(),
+            ["none", "low", "medium", "high"]
+        );
         let mut elsewhere = show(tools, "");
         elsewhere["remote_host"] = "https://ollama.com".into();
         assert_eq!(of_ollama("m", &elsewhere, &json!({})).context, Some(40_960));
@@ -231,6 +259,7 @@ mod tests {
                 has_own_window: false,
                 tools: Some(true),
                 images: Some(false),
+                efforts: None,
                 is_chat: true,
             };
             assert_eq!(found[0], chat, "{list}");
@@ -252,6 +281,7 @@ mod tests {
             has_own_window: false,
             tools: Some(false),
             images: Some(false),
+            efforts: None,
             is_chat: true,
         };
         assert_eq!(of_llama_cpp("m", &properties), expected);
