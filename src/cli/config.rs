@@ -157,7 +157,9 @@ async fn set(key: &str, text: &str, environment: &Environment) -> anyhow::Result
         } else {
             &problem.key
         };
-        let message = format!("{key}: {}", problem.what());
+        // The key is not written, so nothing is ignored.
+        let what = problem.what().replacen("; it is ignored", "", 1);
+        let message = format!("{key}: {what}");
         let is_refused =
             problem.severity == ProblemSeverity::Error || problem.code == ProblemCode::UnknownKey;
         if is_refused {

@@ -37,6 +37,12 @@ pub const TOOLS: &[(&str, &str)] = &[
     ("Skill", "skill"),
 ];
 
+/// Returns adjutant's name of an event of Claude Code.
+pub(crate) fn event(name: &str) -> Option<&'static str> {
+    let known = EVENTS.iter().find(|(theirs, _)| *theirs == name);
+    known.map(|(_, ours)| *ours)
+}
+
 /// Returns the paths of Claude Code's files below a directory, the lower layer first.
 pub(crate) fn files(dir: &Path) -> [PathBuf; 2] {
     ["settings.json", "settings.local.json"].map(|name| dir.join(".claude").join(name))

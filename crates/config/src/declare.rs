@@ -13,7 +13,8 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Number, Value as Json, json};
 
 use self::effect::KeyEffect;
-use super::file::{AgentConfig, CommandConfig, ConfigFile};
+use super::claude;
+use super::file::{AgentConfig, CommandConfig, ConfigFile, HookPoint};
 use super::lost_denies;
 use super::node::{MapEntry, Node, NodeValue, as_whole_number};
 use super::problem::{Problem, ProblemCode};
@@ -33,6 +34,21 @@ pub(super) fn schema() -> Json {
 
 /// Keys of other programs that nothing here resembles, with ours.
 const OTHER_PROGRAMS: [(&str, &str); 2] = [("env", "environment"), ("httpUrl", "url")];
+
+/// Returns the event of a hook that is written below `hooks`, as in other programs.
+fn hook_event(path: &[String]) -> Option<&str> {
+    let [outer, event] = path else {
+        return None;
+    };
+    if outer != "hooks" {
+        return None;
+    }
+    let is_ours = serde_json::from_value::<HookPoint>(event.as_str().into()).is_ok();
+    if is_ours {
+        return Some(event);
+    }
+    claude::event(event)
+}
 
 /// A schema that trees are checked against.
 pub(crate) struct ConfigSchema {
@@ -242,6 +258,10 @@ impl ConfigSchema {
                     {
                         problem.can_hide_deny = lost_denies::is_stricter(&entry.node);
                         problem = problem.hint(format!("did you mean \"permission.{key}\"?"));
+                    } else if let Some(event) = hook_event(path) {
+                        problem = problem.hint(format!(
+                            "a hook is written as \"hook\": {{\"NAME\": {{\"on\": \"{event}\", \"command\": [\"PROGRAM\"]}}}}"
+                        ));
                     }
                     problems.push(problem);
                     false

@@ -316,7 +316,7 @@ fn value(path: &[String], node: &Node) -> String {
 }
 
 /// Lists all problems, worst first, with a summary at the end. Problems that differ only in their
-/// location are one line, with some of the other locations below it. Many notes or warnings of one
+/// location and key are one line, with some of the others' below it. Many notes or warnings of one
 /// kind are one line, with names that the others are about.
 pub fn check(loaded: &LoadedSettings, problems: &[Problem]) -> String {
     let mut groups: Vec<Vec<&Problem>> = Vec::new();
@@ -367,7 +367,13 @@ pub fn check(loaded: &LoadedSettings, problems: &[Problem]) -> String {
         let places: Vec<String> = others
             .iter()
             .take(MAX_PLACES)
-            .map(|other| other.location.to_string())
+            .map(|other| {
+                if other.key == first.key {
+                    other.location.to_string()
+                } else {
+                    format!("{}: {}", other.location, other.key)
+                }
+            })
             .collect();
         let more = match others.len().saturating_sub(MAX_PLACES) {
             0 => String::new(),

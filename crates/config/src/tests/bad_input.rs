@@ -50,6 +50,16 @@ fn bad_input_is_reported_and_affects_only_itself() {
             "compaction.autom: there is no such key; it is ignored; did you mean \"auto\"?",
         ),
         (
+            "hook of another program",
+            format!("{{{good}, \"hooks\": {{\"tool.after\": [{{\"run\": \"./x\"}}]}}}}"),
+            "hooks.tool.after: there is no such key; it is ignored; a hook is written as \"hook\": {\"NAME\": {\"on\": \"tool.after\", \"command\": [\"PROGRAM\"]}}",
+        ),
+        (
+            "hook of Claude Code",
+            format!("{{{good}, \"hooks\": {{\"PreToolUse\": []}}}}"),
+            "\"on\": \"tool.before\"",
+        ),
+        (
             "misspelt option",
             format!("{{{good}, \"agent\": {{\"a\": {{\"temprature\": 1}}}}}}"),
             "agent.a.temprature: there is no such key; it is ignored; did you mean \"temperature\"?",
