@@ -306,7 +306,8 @@ impl Reader {
         };
         match insert::read(draft, turn, &agent, &path, lines).await {
             Ok(output) => {
-                if let Some(why) = shortened(&path, lines, &output.metadata) {
+                let shown = turn.project.context.worktree.relative(Path::new(&path));
+                if let Some(why) = shortened(&shown, lines, &output.metadata) {
                     warn(why, turn).await;
                 }
                 self.text += output.text.len();

@@ -191,6 +191,9 @@ fn foreign(bytes: Vec<u8>, hint: impl FnOnce() -> EncodingHint) -> Result<Decode
     if is_damaged_utf8 {
         return Ok(source(EncodedSource::new(UTF_8, bytes, true)));
     }
+    if has_control_chars(&bytes) {
+        return Err(NotText::Binary);
+    }
     let guessed = guess(bytes);
     if guessed.is_certain {
         return Ok(source(guessed));
@@ -207,6 +210,16 @@ fn foreign(bytes: Vec<u8>, hint: impl FnOnce() -> EncodingHint) -> Result<Decode
         }
     }
     Ok(source(guessed))
+}
+
+/// Returns whether bytes that are not UTF-8 begin with more control characters than a text in
+/// another encoding has. Of arbitrary bytes they are a tenth.
+fn has_control_chars(bytes: &[u8]) -> bool {
+    const ESCAPE: u8 = 0x1b;
+    let sample = &bytes[..bytes.len().min(4096)];
+    let is_control = |byte: u8| (byte < 9 || (14..32).contains(&byte)) && byte != ESCAPE;
+    let control = sample.iter().filter(|byte| is_control(**byte)).count();
+    control * 25 > sample.len()
 }
 
 /// Guesses the encoding of bytes that are not UTF-8, and determines whether the guess is certain.
