@@ -1233,7 +1233,7 @@ fn shown_again() {
     // The advice to the model is in the whole text only.
     assert!(full.contains("send the call again"), "{full}");
     let (_, found) = Terminal::start(adjutant(&project, &["sessions", "search", "DONE"])).end();
-    assert!(found.contains("Done. (1 message)"), "{found}");
+    assert!(found.contains("1 message: Done."), "{found}");
 }
 
 /// The end of the input rejects, and leaves the question's line; notices do not come between a

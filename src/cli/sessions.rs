@@ -30,7 +30,9 @@ use export::conversation::{self, CallDetail, minute};
 use rows::{SessionRow, line};
 use session::prune;
 use session::user_store::StoreSettings;
-use store::{self, ListQuery, Record, SessionPage, Store, StoredSession, StreamedSession};
+use store::{
+    self, ListQuery, LockHolder, Record, SessionPage, Store, StoredSession, StreamedSession,
+};
 
 /// The number of unindexed sessions above which the user is notified of the slow search.
 const SLOW_SEARCH_SESSIONS: usize = 200;
@@ -488,10 +490,11 @@ async fn search(
 
 fn found_row(hit: store::SearchHit) -> SessionRow {
     let is_in_title = hit.messages == 0;
+    // A terminal cuts the end of it.
     let note = format!(
-        "{} ({})",
-        hit.excerpt,
-        base::text::count(hit.messages, "message")
+        "{}: {}",
+        base::text::count(hit.messages, "message"),
+        hit.excerpt
     );
     SessionRow {
         note: (!is_in_title).then_some(note),
@@ -605,6 +608,7 @@ async fn delete(
             ids.push(id);
         }
     }
+    check_not_open(store, &ids).await?;
     if !yes && terminal::can_ask() {
         let mut rows = Vec::new();
         for id in &ids {
@@ -624,6 +628,23 @@ async fn delete(
         super::say(&format!("deleted {id}"));
     }
     Ok(0)
+}
+
+/// Checks that no other process has one of the sessions open, which could not be deleted.
+async fn check_not_open(store: &Store, ids: &[SessionId]) -> anyhow::Result<()> {
+    // Without the list, the deletion itself is refused.
+    for open in store.busy().await.unwrap_or_default() {
+        if open.state.is_some() || !ids.contains(&open.session) {
+            continue;
+        }
+        let pid = open.host.map(|(_, pid)| pid);
+        return Err(store::Error::Locked {
+            id: open.session,
+            holder: LockHolder::process(pid),
+        }
+        .into());
+    }
+    Ok(())
 }
 
 /// Asks whether to delete sessions.
@@ -949,12 +970,15 @@ pub(super) async fn find(
     {
         [one] => Ok(one.clone()),
         // A damaged session is not in the index. The store returns the reason.
-        [] if exact.is_well_formed() => Err(store
-            .peek(&exact)
-            .await
-            .err()
-            .map_or_else(|| anyhow!("no session {name}"), Into::into)),
-        [] => bail!("no session {name}; `adjutant sessions --all` lists them"),
+        [] => {
+            if exact.is_well_formed()
+                && let Err(reason) = store.peek(&exact).await
+                && !matches!(reason, store::Error::NotFound(_))
+            {
+                return Err(reason.into());
+            }
+            bail!("there is no session {name}; `adjutant sessions --all` lists them")
+        }
         several if several.len() == MAX_MATCHING_IDS => {
             bail!("many sessions begin with {name}; give more of the id")
         }

@@ -14,6 +14,14 @@ pub struct LockHolder {
 }
 
 impl LockHolder {
+    /// Returns a process of this machine.
+    pub fn process(pid: Option<u32>) -> Self {
+        Self {
+            pid,
+            ..Self::default()
+        }
+    }
+
     /// Returns whether this is known to be another process than `other`.
     pub fn is_other_process(&self, other: &Self) -> bool {
         let differs = (self.pid, &self.host) != (other.pid, &other.host);
