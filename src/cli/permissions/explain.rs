@@ -127,6 +127,10 @@ pub(super) async fn explain(
                 let mut data = explain::data(verdict, request, &policy.rules);
                 if let Some(plan) = &plan {
                     data["runs"] = json!(error.is_none());
+                    // A script must not take it for a command that is allowed.
+                    if error.is_some() {
+                        data["verdict"] = Value::Null;
+                    }
                     data["sandbox"] = json!(query.named_sandbox(plan).as_str());
                 }
                 data["change"] = remedy.as_ref().map_or(Value::Null, Remedy::data);
