@@ -221,7 +221,7 @@ fn policy(top: &Path, set: &RuleSet) -> (Rules, PermissionContext) {
 
 /// Limits: agent, machine, commands asked about, tasks with a question. A change that lowers a
 /// count lowers its limit here too.
-const MOST: [(&str, &str, usize, usize); 5] = [
+const MAX_QUESTIONS: [(&str, &str, usize, usize); 5] = [
     ("build", "none", 330, 125),
     ("build", "bubblewrap", 4, 2),
     ("build", "Landlock", 4, 2),
@@ -233,7 +233,7 @@ const MOST: [(&str, &str, usize, usize); 5] = [
 pub fn questions_only_fall() {
     let rows = Rows::read();
     assert_eq!(rows.rows.len(), 9_745);
-    for (set, machine, most, most_tasks) in MOST {
+    for (set, machine, max_commands, max_tasks) in MAX_QUESTIONS {
         assert!(MACHINES.contains(&machine), "{machine}");
         let at = RULE_SETS
             .iter()
@@ -252,7 +252,7 @@ pub fn questions_only_fall() {
         let found = questions.len();
         let tasks = tasks(&questions);
         assert!(
-            found <= most && tasks <= most_tasks,
+            found <= max_commands && tasks <= max_tasks,
             "{set}, {machine}: {found} commands in {tasks} tasks\n{}",
             shown.join("\n")
         );

@@ -29,11 +29,11 @@ pub(crate) struct Database {
 const VARIABLE: &str = "ADJUTANT_TEST_STORE";
 
 /// The value of [`VARIABLE`] for no database at all.
-const NONE: &str = "none";
+const NO_DATABASE: &str = "none";
 
 /// Returns whether all tests use a database.
 pub(crate) fn wanted() -> bool {
-    std::env::var_os(VARIABLE).is_some_and(|url| !url.is_empty() && url != NONE)
+    std::env::var_os(VARIABLE).is_some_and(|url| !url.is_empty() && url != NO_DATABASE)
 }
 
 /// Starts the server, waits for the end of its own input, and ends it. As root it becomes an
@@ -60,7 +60,7 @@ rm -rf "$dir"
 
 /// Returns the directory of the server's programs.
 fn programs() -> Option<PathBuf> {
-    if std::env::var_os(VARIABLE).is_some_and(|url| url == NONE) {
+    if std::env::var_os(VARIABLE).is_some_and(|url| url == NO_DATABASE) {
         return None;
     }
     let installed = std::fs::read_dir("/usr/lib/postgresql")

@@ -33,7 +33,7 @@ pub const ALL: [(&str, fn()); 2] = [
 ];
 
 /// The longest silence of an agent whose client reads.
-const SILENCE: Duration = Duration::from_secs(30);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The activity of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -517,7 +517,7 @@ impl<'a> Fixture<'a> {
 
     /// Receives the next line, and answers requests.
     fn receive(&mut self) -> Option<Value> {
-        let line = self.editor.receive(SILENCE)?;
+        let line = self.editor.receive(SILENCE_TIMEOUT)?;
         let message: Value = serde_json::from_str(&line).unwrap();
         let session = message["params"]["sessionId"].as_str().unwrap_or_default();
         if message["params"]["update"]["sessionUpdate"] == "agent_message_chunk" {

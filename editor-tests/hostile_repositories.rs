@@ -1,14 +1,15 @@
-//! Hostile repositories, whose files would loosen the user's own settings: their withheld parts,
-//! and the verdicts without them. Harmless repositories need no trust.
+//! Repositories whose files would loosen the user's settings, and harmless ones. Checks which parts
+//! of each wait for trust, and the verdicts while they wait.
 
 use serde_json::{Value, json};
 
 use crate::program::adjutant;
 use crate::project::Project;
 
-/// Returns every repository of the table.
-pub fn all() -> Vec<(String, Value)> {
-    let rows: Vec<Value> = serde_json::from_str(include_str!("data/traps.json")).unwrap();
+/// Returns the repositories in the table, by name.
+pub fn rows() -> Vec<(String, Value)> {
+    let rows: Vec<Value> =
+        serde_json::from_str(include_str!("data/hostile_repositories.json")).unwrap();
     rows.into_iter()
         .map(|row| (row["name"].as_str().unwrap().to_owned(), row))
         .collect()
@@ -19,8 +20,9 @@ fn kinds(key: &str) -> impl Iterator<Item = String> {
     [format!("- looser rule {key}"), format!("- {key}")].into_iter()
 }
 
-/// Opens a repository, and compares its withheld parts and verdicts with the row.
-pub fn run(row: &Value) {
+/// Writes the `user` settings and the `files` of a row. Checks that `adjutant trust` lists exactly
+/// the parts in `waits`, and that each request in `asked` gets its verdict.
+pub fn check(row: &Value) {
     let project = Project::new();
     project.write("~/.config/adjutant/adjutant.json", &row["user"].to_string());
     for (path, content) in row["files"].as_object().unwrap() {
@@ -33,7 +35,7 @@ pub fn run(row: &Value) {
     }
     let output = adjutant(&project, &["trust"], "");
     let listed = String::from_utf8(output.stdout).unwrap();
-    let wanted: Vec<&str> = row["withheld"]
+    let wanted: Vec<&str> = row["waits"]
         .as_array()
         .unwrap()
         .iter()
@@ -52,12 +54,15 @@ pub fn run(row: &Value) {
         };
         assert!(
             found.iter().any(|line| exact(&line)),
-            "{key} is not withheld:\n{listed}"
+            "{key} does not wait for trust:\n{listed}"
         );
     }
     for line in &found {
         let known = |key: &&str| kinds(key).any(|begins| line.starts_with(&begins));
-        assert!(wanted.iter().any(known), "{line} is withheld:\n{listed}");
+        assert!(
+            wanted.iter().any(known),
+            "{line} waits for trust:\n{listed}"
+        );
     }
     assert_eq!(
         output.status.code(),

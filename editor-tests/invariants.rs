@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::invariants_v2::{self, InvariantsV2};
 
 /// The longest line an agent may write, in bytes: an editor with a 10 MiB reader died silently.
-const LONGEST_LINE: usize = 1 << 20;
+const MAX_AGENT_LINE_BYTES: usize = 1 << 20;
 
 /// Schemas of the agent's messages: see [`agent_messages`].
 static SCHEMAS: LazyLock<HashMap<String, Validator>> = LazyLock::new(|| {
@@ -142,7 +142,7 @@ impl Invariants {
 
     /// Observes a line of the agent and returns it parsed.
     pub fn observe_agent(&mut self, line: &str) -> Option<Value> {
-        if line.len() > LONGEST_LINE {
+        if line.len() > MAX_AGENT_LINE_BYTES {
             self.wrong(format!("a line of {} bytes", line.len()));
         }
         let Ok(message) = serde_json::from_str::<Value>(line) else {

@@ -24,13 +24,13 @@ pub const ALL: [(&str, fn()); 1] = [(
 const MACHINE: &str = "--as-a-busy-machine";
 
 /// The variable that leaves only the pages on which no model answers.
-const ONLY: &str = "ADJUTANT_TEST_WITHOUT_MODEL";
+const WITHOUT_MODEL_VARIABLE: &str = "ADJUTANT_TEST_WITHOUT_MODEL";
 
 /// Default ports of Ollama, LM Studio, llama.cpp's server and vLLM.
 const PORTS: [u16; 4] = [11434, 1234, 8080, 8000];
 
 /// User id of `nobody`.
-const NOBODY: &str = "65534";
+const NOBODY_UID: &str = "65534";
 
 fn pages_without_a_model_do_not_depend_on_the_machine() {
     if !cfg!(target_os = "linux") {
@@ -66,7 +66,7 @@ fn pages_without_a_model_do_not_depend_on_the_machine() {
     if is_root() {
         assert!(
             Command::new("chown")
-                .arg(NOBODY)
+                .arg(NOBODY_UID)
                 .arg(home.path())
                 .status()
                 .unwrap()
@@ -129,8 +129,8 @@ pub fn serve_if_started_as_machine() {
         // root that remains.
         let mut suite = Command::new("setpriv");
         let user = [
-            &format!("--reuid={NOBODY}"),
-            &format!("--regid={NOBODY}"),
+            &format!("--reuid={NOBODY_UID}"),
+            &format!("--regid={NOBODY_UID}"),
             "--clear-groups",
         ];
         suite
@@ -148,7 +148,7 @@ pub fn serve_if_started_as_machine() {
             .arg(program);
         suite
     };
-    let status = suite.env(ONLY, "1").status().unwrap();
+    let status = suite.env(WITHOUT_MODEL_VARIABLE, "1").status().unwrap();
     std::process::exit(status.code().unwrap_or(1));
 }
 
@@ -166,7 +166,7 @@ fn answer(mut stream: TcpStream) -> std::io::Result<()> {
 
 /// Returns whether only pages on which no model answers are run.
 pub fn leaves_out_models() -> bool {
-    std::env::var_os(ONLY).is_some()
+    std::env::var_os(WITHOUT_MODEL_VARIABLE).is_some()
 }
 
 pub fn has_no_model(page: &Path) -> bool {

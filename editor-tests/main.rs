@@ -222,9 +222,9 @@ fn main() -> ExitCode {
                 .map(|(name, run)| test(format!("{kind}{name}"), *run)),
         );
     }
-    trials.extend(hostile_repositories::all().into_iter().map(|(name, row)| {
+    trials.extend(hostile_repositories::rows().into_iter().map(|(name, row)| {
         test(format!("hostile_repositories/{name}"), move || {
-            hostile_repositories::run(&row)
+            hostile_repositories::check(&row)
         })
     }));
     trials.push(test(

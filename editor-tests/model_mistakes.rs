@@ -3,8 +3,8 @@
 //! right.
 //!
 //! ```text
-//! ADJUTANT_HANDS=1 cargo test --test editor model_mistakes/    prints a row for each: steps, bytes of the requests
-//! ADJUTANT_BINARY=path …                              the same of another build
+//! ADJUTANT_HANDS=1 cargo test --test editor model_mistakes/    prints a row for each: steps, bytes
+//! of the requests ADJUTANT_BINARY=path …                              the same of another build
 //! ```
 
 use std::collections::BTreeMap;
@@ -509,7 +509,7 @@ impl Responder {
 
 /// The most bytes of a first request: system prompt, tools, and a short prompt, with a model that
 /// edits by text and one that edits by patches.
-const FIRST: usize = 14_000;
+const MAX_FIRST_REQUEST_BYTES: usize = 14_000;
 
 fn the_first_request_is_small() {
     for api_id in ["usual", "claude-x", "gpt-5"] {
@@ -539,7 +539,11 @@ fn the_first_request_is_small() {
         if std::env::var_os("ADJUTANT_HANDS").is_some() {
             eprintln!("| first request, {api_id} | | {} | |", first.bytes);
         }
-        assert!(first.bytes < FIRST, "{api_id}: {} bytes", first.bytes);
+        assert!(
+            first.bytes < MAX_FIRST_REQUEST_BYTES,
+            "{api_id}: {} bytes",
+            first.bytes
+        );
         let names = told.iter().find(|names| !names.is_empty()).unwrap();
         for name in ["\"list\"", "\"multiedit\"", "\"todoread\""] {
             assert!(
@@ -551,7 +555,7 @@ fn the_first_request_is_small() {
 }
 
 /// The most bytes of a system prompt that differ between two sessions of a project.
-const OWN: usize = 400;
+const MAX_OWN_BYTES: usize = 400;
 
 /// Two sessions of a project have the same system prompt up to the session's own part at its end,
 /// which follows the project's instructions. Providers' caches depend on it.
@@ -588,7 +592,10 @@ fn sessions_of_a_project_share_their_prompt() {
     let same = pairs.take_while(|(one, other)| one == other).count();
     let own = &one[same..];
     assert_ne!(one, other, "each has its mark");
-    assert!(own.len() < OWN && !own.contains("Be kind"), "{own}");
+    assert!(
+        own.len() < MAX_OWN_BYTES && !own.contains("Be kind"),
+        "{own}"
+    );
     assert!(one[..same].contains("Be kind"), "{one}");
     if std::env::var_os("ADJUTANT_HANDS").is_some() {
         eprintln!("| shared system prompt | | {same} of {} | |", one.len());

@@ -159,7 +159,7 @@ fn agree(address: &str) {
     );
 }
 
-const KEPT: &str = "~/.local/share/adjutant/mcp-auth.json";
+const CREDENTIALS_FILE: &str = "~/.local/share/adjutant/mcp-auth.json";
 
 fn login_is_stored_and_renewed() {
     let server = guarded();
@@ -188,7 +188,7 @@ fn login_is_stored_and_renewed() {
     );
     use std::os::unix::fs::PermissionsExt;
     assert_eq!(
-        std::fs::metadata(project.path(KEPT))
+        std::fs::metadata(project.path(CREDENTIALS_FILE))
             .unwrap()
             .permissions()
             .mode()
@@ -219,7 +219,7 @@ fn login_is_stored_and_renewed() {
         .filter(|received| received.body.contains("grant_type=refresh_token"))
         .count();
     assert_eq!(renewed, 1);
-    let kept = std::fs::read_to_string(project.path(KEPT)).unwrap();
+    let kept = std::fs::read_to_string(project.path(CREDENTIALS_FILE)).unwrap();
     assert!(
         kept.contains("access-2") && kept.contains("refresh-2"),
         "{kept}"
@@ -228,7 +228,7 @@ fn login_is_stored_and_renewed() {
     // A login that can no longer be renewed is reported.
     let mut stale: Value = serde_json::from_str(&kept).unwrap();
     stale["guard"]["tokens"]["expiresAt"] = json!(1);
-    project.write(KEPT, &stale.to_string());
+    project.write(CREDENTIALS_FILE, &stale.to_string());
     assert!(list_of(&project, &["mcp"]).contains("run `adjutant mcp login guard`"));
     assert_eq!(
         stdout_of(&project, &["mcp", "logout", "guard"]),
@@ -249,7 +249,7 @@ fn failed_logins_are_reported() {
             let state = query(address, "state");
             browse(&format!("{back}?{answer}&state={state}"));
         });
-        assert!(!done.status.success() && !project.path(KEPT).exists());
+        assert!(!done.status.success() && !project.path(CREDENTIALS_FILE).exists());
         String::from_utf8(done.stderr).unwrap()
     };
     assert!(
@@ -326,7 +326,7 @@ fn login_belongs_to_one_address() {
     let server = guarded();
     let project = behind(&server, &json!({}));
     project.write(
-        KEPT,
+        CREDENTIALS_FILE,
         &stored_login("https://another.example/mcp", "access-7"),
     );
     assert!(list_of(&project, &["mcp"]).contains("run `adjutant mcp login guard`"));
@@ -438,7 +438,7 @@ fn login_is_shown_as_a_link_in_the_client() {
     client.send(&json!({ "jsonrpc": "2.0", "id": asked["id"], "result": { "action": "accept" } }));
     agree(params["url"].as_str().unwrap());
     let until = Instant::now() + RESPONSE_TIMEOUT;
-    while !client.project.path(KEPT).exists() {
+    while !client.project.path(CREDENTIALS_FILE).exists() {
         assert!(Instant::now() < until, "nothing was saved");
         std::thread::sleep(Duration::from_millis(5));
     }

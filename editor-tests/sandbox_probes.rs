@@ -26,13 +26,13 @@ use crate::sandbox::{elsewhere, only, turn, why};
 /// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 6] = [
     ("probes pass (bwrap with landlock)", || {
-        every_probe(BOTH, false)
+        every_probe(BWRAP_AND_LANDLOCK, false)
     }),
     ("probes pass (bwrap)", || every_probe("bwrap", false)),
     ("probes pass (landlock)", || every_probe("landlock", false)),
     (
         "probes pass as an ordinary user (bwrap with landlock)",
-        || every_probe(BOTH, true),
+        || every_probe(BWRAP_AND_LANDLOCK, true),
     ),
     ("probes pass as an ordinary user (bwrap)", || {
         every_probe("bwrap", true)
@@ -43,7 +43,7 @@ pub const ALL: [(&str, fn()); 6] = [
 ];
 
 /// Landlock inside bubblewrap, as adjutant uses them if both work.
-const BOTH: &str = "bwrap with landlock";
+const BWRAP_AND_LANDLOCK: &str = "bwrap with landlock";
 
 /// Settings in which a row holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -547,8 +547,8 @@ const REFUSED: &[Call] = &[
     ("unshare user", "272 0x10000000", Everywhere),
 ];
 
-/// Makes the system calls listed in `calls.txt`, one a line (`name|number argument ...`), and prints
-/// whether each was refused.
+/// Makes the system calls listed in `calls.txt`, one a line (`name|number argument ...`), and
+/// prints whether each was refused.
 const CALLER: &str = r#"
 import ctypes, errno, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -628,11 +628,11 @@ fn every_probe(mechanism: &str, ordinary: bool) {
 }
 
 /// User id of `nobody`.
-const NOBODY: u32 = 65534;
+const NOBODY_UID: u32 = 65534;
 
 fn give_away(path: &Path) {
     let data = fs::symlink_metadata(path).unwrap();
-    lchown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    lchown(path, Some(NOBODY_UID), Some(NOBODY_UID)).unwrap();
     if data.is_dir() {
         for entry in fs::read_dir(path).unwrap().flatten() {
             give_away(&entry.path());
@@ -675,7 +675,7 @@ impl Fixture {
             &model.base(),
             &json!({ "sandbox": { "mode": "auto", "network": setting.network }, "permission": { "bash": "allow" } }),
         );
-        if setting.mechanism != BOTH {
+        if setting.mechanism != BWRAP_AND_LANDLOCK {
             only(&mut project, setting.mechanism);
         }
         project.set("PROBE_API_KEY", Some("the-secret-value"));
@@ -825,7 +825,7 @@ impl Fixture {
 
 fn as_user(command: &mut Command, nobody: bool) -> &mut Command {
     if nobody {
-        command.uid(NOBODY).gid(NOBODY);
+        command.uid(NOBODY_UID).gid(NOBODY_UID);
     }
     command
 }
@@ -842,7 +842,7 @@ fn probe(setting: &Setting<'_>, nobody: bool) {
             "workspaceWrite"
         },
     );
-    if setting.mechanism == BOTH && proven["mechanism"] != "bwrap" {
+    if setting.mechanism == BWRAP_AND_LANDLOCK && proven["mechanism"] != "bwrap" {
         return skipped("bubblewrap is not here");
     }
     if proven["mechanism"].is_null() {
@@ -864,7 +864,7 @@ fn probe(setting: &Setting<'_>, nobody: bool) {
     } = fixture;
     let editor = if nobody {
         let line = format!(
-            "exec setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups {} acp",
+            "exec setpriv --reuid {NOBODY_UID} --regid {NOBODY_UID} --clear-groups {} acp",
             binary.display()
         );
         Editor::start_through(&project, &line)

@@ -72,7 +72,7 @@ fn server_that_does_not_read_does_not_block_the_session() {
 }
 
 /// Answers a call with one question after the other.
-const NAGS: &str = r#"
+const QUESTION_FLOOD_SERVER: &str = r#"
 said() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$1"; }
 while read -r line; do
   id=${line#*'"id":'}
@@ -96,7 +96,7 @@ fn server_that_asks_endlessly_does_not_block_the_session() {
         model::script("call nag_ask {}\n---\nsees: did not answer\ntext: Enough.").unwrap(),
     );
     let project = Project::new();
-    project.write("nag.sh", NAGS);
+    project.write("nag.sh", QUESTION_FLOOD_SERVER);
     let server = json!({ "type": "local", "command": ["sh", "nag.sh"] });
     project.provider(
         &model.base(),

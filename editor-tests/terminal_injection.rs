@@ -89,7 +89,7 @@ fn ours(text: &str) -> Option<&str> {
 }
 
 /// The time without output after which a program on a terminal waits for a line.
-const QUIET: Timespec = Timespec {
+const QUIET_INTERVAL: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 300_000_000,
 };
@@ -107,7 +107,7 @@ fn on_terminal(command: Command, typed: &str) -> Vec<u8> {
         let mut buffer = [0; 4096];
         loop {
             let mut waiting = [PollFd::new(&ours, PollFlags::IN)];
-            if rustix::event::poll(&mut waiting, Some(&QUIET)) == Ok(0) {
+            if rustix::event::poll(&mut waiting, Some(&QUIET_INTERVAL)) == Ok(0) {
                 let line = lines.pop_front().unwrap_or_else(|| "\x04".to_owned());
                 if ours.write_all(line.as_bytes()).is_err() {
                     break;

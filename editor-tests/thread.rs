@@ -63,11 +63,11 @@ const SCENES: [&[Scene]; 7] = [
 
 /// The largest additional CPU time of the thread for the larger call, however large its files
 /// and its output are: both the displayed part and the next request have a limit.
-const BOUND: Duration = Duration::from_millis(250);
+const MAX_ADDITIONAL_CPU_TIME: Duration = Duration::from_millis(250);
 
 /// Additional time for each MiB of arguments, which pass through the provider, the client, the
 /// store and the next request.
-const BOUND_OF_MIB: Duration = Duration::from_millis(150);
+const MAX_CPU_TIME_PER_MIB: Duration = Duration::from_millis(150);
 
 /// A call: a tool and its arguments.
 type Called = (&'static str, Value);
@@ -658,7 +658,9 @@ fn check(scenes: &[Scene]) {
     let only = std::env::var("ADJUTANT_THREAD").unwrap_or_default();
     for scene in scenes.iter().filter(|scene| scene.name.contains(&only)) {
         let (few, many, bytes) = measured(scene, &site);
-        let most = few + BOUND + BOUND_OF_MIB * u32::try_from(bytes >> 10).unwrap() / 1024;
+        let most = few
+            + MAX_ADDITIONAL_CPU_TIME
+            + MAX_CPU_TIME_PER_MIB * u32::try_from(bytes >> 10).unwrap() / 1024;
         let line = format!(
             "{}: {few:?} for {}, {many:?} for {}, at most {most:?}",
             scene.name, scene.few, scene.many

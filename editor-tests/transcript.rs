@@ -79,7 +79,7 @@ const ASIDE: &[&str] = &[
 const ASIDE_MEMBERS: &[(&str, &str)] = &[("totalTokens", "usage"), ("availableModels", "models")];
 
 /// The silence after which a blessed block ends.
-const SILENCE: Duration = Duration::from_millis(500);
+const SILENCE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A page.
 pub struct Transcript {

@@ -19,7 +19,7 @@ const ROWS: &str = include_str!("data/jsonrpc_cases.csv");
 const BEFORE_INITIALIZE: &str = "RX05";
 
 /// The limit of the growth of memory during a line of 40 MiB, which is longer than the server
-/// accepts (32 MiB, `LINE_CAP`).
+/// accepts (32 MiB, `MAX_LINE_BYTES`).
 const MAX_GROWTH: u64 = 48 << 20;
 
 /// A row.

@@ -6,7 +6,6 @@
 
 mod acp;
 mod agents;
-mod ask;
 mod auth;
 mod call_view;
 pub(crate) mod command_page;
@@ -25,6 +24,7 @@ mod listing;
 mod log;
 mod mcp;
 mod meant;
+mod model_request;
 mod models;
 mod organisation;
 mod pages;
@@ -97,15 +97,15 @@ enum Command {
     ///
     /// The answer goes to standard output, everything else to standard error.
     ///
-    /// Exit codes: 0 done, 1 failed, 2 wrong command line, 3 no complete answer (refused, or a
-    /// limit was reached), 5 no answer because a call was not permitted (with `--strict`: even if
-    /// there is an answer), 129 hung up, 130 interrupted, 131 quit, 143 terminated.
+    /// Exit codes: 0 done, 1 failed, 2 invalid command line, 3 no complete answer (refused, or a
+    /// limit was reached), 5 a call was not permitted and there is no answer (with `--strict`,
+    /// even if there is one), 129 hung up, 130 interrupted, 131 quit, 143 terminated.
     Run(Box<run::Args>),
     /// Show, check and change the settings
     Config(config::Args),
     /// Explain what is allowed, and revoke what was granted
     Permissions(permissions::Args),
-    /// Show what a project's files would run, and trust them or not
+    /// Show what a project's files would run, and decide on trust
     ///
     /// Exits with 1 if there is no decision yet.
     Trust(trust::Args),
@@ -134,11 +134,11 @@ enum Command {
     Skills(project_lists::Args),
     /// List the formatters that run after an edit
     Formatters(project_lists::Args),
-    /// List the language servers that check an edit
+    /// List the language servers that check edits
     Lsp(project_lists::Args),
     /// Check, add and remove MCP servers, log in, and call tools
     ///
-    /// Exits with 1 if a server does not work, with 5 if a call is not allowed.
+    /// Exits with 1 if a server does not work, and with 5 if a call is not allowed.
     Mcp(mcp::Args),
     /// List models with their limits, prices and capabilities
     ///
@@ -186,7 +186,7 @@ struct CommandOrList<V: Subcommand, L: clap::Args> {
 // The options of a list that has no others. A doc comment would be the help of every such command.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 struct JsonListing {
-    /// Print JSON: a list of objects
+    /// Print JSON: a list with an object for each entry
     #[arg(long)]
     json: bool,
 }

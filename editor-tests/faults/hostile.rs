@@ -14,7 +14,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::json;
 
-use super::offsets::{RESIDENT, WIRES, Wire};
+use super::offsets::{MAX_RESIDENT_KIB, WIRES, Wire};
 use crate::client::Client;
 use crate::editor::Editor;
 use crate::loopback::read_request;
@@ -50,7 +50,7 @@ const FLOODS: [Flood; 8] = [
 ];
 
 /// The largest number of bytes sent: far more than may be buffered.
-const MOST: usize = 256 << 20;
+const MAX_SENT_BYTES: usize = 256 << 20;
 
 pub fn endless_answers_are_bounded() {
     let mut rounds: Vec<(Wire, Flood)> = Vec::new();
@@ -107,7 +107,7 @@ fn round(wire: Wire, flood: Flood) -> Result<(), String> {
     client.leave();
     // The resident memory is the measured figure.
     eprintln!("{wire:?}, {flood:?}: {} MiB", most >> 10);
-    if most > RESIDENT {
+    if most > MAX_RESIDENT_KIB {
         Err(format!("{most} kB were resident"))
     } else {
         Ok(())
@@ -231,29 +231,31 @@ fn answer(
         }
         Flood::Line => {
             write!(stream, "{HEAD}\r\ndata: {{\"x\":\"")?;
-            (0..MOST / long.len()).try_for_each(|_| stream.write_all(long.as_bytes()))
+            (0..MAX_SENT_BYTES / long.len()).try_for_each(|_| stream.write_all(long.as_bytes()))
         }
         Flood::Headers => {
             write!(stream, "{HEAD}")?;
-            (0..MOST / long.len()).try_for_each(|number| write!(stream, "x-{number}: {long}\r\n"))
+            (0..MAX_SENT_BYTES / long.len())
+                .try_for_each(|number| write!(stream, "x-{number}: {long}\r\n"))
         }
         Flood::Fault => {
             write!(
                 stream,
                 "HTTP/1.1 400 No\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n{{\"error\":\""
             )?;
-            (0..MOST / long.len()).try_for_each(|_| stream.write_all(long.as_bytes()))
+            (0..MAX_SENT_BYTES / long.len()).try_for_each(|_| stream.write_all(long.as_bytes()))
         }
         Flood::Packed => {
             write!(stream, "{HEAD}content-encoding: gzip\r\n\r\n")?;
             let mut packed = GzEncoder::new(stream, Compression::fast());
             packed.write_all(b"data: {\"x\":\"")?;
-            (0..MOST / long.len()).try_for_each(|_| packed.write_all(long.as_bytes()))
+            (0..MAX_SENT_BYTES / long.len()).try_for_each(|_| packed.write_all(long.as_bytes()))
         }
         Flood::Comments => {
             write!(stream, "{HEAD}\r\n")?;
             let comment = format!(": {long}\n\n");
-            (0..MOST / comment.len()).try_for_each(|_| stream.write_all(comment.as_bytes()))
+            (0..MAX_SENT_BYTES / comment.len())
+                .try_for_each(|_| stream.write_all(comment.as_bytes()))
         }
     }
 }
@@ -265,5 +267,5 @@ fn repeated(mut stream: &TcpStream, events: &[String], text: &str) -> std::io::R
         .position(|event| event.contains(text))
         .unwrap();
     stream.write_all(events[..at].concat().as_bytes())?;
-    (0..MOST / events[at].len()).try_for_each(|_| stream.write_all(events[at].as_bytes()))
+    (0..MAX_SENT_BYTES / events[at].len()).try_for_each(|_| stream.write_all(events[at].as_bytes()))
 }

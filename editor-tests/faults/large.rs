@@ -108,19 +108,22 @@ pub(super) fn fd06_full_small_disk_recovers() {
 
 /// FD14: a command prints 100 MB: on one line, in a million lines, in no letters at all.
 pub(super) fn fd14_large_output_of_a_command_is_bounded() {
-    const MUCH: u64 = 100_000_000;
+    const PRINTED_BYTES: u64 = 100_000_000;
     let ways = [
-        ("one line", format!("head -c {MUCH} /dev/zero | tr '\\0' x")),
+        (
+            "one line",
+            format!("head -c {PRINTED_BYTES} /dev/zero | tr '\\0' x"),
+        ),
         (
             "lines",
             format!(
-                "yes 'a line with an umlaut: \u{fc}, and some more words to make it one hundred bytes long, all in all, here' | head -c {MUCH}"
+                "yes 'a line with an umlaut: \u{fc}, and some more words to make it one hundred bytes long, all in all, here' | head -c {PRINTED_BYTES}"
             ),
         ),
         (
             "binary",
             format!(
-                "if [ -x \"$(command -v openssl)\" ]; then openssl enc -aes-128-ctr -nosalt -K 0 -iv 0 -in /dev/zero 2>/dev/null; else cat /dev/urandom; fi | head -c {MUCH}"
+                "if [ -x \"$(command -v openssl)\" ]; then openssl enc -aes-128-ctr -nosalt -K 0 -iv 0 -in /dev/zero 2>/dev/null; else cat /dev/urandom; fi | head -c {PRINTED_BYTES}"
             ),
         ),
     ];

@@ -26,10 +26,10 @@ const AT_ONCE: usize = 96;
 
 /// The longest duration of a prompt: a failed attempt, the wait before the next one, and a busy
 /// machine.
-const BOUND: Duration = Duration::from_secs(60);
+const PROMPT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The most that may be resident, in kB.
-pub const RESIDENT: u64 = 200 << 10;
+pub const MAX_RESIDENT_KIB: u64 = 200 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wire {
@@ -416,7 +416,7 @@ fn answer(
         }
         (Fault::Stall, at) => {
             write_chunk(&bytes[..at])?;
-            stream.set_read_timeout(Some(BOUND))?;
+            stream.set_read_timeout(Some(PROMPT_TIMEOUT))?;
             return stream.read(&mut [0]).map(drop);
         }
         (Fault::End, at) => bytes.truncate(at),
@@ -527,7 +527,7 @@ impl Run {
                 .parse()
                 .ok()
         });
-        if most.is_none_or(|most: u64| most > RESIDENT) {
+        if most.is_none_or(|most: u64| most > MAX_RESIDENT_KIB) {
             self.wrong
                 .push(format!("{:?}: {most:?} kB were resident", self.wire));
         }
@@ -555,7 +555,7 @@ impl Run {
     }
 
     fn receive(&mut self) -> Option<Value> {
-        let line = self.editor.receive(BOUND.max(RESPONSE_TIMEOUT))?;
+        let line = self.editor.receive(PROMPT_TIMEOUT.max(RESPONSE_TIMEOUT))?;
         self.invariants.observe_agent(&line)
     }
 
@@ -613,7 +613,7 @@ impl Run {
         if message["result"]["stopReason"] != "end_turn" {
             self.complain(number, &format!("it ended with {message}"));
         }
-        if took > BOUND {
+        if took > PROMPT_TIMEOUT {
             self.complain(number, &format!("it took {took:?}"));
         }
         let read =

@@ -1,10 +1,12 @@
-//! A random editor and a random model, for a while: one process with many sessions; prompts, words
-//! in the middle of turns, cancels, modes, options, closes, deletes, loads, forks, lines that are
-//! none, questions without an answer; a model that fails, hangs, breaks off, calls everything. The
-//! process ends in each of three ways and is started again. Every request is answered once, every
-//! line is valid, what it takes of the system stays level, nothing is left behind.
+//! A random client and a random model. The client opens, forks, loads, closes and deletes sessions,
+//! sends prompts (also during turns), cancels, sets modes and options, sends invalid lines, and
+//! leaves questions unanswered. The model fails, hangs, breaks off, and calls any tool. The server
+//! is started three times and ended in three ways: its input is closed, SIGTERM, SIGKILL. Checks
+//! that every request gets one answer, that every line is valid, that memory, open files and
+//! threads do not grow, and that no process or file is left behind.
 //!
-//! `ADJUTANT_SOAK=n` continues for n seconds; `ADJUTANT_SOAK_SEED` is another seed.
+//! `ADJUTANT_SOAK` is the duration of all three processes in seconds; `ADJUTANT_SOAK_SEED` is the
+//! seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -26,17 +28,18 @@ use crate::loopback::read_request;
 use crate::parallel::repetitions;
 use crate::project::Project;
 
-/// The largest numbers of open and of known sessions.
-const OPEN: usize = 10;
-const KNOWN: usize = 16;
+/// The maximum numbers of open and of known sessions.
+const MAX_OPEN_SESSIONS: usize = 10;
+const MAX_KNOWN_SESSIONS: usize = 16;
 
-/// The largest number of unanswered requests.
-const WAITING: usize = 40;
+/// The maximum number of unanswered requests.
+const MAX_PENDING_REQUESTS: usize = 40;
 
-/// The largest growth of a process between its first part and its end: resident kB, and open files.
-const GROWTH: u64 = 32 << 10;
-const FILES: usize = 8;
-/// The time in which the runtime's pool ends idle threads; it does so after 10 seconds.
+/// The maximum growth of a process after its first third: resident memory in kB, open files, and
+/// threads.
+const MAX_GROWTH_KB: u64 = 32 << 10;
+const MAX_NEW_FILES: usize = 8;
+/// The time allowed for the runtime's pool to end its idle threads, which it does after 10 seconds.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 
 pub fn random_client_and_random_model_get_valid_answers() {
@@ -88,7 +91,8 @@ struct Soak {
     waiting: BTreeMap<u64, (String, String)>,
     open: BTreeSet<String>,
     known: BTreeSet<String>,
-    /// All that may be open, though it was to be deleted or closed: that may have been refused.
+    /// Every session that may be open, including those with a close or delete request, which may
+    /// have been refused.
     opened: BTreeSet<String>,
     /// Questions that were not answered.
     questions: Vec<(Value, Value)>,
@@ -149,19 +153,20 @@ impl Soak {
         self.quiet(end);
         let mut after = self.look();
         let start = Instant::now();
-        while after.threads > before.threads + FILES && start.elapsed() < POOL_IDLE_TIMEOUT {
+        while after.threads > before.threads + MAX_NEW_FILES && start.elapsed() < POOL_IDLE_TIMEOUT
+        {
             self.receive(Duration::from_millis(200));
             after = self.look();
         }
-        if after.resident > before.resident + GROWTH
-            || after.files > before.files + FILES
-            || after.threads > before.threads + FILES
+        if after.resident > before.resident + MAX_GROWTH_KB
+            || after.files > before.files + MAX_NEW_FILES
+            || after.threads > before.threads + MAX_NEW_FILES
         {
             self.wrong
                 .push(format!("{end:?}: it grew from {before:?} to {after:?}"));
         }
         eprintln!("{end:?}: {before:?}, {after:?}, {} requests", self.asked);
-        // In the middle of something, where it does not matter how it ends.
+        // Ends in the middle of something, unless its input is closed.
         if end != End::Input {
             let moment = self.random.u64(100..900);
             self.act(Duration::from_millis(moment));
@@ -181,7 +186,7 @@ impl Soak {
             _ => {}
         }
         for line in &exit.lines {
-            // The last one may be cut off where it was killed.
+            // If it was killed, the last line may be incomplete.
             if end != End::Kill {
                 self.invariants.observe_agent(line);
             }
@@ -227,7 +232,7 @@ impl Soak {
     fn act(&mut self, time: Duration) {
         let start = Instant::now();
         while start.elapsed() < time {
-            if self.waiting.len() < WAITING {
+            if self.waiting.len() < MAX_PENDING_REQUESTS {
                 self.act_once();
             }
             let timeout = Duration::from_millis(self.random.u64(0..40));
@@ -235,7 +240,7 @@ impl Soak {
         }
     }
 
-    /// Cancels everything, until nothing is waited for; then closes all sessions.
+    /// Cancels all turns until every request is answered, then closes all sessions.
     fn quiet(&mut self, end: End) {
         let start = Instant::now();
         let mut cancelled = Instant::now();
@@ -253,7 +258,7 @@ impl Soak {
                 ));
                 return;
             }
-            // Requests that were opened meanwhile, or began to wait after the previous cancel.
+            // For sessions that were opened since the last cancel, and turns that started after it.
             if cancelled.elapsed() > Duration::from_secs(1) {
                 cancelled = Instant::now();
                 for session in self.opened.clone() {
@@ -292,10 +297,12 @@ impl Soak {
         let any = self.random.choice(&known).cloned();
         let cwd = self.project.cwd();
         match (self.random.usize(..34), one, any) {
-            (0..=1, ..) | (_, None, None) if self.known.len() < KNOWN && self.open.len() < OPEN => {
+            (0..=1, ..) | (_, None, None)
+                if self.known.len() < MAX_KNOWN_SESSIONS && self.open.len() < MAX_OPEN_SESSIONS =>
+            {
                 self.ask("session/new", "", json!({ "cwd": cwd, "mcpServers": [] }));
             }
-            (2, Some(session), _) if self.known.len() < KNOWN => {
+            (2, Some(session), _) if self.known.len() < MAX_KNOWN_SESSIONS => {
                 self.ask(
                     "session/fork",
                     "",
@@ -306,12 +313,12 @@ impl Soak {
                 self.open.remove(&session);
                 self.ask("session/close", &session, json!({ "sessionId": session }));
             }
-            (4, _, Some(session)) if self.known.len() > KNOWN / 2 => {
+            (4, _, Some(session)) if self.known.len() > MAX_KNOWN_SESSIONS / 2 => {
                 self.open.remove(&session);
                 self.known.remove(&session);
                 self.ask("session/delete", &session, json!({ "sessionId": session }));
             }
-            (5..=6, _, Some(session)) if self.open.len() < OPEN => self.load(&session),
+            (5..=6, _, Some(session)) if self.open.len() < MAX_OPEN_SESSIONS => self.load(&session),
             (7..=9, Some(session), _) => self.cancel(&session),
             (10, Some(session), _) => {
                 let mode = ["plan", "build", "nothing"][self.random.usize(..3)];
@@ -376,7 +383,7 @@ impl Soak {
         }
     }
 
-    /// A line that no editor should say.
+    /// Sends a line that no client should send.
     fn noise(&mut self) {
         let lines = [
             "{\"jsonrpc\":\"2.0\",\"method\":\"session/prompt\"".to_owned(),

@@ -43,11 +43,11 @@ struct Fixture {
     _model: Model,
 }
 
-const SAID: [&str; 2] = ["The first answer.", "The second answer."];
+const ANSWERS: [&str; 2] = ["The first answer.", "The second answer."];
 
 impl Fixture {
     fn new() -> Self {
-        let answers = SAID.map(|text| format!("text: {text}\n")).join("---\n");
+        let answers = ANSWERS.map(|text| format!("text: {text}\n")).join("---\n");
         let model = Model::unwatched(model::script(&answers).unwrap());
         let project = Arc::new(Project::new());
         project.provider(&model.base(), &json!({}));
@@ -139,7 +139,7 @@ impl Fixture {
             if state.is_unknown { ", unknown" } else { "" }
         );
         let mut is_wrong = |what: &str, seen: &str| wrong.push(format!("{name}: {what}: {seen}"));
-        let is_whole = |text: &str| SAID.iter().all(|said| text.contains(said));
+        let is_whole = |text: &str| ANSWERS.iter().all(|said| text.contains(said));
         self.put(state, index);
         let output = adjutant(&self.project, &["sessions", "--all"], "");
         let listed = format!(

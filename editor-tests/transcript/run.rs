@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::buffers::Buffers;
 use super::compare::{ReceivedLine, by_call, claim, difference, joined, matches, printed, prints};
 use super::replayed::ShownCalls;
-use super::{ASIDE, SILENCE, fill_paths, own};
+use super::{ASIDE, SILENCE_TIMEOUT, fill_paths, own};
 use crate::editor::{Editor, RESPONSE_TIMEOUT};
 use crate::editor_servers::EditorServers;
 use crate::invariants::Invariants;
@@ -386,7 +386,7 @@ impl Run {
             let enough = self.received.len() >= expected.len();
             let timeout = end.saturating_duration_since(Instant::now());
             let timeout = if enough {
-                timeout.min(SILENCE)
+                timeout.min(SILENCE_TIMEOUT)
             } else {
                 timeout
             };
@@ -424,7 +424,7 @@ impl Run {
         while let Some(line) = self
             .editor
             .as_ref()
-            .and_then(|editor| editor.receive(SILENCE))
+            .and_then(|editor| editor.receive(SILENCE_TIMEOUT))
         {
             self.take(&line);
         }

@@ -589,8 +589,9 @@ mod tests {
         let diff = v1::ToolCallContent::Diff(v1::Diff::new("/w/a", "x"));
         let update =
             v1::ToolCallUpdate::new("c", v1::ToolCallUpdateFields::new().content(vec![diff]));
-        let note = v1::SessionNotification::new("s", v1::SessionUpdate::ToolCallUpdate(update));
-        let json = serde_json::to_string(&WithExplicitNull(note)).unwrap();
+        let notification =
+            v1::SessionNotification::new("s", v1::SessionUpdate::ToolCallUpdate(update));
+        let json = serde_json::to_string(&WithExplicitNull(notification)).unwrap();
         assert!(json.contains(r#""oldText":null"#), "{json}");
     }
 

@@ -32,7 +32,7 @@ use crate::scan::{MemberScanner, SkippedMessage};
 
 /// The length of the longest accepted input line in bytes, without the newline. Longer lines are
 /// skipped and answered with one error. The TypeScript SDK has the same cap.
-pub const LINE_CAP: usize = 32 << 20;
+pub const MAX_LINE_BYTES: usize = 32 << 20;
 
 /// The number of unwritten bytes above which [`Outbox::send`] waits. A line of one session may wait
 /// behind this many bytes of others.
@@ -54,8 +54,8 @@ pub enum Line {
 /// The reason why a line is not a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadLine {
-    /// Longer than [`LINE_CAP`]. It was skipped, with the members that were recognized.
-    #[error("the message is longer than {} MiB, which is the limit", LINE_CAP >> 20)]
+    /// Longer than [`MAX_LINE_BYTES`]. It was skipped, with the members that were recognized.
+    #[error("the message is longer than {} MiB, which is the limit", MAX_LINE_BYTES >> 20)]
     TooLong(SkippedMessage),
     /// Not UTF-8. It is never decoded lossily.
     #[error("the line is not valid UTF-8")]
@@ -76,7 +76,7 @@ pub struct JsonLines {
 
 impl Default for JsonLines {
     fn default() -> Self {
-        Self::with_cap(LINE_CAP)
+        Self::with_cap(MAX_LINE_BYTES)
     }
 }
 

@@ -89,10 +89,10 @@ impl<S: Send + Sync + 'static> Router for Versions<S> {
         second.dispatch(id, method, params, cx)
     }
 
-    fn note(&self, method: &str, params: &str) {
+    fn notify(&self, method: &str, params: &str) {
         match self.chosen() {
-            Some(second) => second.note(method, params),
-            None => self.first.note(method, params),
+            Some(second) => second.notify(method, params),
+            None => self.first.notify(method, params),
         }
     }
 }

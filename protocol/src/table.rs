@@ -81,7 +81,7 @@ pub trait Router {
     fn dispatch(&self, id: &Id, method: &str, params: &str, cx: &RequestContext) -> Dispatch;
 
     /// Runs a notification's handler. Unknown notifications are ignored.
-    fn note(&self, method: &str, params: &str);
+    fn notify(&self, method: &str, params: &str);
 }
 
 impl<S: Send + Sync + 'static> Router for Table<S> {
@@ -89,8 +89,8 @@ impl<S: Send + Sync + 'static> Router for Table<S> {
         Self::dispatch(self, id, method, params, cx)
     }
 
-    fn note(&self, method: &str, params: &str) {
-        Self::note(self, method, params);
+    fn notify(&self, method: &str, params: &str) {
+        Self::notify(self, method, params);
     }
 }
 
@@ -103,7 +103,7 @@ type Check<S> = Box<dyn Fn(&S, &str) -> Result<(), Error> + Send + Sync>;
 pub struct Table<S> {
     state: Arc<S>,
     requests: HashMap<&'static str, RequestHandler<S>>,
-    notes: HashMap<&'static str, NotificationHandler<S>>,
+    notifications: HashMap<&'static str, NotificationHandler<S>>,
     check: Option<Check<S>>,
 }
 
@@ -112,7 +112,7 @@ impl<S: Send + Sync + 'static> Table<S> {
         Self {
             state,
             requests: HashMap::new(),
-            notes: HashMap::new(),
+            notifications: HashMap::new(),
             check: None,
         }
     }
@@ -163,11 +163,11 @@ impl<S: Send + Sync + 'static> Table<S> {
         mut self,
         handler: impl Fn(&Arc<S>, P) + Send + Sync + 'static,
     ) -> Self {
-        let note = move |state: &Arc<S>, params: &str| match serde_json::from_str(params) {
+        let handle = move |state: &Arc<S>, params: &str| match serde_json::from_str(params) {
             Ok(params) => handler(state, params),
             Err(e) => tracing::warn!("{} ignored: {}", P::NAME, without_values(&e.to_string())),
         };
-        self.notes.insert(P::NAME, Box::new(note));
+        self.notifications.insert(P::NAME, Box::new(handle));
         self
     }
 
@@ -208,12 +208,12 @@ impl<S: Send + Sync + 'static> Table<S> {
     }
 
     /// Runs a notification's handler. Unknown notifications are ignored.
-    pub fn note(&self, method: &str, params: &str) {
-        let Some(note) = self.notes.get(method) else {
+    pub fn notify(&self, method: &str, params: &str) {
+        let Some(handle) = self.notifications.get(method) else {
             tracing::debug!("unknown notification");
             return;
         };
-        let run = std::panic::catch_unwind(AssertUnwindSafe(|| note(&self.state, params)));
+        let run = std::panic::catch_unwind(AssertUnwindSafe(|| handle(&self.state, params)));
         if run.is_err() {
             tracing::error!("the handler of {method} panicked");
         }

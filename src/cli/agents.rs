@@ -11,9 +11,9 @@ use clap_complete::ArgValueCandidates;
 use serde_json::json;
 
 use super::JsonListing;
-use super::ask::{self, Question};
 use super::complete;
 use super::listing::{self, ListEntry, UnusedEntry};
+use super::model_request::{self, ModelQuestion};
 use super::project_context::ProjectContext;
 use base::environment::Environment;
 use base::listing::EntryState;
@@ -231,14 +231,14 @@ pub(super) async fn create(new_agent: &NewAgent, environment: &Environment) -> a
                 "{question}\n\nYour last answer was rejected: {refused}. Answer again in the required form."
             )
         };
-        let question = Question {
+        let question = ModelQuestion {
             system: system.to_owned(),
             text,
             // Low, because the answer must have a fixed form.
             temperature: 0.3,
             name: "agents-create",
         };
-        let answer = ask::ask(&model, provider.as_ref(), question).await?;
+        let answer = model_request::send(&model, provider.as_ref(), question).await?;
         match create::proposal(&answer, &taken) {
             Ok(found) => {
                 proposal = Some(found);
@@ -270,7 +270,7 @@ async fn author_model(
     environment: &Environment,
 ) -> anyhow::Result<(Arc<Model>, Arc<dyn Provider>)> {
     let settings = &project_context.loaded.settings;
-    let registry = ask::registry(settings, environment).await;
+    let registry = model_request::registry(settings, environment).await;
     let wanted = match &new_agent.model {
         Some(text) => Some(ModelRef::parse(text).ok_or_else(|| {
             anyhow!("--model: \"{text}\" is not of the form PROVIDER/MODEL, such as openai/gpt-5")

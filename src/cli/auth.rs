@@ -12,11 +12,11 @@ use clap_complete::ArgValueCandidates;
 use serde_json::{Value, json};
 
 use super::JsonListing;
-use super::ask::Question;
 use super::complete;
 use super::credential_input::{ask, ask_secret, line, report_stored};
+use super::model_request::{self, ModelQuestion};
 use super::project_context::ProjectContext;
-use super::{ask as model_question, organisation, terminal};
+use super::{organisation, terminal};
 use base::environment::Environment;
 use config::settings::{ProviderEntry, Secret, Settings};
 use extensions::login::{LoginInterface, PluginCredential, PluginLogin};
@@ -431,7 +431,7 @@ impl LoginInterface for TerminalLogin {
 async fn test(provider: Option<&str>, environment: &Environment) -> anyhow::Result<u8> {
     let here = ProjectContext::read(Path::new("."), environment)?;
     let settings = &here.loaded.settings;
-    let mut registry = model_question::registry(settings, environment).await;
+    let mut registry = model_request::registry(settings, environment).await;
     // A local server is asked even if there is a key.
     if provider.is_some_and(local::is_known)
         && let Some(found) = ModelSources::new(environment)
@@ -462,14 +462,14 @@ async fn test(provider: Option<&str>, environment: &Environment) -> anyhow::Resu
         .small_model(&main)
         .filter(|small| small.provider == id);
     let (model, provider) = registry.find(&small.unwrap_or(main))?;
-    let question = Question {
+    let question = ModelQuestion {
         system: "Answer with one word.".to_owned(),
         text: "Answer with the word yes.".to_owned(),
         temperature: 0.0,
         name: "auth-test",
     };
     let started = Instant::now();
-    model_question::ask(&model, provider.as_ref(), question).await?;
+    model_request::send(&model, provider.as_ref(), question).await?;
     super::say(&format!(
         "{id}: works; {} answered in {:.1} s.",
         model.id.model,

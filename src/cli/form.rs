@@ -39,8 +39,8 @@ pub(super) enum FieldReply {
     Answer(FieldAnswer),
     /// No answer: a text to show before the next line is read.
     Again(String),
-    /// A line that may be a mistake: its meaning with a request to confirm it by an empty line, and the
-    /// answer that it would be.
+    /// A line that may be a mistake: its meaning with a request to confirm it by an empty line, and
+    /// the answer that it would be.
     Unlikely(String, FieldAnswer),
 }
 
@@ -67,7 +67,7 @@ pub(super) fn fields(request: &v1::CreateElicitationRequest) -> Option<Vec<Field
     let field = |(name, property): (&String, &v1::ElicitationPropertySchema)| {
         let shown = shown(property);
         let is_required = required.contains(name);
-        let own = format!("{name}{OWN}");
+        let own = format!("{name}{FREE_TEXT_SUFFIX}");
         let own = if properties.contains_key(&own) {
             Some(own)
         } else if shown.options.is_empty() {
@@ -92,7 +92,7 @@ pub(super) fn fields(request: &v1::CreateElicitationRequest) -> Option<Vec<Field
     Some(
         properties
             .iter()
-            .filter(|(name, _)| !name.ends_with(OWN))
+            .filter(|(name, _)| !name.ends_with(FREE_TEXT_SUFFIX))
             .map(field)
             .collect(),
     )
@@ -198,14 +198,14 @@ impl Field {
         }
     }
 
-    /// Returns whether an empty line needs a second one: at a choice, where a key that was pressed by
-    /// mistake would decide in the user's place.
+    /// Returns whether an empty line needs a second one: at a choice, where a key that was pressed
+    /// by mistake would decide in the user's place.
     fn is_skipped_after_confirmation(&self) -> bool {
         !self.has_default && !self.options.is_empty() && self.own.is_some()
     }
 
-    /// Reads a line as one of the options or several of them, each by its number or its name, possibly
-    /// with a comment.
+    /// Reads a line as one of the options or several of them, each by its number or its name,
+    /// possibly with a comment.
     fn choice(&self, line: &str, reply: TypedReply<'_>) -> FieldReply {
         // A name may contain a comma.
         if let Some(option) = self.option_named(line) {
@@ -380,7 +380,7 @@ impl Field {
 }
 
 /// The suffix of a field for free text.
-const OWN: &str = "_own";
+const FREE_TEXT_SUFFIX: &str = "_own";
 
 /// A property in the form for display.
 struct Shown {

@@ -85,10 +85,10 @@ pub(crate) fn command() -> Command {
     let option = |line: &str| terminal::folded(line, columns, OPTION_INDENT);
     let options = format!(
         "{header}Options:{header:#}\n{}\n{}",
-        option("  -h, --help     Print help (of a command, if it follows one)"),
+        option("  -h, --help     Print help; after a command, help for that command"),
         option("  -V, --version  Print the version")
     );
-    let pages = "`adjutant help COMMAND` describes a command, `adjutant man COMMAND` shows its manual page. \
+    let pages = "`adjutant help COMMAND` describes a command; `adjutant man COMMAND` shows its manual page. \
                  NO_COLOR=1 turns colours off, CLICOLOR_FORCE=1 shows them in a pipe, too.";
     let pages = terminal::folded(pages, columns.min(MAX_PROSE_COLUMNS), 0);
     command

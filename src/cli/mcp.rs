@@ -148,11 +148,11 @@ pub(super) async fn mcp(args: Args, environment: &Environment) -> anyhow::Result
 
 /// Returns the servers of a directory, not yet started.
 pub(super) fn servers(here: &ProjectContext, environment: &Environment) -> McpServers {
-    asking(here, environment, false)
+    servers_for(here, environment, false)
 }
 
 /// Returns the servers of a directory; `attended` means that the user can answer their questions.
-fn asking(here: &ProjectContext, environment: &Environment, attended: bool) -> McpServers {
+fn servers_for(here: &ProjectContext, environment: &Environment, attended: bool) -> McpServers {
     let client = Arc::new(HttpClient::new(environment));
     let catalogs = Some(mcp::catalogs(environment, None));
     let session = McpSessionOptions {
@@ -477,7 +477,7 @@ async fn call(
     let here = ProjectContext::read(Path::new("."), environment)?;
     let entry = find(name, &here)?.clone();
     let person = terminal::question::has_user();
-    let servers = asking(&here, environment, allow || person);
+    let servers = servers_for(&here, environment, allow || person);
     let reports = servers
         .survey(&[McpEntry {
             enabled: true,

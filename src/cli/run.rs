@@ -52,8 +52,8 @@ use transcript::ModelRef;
 /// Options of `adjutant run`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Task or question; `@path` includes a file. Piped text is appended, or is the prompt if none is
-    /// given. Without a prompt at a terminal, prompts are asked for one after the other.
+    /// Task or question; `@path` includes a file. Piped text is appended, or is the prompt if none
+    /// is given. Without a prompt at a terminal, prompts are asked for one after the other.
     prompt: Vec<String>,
     /// Hold a conversation at the terminal: ask for another prompt after each answer. The default
     /// without a prompt.
@@ -127,7 +127,8 @@ pub(super) struct Args {
     /// Do not print notes, calls or the session's id; refused calls and errors are still reported.
     #[arg(help_heading = "Output", short, long)]
     quiet: bool,
-    /// Exit with 5 if a call was refused because no user could be asked, even if there is an answer.
+    /// Exit with 5 if a call was refused because no user could be asked, even if there is an
+    /// answer.
     #[arg(help_heading = "Permissions", long, conflicts_with = "detach")]
     strict: bool,
     /// End with JSON that matches this JSON Schema, and print nothing else.
@@ -140,8 +141,7 @@ pub(super) struct Args {
     /// Database to store the session in, instead of the one in the settings.
     #[arg(help_heading = "Session", long, value_name = "URL")]
     store: Option<String>,
-    /// Output: the answer, one JSON object with the answer and its cost at the end, or all ACP
-    /// messages as JSON lines.
+    /// Form of the output.
     #[arg(help_heading = "Output", long, value_enum, default_value_t = OutputFormat::Text)]
     format: OutputFormat,
 }
@@ -544,8 +544,8 @@ fn check_words(
         root: &here.worktree.root,
         home: environment.home.as_deref(),
     };
-    // A single word, such as `@Test`, may be a name of another kind. The resources of an MCP server are
-    // known when it runs.
+    // A single word, such as `@Test`, may be a name of another kind. The resources of an MCP server
+    // are known when it runs.
     let is_path = |unknown: &UnknownName| unknown.is_path && !is_of_server(&unknown.name, &here);
     let unknown = mention::unknown_names(words, &context);
     let unknown = unknown.iter().filter(|unknown| is_path(unknown));
@@ -724,7 +724,7 @@ fn meta(args: &Args, schema: Option<Value>) -> Map<String, Value> {
 }
 
 /// Returns the kinds of elicitation that a terminal supports.
-fn asks() -> v1::ElicitationCapabilities {
+fn elicitation_capabilities() -> v1::ElicitationCapabilities {
     let forms = v1::ElicitationFormCapabilities::new();
     let addresses = v1::ElicitationUrlCapabilities::new();
     v1::ElicitationCapabilities::new()
@@ -736,7 +736,7 @@ fn hello(client: &Client) -> Initialize {
     let mut offers = v1::ClientCapabilities::new();
     let mut flags = vec![SESSION_MODEL];
     if client.can_ask_user() {
-        offers = offers.elicitation(asks());
+        offers = offers.elicitation(elicitation_capabilities());
     } else {
         flags.push(ALONE);
     }
@@ -846,16 +846,16 @@ async fn set(
 /// Returns the exit code of a turn, and prints the reason for an incomplete answer.
 fn ended(args: &Args, client: &Client, response: &v1::PromptResponse) -> anyhow::Result<u8> {
     let refused = client.has_refused();
-    let stopped = member(response.meta.as_ref(), REJECTED).is_some();
-    let permitted = !stopped && (!refused || client.is_answered() && !args.strict);
-    if stopped {
-        client.stop();
+    let is_rejected = member(response.meta.as_ref(), REJECTED).is_some();
+    let permitted = !is_rejected && (!refused || client.has_answer() && !args.strict);
+    if is_rejected {
+        client.record_rejection();
     }
     // Notices follow the last line of the answer.
     client.screen.end_line();
     // The reason for a missing answer; `None` if the model has finished.
     let why = match response.stop_reason {
-        v1::StopReason::EndTurn if refused || stopped => Some("a call was not permitted"),
+        v1::StopReason::EndTurn if refused || is_rejected => Some("a call was not permitted"),
         v1::StopReason::EndTurn => None,
         v1::StopReason::MaxTokens => Some(CUT_OFF),
         v1::StopReason::Refusal => Some("the model refused to answer"),
@@ -893,7 +893,7 @@ fn ended(args: &Args, client: &Client, response: &v1::PromptResponse) -> anyhow:
                 let next = "interrupted; `adjutant run -c \"PROMPT\"` continues the session";
                 client.screen.print_note(next);
             }
-            if stopped && client.can_ask_user() && client.shows_hints() {
+            if is_rejected && client.can_ask_user() && client.shows_hints() {
                 client
                     .screen
                     .print_note("Answer with `adjutant run -c \"PROMPT\"`.");

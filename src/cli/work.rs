@@ -103,7 +103,7 @@ async fn run_task(shared: Arc<Sessions>, task: ClaimedTask) {
         "session {session} is being worked on, attempt {}",
         task.tries
     );
-    let (state, answer) = match answered(&shared, &task).await {
+    let (state, answer) = match answer_prompt(&shared, &task).await {
         Ok(Some(answer)) if answer.code == 130 => (TaskState::Cancelled, Some(answer)),
         Ok(Some(answer)) => (TaskState::Done, Some(answer)),
         // The prompt continues on another host.
@@ -126,7 +126,7 @@ async fn run_task(shared: Arc<Sessions>, task: ClaimedTask) {
 }
 
 /// Answers a prompt. Returns `None` if it is to continue on another host.
-async fn answered(
+async fn answer_prompt(
     shared: &Arc<Sessions>,
     task: &ClaimedTask,
 ) -> anyhow::Result<Option<PromptAnswer>> {
@@ -138,7 +138,7 @@ async fn answered(
     let work: WaitingPrompt =
         serde_json::from_str(&task.work).context("the prompt in the store cannot be read")?;
     let client = Arc::new(UnattendedClient {
-        allow: work.allow,
+        should_allow: work.allow,
         progress: Mutex::default(),
     });
     let routes = Table::new(client.clone())
@@ -212,13 +212,13 @@ async fn converse(
     let response = peer.call(&request, None).await.map_err(server_error)?;
     let AnswerProgress {
         words,
-        answered,
+        has_answer,
         refused,
         ..
     } = std::mem::take(&mut *lock(&client.progress));
     let result = member(response.meta.as_ref(), STRUCTURED).cloned();
-    let stopped = member(response.meta.as_ref(), REJECTED).is_some();
-    let permitted = !stopped && (refused.is_empty() || answered || result.is_some());
+    let is_rejected = member(response.meta.as_ref(), REJECTED).is_some();
+    let permitted = !is_rejected && (refused.is_empty() || has_answer || result.is_some());
     let code = exit_code(&response, permitted);
     Ok(PromptAnswer {
         code,
@@ -230,7 +230,8 @@ async fn converse(
 
 /// A client without a user: it collects the answer, and answers requests itself.
 struct UnattendedClient {
-    allow: bool,
+    /// Whether requests are allowed; otherwise they are refused.
+    should_allow: bool,
     // A std mutex: a leaf lock, never held across an await.
     progress: Mutex<AnswerProgress>,
 }
@@ -241,7 +242,7 @@ struct AnswerProgress {
     message: Option<v1::MessageId>,
     words: String,
     /// Whether there was text since the last call.
-    answered: bool,
+    has_answer: bool,
     refused: Vec<RefusedCall>,
 }
 
@@ -249,14 +250,14 @@ impl UnattendedClient {
     /// Handles `session/update`. The last text is the answer.
     fn update(client: &Arc<Self>, note: v1::SessionNotification) {
         let mut progress = lock(&client.progress);
-        progress.answered &= !matches!(note.update, v1::SessionUpdate::ToolCall(_));
+        progress.has_answer &= !matches!(note.update, v1::SessionUpdate::ToolCall(_));
         let v1::SessionUpdate::AgentMessageChunk(chunk) = note.update else {
             return;
         };
         let v1::ContentBlock::Text(text) = chunk.content else {
             return;
         };
-        progress.answered |= !text.text.trim().is_empty();
+        progress.has_answer |= !text.text.trim().is_empty();
         if progress.message != chunk.message_id {
             progress.words.clear();
             progress.message = chunk.message_id;
@@ -271,9 +272,13 @@ impl UnattendedClient {
         request: v1::RequestPermissionRequest,
     ) -> Reply<v1::RequestPermissionResponse> {
         use v1::PermissionOptionKind::{AllowOnce, RejectOnce};
-        let wanted = if client.allow { AllowOnce } else { RejectOnce };
+        let wanted = if client.should_allow {
+            AllowOnce
+        } else {
+            RejectOnce
+        };
         let option = request.options.iter().find(|option| option.kind == wanted);
-        if !client.allow {
+        if !client.should_allow {
             lock(&client.progress)
                 .refused
                 .push(RefusedCall::new(&request));

@@ -65,7 +65,7 @@ impl<S> LiveSession<S> {
         let live_turns = LiveTurns {
             options: options.map(without_endpoints),
             turns: Mutex::default(),
-            asking: AtomicUsize::new(0),
+            open_questions: AtomicUsize::new(0),
             cost: Mutex::default(),
         };
         Self {
@@ -104,7 +104,7 @@ pub struct LiveTurns<S> {
     // A std mutex around a map: a leaf lock, never held across an await.
     turns: Mutex<BTreeMap<u64, mpsc::UnboundedSender<Observer<S>>>>,
     /// The number of unanswered questions.
-    asking: AtomicUsize,
+    open_questions: AtomicUsize,
     // A std mutex around a number: a leaf lock. The last known cost of the session.
     cost: Mutex<Option<f64>>,
 }
@@ -148,7 +148,7 @@ impl<S> LiveTurns<S> {
 
     /// Returns whether a turn runs that does not wait for an answer.
     pub fn works(&self) -> bool {
-        self.is_busy() && self.asking.load(Ordering::Relaxed) == 0
+        self.is_busy() && self.open_questions.load(Ordering::Relaxed) == 0
     }
 
     /// Records the cost of the session so far.
@@ -158,7 +158,7 @@ impl<S> LiveTurns<S> {
 
     /// Records the number of questions that wait for a client.
     pub fn set_waiting_questions(&self, questions: usize) {
-        self.asking.store(questions, Ordering::Relaxed);
+        self.open_questions.store(questions, Ordering::Relaxed);
     }
 
     /// Returns whether the session was opened with these options.
@@ -230,14 +230,14 @@ impl<S> Drop for ShownTurn<S> {
 #[derive(Debug)]
 pub struct Liveness {
     beats: watch::Sender<u64>,
-    asked: Notify,
+    requests: Notify,
 }
 
 impl Default for Liveness {
     fn default() -> Self {
         Self {
             beats: watch::Sender::new(0),
-            asked: Notify::new(),
+            requests: Notify::new(),
         }
     }
 }
@@ -253,14 +253,14 @@ impl Liveness {
     }
 
     /// Waits until another connection asks for a sign of life.
-    pub async fn asked(&self) {
-        self.asked.notified().await;
+    pub async fn requested(&self) {
+        self.requests.notified().await;
     }
 
     /// Asks the client for a sign of life, and returns whether there is one.
     pub async fn answers(&self) -> bool {
         let mut beats = self.beats.subscribe();
-        self.asked.notify_one();
+        self.requests.notify_one();
         tokio::time::timeout(Self::ANSWER_TIMEOUT, beats.changed())
             .await
             .is_ok()

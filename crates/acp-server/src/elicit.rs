@@ -280,7 +280,7 @@ mod tests {
             let call = Some(CallId::new("c"));
             let requester = "The MCP server a asks".into();
             let message = "M?".into();
-            let asked = FormRequest {
+            let form_request = FormRequest {
                 call,
                 session: None,
                 requester,
@@ -289,8 +289,8 @@ mod tests {
                 finished: None,
                 reply,
             };
-            let names = as_permission(&asked).map(|(asked, _)| {
-                asked
+            let names = as_permission(&form_request).map(|(permission, _)| {
+                permission
                     .answers
                     .iter()
                     .map(|answer| answer.label.clone())
@@ -300,7 +300,7 @@ mod tests {
                 names,
                 expected.map(|names| names.into_iter().map(str::to_owned).collect()),
                 "{:?}",
-                asked.page
+                form_request.page
             );
         }
     }

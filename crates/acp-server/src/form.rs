@@ -47,11 +47,11 @@ pub fn send_questions(
     if !inquiry.questions.iter().all(fits) {
         return QuestionPrompt::None;
     }
-    let asked = inquiry
+    let replies = inquiry
         .questions
         .iter()
         .map(|question| view.request_permission(session, permission(inquiry, question)));
-    QuestionPrompt::Permissions(asked.collect())
+    QuestionPrompt::Permissions(replies.collect())
 }
 
 fn form(inquiry: &QuestionRequest) -> Form {

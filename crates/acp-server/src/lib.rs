@@ -2,9 +2,9 @@
 //!
 //! The operations of a client are implemented once, with types of our own that do not depend on the
 //! version: sessions (`sessions.rs`), config options (`options.rs`), prompts (`prompt.rs`) and
-//! questions (`ask.rs`, `form.rs`, `elicit.rs`). `v1/` and `v2/` decode requests, call these
-//! modules, and encode the results; they implement the interface in `view.rs`. Code that differs
-//! only in the types is in `shared/`.
+//! questions (`permission_request.rs`, `form.rs`, `elicit.rs`). `v1/` and `v2/` decode requests,
+//! call these modules, and encode the results; they implement the interface in `view.rs`. Code that
+//! differs only in the types is in `shared/`.
 //!
 //! # The crates
 //!
@@ -14,7 +14,6 @@
 #![doc = include_str!("../../../src/crates.md")]
 
 mod account_reports;
-pub mod ask;
 pub mod command_list;
 mod connection_endpoints;
 pub mod detached;
@@ -28,6 +27,7 @@ pub mod markdown;
 pub mod meta;
 pub mod metrics;
 pub mod options;
+pub mod permission_request;
 pub mod prompt;
 pub mod providers;
 pub mod server;

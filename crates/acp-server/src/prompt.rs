@@ -65,7 +65,7 @@ struct HostedTurn {
     shown_turn: ShownTurn<Server>,
     /// The events shown so far.
     log: EventLog,
-    asked: Instant,
+    begun: Instant,
     has_update: bool,
     metrics: Arc<Metrics>,
     _count: TurnCount,
@@ -159,7 +159,7 @@ impl HostedTurn {
         Ok(Some(move |number| Self {
             shown_turn: live_turns.enter(number),
             log: EventLog::default(),
-            asked: Instant::now(),
+            begun: Instant::now(),
             has_update: false,
             metrics,
             _count: count,
@@ -170,7 +170,7 @@ impl HostedTurn {
     fn record_batch(&mut self, batch: &[TurnMessage]) {
         if !self.has_update && !batch.is_empty() {
             self.has_update = true;
-            self.metrics.time_to_first_update.add(self.asked.elapsed());
+            self.metrics.time_to_first_update.add(self.begun.elapsed());
         }
         for message in batch {
             if let TurnMessage::Event(Event::Usage { cost, .. }) = message {
@@ -182,7 +182,7 @@ impl HostedTurn {
 
     /// Records the result of the turn in the metrics.
     fn record_result(&self, result: &TurnResult) {
-        self.metrics.turn_duration.add(self.asked.elapsed());
+        self.metrics.turn_duration.add(self.begun.elapsed());
         self.metrics.count_outcome(&result.outcome);
         self.metrics.add_tokens(&result.usage);
     }

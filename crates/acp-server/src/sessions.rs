@@ -359,8 +359,8 @@ async fn reattach(
     let is_less_strict = live.live_turns.is_less_strict(options);
     let otherwise = !is_busy && (is_less_strict || !live.live_turns.is_opened_as(options));
     let refused = if elsewhere {
-        let kept = live.handle.cwd.clone();
-        Some(OpenError::other_directory(&live.handle.id, kept, options.cwd.clone()).into())
+        let stored = live.handle.cwd.clone();
+        Some(OpenError::other_directory(&live.handle.id, stored, options.cwd.clone()).into())
     } else if is_busy && is_less_strict {
         Some(RequestError::Failed {
             message: format!(

@@ -13,7 +13,7 @@ use super::server::Server;
 use super::tool_call_view::ShownTerminals;
 use super::transferable_view::TransferableView;
 use super::view::{SessionActivity, SessionView, UpdateLines};
-use super::{ask, elicit, files, form};
+use super::{elicit, files, form, permission_request};
 use super::{login, options};
 use base::id::{CallId, MessageId, SessionId};
 use base::reported;
@@ -21,7 +21,7 @@ use events::{
     CallUpdate, Event, Progress, Severity, Subagent, SubagentState, SubagentStop, TurnMessage,
 };
 use providers::local;
-use providers::offline::CONNECT;
+use providers::offline::CONNECT_NOTICE;
 use providers::registry::Registry;
 use session::SessionHandle;
 
@@ -69,7 +69,7 @@ pub struct Waits {
     /// The open questions about calls.
     questions: Vec<OpenQuestion>,
     /// The number of questions so far.
-    asked: u64,
+    question_count: u64,
     working: Vec<CallId>,
     /// The calls whose subagents have reported that all of their work waits for the user: only
     /// clients that show the sessions of subagents get such reports.
@@ -110,18 +110,18 @@ impl Waits {
     fn begin(&mut self) {
         *self = Self {
             runs: true,
-            asked: self.asked,
+            question_count: self.question_count,
             ..Self::default()
         };
     }
 
     /// Takes the state of the turn for another client, which is asked the open questions again.
     fn take(&mut self) -> Self {
-        let asked = self.asked;
+        let question_count = self.question_count;
         let taken = std::mem::replace(
             self,
             Self {
-                asked,
+                question_count,
                 ..Self::default()
             },
         );
@@ -133,15 +133,15 @@ impl Waits {
     }
 
     /// Records a question about a call, and returns the question's number.
-    fn ask(&mut self, call: &CallId, within: bool) -> u64 {
+    fn open_question(&mut self, call: &CallId, within: bool) -> u64 {
         self.working.retain(|working| working != call);
-        self.asked += 1;
+        self.question_count += 1;
         self.questions.push(OpenQuestion {
-            number: self.asked,
+            number: self.question_count,
             call: call.clone(),
             within,
         });
-        self.asked
+        self.question_count
     }
 
     /// Records the end of a question. Returns whether its call works again; `false` if the call has
@@ -289,7 +289,7 @@ async fn missing_models(server: &Server, session: &SessionHandle) -> Option<Stri
     let notice = base::task::spawn_blocking(move || {
         let notice = is_missing.then(|| {
             let stopped = local::stopped(&environment).unwrap_or_default();
-            format!("{CONNECT}{stopped}")
+            format!("{CONNECT_NOTICE}{stopped}")
         });
         // A client that shows no notices has not shown this one.
         if is_quiet {
@@ -371,7 +371,7 @@ impl UpdateSender {
     /// Asks the returned questions again.
     pub async fn ask_again(&mut self) {
         for question in std::mem::take(&mut self.unanswered) {
-            self.ask(question);
+            self.start_request(question);
         }
         self.report_activity().await;
     }
@@ -530,7 +530,7 @@ impl UpdateSender {
                     self.event(event).await;
                 }
                 message => {
-                    self.ask(message);
+                    self.start_request(message);
                     self.report_activity().await;
                 }
             }
@@ -538,21 +538,24 @@ impl UpdateSender {
     }
 
     /// Starts a task for a request to the client, concurrent with the updates.
-    fn ask(&mut self, message: TurnMessage) {
+    fn start_request(&mut self, message: TurnMessage) {
         let own = &self.session.id;
         let view = self.view.as_mut();
         let (question, work): (Option<u64>, EditorWork) = match message {
             TurnMessage::Event(_) => return,
-            TurnMessage::AskPermission(asked) => {
+            TurnMessage::AskPermission(request) => {
                 // A subagent whose session is shown reports itself that it waits.
-                let number = asked
-                    .session
-                    .is_none()
-                    .then(|| self.waits.ask(&asked.call, asked.agent.is_some()));
-                let session = asked.session.as_ref().unwrap_or(own);
-                let interaction = ask::ask(
-                    view.request_permission(session, ask::question(&asked)),
-                    *asked,
+                let number = request.session.is_none().then(|| {
+                    self.waits
+                        .open_question(&request.call, request.agent.is_some())
+                });
+                let session = request.session.as_ref().unwrap_or(own);
+                let interaction = permission_request::await_permission(
+                    view.request_permission(
+                        session,
+                        permission_request::permission_choice(&request),
+                    ),
+                    *request,
                 );
                 (
                     number,
@@ -561,10 +564,15 @@ impl UpdateSender {
                         .boxed(),
                 )
             }
-            TurnMessage::Confirm(asked) => {
-                let number = self.waits.ask(&asked.call, false);
-                let interaction =
-                    ask::choose(view.request_permission(own, ask::choice(&asked)), *asked);
+            TurnMessage::Confirm(confirmation) => {
+                let number = self.waits.open_question(&confirmation.call, false);
+                let interaction = permission_request::await_confirmation(
+                    view.request_permission(
+                        own,
+                        permission_request::confirmation_choice(&confirmation),
+                    ),
+                    *confirmation,
+                );
                 (
                     Some(number),
                     interaction
@@ -572,13 +580,13 @@ impl UpdateSender {
                         .boxed(),
                 )
             }
-            TurnMessage::AskQuestions(asked) => {
+            TurnMessage::AskQuestions(request) => {
                 let prompt =
-                    form::send_questions(own, &asked, self.server.capabilities().forms, view);
+                    form::send_questions(own, &request, self.server.capabilities().forms, view);
                 // A question that cannot be shown keeps no call waiting.
                 let shown = !matches!(prompt, form::QuestionPrompt::None);
-                let number = shown.then(|| self.waits.ask(&asked.call, false));
-                let interaction = form::await_answers(prompt, *asked);
+                let number = shown.then(|| self.waits.open_question(&request.call, false));
+                let interaction = form::await_answers(prompt, *request);
                 (
                     number,
                     interaction
@@ -586,18 +594,18 @@ impl UpdateSender {
                         .boxed(),
                 )
             }
-            TurnMessage::AskForm(mut asked) => {
+            TurnMessage::AskForm(mut request) => {
                 let delivery =
-                    elicit::send_form(own, &mut asked, &self.server.capabilities(), view);
+                    elicit::send_form(own, &mut request, &self.server.capabilities(), view);
                 let shown = !matches!(delivery, elicit::FormDelivery::Unsupported);
-                let is_own = asked.session.is_none();
+                let is_own = request.session.is_none();
                 let call = if shown && is_own {
-                    asked.call.as_ref()
+                    request.call.as_ref()
                 } else {
                     None
                 };
-                let number = call.map(|call| self.waits.ask(call, false));
-                let interaction = elicit::await_form_reply(delivery, *asked);
+                let number = call.map(|call| self.waits.open_question(call, false));
+                let interaction = elicit::await_form_reply(delivery, *request);
                 (
                     number,
                     interaction
@@ -720,7 +728,7 @@ mod tests {
                 })));
             }
             for id in asked {
-                before.ask(&CallId::new(*id), false);
+                before.open_question(&CallId::new(*id), false);
             }
             assert_eq!(before.all(), waits, "{name}");
             before.reported = before.all();
@@ -728,7 +736,7 @@ mod tests {
             assert!(!before.all(), "{name}: a replay reports nothing");
             assert!(after.runs && !after.reported, "{name}");
             for id in asked {
-                after.ask(&CallId::new(*id), false);
+                after.open_question(&CallId::new(*id), false);
             }
             assert_eq!(after.all(), waits, "{name}");
         }

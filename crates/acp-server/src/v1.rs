@@ -1,12 +1,12 @@
 //! ACP version 1: decodes requests, calls the shared modules, encodes responses. Contains no logic.
 
-mod ask;
 mod content;
 mod encode_event;
 mod files;
 mod initialize;
 mod line;
 mod options;
+mod permission_request;
 mod prompt;
 mod sessions;
 mod table;

@@ -1,13 +1,13 @@
 //! ACP version 2, a draft: decodes requests, calls the shared modules, encodes responses. Contains
 //! no logic.
 
-mod ask;
 mod content;
 mod diff;
 mod encode_event;
 mod initialize;
 mod line;
 mod options;
+mod permission_request;
 mod prompt;
 mod sessions;
 mod table;

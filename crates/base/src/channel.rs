@@ -3,8 +3,8 @@
 //! A bounded channel of tokio assigns its free slots to waiting senders in order. If a slot is
 //! assigned to a future that its task does not poll at the moment, because the task itself waits
 //! for a slot, no sender can use it. Here a waiting future holds no slot, so a task may leave it
-//! unpolled for any length of time. In return, the queue may exceed its capacity by the last item
-//! of each sender.
+//! unpolled for any length of time. In return, the queue may exceed its capacity: by the last item
+//! of each waiting sender, and by everything that [`Sender::put`] enqueues.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -66,7 +66,8 @@ impl<T> Clone for Sender<T> {
 
 impl<T> Sender<T> {
     /// Enqueues an item, then waits while the queue exceeds its capacity. Returns `false` if the
-    /// receiver is dropped.
+    /// receiver was already dropped; if it is dropped during the wait, returns `true`, and the item
+    /// is lost.
     pub async fn send(&self, item: T) -> bool {
         if !self.put(item) {
             return false;
@@ -81,8 +82,9 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Enqueues an item without waiting, for callers that wait for a consequence of the item.
-    /// Returns `false` if the receiver is dropped.
+    /// Enqueues an item without waiting, even if the queue is full. Only for items whose number is
+    /// limited otherwise, such as requests whose reply the caller awaits. Returns `false` if the
+    /// receiver is dropped.
     pub fn put(&self, item: T) -> bool {
         self.shared.waiting.fetch_add(1, Ordering::SeqCst);
         self.sender.send(item).is_ok()
@@ -137,38 +139,40 @@ impl<T> Drop for Receiver<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Returns the next item, or `None` when all senders are dropped.
+    /// Returns the next item, or `None` when the queue is empty and all senders are dropped.
     pub async fn recv(&mut self) -> Option<T> {
         let item = self.receiver.recv().await;
-        self.note_taken(usize::from(item.is_some()));
+        self.release_capacity(usize::from(item.is_some()));
         item
     }
 
-    /// Waits for an item, and takes out at most `limit`. Returns 0 when all senders are dropped.
+    /// Waits for an item, then appends up to `limit` queued items to `items`. Returns their number,
+    /// which is 0 when the queue is empty and all senders are dropped.
     pub async fn recv_many(&mut self, items: &mut Vec<T>, limit: usize) -> usize {
         let taken = self.receiver.recv_many(items, limit).await;
-        self.note_taken(taken);
+        self.release_capacity(taken);
         taken
     }
 
     /// Returns the next item, if one is queued.
     ///
     /// # Errors
-    /// The queue is empty or closed.
+    /// The queue is empty; the error states if it is also closed.
     pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
         let item = self.receiver.try_recv();
-        self.note_taken(usize::from(item.is_ok()));
+        self.release_capacity(usize::from(item.is_ok()));
         item
     }
 
-    /// Returns the next item, blocking the thread, or `None` when all senders are dropped.
+    /// Returns the next item, blocking the thread, or `None` when the queue is empty and all
+    /// senders are dropped.
     pub fn blocking_recv(&mut self) -> Option<T> {
         let item = self.receiver.blocking_recv();
-        self.note_taken(usize::from(item.is_some()));
+        self.release_capacity(usize::from(item.is_some()));
         item
     }
 
-    fn note_taken(&self, count: usize) {
+    fn release_capacity(&self, count: usize) {
         let ChannelState {
             capacity,
             waiting,

@@ -18,7 +18,7 @@ pub struct Variables {
 }
 
 /// Variables that tools are known to need: names and patterns, separated by spaces.
-const USUAL: &[&str] = &[
+const PASSED_VARIABLES: &[&str] = &[
     // The user, the system, the language.
     "HOME USER LOGNAME SHELL PATH TMPDIR TEMP TMP TZ TZDIR LANG LANGUAGE LC_* LOCALE_ARCHIVE* LOCPATH",
     "HOSTNAME HOSTTYPE OSTYPE MACHTYPE XDG_* DISPLAY WAYLAND_DISPLAY WSL_* WSLENV MSYSTEM EMAIL",
@@ -75,7 +75,7 @@ const DIRECTORY_LISTS: &[&str] = &[
 ];
 
 /// Variables set by adjutant or by every shell, which are not worth reporting as left out.
-const NOISE: &[&str] = &[
+const UNREPORTED_VARIABLES: &[&str] = &[
     "_ SHLVL PWD OLDPWD TERM PAGER GIT_PAGER MANPAGER EDITOR VISUAL GIT_EDITOR GIT_TERMINAL_PROMPT",
     "ADJUTANT_* OPENCODE_*",
 ];
@@ -151,7 +151,7 @@ impl Variables {
     pub fn left_out<'e>(&self, environment: &'e Environment) -> Vec<&'e str> {
         let left_out = environment
             .vars()
-            .filter(|(name, value)| !any(NOISE, name) && !self.passes(name, value));
+            .filter(|(name, value)| !any(UNREPORTED_VARIABLES, name) && !self.passes(name, value));
         left_out.map(|(name, _)| name).collect()
     }
 
@@ -163,7 +163,7 @@ impl Variables {
         if self.is_named(name) {
             return true;
         }
-        let is_listed = any(USUAL, name) || any(&self.pass, name);
+        let is_listed = any(PASSED_VARIABLES, name) || any(&self.pass, name);
         is_listed && !any(CODE_LOADING, name) && !is_secret(name) && !holds_secret(value)
     }
 
@@ -214,23 +214,23 @@ fn matches_pattern(pattern: &[u8], name: &[u8]) -> bool {
 /// Returns whether a variable of this name is likely to hold a secret.
 pub fn is_secret(name: &str) -> bool {
     /// The ends of words anywhere in a name.
-    const WORDS: &str = "TOKEN TOKENS SECRET SECRETS PASSWORD PASSWD PASSPHRASE CREDENTIAL CREDENTIALS APIKEY COOKIE KEYS AUTH";
+    const SECRET_WORDS: &str = "TOKEN TOKENS SECRET SECRETS PASSWORD PASSWD PASSPHRASE CREDENTIAL CREDENTIALS APIKEY COOKIE KEYS AUTH";
     /// Whole words at the end of a name.
-    const LAST: &str = "KEY PAT SK PWD PASS DSN PSK JWT NETRC";
+    const SECRET_LAST_WORDS: &str = "KEY PAT SK PWD PASS DSN PSK JWT NETRC";
     /// The ends of whole names.
-    const ENDS: &str = "_CONNECTION_STRING _CONFIG_CONTENT DATABASE_URL";
+    const SECRET_SUFFIXES: &str = "_CONNECTION_STRING _CONFIG_CONTENT DATABASE_URL";
     /// Pieces anywhere in a name that a user chooses, which is seldom divided into words:
     /// `TF_VAR_dbpass`.
-    const INSIDE: &str = "PASS KEY SECRET TOKEN CRED PWD AUTH";
+    const SECRET_PARTS: &str = "PASS KEY SECRET TOKEN CRED PWD AUTH";
     let name = name.to_ascii_uppercase();
-    let has_secret_part = |own: &str| INSIDE.split(' ').any(|part| own.contains(part));
+    let has_secret_part = |own: &str| SECRET_PARTS.split(' ').any(|part| own.contains(part));
     let words = || name.split(|c: char| !c.is_ascii_alphanumeric());
     !matches!(&*name, "PWD" | "OLDPWD")
-        && (words().any(|word| WORDS.split(' ').any(|end| word.ends_with(end)))
+        && (words().any(|word| SECRET_WORDS.split(' ').any(|end| word.ends_with(end)))
             || words()
                 .next_back()
-                .is_some_and(|word| LAST.split(' ').any(|last| word == last))
-            || ENDS.split(' ').any(|end| name.ends_with(end))
+                .is_some_and(|word| SECRET_LAST_WORDS.split(' ').any(|last| word == last))
+            || SECRET_SUFFIXES.split(' ').any(|end| name.ends_with(end))
             || name.strip_prefix("TF_VAR_").is_some_and(has_secret_part)
             || name.strip_prefix("BUNDLE_").is_some_and(is_host_credential))
 }

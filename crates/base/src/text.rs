@@ -22,12 +22,12 @@ pub use unseen::{UnseenFilter, escaped, is_deceptive, is_hidden, json, shown, sp
 pub use wrapped::without_tags;
 
 /// The maximum length of a title, in characters.
-pub const TITLE: usize = 120;
+pub const MAX_TITLE_CHARS: usize = 120;
 
-/// Returns a single line of at most [`TITLE`] characters. Invisible characters are escaped, and a
-/// text that is too long ends in `…`.
+/// Returns a single line of at most [`MAX_TITLE_CHARS`] characters. Invisible characters are
+/// escaped, and a text that is too long ends in `…`.
 pub fn title(text: &str) -> String {
-    cut_chars(&escaped(text.trim()), TITLE)
+    cut_chars(&escaped(text.trim()), MAX_TITLE_CHARS)
 }
 
 /// Returns the title of a command: its only line, or the first one with the number of all lines.
@@ -39,7 +39,7 @@ pub fn command_title(command: &str) -> String {
     let lines = 1 + rest.lines().count();
     let count = format!("({lines} lines)");
     let first = escaped(first.trim_end());
-    let room = TITLE - " … ".chars().count() - count.chars().count();
+    let room = MAX_TITLE_CHARS - " … ".chars().count() - count.chars().count();
     let shown = cut_chars(&first, room);
     if shown == first {
         format!("{shown} … {count}")
@@ -137,8 +137,8 @@ pub fn tail(text: &str, bytes: usize) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(bytes))..]
 }
 
-/// Returns the longest suffix of at most `bytes` bytes that begins with a whole line, or between two
-/// characters if a single line is longer.
+/// Returns the longest suffix of at most `bytes` bytes that begins with a whole line, or between
+/// two characters if a single line is longer.
 pub fn tail_lines(text: &str, bytes: usize) -> &str {
     let end = tail(text, bytes);
     let is_line = text[..text.len() - end.len()].ends_with('\n');
@@ -321,10 +321,10 @@ mod tests {
         ] {
             assert_eq!(command_title(command), expected);
         }
-        let long = format!("echo {}\nls", "a".repeat(TITLE));
+        let long = format!("echo {}\nls", "a".repeat(MAX_TITLE_CHARS));
         let title = command_title(&long);
         assert!(title.ends_with("aa… (2 lines)"), "{title}");
-        assert!(title.chars().count() <= TITLE, "{title}");
+        assert!(title.chars().count() <= MAX_TITLE_CHARS, "{title}");
     }
 
     #[test]
@@ -361,9 +361,12 @@ mod tests {
     fn title_is_one_short_line() {
         assert_eq!(title(" ls -la\nrm x "), "ls -la\\nrm x");
         let long = title(&"é".repeat(500));
-        assert_eq!(long.chars().count(), TITLE);
+        assert_eq!(long.chars().count(), MAX_TITLE_CHARS);
         assert!(long.ends_with('…'));
-        assert_eq!(title(&"é".repeat(TITLE)).chars().count(), TITLE);
+        assert_eq!(
+            title(&"é".repeat(MAX_TITLE_CHARS)).chars().count(),
+            MAX_TITLE_CHARS
+        );
     }
 
     #[test]

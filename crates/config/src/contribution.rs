@@ -17,7 +17,7 @@ pub struct Contribution {
 }
 
 /// The keys that a plugin of the user's own may add to.
-const KEYS: &[&str] = &[
+const CONTRIBUTED_KEYS: &[&str] = &[
     "agent",
     "command",
     "default_agent",
@@ -54,7 +54,7 @@ impl Contribution {
         let mut dropped = Vec::new();
         let mut accepted = Map::new();
         for (key, value) in changes.as_object().into_iter().flatten() {
-            let own = KEYS.contains(&key.as_str()) && !project;
+            let own = CONTRIBUTED_KEYS.contains(&key.as_str()) && !project;
             let value = match (key.as_str(), value) {
                 ("command", Value::Object(commands)) if own => {
                     // A command that only the plugin's own hook answers has no text for a model.

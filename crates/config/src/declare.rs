@@ -235,7 +235,7 @@ impl ConfigSchema {
                 (Some(schema), _) => {
                     let good = self.fit(&mut entry.node, schema, path, problems);
                     if good {
-                        note(schema, entry, path, problems);
+                        report_declared_status(schema, entry, path, problems);
                     }
                     good
                 }
@@ -397,7 +397,12 @@ fn remove_unread_parts(schema: &mut Json) {
 }
 
 /// Reports an old spelling or a key without effect, as its declaration states.
-fn note(schema: &Json, entry: &MapEntry, path: &[String], problems: &mut Vec<Problem>) {
+fn report_declared_status(
+    schema: &Json,
+    entry: &MapEntry,
+    path: &[String],
+    problems: &mut Vec<Problem>,
+) {
     let MapEntry { key, at, node } = entry;
     if let Some(instead) = schema.get("x-instead").and_then(Json::as_str) {
         let text = format!("\"{key}\" is an old spelling; it still works");

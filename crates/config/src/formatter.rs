@@ -1,7 +1,7 @@
 //! Formatters: the known ones, the projects that each is for, and the changes that the settings
 //! make.
 //!
-//! To add one, add a line to `KNOWN`.
+//! To add one, add a line to `KNOWN_FORMATTERS`.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -77,7 +77,7 @@ const fn known(
 
 /// Formatters that need no command in the settings, with OpenCode's names, in the order in which
 /// they run.
-const KNOWN: &[KnownFormatter] = &[
+const KNOWN_FORMATTERS: &[KnownFormatter] = &[
     known("gofmt", "gofmt -w $FILE", ".go"),
     KnownFormatter {
         loads_code: true,
@@ -297,13 +297,13 @@ pub(crate) fn entries(written: Option<OnOrNamed<Formatter>>) -> (Vec<FormatterEn
         Some(OnOrNamed::Switch(true)) => Vec::new(),
         Some(OnOrNamed::Named(named)) => named.0,
     };
-    let mut entries: Vec<Option<FormatterEntry>> = KNOWN
+    let mut entries: Vec<Option<FormatterEntry>> = KNOWN_FORMATTERS
         .iter()
         .map(|known| Some(FormatterEntry::of(known)))
         .collect();
     let mut places: HashMap<String, usize> = HashMap::new();
     places.extend(
-        KNOWN
+        KNOWN_FORMATTERS
             .iter()
             .enumerate()
             .map(|(at, known)| (known.name.to_owned(), at)),
@@ -487,7 +487,7 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let all = names(&named(json!(true)));
-        assert_eq!(all.len(), KNOWN.len());
+        assert_eq!(all.len(), KNOWN_FORMATTERS.len());
         assert_eq!(names(&named(json!({}))), all);
         assert_eq!(entries(None).0, []);
         assert_eq!(entries(Some(OnOrNamed::Switch(false))).0, []);
@@ -497,7 +497,11 @@ mod tests {
             "shfmt": {"command": ["my-shfmt", "$FILE"], "environment": {"A": "1"}},
             "own": {"command": ["own", "$FILE"], "extensions": [".own"]},
         }));
-        assert_eq!(changed.len(), KNOWN.len() - 2 + 1, "ruff and uv are one");
+        assert_eq!(
+            changed.len(),
+            KNOWN_FORMATTERS.len() - 2 + 1,
+            "ruff and uv are one"
+        );
         let find = |name: &str| changed.iter().find(|entry| entry.name == name).unwrap();
         assert_eq!(find("gofmt").extensions, [".go", ".tmpl"]);
         assert_eq!(

@@ -9,11 +9,11 @@ pub use super::file::{HookFormat, HookPoint};
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The reason for not running a hook that runs files of an untrusted project.
-pub(crate) const UNTRUSTED: &str =
+pub(crate) const UNTRUSTED_PROJECT: &str =
     "it runs files of this project, which is not trusted; `adjutant trust` shows them";
 
 /// The reason for not running a trusted guard that no longer exists.
-pub(crate) const GONE: &str =
+pub(crate) const MISSING_GUARD: &str =
     "you trusted it, and it is gone; `adjutant trust` asks whether that is intended";
 
 /// A command that runs on a hook event.

@@ -1,7 +1,7 @@
 //! Language servers: the known ones, the files that each is for, and the changes that the settings
 //! make.
 //!
-//! To add one, add a line to `KNOWN`.
+//! To add one, add a line to `KNOWN_SERVERS`.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -86,7 +86,7 @@ const fn required(known: KnownServer) -> KnownServer {
 /// Servers that need no command in the settings, with OpenCode's names, in the order in which they
 /// are used.
 #[rustfmt::skip]
-const KNOWN: &[KnownServer] = &[
+const KNOWN_SERVERS: &[KnownServer] = &[
     required(known("deno", "deno lsp", ".ts .tsx .js .jsx .mjs", "deno.json deno.jsonc", "https://deno.com")),
     KnownServer { unless: "deno.json deno.jsonc", ..known("typescript", "typescript-language-server --stdio", SCRIPTS, LOCKS, "npm install -g typescript-language-server typescript") },
     known("vue", "vue-language-server --stdio", ".vue", LOCKS, "npm install -g @vue/language-server typescript"),
@@ -260,7 +260,7 @@ pub(crate) fn entries(
         .iter()
         .any(|(name, written)| name == "ty" && !written.disabled);
     let unused_checker = if is_ty_named { "pyright" } else { "ty" };
-    let known: Vec<&'static KnownServer> = KNOWN
+    let known: Vec<&'static KnownServer> = KNOWN_SERVERS
         .iter()
         .filter(|known| known.name != unused_checker)
         .collect();
@@ -291,7 +291,7 @@ pub(crate) fn entries(
             Some(entry) => entry,
             None if written.command.is_empty() || written.extensions.is_empty() => {
                 // pyright, if ty is named too: it stays left out.
-                if !KNOWN.iter().any(|known| known.name == name) {
+                if !KNOWN_SERVERS.iter().any(|known| known.name == name) {
                     incomplete.push(name);
                 }
                 continue;
@@ -369,7 +369,11 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let all = names(&named(json!(true)));
-        assert_eq!(all.len(), KNOWN.len() - 1, "ty is for those who name it");
+        assert_eq!(
+            all.len(),
+            KNOWN_SERVERS.len() - 1,
+            "ty is for those who name it"
+        );
         assert_eq!(names(&named(json!({}))), all);
         assert!(entries(None).0.is_empty() && entries(Some(OnOrNamed::Switch(false))).0.is_empty());
         let changed = named(json!({
@@ -404,7 +408,7 @@ mod tests {
 
     #[test]
     fn known_servers_are_complete_and_unique() {
-        for (n, known) in KNOWN.iter().enumerate() {
+        for (n, known) in KNOWN_SERVERS.iter().enumerate() {
             let entry = ServerEntry::of(known);
             assert!(
                 entry.command.iter().all(|word| !word.is_empty()),
@@ -418,7 +422,7 @@ mod tests {
             );
             assert!(!known.install.is_empty(), "{}", known.name);
             assert!(
-                KNOWN
+                KNOWN_SERVERS
                     .iter()
                     .skip(n + 1)
                     .all(|other| other.name != known.name),

@@ -65,7 +65,7 @@ const INEFFECTIVE_VARIABLES: [(&str, &str, &str); 2] = [
 ];
 
 /// Names of settings files in a project and in a directory named by a variable: OpenCode's first.
-const NAMES: [&str; 4] = [
+const FILE_NAMES: [&str; 4] = [
     "opencode.json",
     "opencode.jsonc",
     "adjutant.json",
@@ -73,8 +73,8 @@ const NAMES: [&str; 4] = [
 ];
 
 /// Names of settings files in a directory of OpenCode's and of adjutant's.
-const THEIR_NAMES: &[&str] = &["opencode.json", "opencode.jsonc"];
-const OUR_NAMES: &[&str] = &["adjutant.json", "adjutant.jsonc"];
+const OPENCODE_FILE_NAMES: &[&str] = &["opencode.json", "opencode.jsonc"];
+const ADJUTANT_FILE_NAMES: &[&str] = &["adjutant.json", "adjutant.jsonc"];
 
 pub(crate) fn read(
     disk: &mut ConfigReader<'_>,
@@ -100,7 +100,7 @@ pub(crate) fn read(
     layers.organisation(environment);
     layers.user(environment, cwd);
     for dir in &down {
-        for name in NAMES {
+        for name in FILE_NAMES {
             layers.file(&dir.join(name), Layer::Project, true);
         }
     }
@@ -128,7 +128,7 @@ pub(crate) fn read(
         |dir| vec![dir],
     );
     for dir in managed {
-        for name in NAMES {
+        for name in FILE_NAMES {
             layers.file(&dir.join(name), Layer::Managed, false);
         }
     }
@@ -275,7 +275,7 @@ impl LayerReader<'_, '_> {
         for name in ["config.json", "opencode.json", "opencode.jsonc"] {
             self.file(&theirs.join(name), Layer::Global, false);
         }
-        for name in OUR_NAMES {
+        for name in ADJUTANT_FILE_NAMES {
             self.file(&ours.join(name), Layer::Global, false);
         }
         for name in ["OPENCODE_CONFIG", "ADJUTANT_CONFIG"] {
@@ -305,11 +305,16 @@ impl LayerReader<'_, '_> {
         for (dir, project) in home.chain(down.iter().map(|dir| (dir, true))) {
             self.directory(
                 dir.join(".opencode"),
-                THEIR_NAMES,
+                OPENCODE_FILE_NAMES,
                 project,
                 Layer::Directory,
             );
-            self.directory(dir.join(".adjutant"), OUR_NAMES, project, Layer::Directory);
+            self.directory(
+                dir.join(".adjutant"),
+                ADJUTANT_FILE_NAMES,
+                project,
+                Layer::Directory,
+            );
         }
         for name in ["OPENCODE_CONFIG_DIR", "ADJUTANT_CONFIG_DIR"] {
             if let Some(path) = environment.var(name) {
@@ -324,7 +329,7 @@ impl LayerReader<'_, '_> {
                         text,
                     ));
                 }
-                self.directory(path, &NAMES, false, Layer::Directory);
+                self.directory(path, &FILE_NAMES, false, Layer::Directory);
             }
         }
     }

@@ -455,7 +455,7 @@ fn mark_withheld_hooks(settings: &mut Settings, trust: &trust::Review) {
             .items
             .iter()
             .any(|item| item.key.strip_prefix("hook.") == Some(&hook.name));
-        hook.withheld = (!hook.project && has_changed).then_some(hook::UNTRUSTED);
+        hook.withheld = (!hook.project && has_changed).then_some(hook::UNTRUSTED_PROJECT);
     }
 }
 

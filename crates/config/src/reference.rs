@@ -1,4 +1,5 @@
-//! References: further directories and repositories, with the place of each clone.
+//! References: further directories and repositories that agents may read, and where each repository
+//! is cloned.
 
 use std::path::PathBuf;
 
@@ -8,21 +9,23 @@ use super::settings::ReferenceEntry;
 use base::environment::Environment;
 use base::worktree::Worktree;
 
+/// A repository to clone, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepositoryClone {
-    /// The address for git: never an option or a remote helper.
-    pub address: String,
-    /// `None` for the repository's default branch.
+    /// The URL passed to git: never an option or a remote helper.
+    pub url: String,
+    /// The branch or tag; `None` for the default branch.
     pub branch: Option<String>,
     /// The directory of the clone.
     pub dir: PathBuf,
 }
 
 impl ReferenceEntry {
-    /// Returns the directory; for a repository that of its clone, which may not exist yet.
+    /// Returns the directory of the reference, or of its clone, which may not exist yet. `None` if
+    /// its repository or branch is invalid.
     pub fn dir(&self, environment: &Environment, worktree: &Worktree) -> Option<PathBuf> {
         let Some(path) = self.path.as_deref() else {
-            return self.clone_of(environment).map(|clone| clone.dir);
+            return self.repository_clone(environment).map(|clone| clone.dir);
         };
         Some(
             match (path.strip_prefix("~/"), environment.home.as_deref()) {
@@ -32,14 +35,14 @@ impl ReferenceEntry {
         )
     }
 
-    /// Returns the clone of a repository. `None` if the reference is a directory, or names no valid
-    /// repository.
-    pub fn clone_of(&self, environment: &Environment) -> Option<RepositoryClone> {
+    /// Returns what to clone, and into which directory; clones nothing. `None` if the reference is
+    /// a directory, or its repository or branch is invalid.
+    pub fn repository_clone(&self, environment: &Environment) -> Option<RepositoryClone> {
         if self.path.is_some() {
             return None;
         }
         let repository = self.repository.as_deref()?.trim();
-        let address = address(repository)?;
+        let url = url(repository)?;
         let branch = self
             .branch
             .as_deref()
@@ -49,8 +52,8 @@ impl ReferenceEntry {
             return None;
         }
         let name = match branch {
-            Some(branch) => format!("{address}@{branch}"),
-            None => address.clone(),
+            Some(branch) => format!("{url}@{branch}"),
+            None => url.clone(),
         };
         let dir = environment
             .dirs
@@ -58,15 +61,15 @@ impl ReferenceEntry {
             .join("references")
             .join(folder(&name));
         Some(RepositoryClone {
-            address,
+            url,
             branch: branch.map(str::to_owned),
             dir,
         })
     }
 }
 
-/// Reports the references of a joined tree whose directory does not exist or whose repository git
-/// could not clone.
+/// Reports the incomplete references in the merged settings, and those whose directory does not
+/// exist, whose repository is invalid or whose branch is not a valid name.
 pub(super) fn problems(
     tree: &Node,
     environment: &Environment,
@@ -121,9 +124,9 @@ pub(super) fn problems(
                 text,
             ));
         };
-        if address(repository.trim()).is_none() {
+        if url(repository.trim()).is_none() {
             let text = format!(
-                "\"{repository}\" is not a repository; write owner/name, host/owner/name or an address"
+                "\"{repository}\" is not a repository; write owner/name, host/owner/name or a URL"
             );
             return Some(Problem::warning(
                 ProblemCode::WrongValue,
@@ -144,8 +147,8 @@ pub(super) fn problems(
     entries.iter().filter_map(problem_of).collect()
 }
 
-/// Returns the address for git: `owner/name` is at GitHub, `host/owner/name` uses HTTPS.
-fn address(repository: &str) -> Option<String> {
+/// Returns the url for git: `owner/name` is at GitHub, `host/owner/name` uses HTTPS.
+fn url(repository: &str) -> Option<String> {
     let plain = |part: &str| {
         !part.is_empty()
             && !part.starts_with(['-', '.'])
@@ -188,7 +191,7 @@ fn is_ref(branch: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'/'))
 }
 
-/// Returns a folder name that is recognisable and unique to an address.
+/// Returns a folder name that is recognisable and unique to an url.
 fn folder(name: &str) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, name.as_bytes());
     let short = base::text::hex(&digest.as_ref()[..6]);
@@ -210,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repository_becomes_address_and_folder() {
+    fn repository_becomes_url_and_folder() {
         let table = [
             (
                 "tokio-rs/tokio",
@@ -235,7 +238,7 @@ mod tests {
             ("a/../b", None),
         ];
         for (written, expected) in table {
-            assert_eq!(address(written).as_deref(), expected, "{written}");
+            assert_eq!(url(written).as_deref(), expected, "{written}");
         }
         for (branch, good) in [
             ("main", true),

@@ -304,7 +304,7 @@ struct Observer {
     is_history: bool,
     // A leaf lock around the queue.
     queue: Mutex<Queue>,
-    news: Notify,
+    queued: Notify,
 }
 
 impl Observer {
@@ -323,7 +323,7 @@ impl Observer {
             filter,
             only: OnceLock::new(),
             queue: Mutex::new(queue),
-            news: Notify::new(),
+            queued: Notify::new(),
         })
     }
 }
@@ -417,7 +417,7 @@ impl EventBus {
                 merges: false,
                 is_history: true,
                 queue: Mutex::new(Queue::new(MAX_HISTORY_BYTES)),
-                news: Notify::new(),
+                queued: Notify::new(),
             });
             self.add(&history, &mut lock(&self.0.observers));
             history
@@ -461,7 +461,7 @@ impl EventBus {
             };
             if observer.covers(event) {
                 lock(&observer.queue).push(event.clone(), observer.merges);
-                observer.news.notify_one();
+                observer.queued.notify_one();
             }
             true
         });
@@ -491,7 +491,7 @@ impl Subscription {
     /// Waits until there is an event. Cancel-safe.
     pub async fn ready(&self) {
         while lock(&self.observer.queue).is_empty() {
-            self.observer.news.notified().await;
+            self.observer.queued.notified().await;
         }
     }
 
@@ -531,7 +531,7 @@ impl SubscriptionEntry {
     pub fn push(&self, event: SessionEvent) {
         if let Some(observer) = self.0.upgrade() {
             lock(&observer.queue).push(event, true);
-            observer.news.notify_one();
+            observer.queued.notify_one();
         }
     }
 

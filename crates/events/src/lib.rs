@@ -457,19 +457,19 @@ pub struct LiveFacts(Arc<LiveFactsInner>);
 struct LiveFactsInner {
     all: Mutex<CallFacts>,
     printed: Mutex<Option<Arc<str>>>,
-    news: Notify,
+    changed: Notify,
 }
 
 impl LiveFacts {
-    pub fn note(&self, change: impl FnOnce(&mut CallFacts)) {
+    pub fn update(&self, change: impl FnOnce(&mut CallFacts)) {
         change(&mut lock(&self.0.all));
-        self.0.news.notify_one();
+        self.0.changed.notify_one();
     }
 
     /// Stores the output so far, in case the call is interrupted.
     pub fn print(&self, printed: Arc<str>) {
         *lock(&self.0.printed) = Some(printed);
-        self.0.news.notify_one();
+        self.0.changed.notify_one();
     }
 
     /// Returns the state of a running call with the known facts.
@@ -482,7 +482,7 @@ impl LiveFacts {
 
     /// Waits for a change since the last call.
     pub async fn changed(&self) {
-        self.0.news.notified().await;
+        self.0.changed.notified().await;
     }
 
     pub fn all(&self) -> CallFacts {

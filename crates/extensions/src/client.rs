@@ -80,7 +80,7 @@ pub(super) struct PluginHandlers {
 }
 
 /// The methods of `session` that do something.
-const ACTS: [&str; 6] = [
+const SESSION_ACTIONS: [&str; 6] = [
     "create",
     "prompt",
     "promptAsync",
@@ -90,22 +90,23 @@ const ACTS: [&str; 6] = [
 ];
 
 /// The error for a call about another session.
-const OTHERS: &str = "a plugin can access only its own session";
+const OTHER_SESSION: &str = "a plugin can access only its own session";
 
 impl Listener for PluginHandlers {
-    fn client(self: Arc<Self>, mut asked: ClientCall) -> BoxFuture<'static, Value> {
+    fn client(self: Arc<Self>, mut client_call: ClientCall) -> BoxFuture<'static, Value> {
         Box::pin(async move {
-            asked.file = self.called(asked.file);
-            let method = asked.method.clone();
+            client_call.file = self.called(client_call.file);
+            let method = client_call.method.clone();
             let answer = match method
                 .strip_prefix("session.")
-                .filter(|method| ACTS.contains(method))
+                .filter(|method| SESSION_ACTIONS.contains(method))
             {
-                Some(method) => self.clone().acts(method, asked).await,
+                Some(method) => self.clone().acts(method, client_call).await,
                 None => {
                     let handlers = self.clone();
                     // Some of the calls read files.
-                    let looked = base::task::spawn_blocking(move || handlers.looks(&asked)).await;
+                    let looked =
+                        base::task::spawn_blocking(move || handlers.looks(&client_call)).await;
                     looked.unwrap_or_else(|e| Some(Err(e.to_string())))
                 }
             };
@@ -324,7 +325,7 @@ impl PluginHandlers {
             && child.is_none()
             && id.is_some_and(|id| id != self.session)
         {
-            return Some(Err(OTHERS.to_owned()));
+            return Some(Err(OTHER_SESSION.to_owned()));
         }
         let children = || {
             self.subagents
@@ -391,7 +392,7 @@ impl PluginHandlers {
             None
         };
         if child.is_none() && id.or(parent).is_some_and(|id| id != self.session) {
-            return Some(Err(OTHERS.to_owned()));
+            return Some(Err(OTHER_SESSION.to_owned()));
         }
         let no_reply = body.get("noReply").and_then(Value::as_bool) == Some(true);
         let title = body
@@ -412,8 +413,8 @@ impl PluginHandlers {
                 Some(Ok(json!(self.subagents.forget(child))))
             }
             ("prompt" | "promptAsync", Some(child)) if no_reply => {
-                let noted = self.subagents.note(child, subagents::prompt_text(body));
-                Some(noted.map(|()| self.accepted_prompt(child, body)))
+                let added = self.subagents.add_note(child, subagents::prompt_text(body));
+                Some(added.map(|()| self.accepted_prompt(child, body)))
             }
             ("prompt", Some(child)) => Some(self.works((child, &file), body).await),
             ("promptAsync", Some(child)) => {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::hook_event::Moment;
+use super::hook_event::HookEvent;
 use super::hook_outcome::HookAnswer;
 use base::child_environment::GIT_UNTRUSTED;
 use config::settings::{HookEntry, HookFormat};
@@ -17,9 +17,9 @@ const FILE: &str = "$FILE";
 
 /// Returns the files that a hook runs for, one after the other. A hook whose command names no file
 /// runs once, with `None`.
-pub(super) fn files(hook: &HookEntry, moment: &Moment) -> Vec<Option<PathBuf>> {
+pub(super) fn files(hook: &HookEntry, hook_event: &HookEvent) -> Vec<Option<PathBuf>> {
     if hook.command.iter().any(|word| word.contains(FILE)) {
-        moment.files.iter().cloned().map(Some).collect()
+        hook_event.files.iter().cloned().map(Some).collect()
     } else {
         vec![None]
     }
@@ -31,7 +31,7 @@ pub(super) fn files(hook: &HookEntry, moment: &Moment) -> Vec<Option<PathBuf>> {
 /// Returns [`Failure::Cancelled`] if the user cancels.
 pub(super) async fn run(
     hook: &HookEntry,
-    moment: &Moment,
+    hook_event: &HookEvent,
     file: Option<&Path>,
     context: &ToolContext,
 ) -> Result<Result<HookAnswer, String>, Failure> {
@@ -81,7 +81,7 @@ pub(super) async fn run(
         Ok(program) => program,
         Err(why) => return Ok(Err(why.to_string().trim_end_matches('.').to_owned())),
     };
-    let event = format!("{}\n", moment.event(hook, context));
+    let event = format!("{}\n", hook_event.payload(hook, context));
     let ran = tokio::select! {
         ran = program.run_with_input(event.as_bytes(), MAX_OUTPUT_BYTES, hook.limit) => ran,
         () = context.cancelled.cancelled() => return Err(Failure::Cancelled),

@@ -75,7 +75,9 @@ async fn send(
             .take(MAX_BATCH)
             .collect();
         let Some(strong) = host.upgrade() else { return };
-        let answer = strong.ask("events", json!({ "events": batch })).await;
+        let answer = strong
+            .send_request("events", json!({ "events": batch }))
+            .await;
         drop(strong);
         progress.sending.store(false, Ordering::Release);
         progress.sent.notify_waiters();

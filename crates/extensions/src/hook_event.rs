@@ -16,7 +16,7 @@ const MAX_TEXT_BYTES: usize = 256 << 10;
 
 /// An event that hooks run on.
 #[derive(Debug, Clone)]
-pub struct Moment {
+pub struct HookEvent {
     pub on: HookPoint,
     pub agent: String,
     /// The called tool, if the event is about a call.
@@ -34,7 +34,7 @@ pub struct Moment {
     facts: Map<String, Value>,
 }
 
-impl Moment {
+impl HookEvent {
     /// Creates an event without further fields.
     pub fn new(on: HookPoint, agent: &str) -> Self {
         Self {
@@ -83,7 +83,7 @@ impl Moment {
     }
 
     /// Returns the JSON that a hook reads from its standard input.
-    pub(crate) fn event(&self, hook: &HookEntry, context: &ToolContext) -> Value {
+    pub(crate) fn payload(&self, hook: &HookEntry, context: &ToolContext) -> Value {
         match hook.format {
             HookFormat::Adjutant => {
                 let head = super::head(hook, self, context)

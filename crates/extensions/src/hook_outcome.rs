@@ -32,7 +32,7 @@ pub(crate) struct HookAnswer {
 
 /// The combined outcome of all hooks on an event.
 #[derive(Debug, Default, PartialEq)]
-pub struct Advice {
+pub struct HookOutcome {
     /// The refusal, which names the hook and the reason.
     pub deny: Option<String>,
     /// Requires a question to the user. The text completes a sentence that begins with "because".
@@ -51,7 +51,7 @@ pub struct Advice {
     pub remaining_work: Option<String>,
 }
 
-impl Advice {
+impl HookOutcome {
     /// Combines two outcomes. The first refusal and the first question win, and the last change.
     pub(super) fn join(&mut self, other: Self) {
         self.deny = self.deny.take().or(other.deny);
@@ -521,12 +521,12 @@ mod tests {
 
     #[test]
     fn first_refusal_wins_and_project_hook_permits_nothing() {
-        let mut advice = Advice::default();
+        let mut hook_outcome = HookOutcome::default();
         let project = HookEntry {
             project: true,
             ..hook(HookPoint::Permission, HookFormat::Adjutant)
         };
-        advice.take(
+        hook_outcome.take(
             HookAnswer {
                 allow: true,
                 context: Some("one".into()),
@@ -534,23 +534,26 @@ mod tests {
             },
             &project,
         );
-        assert!(!advice.allow, "a project's hook allows nothing");
-        advice.take(
+        assert!(!hook_outcome.allow, "a project's hook allows nothing");
+        hook_outcome.take(
             HookAnswer {
                 ask: Some("it is late.".into()),
                 ..HookAnswer::default()
             },
             &project,
         );
-        advice.take(
+        hook_outcome.take(
             HookAnswer {
                 deny: Some("No.".into()),
                 ..HookAnswer::default()
             },
             &project,
         );
-        assert_eq!(advice.ask.as_deref(), Some("it is late"));
-        assert_eq!(advice.deny.as_deref(), Some("The hook h refuses this: No."));
-        assert_eq!(advice.context, ["From the hook h: one"]);
+        assert_eq!(hook_outcome.ask.as_deref(), Some("it is late"));
+        assert_eq!(
+            hook_outcome.deny.as_deref(),
+            Some("The hook h refuses this: No.")
+        );
+        assert_eq!(hook_outcome.context, ["From the hook h: one"]);
     }
 }

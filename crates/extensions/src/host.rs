@@ -58,7 +58,7 @@ impl ScriptOrigin {
 #[derive(Debug)]
 pub(super) enum HostMessage {
     /// A tool requests a permission.
-    Ask { id: u64, params: Value },
+    RequestPermission { id: u64, params: Value },
     /// A tool reports progress.
     Metadata(Value),
 }
@@ -103,7 +103,7 @@ pub(super) struct ClientCall {
 /// The receiver of messages outside of calls, for the session.
 pub(super) trait Listener: Send + Sync {
     /// Answers a call through OpenCode's client.
-    fn client(self: Arc<Self>, asked: ClientCall) -> BoxFuture<'static, Value>;
+    fn client(self: Arc<Self>, client_call: ClientCall) -> BoxFuture<'static, Value>;
     /// Records that a plugin subscribes to events.
     fn listens(&self);
     /// Reports an error that belongs to no call.
@@ -222,7 +222,7 @@ impl PluginHost {
             listener,
         ));
         let source = base64::engine::general_purpose::STANDARD.encode(HOST);
-        host.say(&Value::String(source))
+        host.write(&Value::String(source))
             .await
             .map_err(|e| Failure::ForModel(e.to_string()))?;
         Ok(host)
@@ -246,7 +246,7 @@ impl PluginHost {
         self.gone.cancelled().await;
     }
 
-    async fn say(&self, message: &Value) -> Result<(), HostError> {
+    async fn write(&self, message: &Value) -> Result<(), HostError> {
         self.lines
             .send(format!("{message}\n"))
             .await
@@ -264,14 +264,16 @@ impl PluginHost {
     /// Sends a notification, which has no answer.
     pub(super) async fn notify(&self, method: &str, params: Value) {
         // A host that has ended does not need it.
-        self.say(&json!({ "method": method, "params": params }))
+        self.write(&json!({ "method": method, "params": params }))
             .await
             .ok();
     }
 
     /// Answers a request of the host.
     pub(super) async fn answer(&self, id: u64, result: Value) {
-        self.say(&json!({ "id": id, "result": result })).await.ok();
+        self.write(&json!({ "id": id, "result": result }))
+            .await
+            .ok();
     }
 
     /// Sends a request. A host that does not answer in time is ended, because its state is unknown.
@@ -284,7 +286,7 @@ impl PluginHost {
         params: Value,
         limit: Duration,
     ) -> Result<Value, HostError> {
-        let answer = self.ask(method, params).await?;
+        let answer = self.send_request(method, params).await?;
         match tokio::time::timeout(limit, answer).await {
             Ok(answer) => answer.unwrap_or_else(|_| Err(self.why_gone())),
             Err(_) => {
@@ -295,7 +297,7 @@ impl PluginHost {
     }
 
     /// Sends a request, whose answer may take any time.
-    pub(super) async fn ask(
+    pub(super) async fn send_request(
         &self,
         method: &str,
         params: Value,
@@ -307,7 +309,7 @@ impl PluginHost {
             lock(&self.waiting).remove(&id);
             return Err(self.why_gone());
         }
-        self.say(&json!({ "id": id, "method": method, "params": params }))
+        self.write(&json!({ "id": id, "method": method, "params": params }))
             .await?;
         Ok(answer)
     }
@@ -316,7 +318,7 @@ impl PluginHost {
     /// not ended.
     pub(super) async fn await_handled_events(&self, params: Value, limit: Duration) {
         // A host that has ended has nothing left to handle.
-        if let Ok(answer) = self.ask("settled", params).await {
+        if let Ok(answer) = self.send_request("settled", params).await {
             tokio::time::timeout(limit, answer).await.ok();
         }
     }
@@ -336,7 +338,7 @@ impl PluginHost {
             answer: None,
             done: false,
         };
-        call.answer = Some(self.ask("call", params).await?);
+        call.answer = Some(self.send_request("call", params).await?);
         Ok(call)
     }
 
@@ -389,14 +391,14 @@ impl PluginHost {
                 reply.send(answer).ok();
             }
             (Some("ask"), Some(id)) => {
-                let asked = call().is_some_and(|call| {
-                    call.send(HostMessage::Ask {
+                let is_sent = call().is_some_and(|call| {
+                    call.send(HostMessage::RequestPermission {
                         id,
                         params: params.clone(),
                     })
                     .is_ok()
                 });
-                if !asked {
+                if !is_sent {
                     self.later(id, json!({ "allowed": false, "why": "the call has ended" }));
                 }
             }
@@ -415,14 +417,14 @@ impl PluginHost {
                         .to_owned()
                 };
                 let options = params.get("options").cloned().unwrap_or_default();
-                let asked = ClientCall {
+                let client_call = ClientCall {
                     file: text("file"),
                     method: text("way"),
                     options,
                 };
                 // An answer may take long, and does not keep the host alive.
                 let host = Arc::downgrade(self);
-                let answer = listener.clone().client(asked);
+                let answer = listener.clone().client(client_call);
                 base::task::spawn(async move {
                     let answer = answer.await;
                     if let Some(host) = host.upgrade() {
@@ -592,7 +594,7 @@ async fn read(
             Ok(message @ Value::Object(_)) => host.handle_message(message, listener),
             _ => {
                 noise += u64::try_from(line.len()).unwrap_or_default();
-                note(printed, &line);
+                append_to_tail(printed, &line);
                 if noise > MAX_PRINTED_BYTES {
                     return format!("it printed more than {} MiB", MAX_PRINTED_BYTES >> 20);
                 }
@@ -608,13 +610,13 @@ async fn listen(stderr: Option<impl AsyncRead + Unpin>, printed: &Mutex<String>)
     let mut buffer = vec![0; 8 << 10];
     if let Some(mut stderr) = stderr {
         while let Ok(n @ 1..) = stderr.read(&mut buffer).await {
-            note(printed, &buffer[..n]);
+            append_to_tail(printed, &buffer[..n]);
             tokio::task::yield_now().await;
         }
     }
 }
 
-fn note(printed: &Mutex<String>, bytes: &[u8]) {
+fn append_to_tail(printed: &Mutex<String>, bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     tracing::debug!("an extension prints: {}", text::title(&text));
     let mut printed = lock(printed);

@@ -357,9 +357,9 @@ fn script_entry(script: &ScriptEntry, survey: &Survey, tallies: &Tallies) -> Lis
         .map(|record| format!("; {}", record.summary()))
         .unwrap_or_default();
     let done = tallies.get(&script.name).map(|tally| {
-        let news = tally.last_error.clone().filter(|error| *error != about);
+        let last_error = tally.last_error.clone().filter(|error| *error != about);
         statistics(&Tally {
-            last_error: news,
+            last_error,
             ..tally.clone()
         })
     });

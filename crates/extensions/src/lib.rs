@@ -1,6 +1,7 @@
 //! The extensions of a session that need no Rust: hooks (commands that run on an event, `hook` in
-//! the settings), custom tools and plugins. Their combined answer is an [`hook_outcome::Advice`],
-//! which the turn and the session request and act on. Permission rules take precedence over it.
+//! the settings), custom tools and plugins. Their combined answer is an
+//! [`hook_outcome::HookOutcome`], which the turn and the session request and act on. Permission
+//! rules take precedence over it.
 //!
 //! - Hooks: [`hook_event`] is the input of a command, `command` runs it in the sandbox of the
 //!   agent's commands, [`hook_outcome`] combines the answers.
@@ -46,8 +47,8 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use self::hook_event::Moment;
-use self::hook_outcome::{Advice, HookAnswer};
+use self::hook_event::HookEvent;
+use self::hook_outcome::{HookAnswer, HookOutcome};
 use self::scripts::Scripts;
 use base::lock::lock;
 use base::text;
@@ -97,10 +98,10 @@ pub fn guards(settings: &Settings, agent: &str, tool: &str, subject: &str) -> bo
         .iter()
         .filter(|hook| guard(hook))
         .any(|hook| {
-            let mut moment = Moment::new(hook.on, agent);
-            moment.tool = Some(tool.to_owned());
-            moment.subjects.push(subject.to_owned());
-            fits(hook, &moment)
+            let mut hook_event = HookEvent::new(hook.on, agent);
+            hook_event.tool = Some(tool.to_owned());
+            hook_event.subjects.push(subject.to_owned());
+            fits(hook, &hook_event)
         })
 }
 
@@ -129,17 +130,21 @@ impl Extensions {
     ///
     /// # Errors
     /// Returns [`Failure::Cancelled`] if the user cancels.
-    pub async fn ask(&self, mut moment: Moment, context: &ToolContext) -> Result<Advice, Failure> {
-        let mut advice = Advice::default();
-        let on = moment.on;
+    pub async fn run_hooks(
+        &self,
+        mut hook_event: HookEvent,
+        context: &ToolContext,
+    ) -> Result<HookOutcome, Failure> {
+        let mut hook_outcome = HookOutcome::default();
+        let on = hook_event.on;
         let settings = context.project.settings.clone();
         for hook in settings.hooks.iter().filter(|hook| hook.on == on) {
-            if !fits(hook, &moment) {
+            if !fits(hook, &hook_event) {
                 continue;
             }
-            for file in command::files(hook, &moment) {
+            for file in command::files(hook, &hook_event) {
                 let began = Instant::now();
-                let answered = command::run(hook, &moment, file.as_deref(), context).await?;
+                let answered = command::run(hook, &hook_event, file.as_deref(), context).await?;
                 let took = began.elapsed();
                 let name = format!("hook {}", hook.name);
                 self.scripts
@@ -162,18 +167,18 @@ impl Extensions {
                     notice(Severity::Info, title, context).await;
                 }
                 if let Some(input) = &answer.input {
-                    moment.set("input", input.clone());
+                    hook_event.set("input", input.clone());
                 }
-                advice.take(answer, hook);
-                if advice.deny.is_some() {
-                    return Ok(advice);
+                hook_outcome.take(answer, hook);
+                if hook_outcome.deny.is_some() {
+                    return Ok(hook_outcome);
                 }
             }
         }
         if !settings.scripts.is_empty() {
-            advice.join(plugin::ask(&self.scripts, &moment, context).await?);
+            hook_outcome.join(plugin::run_hooks(&self.scripts, &hook_event, context).await?);
         }
-        Ok(advice)
+        Ok(hook_outcome)
     }
 
     /// Returns a prompt's texts as changed by plugins, or `None` if they change nothing. The flag
@@ -313,14 +318,14 @@ async fn notice(severity: Severity, title: String, context: &ToolContext) {
 
 /// Returns whether a hook applies to an event. A `multiedit` is an `edit`, too, and reading a
 /// directory is a `list`.
-fn fits(hook: &HookEntry, moment: &Moment) -> bool {
-    let tool = moment.tool.as_deref().unwrap_or_default();
-    let is_listing = || moment.files.iter().any(|path| path.is_dir());
+fn fits(hook: &HookEntry, hook_event: &HookEvent) -> bool {
+    let tool = hook_event.tool.as_deref().unwrap_or_default();
+    let is_listing = || hook_event.files.iter().any(|path| path.is_dir());
     let named = !hook.on.is_about_a_call()
         || names_tool(hook, tool)
         || tool == MULTIEDIT && names_tool(hook, EditTool::NAME)
         || tool == ReadTool::NAME && names_tool(hook, "list") && is_listing();
-    let about = |pattern: &String| moment.is_about(pattern);
+    let about = |pattern: &String| hook_event.is_about(pattern);
     named && hook.pattern.as_ref().is_none_or(about)
 }
 
@@ -333,7 +338,7 @@ fn names_tool(hook: &HookEntry, tool: &str) -> bool {
 /// Returns the common fields of every event.
 pub(crate) fn head(
     hook: &HookEntry,
-    moment: &Moment,
+    hook_event: &HookEvent,
     context: &ToolContext,
 ) -> Vec<(&'static str, Value)> {
     vec![
@@ -348,7 +353,7 @@ pub(crate) fn head(
             "project",
             context.project.worktree.root.display().to_string().into(),
         ),
-        ("agent", moment.agent.as_str().into()),
+        ("agent", hook_event.agent.as_str().into()),
     ]
 }
 
@@ -433,9 +438,9 @@ mod tests {
             ("*.rs", "src/a.ts", false),
         ];
         for (pattern, subject, wanted) in table {
-            let mut moment = Moment::new(HookPoint::ToolBefore, "build");
-            moment.subjects.push(subject.to_owned());
-            assert_eq!(moment.is_about(pattern), wanted, "{pattern} {subject}");
+            let mut hook_event = HookEvent::new(HookPoint::ToolBefore, "build");
+            hook_event.subjects.push(subject.to_owned());
+            assert_eq!(hook_event.is_about(pattern), wanted, "{pattern} {subject}");
         }
     }
 }

@@ -64,7 +64,7 @@ impl PluginLogin {
     /// Plugins of the project are not used.
     ///
     /// # Errors
-    /// Returns the reason why the plugins cannot be asked.
+    /// Returns the reason why the plugins cannot be client_call.
     pub async fn offered(
         provider: &str,
         settings: &Settings,
@@ -220,21 +220,22 @@ impl PluginCredential {
 struct LoginRelay(Arc<dyn LoginInterface>);
 
 impl Listener for LoginRelay {
-    fn client(self: Arc<Self>, asked: ClientCall) -> BoxFuture<'static, Value> {
+    fn client(self: Arc<Self>, client_call: ClientCall) -> BoxFuture<'static, Value> {
         Box::pin(async move {
             let text = |at: &str| {
-                asked
+                client_call
                     .options
                     .pointer(at)
                     .and_then(Value::as_str)
                     .unwrap_or_default()
                     .to_owned()
             };
-            match asked.method.as_str() {
+            match client_call.method.as_str() {
                 "adjutant.ask" => {
                     let question = text("/question");
                     let terminal = self.0.clone();
-                    let secret = asked.options.get("secret").and_then(Value::as_bool) == Some(true);
+                    let secret =
+                        client_call.options.get("secret").and_then(Value::as_bool) == Some(true);
                     let answer =
                         base::task::spawn_blocking(move || terminal.ask(&question, secret)).await;
                     json!({ "data": answer.ok().flatten() })

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::hook_event::Moment;
-use super::hook_outcome::Advice;
+use super::hook_event::HookEvent;
+use super::hook_outcome::HookOutcome;
 use super::scripts::{HookRun, Scripts};
 use super::transform;
 use base::text;
@@ -35,46 +35,46 @@ fn texts(value: &Value) -> Vec<String> {
 ///
 /// # Errors
 /// Returns [`Failure::Cancelled`] if the user cancels.
-pub(super) async fn ask(
+pub(super) async fn run_hooks(
     scripts: &Arc<Scripts>,
-    moment: &Moment,
+    hook_event: &HookEvent,
     context: &ToolContext,
-) -> Result<Advice, Failure> {
-    match moment.on {
-        HookPoint::ToolBefore => before(scripts, moment, context).await,
-        HookPoint::ToolAfter => after(scripts, moment, context).await,
-        HookPoint::Permission => permission(scripts, moment, context).await,
+) -> Result<HookOutcome, Failure> {
+    match hook_event.on {
+        HookPoint::ToolBefore => before(scripts, hook_event, context).await,
+        HookPoint::ToolAfter => after(scripts, hook_event, context).await,
+        HookPoint::Permission => permission(scripts, hook_event, context).await,
         HookPoint::Compaction => compaction(scripts, context).await,
         HookPoint::SessionStart
         | HookPoint::Prompt
         | HookPoint::TurnEnd
-        | HookPoint::SessionEnd => Ok(Advice::default()),
+        | HookPoint::SessionEnd => Ok(HookOutcome::default()),
     }
 }
 
 async fn before(
     scripts: &Arc<Scripts>,
-    moment: &Moment,
+    hook_event: &HookEvent,
     context: &ToolContext,
-) -> Result<Advice, Failure> {
-    let args = moment.fact("input");
-    let input = json!({ "tool": moment.tool, "sessionID": context.session.id.as_str(), "callID": moment.fact("call") });
+) -> Result<HookOutcome, Failure> {
+    let args = hook_event.fact("input");
+    let input = json!({ "tool": hook_event.tool, "sessionID": context.session.id.as_str(), "callID": hook_event.fact("call") });
     let output = json!({ "args": args });
-    let mut advice = Advice::default();
+    let mut hook_outcome = HookOutcome::default();
     let Some(run) = scripts
         .hook("tool.execute.before", input, output, context)
         .await?
     else {
-        return Ok(advice);
+        return Ok(hook_outcome);
     };
     if let Some((file, why)) = &run.thrown_error {
-        advice.deny = Some(format!(
+        hook_outcome.deny = Some(format!(
             "The plugin {} refuses this: {}",
             text::title(file),
             text::cut_chars(why, 2_000)
         ));
     }
-    advice.ask = run
+    hook_outcome.ask = run
         .unknown
         .as_ref()
         .map(|why| format!("plugins that could have refused it did not run: {why}"));
@@ -84,100 +84,100 @@ async fn before(
         .filter(|changed| changed.is_object() && **changed != args)
         .cloned();
     if changed.is_some() {
-        advice.input = changed;
-        advice.changed_by = who(&run);
+        hook_outcome.input = changed;
+        hook_outcome.changed_by = who(&run);
     }
-    Ok(advice)
+    Ok(hook_outcome)
 }
 
 async fn after(
     scripts: &Arc<Scripts>,
-    moment: &Moment,
+    hook_event: &HookEvent,
     context: &ToolContext,
-) -> Result<Advice, Failure> {
-    let mut advice = Advice::default();
-    if moment.fact("ok") != true {
-        return Ok(advice);
+) -> Result<HookOutcome, Failure> {
+    let mut hook_outcome = HookOutcome::default();
+    if hook_event.fact("ok") != true {
+        return Ok(hook_outcome);
     }
     let input = json!({
-        "tool": moment.tool, "sessionID": context.session.id.as_str(), "callID": moment.fact("call"),
-        "args": moment.fact("input"),
+        "tool": hook_event.tool, "sessionID": context.session.id.as_str(), "callID": hook_event.fact("call"),
+        "args": hook_event.fact("input"),
     });
-    let result = moment.fact("output");
-    let output = json!({ "title": moment.fact("title"), "output": result, "metadata": {} });
+    let result = hook_event.fact("output");
+    let output = json!({ "title": hook_event.fact("title"), "output": result, "metadata": {} });
     let Some(run) = scripts
         .hook("tool.execute.after", input, output, context)
         .await?
     else {
-        return Ok(advice);
+        return Ok(hook_outcome);
     };
     let changed = run
         .output
         .get("output")
         .filter(|changed| **changed != result)
         .and_then(Value::as_str);
-    advice.output = changed.map(str::to_owned);
-    Ok(advice)
+    hook_outcome.output = changed.map(str::to_owned);
+    Ok(hook_outcome)
 }
 
 async fn permission(
     scripts: &Arc<Scripts>,
-    moment: &Moment,
+    hook_event: &HookEvent,
     context: &ToolContext,
-) -> Result<Advice, Failure> {
-    let verdict = moment.fact("verdict");
-    let call = moment.fact("call");
+) -> Result<HookOutcome, Failure> {
+    let verdict = hook_event.fact("verdict");
+    let call = hook_event.fact("call");
     let input = json!({
-        "id": call, "type": moment.fact("permission"), "pattern": moment.fact("patterns"), "callID": call,
-        "permission": moment.fact("permission"), "patterns": moment.fact("patterns"),
-        "sessionID": context.session.id.as_str(), "messageID": context.call.message, "title": moment.fact("title"),
-        "metadata": moment.fact("input"), "time": { "created": context.project.environment.now().0 },
+        "id": call, "type": hook_event.fact("permission"), "pattern": hook_event.fact("patterns"), "callID": call,
+        "permission": hook_event.fact("permission"), "patterns": hook_event.fact("patterns"),
+        "sessionID": context.session.id.as_str(), "messageID": context.call.message, "title": hook_event.fact("title"),
+        "metadata": hook_event.fact("input"), "time": { "created": context.project.environment.now().0 },
     });
-    let mut advice = Advice::default();
+    let mut hook_outcome = HookOutcome::default();
     let output = json!({ "status": verdict });
     let Some(run) = scripts
         .hook("permission.ask", input, output, context)
         .await?
     else {
-        return Ok(advice);
+        return Ok(hook_outcome);
     };
     if let Some(why) = &run.unknown {
-        advice.ask = Some(format!(
+        hook_outcome.ask = Some(format!(
             "plugins that could have refused it did not run: {why}"
         ));
     }
     match run.output.get("status").and_then(Value::as_str) {
-        Some("deny") => advice.deny = Some(format!("The plugin {} refuses this.", who(&run))),
+        Some("deny") => hook_outcome.deny = Some(format!("The plugin {} refuses this.", who(&run))),
         Some("ask") if verdict != "ask" => {
-            advice.ask = Some(format!("the plugin {} requires it", who(&run)))
+            hook_outcome.ask = Some(format!("the plugin {} requires it", who(&run)))
         }
         Some("allow") if verdict == "ask" => {
-            advice.allow = !run.by_project && !run.changed.is_empty()
+            hook_outcome.allow = !run.by_project && !run.changed.is_empty()
         }
         _ => {}
     }
-    Ok(advice)
+    Ok(hook_outcome)
 }
 
-async fn compaction(scripts: &Arc<Scripts>, context: &ToolContext) -> Result<Advice, Failure> {
+async fn compaction(scripts: &Arc<Scripts>, context: &ToolContext) -> Result<HookOutcome, Failure> {
     let input = json!({ "sessionID": context.session.id.as_str() });
     let output = json!({ "context": [], "prompt": null });
-    let mut advice = Advice::default();
+    let mut hook_outcome = HookOutcome::default();
     if let Some(run) = scripts
         .hook("experimental.session.compacting", input, output, context)
         .await?
     {
-        advice.context = texts(&run.output["context"]);
+        hook_outcome.context = texts(&run.output["context"]);
         let prompt = run
             .output
             .get("prompt")
             .and_then(Value::as_str)
             .filter(|prompt| !prompt.trim().is_empty());
-        advice
+        hook_outcome
             .context
             .extend(prompt.map(|prompt| format!("Write the summary like this: {prompt}")));
     }
-    Ok(advice)
+    Ok(hook_outcome)
 }
 
 /// Returns a prompt's texts as changed by plugins: the existing ones, then added ones, each with
@@ -385,7 +385,7 @@ async fn params(
 /// Returns whether a plugin may send this header. Headers that carry credentials or control the
 /// body are excluded.
 fn is_header(name: &str, value: &str) -> bool {
-    const OURS: [&str; 6] = [
+    const RESERVED_HEADERS: [&str; 6] = [
         "authorization",
         "cookie",
         "host",
@@ -399,7 +399,7 @@ fn is_header(name: &str, value: &str) -> bool {
         && value
             .chars()
             .all(|c| c == '\t' || c == ' ' || c.is_ascii_graphic())
-        && !OURS.contains(&name)
+        && !RESERVED_HEADERS.contains(&name)
         && !base::child_environment::is_secret(name)
 }
 

@@ -41,7 +41,7 @@ const HOST_GRACE: Duration = Duration::from_secs(2);
 const MAX_FAILURES: u32 = 3;
 const FAILURE_PAUSE: Duration = Duration::from_secs(5 * 60);
 /// The reason why there is no host for scripts that were removed.
-const GONE: &str = "they are gone from the settings";
+const REMOVED_SCRIPT: &str = "they are gone from the settings";
 /// The number of notices that may wait to be sent.
 const MAX_NOTICES: usize = 20;
 
@@ -175,7 +175,7 @@ impl Scripts {
         let mut by_reason = BTreeMap::<String, Vec<LostPlugin>>::new();
         for (origin, loaded) in all {
             if let Err(why) = loaded?
-                && why != GONE
+                && why != REMOVED_SCRIPT
             {
                 let lost = by_reason.entry(why).or_default();
                 lost.extend(self.lost_of(origin));
@@ -291,7 +291,7 @@ impl Scripts {
     ) -> Result<Result<Arc<LoadedScripts>, String>, Failure> {
         let generation = match self.generation(origin, &context.project.settings) {
             Ok(Some(generation)) => generation,
-            Ok(None) => return Ok(Err(GONE.into())),
+            Ok(None) => return Ok(Err(REMOVED_SCRIPT.into())),
             Err(why) => return Ok(Err(why)),
         };
         let load = async {

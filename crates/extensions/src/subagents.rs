@@ -292,7 +292,7 @@ impl Subagents {
     }
 
     /// Adds a text to the beginning of its next prompt.
-    pub(super) fn note(&self, id: &str, text: String) -> Result<(), String> {
+    pub(super) fn add_note(&self, id: &str, text: String) -> Result<(), String> {
         let mut all = lock(&self.0);
         let child = all.get_mut(id).ok_or("there is no such session")?;
         if child.notes.iter().map(String::len).sum::<usize>() + text.len() > MAX_PROMPT_BYTES {
@@ -415,7 +415,7 @@ mod tests {
     use super::*;
 
     fn turn_access(agents: &[&str]) -> (PluginTurnAccess, mpsc::Receiver<SessionRequest>) {
-        let (requests, asked) = mpsc::channel(4);
+        let (requests, received) = mpsc::channel(4);
         let model = ModelRef {
             provider: "p".into(),
             model: "m".into(),
@@ -429,7 +429,7 @@ mod tests {
                 model,
                 rules: Rules::default(),
             },
-            asked,
+            received,
         )
     }
 
@@ -485,11 +485,11 @@ mod tests {
                 .unwrap_err()
                 .contains("no turn is running")
         );
-        let (turn, mut asked) = turn_access(&["explore", "general"]);
+        let (turn, mut received) = turn_access(&["explore", "general"]);
         access.set_turn_access(Some(turn));
-        subagents.note("ses_a", "Before.".into()).unwrap();
+        subagents.add_note("ses_a", "Before.".into()).unwrap();
         let (answer, ()) = tokio::join!(prompt(body), async {
-            let spawn = spawned(asked.recv().await);
+            let spawn = spawned(received.recv().await);
             assert_eq!(spawn.prompt, "Before.\n\nBe brief.\n\nLook.");
             assert_eq!(
                 (spawn.agent.as_str(), spawn.resume.is_none()),
@@ -514,7 +514,7 @@ mod tests {
         assert_eq!(subagents.messages("ses_a", 10).as_array().unwrap().len(), 2);
         let again = json!({ "parts": [{ "type": "text", "text": "More." }] });
         let (answer, ()) = tokio::join!(prompt(again.clone()), async {
-            let spawn = spawned(asked.recv().await);
+            let spawn = spawned(received.recv().await);
             assert_eq!(
                 (spawn.session.is_none(), spawn.resume.is_some()),
                 (true, true)
@@ -528,7 +528,7 @@ mod tests {
         assert!(answer.unwrap_err().contains("no more money"));
         for _ in 2..MAX_PROMPTS {
             let (_, ()) = tokio::join!(prompt(again.clone()), async {
-                spawned(asked.recv().await)
+                spawned(received.recv().await)
                     .reply
                     .send(Err("no".into()))
                     .unwrap();
@@ -541,7 +541,7 @@ mod tests {
                 .contains("20 prompts")
         );
         access.renew();
-        drop(asked);
+        drop(received);
         assert!(
             prompt(again)
                 .await

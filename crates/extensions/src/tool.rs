@@ -185,7 +185,7 @@ impl CustomTool {
         mut clock: CallTimeout,
     ) -> Result<ToolOutput, Failure> {
         loop {
-            let news = tokio::select! {
+            let message = tokio::select! {
                 biased;
                 () = context.cancelled.cancelled() => {
                     call.host.notify("abort", json!({ "call": context.call.id.as_str() })).await;
@@ -193,7 +193,7 @@ impl CustomTool {
                     tokio::time::timeout(ABORT_GRACE, call.next()).await.ok();
                     return Err(Failure::Cancelled);
                 }
-                news = call.next() => news,
+                message = call.next() => message,
                 () = clock.run_out() => {
                     let now = Instant::now();
                     if self.home.upgrade().is_some_and(|home| home.has_subagent_at_work()) {
@@ -208,7 +208,7 @@ impl CustomTool {
                     return Err(Failure::ForModel(format!("The tool {} was ended: {why}.", self.name)));
                 }
             };
-            match news {
+            match message {
                 CallMessage::Answered(answer) => {
                     self.counted(began, answer.as_ref().err().map(ToString::to_string));
                     return self.output(answer);
@@ -225,13 +225,13 @@ impl CustomTool {
                         .await;
                     clock.record_progress(Instant::now());
                 }
-                CallMessage::FromHost(HostMessage::Ask { id, params }) => {
+                CallMessage::FromHost(HostMessage::RequestPermission { id, params }) => {
                     let requests = vec![self.access_request(&params)];
-                    clock.set_asking(true, Instant::now());
+                    clock.set_waits_for_user(true, Instant::now());
                     let run = move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {
                         Box::pin(async move {
                             call.host.answer(id, json!({ "allowed": true })).await;
-                            clock.set_asking(false, Instant::now());
+                            clock.set_waits_for_user(false, Instant::now());
                             self.go_on(call, context, began, clock).await
                         })
                     };

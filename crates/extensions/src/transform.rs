@@ -236,25 +236,25 @@ mod tests {
 
     #[test]
     fn changed_texts_are_applied_and_nothing_else() {
-        let mut asked = request();
-        let before = messages(&asked, "s", "build");
+        let mut changed = request();
+        let before = messages(&changed, "s", "build");
         assert_eq!(before[1]["parts"][1]["state"]["output"], "long");
-        assert!(!take(&mut asked, &before, &before));
-        assert_eq!(asked.messages, request().messages);
+        assert!(!take(&mut changed, &before, &before));
+        assert_eq!(changed.messages, request().messages);
         let mut after = before.clone();
         after[0]["parts"][0]["text"] = "Hello.".into();
         after[1]["parts"][0]["text"] = "Changed thought.".into();
         after[1]["parts"][1]["state"]["output"] = "[pruned]".into();
         after[1]["parts"][1]["state"]["input"] = json!({"filePath": "b"});
-        assert!(!take(&mut asked, &before, &after));
-        let ModelMessage::Assistant(outputs) = &asked.messages[1] else {
+        assert!(!take(&mut changed, &before, &after));
+        let ModelMessage::Assistant(outputs) = &changed.messages[1] else {
             panic!()
         };
-        let ModelMessage::Results(results) = &asked.messages[2] else {
+        let ModelMessage::Results(results) = &changed.messages[2] else {
             panic!()
         };
         assert_eq!(
-            asked.messages[0],
+            changed.messages[0],
             ModelMessage::User(vec![ModelInput::Text("Hello.".into())])
         );
         assert_eq!(
@@ -271,12 +271,12 @@ mod tests {
             matches!(&outputs[1], ModelOutput::Call { arguments, .. } if **arguments == json!({"filePath": "b"}))
         );
         // A missing message stays, and a new one is ignored.
-        let mut asked = request();
+        let mut changed = request();
         assert!(take(
-            &mut asked,
+            &mut changed,
             &before,
             &json!([{"info": {"id": "msg_9"}, "parts": []}])
         ));
-        assert_eq!(asked.messages, request().messages);
+        assert_eq!(changed.messages, request().messages);
     }
 }

@@ -183,13 +183,13 @@ impl LspClient {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
         lock(&self.waiting).insert(id, reply);
-        let asked = PendingRequest { peer: self, id };
+        let pending = PendingRequest { peer: self, id };
         self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))?;
         let answer = tokio::select! {
             answer = answer => answer.unwrap_or_else(|_| Err("it has ended".into())),
             () = self.gone.cancelled() => Err("it has ended".into()),
         };
-        drop(asked);
+        drop(pending);
         answer
     }
 
@@ -310,7 +310,7 @@ impl LspClient {
                     .filter_map(Diagnostic::read)
                     .take(MAX_DIAGNOSTICS_PER_FILE)
                     .collect();
-                self.note(
+                self.store_diagnostics(
                     path.clone(),
                     params.get("version").and_then(Value::as_i64),
                     all,
@@ -348,7 +348,7 @@ impl LspClient {
         }
     }
 
-    fn note(&self, path: PathBuf, version: Option<i64>, all: Vec<Diagnostic>) {
+    fn store_diagnostics(&self, path: PathBuf, version: Option<i64>, all: Vec<Diagnostic>) {
         let at = *self.updates.borrow() + 1;
         {
             let mut published = lock(&self.published);

@@ -147,17 +147,17 @@ impl LspClient {
         loop {
             updates.mark_unchanged();
             let published = self.published_for(path).filter(|published| published.fresh);
-            let settled = published
+            let settled_at = published
                 .as_ref()
                 .map(|published| published.when + SETTLE_TIME);
             if let Some(published) = published
-                && (settled <= Some(Instant::now()) || until <= Instant::now())
+                && (settled_at <= Some(Instant::now()) || until <= Instant::now())
             {
                 return Some(published.all);
             }
             tokio::select! {
-                () = sleep_until(settled.map_or(until, |settled| settled.min(until))) => {
-                    settled?;
+                () = sleep_until(settled_at.map_or(until, |settled_at| settled_at.min(until))) => {
+                    settled_at?;
                 }
                 changed = updates.changed() => changed.ok()?,
                 () = self.gone.cancelled() => return None,

@@ -182,9 +182,13 @@ impl LspClient {
         if !self.has_workspace_diagnostics() {
             return Ok(Vec::new());
         }
-        let asked = json!({"previousResultIds": []});
+        let params = json!({"previousResultIds": []});
         let answer = self
-            .answer(("diagnosticProvider", "workspace/diagnostic"), asked, until)
+            .answer(
+                ("diagnosticProvider", "workspace/diagnostic"),
+                params,
+                until,
+            )
             .await?;
         let read_report = |report: &Value| {
             let path = types::path(report.get("uri")?.as_str()?)?;

@@ -51,13 +51,13 @@ fn uri(path: &Path) -> String {
     )
 }
 
-/// Asks the user on behalf of a server. Declines if no user can be asked.
+/// Asks the user on behalf of a server. Declines if no user can be params.
 ///
 /// # Errors
 /// Returns an error for a form beyond the limits, and for a URL that is not of the web.
 pub(super) async fn elicit(
     link: &McpLink,
-    asked: ElicitRequestParams,
+    params: ElicitRequestParams,
     withdrawn: &CancellationToken,
 ) -> Result<ElicitResult, ErrorData> {
     let declined = || Ok(ElicitResult::new(ElicitationAction::Decline));
@@ -68,7 +68,7 @@ pub(super) async fn elicit(
         return declined();
     };
     let mut finished = None;
-    let (message, page) = match asked {
+    let (message, page) = match params {
         ElicitRequestParams::FormElicitationParams {
             message,
             requested_schema,
@@ -102,7 +102,7 @@ pub(super) async fn elicit(
     let name = text::title(&link.name);
     let is_form = matches!(page, FormPage::Fields(_));
     // The time that the user takes does not count against the time limit of the call.
-    let Some(_question) = link.ask() else {
+    let Some(_question) = link.register_question() else {
         return declined();
     };
     let reply = tokio::select! {
@@ -119,7 +119,7 @@ pub(super) async fn elicit(
         FormReply::NotShown => {
             if link.is_first_unshown() {
                 let title =
-                    format!("The MCP server {name} asked for input that this editor cannot show.");
+                    format!("The MCP server {name} params for input that this editor cannot show.");
                 asker
                     .event_sender
                     .event(Event::Notice {
@@ -138,7 +138,7 @@ pub(super) async fn elicit(
 fn fields(schema: &ElicitationSchema) -> Result<Vec<FormField>, String> {
     if schema.properties.len() > MAX_FIELDS {
         return Err(format!(
-            "{} fields are asked for; {MAX_FIELDS} can be shown",
+            "{} fields are params for; {MAX_FIELDS} can be shown",
             schema.properties.len()
         ));
     }
@@ -194,8 +194,8 @@ fn owned(text: Option<&str>) -> Option<String> {
 
 /// Returns the title, the description and the type of a field. `None` for a type that a later
 /// version of the protocol may add.
-fn kind(asked: &PrimitiveSchemaDefinition) -> Option<(Option<String>, Option<String>, FieldKind)> {
-    Some(match asked {
+fn kind(params: &PrimitiveSchemaDefinition) -> Option<(Option<String>, Option<String>, FieldKind)> {
+    Some(match params {
         PrimitiveSchemaDefinition::String(text) => {
             let format = text.format.as_ref().and_then(|format| match format {
                 StringFormat::Email => Some(TextFormat::Email),
@@ -259,7 +259,7 @@ fn kind(asked: &PrimitiveSchemaDefinition) -> Option<(Option<String>, Option<Str
 }
 
 /// Returns the title, the description and the type of a field with options.
-fn choice(asked: &EnumSchema) -> Option<(Option<String>, Option<String>, FieldKind)> {
+fn choice(params: &EnumSchema) -> Option<(Option<String>, Option<String>, FieldKind)> {
     let option = |value: &String, title: &str| FieldOption {
         value: value.clone(),
         label: label(title),
@@ -271,7 +271,7 @@ fn choice(asked: &EnumSchema) -> Option<(Option<String>, Option<String>, FieldKi
             .map(|value| option(value, value))
             .collect::<Vec<_>>()
     };
-    Some(match asked {
+    Some(match params {
         EnumSchema::Single(SingleSelectEnumSchema::Untitled(option_schema)) => {
             let kind =
                 FieldKind::SingleChoice(plain(&option_schema.enum_), option_schema.default.clone());

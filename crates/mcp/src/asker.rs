@@ -76,7 +76,7 @@ impl Asker {
             ..CallUpdate::of(&self.call)
         };
         let call = self.call.clone();
-        let asked = PermissionRequest {
+        let request = PermissionRequest {
             call,
             show,
             wording: QuestionWording {
@@ -94,7 +94,7 @@ impl Asker {
         };
         if !self
             .event_sender
-            .send(TurnMessage::AskPermission(Box::new(asked)))
+            .send(TurnMessage::AskPermission(Box::new(request)))
             .await
         {
             return false;
@@ -115,8 +115,11 @@ impl Asker {
     ) -> Result<Sample, String> {
         let unavailable = || "there is no model to ask now".to_owned();
         let (reply, answer) = oneshot::channel();
-        let asked = SessionRequest::Sample(Box::new(wanted(reply)));
-        self.requests.send(asked).await.map_err(|_| unavailable())?;
+        let request = SessionRequest::Sample(Box::new(wanted(reply)));
+        self.requests
+            .send(request)
+            .await
+            .map_err(|_| unavailable())?;
         tokio::select! {
             answer = answer => answer.unwrap_or_else(|_| Err(unavailable())),
             () = self.cancelled.cancelled() => Err("cancelled".to_owned()),
@@ -133,7 +136,7 @@ pub(super) async fn form(
     finished: Option<oneshot::Receiver<()>>,
 ) -> FormReply {
     let (reply, answer) = oneshot::channel();
-    let asked = FormRequest {
+    let request = FormRequest {
         call,
         session: None,
         requester,
@@ -143,7 +146,7 @@ pub(super) async fn form(
         reply,
     };
     if !event_sender
-        .send(TurnMessage::AskForm(Box::new(asked)))
+        .send(TurnMessage::AskForm(Box::new(request)))
         .await
     {
         return FormReply::NotShown;

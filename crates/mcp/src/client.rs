@@ -61,18 +61,18 @@ impl ClientHandler for McpClient {
 
     async fn create_elicitation(
         &self,
-        asked: ElicitRequestParams,
+        params: ElicitRequestParams,
         context: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
-        answer::elicit(&self.link, asked, &context.ct).await
+        answer::elicit(&self.link, params, &context.ct).await
     }
 
     async fn create_message(
         &self,
-        asked: CreateMessageRequestParams,
+        params: CreateMessageRequestParams,
         context: RequestContext<RoleClient>,
     ) -> Result<CreateMessageResult, ErrorData> {
-        sample::sample(&self.link, asked, &context.ct).await
+        sample::sample(&self.link, params, &context.ct).await
     }
 
     async fn on_resource_updated(

@@ -86,7 +86,7 @@ pub(super) struct McpLink {
     askers: Mutex<Vec<(u64, Asker)>>,
     entered: AtomicU64,
     /// The number of its questions that wait for the user.
-    asking: watch::Sender<usize>,
+    open_questions: watch::Sender<usize>,
     /// Whether the user was notified that the client cannot show its questions.
     unshown: AtomicBool,
     // A leaf lock around a map: resources that were read, and their changes.
@@ -183,7 +183,7 @@ impl McpLink {
             change_count,
             askers: Mutex::default(),
             entered: AtomicU64::new(0),
-            asking: watch::Sender::new(0),
+            open_questions: watch::Sender::new(0),
             unshown: AtomicBool::new(false),
             subscribed: Mutex::default(),
             visits: Mutex::default(),
@@ -429,11 +429,11 @@ impl McpLink {
     pub(super) async fn listed(&self) {
         let reported = *self.changes.borrow();
         let mut state = self.state.subscribe();
-        let settled = |state: &ServerState| match state {
+        let is_current = |state: &ServerState| match state {
             ServerState::Ready(ready) => ready.changes >= reported,
             ServerState::Starting(_) | ServerState::Failed(_) => true,
         };
-        state.wait_for(settled).await.ok();
+        state.wait_for(is_current).await.ok();
     }
 
     /// Returns the progress of a call. Must be followed by [`McpLink::leave`].
@@ -482,14 +482,16 @@ impl McpLink {
 
     /// Registers a question that waits for the user, until the guard is dropped. Returns `None` if
     /// there are too many.
-    pub(super) fn ask(&self) -> Option<PendingQuestion<'_>> {
-        let has_begun = self.asking.send_if_modified(|asking: &mut usize| {
-            if *asking >= MAX_QUESTIONS {
-                return false;
-            }
-            *asking += 1;
-            true
-        });
+    pub(super) fn register_question(&self) -> Option<PendingQuestion<'_>> {
+        let has_begun = self
+            .open_questions
+            .send_if_modified(|open_questions: &mut usize| {
+                if *open_questions >= MAX_QUESTIONS {
+                    return false;
+                }
+                *open_questions += 1;
+                true
+            });
         has_begun.then(|| PendingQuestion { link: self })
     }
 
@@ -500,8 +502,8 @@ impl McpLink {
     }
 
     /// Returns the number of its questions that wait for the user.
-    pub(super) fn asking(&self) -> watch::Receiver<usize> {
-        self.asking.subscribe()
+    pub(super) fn open_questions(&self) -> watch::Receiver<usize> {
+        self.open_questions.subscribe()
     }
 
     /// Watches a resource that was read. Returns whether the server needs a subscription.
@@ -565,8 +567,8 @@ pub(super) struct PendingQuestion<'a> {
 impl Drop for PendingQuestion<'_> {
     fn drop(&mut self) {
         self.link
-            .asking
-            .send_modify(|asking| *asking = asking.saturating_sub(1));
+            .open_questions
+            .send_modify(|open_questions| *open_questions = open_questions.saturating_sub(1));
     }
 }
 
@@ -628,13 +630,13 @@ mod tests {
     #[test]
     fn questions_waiting_at_once_are_limited() {
         let link = link();
-        let all: Vec<_> = (0..10).filter_map(|_| link.ask()).collect();
+        let all: Vec<_> = (0..10).filter_map(|_| link.register_question()).collect();
         assert_eq!(
-            (all.len(), *link.asking().borrow()),
+            (all.len(), *link.open_questions().borrow()),
             (MAX_QUESTIONS, MAX_QUESTIONS)
         );
         drop(all);
-        assert_eq!(*link.asking().borrow(), 0);
-        assert!(link.ask().is_some());
+        assert_eq!(*link.open_questions().borrow(), 0);
+        assert!(link.register_question().is_some());
     }
 }

@@ -365,7 +365,7 @@ mod tests {
     /// An editor that does nothing on its own.
     #[derive(Default)]
     struct Editor {
-        asked: Mutex<Vec<EditorRequest>>,
+        requests: Mutex<Vec<EditorRequest>>,
         /// The senders of the answers. Each is closed when its request is cancelled.
         answers: Mutex<Vec<oneshot::Sender<Result<EditorAnswer, EditorFault>>>>,
         ended: CancellationToken,
@@ -377,7 +377,7 @@ mod tests {
             request: EditorRequest,
         ) -> BoxFuture<'static, Result<EditorAnswer, EditorFault>> {
             let (sender, answer) = oneshot::channel();
-            lock(&self.asked).push(request);
+            lock(&self.requests).push(request);
             lock(&self.answers).push(sender);
             Box::pin(async move { answer.await.unwrap_or(Err(EditorFault::Closed)) })
         }
@@ -437,8 +437,8 @@ mod tests {
         for (answer, wanted) in table {
             let (editor, _slot, mut transport) = connected();
             send(&mut transport, call(7, "tools/call")).await;
-            assert_eq!(&*lock(&editor.asked)[0].server, "s");
-            assert_eq!(lock(&editor.asked)[0].method, "tools/call");
+            assert_eq!(&*lock(&editor.requests)[0].server, "s");
+            assert_eq!(lock(&editor.requests)[0].method, "tools/call");
             let sender = lock(&editor.answers).remove(0);
             sender.send(answer).ok();
             let message = received(&mut transport).await;
@@ -466,7 +466,7 @@ mod tests {
     async fn notifications_have_the_ids_of_rmcp() {
         let (editor, _slot, mut transport) = connected();
         send(&mut transport, call(3, LISTEN)).await;
-        let notifications = lock(&editor.asked)[0].notifications.clone();
+        let notifications = lock(&editor.requests)[0].notifications.clone();
         let theirs = json!({ "_meta": { (SUBSCRIPTION_ID): "theirs" } });
         for params in [None, theirs.as_object().cloned()] {
             notifications.push("notifications/tools/list_changed", params);
@@ -483,7 +483,7 @@ mod tests {
     async fn unread_notifications_are_limited() {
         let (editor, _slot, mut transport) = connected();
         send(&mut transport, call(1, "tools/call")).await;
-        let notifications = lock(&editor.asked)[0].notifications.clone();
+        let notifications = lock(&editor.requests)[0].notifications.clone();
         let note = |text: String| {
             json!({ "level": "info", "data": text })
                 .as_object()

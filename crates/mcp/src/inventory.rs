@@ -136,12 +136,12 @@ impl McpServers {
             };
             let Some(link) = link else { return report };
             let mut state = link.watch();
-            let settled = state
+            let started = state
                 .wait_for(|state| !matches!(state, ServerState::Starting(_)))
                 .await;
             report.took = began.elapsed();
-            let settled = settled.map(|state| state.clone());
-            report.state = match settled {
+            let started = started.map(|state| state.clone());
+            report.state = match started {
                 Ok(ServerState::Ready(ready)) => {
                     report.prompts = ready
                         .offer

@@ -29,7 +29,7 @@ impl McpServers {
     /// taken. A server that starts late is available from a later step on.
     pub(super) fn new_notices(&self) -> ServerNotices {
         let mut list = self.list();
-        let mut news = Vec::new();
+        let mut events = Vec::new();
         let mut failed = Vec::new();
         let mut failing = Vec::new();
         for server in list.iter_mut() {
@@ -37,12 +37,12 @@ impl McpServers {
             let state = server.link.state();
             failing.extend(server.failing(&state));
             match server.new_state_change(state) {
-                Some(StateChange::Works(notices)) => news.extend(notices),
+                Some(StateChange::Works(notices)) => events.extend(notices),
                 Some(StateChange::Fails(failure)) => failed.push(failure),
                 None => {}
             }
         }
-        news.extend(failures(failed));
+        events.extend(failures(failed));
         let mut taken: HashMap<String, String> = HashMap::new();
         for server in list.iter_mut() {
             let Some(offer) = server.link.offers() else {
@@ -55,14 +55,11 @@ impl McpServers {
                 .collect();
             if lost != server.lost {
                 server.lost.clone_from(&lost);
-                news.extend(collision(&server.settings.name, &lost));
+                events.extend(collision(&server.settings.name, &lost));
             }
         }
         let failing = failures(failing).into_iter().filter_map(title).collect();
-        ServerNotices {
-            events: news,
-            failing,
-        }
+        ServerNotices { events, failing }
     }
 }
 

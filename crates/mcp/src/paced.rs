@@ -23,7 +23,7 @@ const BYTES_PER_TOKEN: usize = 4 << 10;
 
 pub(super) struct PacedTransport<T> {
     inner: T,
-    budget: UnaskedBudget,
+    budget: UnsolicitedBudget,
     /// The number of our unanswered requests.
     awaited: usize,
 }
@@ -32,7 +32,7 @@ impl<T> PacedTransport<T> {
     pub(super) fn new(inner: T) -> Self {
         Self {
             inner,
-            budget: UnaskedBudget::new(Instant::now()),
+            budget: UnsolicitedBudget::new(Instant::now()),
             awaited: 0,
         }
     }
@@ -70,11 +70,11 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for PacedTransport<T> {
 }
 
 /// A token bucket, stored as the time at which it will be full.
-struct UnaskedBudget {
+struct UnsolicitedBudget {
     full: Instant,
 }
 
-impl UnaskedBudget {
+impl UnsolicitedBudget {
     const TOKEN_INTERVAL: Duration = Duration::from_nanos(1_000_000_000 / RATE as u64);
 
     fn new(now: Instant) -> Self {

@@ -344,7 +344,7 @@ async fn proposals(
         .iter()
         .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
     let known = CompletionContext::with_arguments(known.collect::<HashMap<_, _>>());
-    let asked = async {
+    let completions = async {
         let ready = link.ready().await.ok()?;
         ready
             .peer
@@ -352,7 +352,7 @@ async fn proposals(
             .await
             .ok()
     };
-    let Ok(Some(proposed)) = tokio::time::timeout(COMPLETION_TIMEOUT, asked).await else {
+    let Ok(Some(proposed)) = tokio::time::timeout(COMPLETION_TIMEOUT, completions).await else {
         return Vec::new();
     };
     let option = |value: String| FieldOption {

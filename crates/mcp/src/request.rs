@@ -87,7 +87,7 @@ pub(super) async fn request(
         }
     }
     Err(Failure::ForModel(format!(
-        "The MCP server {} keeps asking for more.",
+        "The MCP server {} keeps open_questions for more.",
         link.name
     )))
 }
@@ -129,10 +129,10 @@ async fn once(
     let id = handle.id.clone();
     let token = handle.progress_token.clone();
     let mut progress = link.follow(&token);
-    let mut asking = link.asking();
+    let mut open_questions = link.open_questions();
     let mut next = Instant::now();
     let mut clock = CallTimeout::start(link.call_limit, Instant::now());
-    clock.set_asking(*asking.borrow_and_update() > 0, Instant::now());
+    clock.set_waits_for_user(*open_questions.borrow_and_update() > 0, Instant::now());
     let answer = handle.await_response();
     tokio::pin!(answer);
     let waited = loop {
@@ -140,7 +140,7 @@ async fn once(
             biased;
             () = caller.cancelled.cancelled() => break WaitResult::Cancelled,
             answer = &mut answer => break WaitResult::Answer(Box::new(answer)),
-            Ok(()) = asking.changed() => clock.set_asking(*asking.borrow_and_update() > 0, Instant::now()),
+            Ok(()) = open_questions.changed() => clock.set_waits_for_user(*open_questions.borrow_and_update() > 0, Instant::now()),
             Ok(()) = async { sleep_until(next).await; progress.changed().await } => {
                 clock.record_progress(Instant::now());
                 next = Instant::now() + PROGRESS_INTERVAL;

@@ -27,13 +27,13 @@ pub(super) async fn fill(
     cancelled: &CancellationToken,
 ) -> Result<(), ErrorData> {
     let mut answers = InputResponses::new();
-    for (key, asked) in wanted.input_requests.unwrap_or_default() {
-        let answer = match asked {
-            InputRequest::Elicitation(asked) => {
-                value(answer::elicit(link, asked.params, cancelled).await?)?
+    for (key, request) in wanted.input_requests.unwrap_or_default() {
+        let answer = match request {
+            InputRequest::Elicitation(request) => {
+                value(answer::elicit(link, request.params, cancelled).await?)?
             }
-            InputRequest::CreateMessage(asked) => {
-                value(sample::sample(link, asked.params, cancelled).await?)?
+            InputRequest::CreateMessage(request) => {
+                value(sample::sample(link, request.params, cancelled).await?)?
             }
             InputRequest::ListRoots(_) => value(answer::roots(link))?,
             _ => {

@@ -29,7 +29,7 @@ const MAX_SHOWN_CHARS: usize = 20_000;
 /// answer.
 pub(super) async fn sample(
     link: &McpLink,
-    asked: CreateMessageRequestParams,
+    params: CreateMessageRequestParams,
     withdrawn: &CancellationToken,
 ) -> Result<CreateMessageResult, ErrorData> {
     let refuse = |why: &str| ErrorData::invalid_request(why.to_owned(), None);
@@ -42,36 +42,36 @@ pub(super) async fn sample(
         None
     };
     let Some(asker) = asker else {
-        return Err(refuse("no user can be asked now"));
+        return Err(refuse("no user can be params now"));
     };
-    if asked.tools.as_ref().is_some_and(|tools| !tools.is_empty()) {
+    if params.tools.as_ref().is_some_and(|tools| !tools.is_empty()) {
         return Err(ErrorData::invalid_params(
             "tools are not offered for sampling",
             None,
         ));
     }
-    let system = asked
+    let system = params
         .system_prompt
         .filter(|system| !system.trim().is_empty());
-    let (messages, shown) = read(system.as_deref(), asked.messages)
+    let (messages, shown) = read(system.as_deref(), params.messages)
         .map_err(|why| ErrorData::invalid_params(why, None))?;
     let name = text::title(&link.name);
     let title = format!("{name}: ask the model");
     let wants = format!(
         "let the MCP server {name} ask your model this, for {} tokens at most",
-        asked.max_tokens
+        params.max_tokens
     );
     // The time that the user or the model takes does not count against the time limit of the call.
-    let Some(_asks) = link.ask() else {
+    let Some(_asks) = link.register_question() else {
         return Err(refuse("too many questions wait for the user"));
     };
     let answer = async {
-        let input = serde_json::json!({"maxTokens": asked.max_tokens, "question": shown});
+        let input = serde_json::json!({"maxTokens": params.max_tokens, "question": shown});
         if !asker.permit(title, input, wants, shown).await {
             return Err(ErrorData::new(ErrorCode(-1), "the user rejected it", None));
         }
-        let max_output = u64::from(asked.max_tokens);
-        let temperature = asked.temperature.map(f64::from);
+        let max_output = u64::from(params.max_tokens);
+        let temperature = params.temperature.map(f64::from);
         let wanted = |reply| SampleRequest {
             system,
             messages,
@@ -138,13 +138,13 @@ fn read(
                         name: None,
                     })
                 }
-                _ => return Err("only texts and images can be asked about".into()),
+                _ => return Err("only texts and images can be params about".into()),
             };
             put(&mut messages, user, input);
         }
     }
     match messages.first() {
-        None => Err("nothing is asked".into()),
+        None => Err("nothing is params".into()),
         Some(ModelMessage::User(_)) if size <= MAX_REQUEST_BYTES => {
             let whole = shown.join("\n\n");
             let mut shown = text::cut_chars(&whole, MAX_SHOWN_CHARS);
@@ -154,7 +154,7 @@ fn read(
             Ok((messages, shown))
         }
         Some(ModelMessage::User(_)) => Err(format!(
-            "more than {} KiB are asked at once",
+            "more than {} KiB are params at once",
             MAX_REQUEST_BYTES >> 10
         )),
         Some(_) => Err("the first message must be the user's".into()),
@@ -219,7 +219,7 @@ mod tests {
             &long[long.len() - 60..]
         );
         for (messages, why) in [
-            (json!([]), "nothing is asked"),
+            (json!([]), "nothing is params"),
             (
                 json!([text("assistant", "a")]),
                 "the first message must be the user's",

@@ -75,13 +75,13 @@ impl SseTransport {
         let url = Url::parse(url)
             .map_err(|e| SseError::Message(format!("its address cannot be read: {e}")))?;
         let stream = HeaderValue::from_static("text/event-stream");
-        let asked = client
+        let response = client
             .get(url.clone())
             .headers(headers.clone())
             .header(ACCEPT, stream)
             .send()
             .await;
-        let response = refused(asked.map_err(|e| SseError::Message(reached(&e)))?)?;
+        let response = refused(response.map_err(|e| SseError::Message(reached(&e)))?)?;
         let kind = response
             .headers()
             .get("content-type")

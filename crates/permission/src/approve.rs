@@ -31,7 +31,7 @@ impl Policy {
     ///
     /// If not, "always" must not be offered: for example for a command that also changes a file
     /// which the user is asked about.
-    pub fn settles(&self, request: &AccessRequest) -> bool {
+    pub fn is_answered_by_always(&self, request: &AccessRequest) -> bool {
         let granted = |pattern: &String| Rule {
             permission: request.granted_permission().to_owned(),
             pattern: pattern.clone(),
@@ -50,7 +50,7 @@ impl Policy {
     pub fn judges_as(&self, other: &Self) -> bool {
         self.approvals == other.approvals
             && self.doubt == other.doubt
-            && self.asks.is_same(&other.asks)
+            && self.ask_rules.is_same(&other.ask_rules)
             && self.rules.is_same(&other.rules)
             && self.grants.is_same(&other.grants)
     }
@@ -72,7 +72,7 @@ impl Policy {
     fn judge_with(&self, grants: &Rules, request: &AccessRequest) -> Verdict {
         let verdict = self.judge_without_hooks(grants, request);
         match &request.hook_question {
-            Some(why) => verdict.asked_by_hook(why),
+            Some(why) => verdict.with_hook_question(why),
             None => verdict,
         }
     }
@@ -93,7 +93,7 @@ impl Policy {
     /// Returns whether the session asks about an access request that is allowed otherwise. Grants
     /// and the sandbox make no difference.
     fn is_asked(&self, grants: &Rules, request: &AccessRequest) -> bool {
-        if self.asks.is_empty() {
+        if self.ask_rules.is_empty() {
             return false;
         }
         let request = AccessRequest {
@@ -104,7 +104,7 @@ impl Policy {
         let asks =
             |rule: &Option<Rule>| rule.as_ref().is_some_and(|rule| rule.action == Action::Ask);
         let everything = Rules::built_in(&[("*", "*", Action::Allow)]);
-        let alone = evaluate(&everything.clone().then(&self.asks), &none, &request);
+        let alone = evaluate(&everything.clone().then(&self.ask_rules), &none, &request);
         if asks(&alone.rule) || alone.units.iter().any(|unit| asks(&unit.rule)) {
             return true;
         }
@@ -114,7 +114,7 @@ impl Policy {
         let is_allowed = |rules: &Rules| evaluate(rules, &none, &request).action == Action::Allow;
         [everything, usual]
             .iter()
-            .any(|rules| is_allowed(rules) && !is_allowed(&rules.clone().then(&self.asks)))
+            .any(|rules| is_allowed(rules) && !is_allowed(&rules.clone().then(&self.ask_rules)))
     }
 
     fn judge_in_doubt(&self, grants: &Rules, request: &AccessRequest) -> Verdict {
@@ -303,7 +303,7 @@ mod tests {
         for (asks, request, wanted) in table {
             let of = |approvals, grants: &Rules| {
                 let policy = Policy {
-                    asks: asks.clone(),
+                    ask_rules: asks.clone(),
                     grants: grants.clone(),
                     ..judging(approvals, &rules)
                 };
@@ -317,10 +317,10 @@ mod tests {
             assert_eq!(found, wanted, "{asks:?} {request:?}");
         }
         let policy = Policy {
-            asks: text_files,
+            ask_rules: text_files,
             ..judging(Approvals::Default, &rules)
         };
-        assert!(!policy.settles(&edit("a.txt").always("*.txt")));
+        assert!(!policy.is_answered_by_always(&edit("a.txt").always("*.txt")));
         assert!(!policy.judges_as(&judging(Approvals::Default, &rules)));
     }
 
@@ -423,8 +423,8 @@ mod tests {
             effect: RequestEffect::ChangesProject,
             ..AccessRequest::new("edit", "a.txt").always("a.txt")
         };
-        assert!(judging(Approvals::Default, &asked).settles(&edit));
-        assert!(!judging(Approvals::Ask, &asked).settles(&edit));
+        assert!(judging(Approvals::Default, &asked).is_answered_by_always(&edit));
+        assert!(!judging(Approvals::Ask, &asked).is_answered_by_always(&edit));
     }
 
     #[test]
@@ -442,7 +442,10 @@ mod tests {
                 };
                 let verdict = policy.judge(&edit);
                 assert_eq!(verdict.action, wanted, "{rule:?} {approvals:?}");
-                assert!(!policy.settles(&edit), "{rule:?} {approvals:?}");
+                assert!(
+                    !policy.is_answered_by_always(&edit),
+                    "{rule:?} {approvals:?}"
+                );
             }
         }
     }

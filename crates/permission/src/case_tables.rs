@@ -466,18 +466,18 @@ fn always_is_not_offered_for_a_recurring_question() {
         bash_rules(&lab.context, &[("*", Action::Ask)])
             .then(&Rules::built_in(&[("edit", "*", action)]))
     };
-    let settles_question = |rules: &Rules, command: &str| {
+    let is_answered = |rules: &Rules, command: &str| {
         let policy = Policy {
             rules: rules.clone(),
             ..Policy::default()
         };
-        policy.settles(&command_request(command, &lab.context))
+        policy.is_answered_by_always(&command_request(command, &lab.context))
     };
-    assert!(settles_question(&edits(Action::Ask), "ls -la"));
-    assert!(settles_question(&edits(Action::Allow), "mkdir -p made"));
-    assert!(!settles_question(&edits(Action::Ask), "mkdir -p made"));
-    assert!(settles_question(&edits(Action::Allow), "ls | wc"));
-    assert!(!settles_question(&edits(Action::Allow), "ls > f"));
+    assert!(is_answered(&edits(Action::Ask), "ls -la"));
+    assert!(is_answered(&edits(Action::Allow), "mkdir -p made"));
+    assert!(!is_answered(&edits(Action::Ask), "mkdir -p made"));
+    assert!(is_answered(&edits(Action::Allow), "ls | wc"));
+    assert!(!is_answered(&edits(Action::Allow), "ls > f"));
 }
 
 fn rule_for(pattern: &str) -> super::Rule {

@@ -2,7 +2,7 @@
 //! compared.
 
 use super::decide::{ISOLATED, decide, is_in_force, judge, without_command};
-use super::posture::{posture_of, with_refusal};
+use super::posture::{read_only_verdict, with_refusal};
 use super::rule::BUILT_IN;
 use super::rule_index::{IndexedRule, RulesAbout, UnitKeys};
 use super::shell::{CommandAnalysis, CommandUnit};
@@ -203,7 +203,7 @@ impl<'r> CommandRules<'r> {
                 && unit.carried
                 && !unit.destroys
             {
-                // A command in an option may never start: see [`posture_of`].
+                // A command in an option may never start: see [`read_only_verdict`].
                 verdict.action = verdict.action.min(Action::Ask);
             }
             if verdict.action > action {
@@ -413,8 +413,9 @@ impl<'r> CommandRules<'r> {
         }
         let mut reason = None;
         if self.posture.is_some() && !is_own && action != Action::Deny {
-            (action, reason) = posture_of(unit);
-            reason = reason.map(|why| with_refusal(why, action, refused.as_deref()));
+            let (verdict, why) = read_only_verdict(unit);
+            action = verdict;
+            reason = Some(with_refusal(why, action, refused.as_deref()));
             // Only a built-in catch-all lets commands that read pass without a question.
             let asked = rule.filter(|rule| {
                 rule.action == Action::Ask && (rule.pattern != "*" || rule.source != BUILT_IN)

@@ -234,7 +234,7 @@ pub struct Verdict {
 impl Verdict {
     /// Returns the verdict after a hook has required a question, for this reason. A deny remains.
     #[must_use]
-    pub fn asked_by_hook(self, why: &str) -> Self {
+    pub fn with_hook_question(self, why: &str) -> Self {
         if self.action == Action::Deny {
             return self;
         }
@@ -284,7 +284,7 @@ pub struct Policy {
     pub rules: Rules,
     pub grants: Rules,
     /// Rules of the session that ask, whatever the other rules and the grants allow.
-    pub asks: Rules,
+    pub ask_rules: Rules,
     /// The user's choice of how many questions are asked.
     pub approvals: Approvals,
     /// Hosts of this machine and network that may be fetched from.

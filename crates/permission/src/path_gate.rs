@@ -76,7 +76,7 @@ pub fn listing(policy: &Policy, located: &Located) -> Option<AccessRequest> {
         };
         is_last || listing.patterns.iter().any(is_decided)
     };
-    if !is_about_lists(&policy.rules) && !is_about_lists(&policy.asks) {
+    if !is_about_lists(&policy.rules) && !is_about_lists(&policy.ask_rules) {
         return None;
     }
     Some(listing)
@@ -141,7 +141,7 @@ mod tests {
         ] {
             let policy = Policy {
                 rules: Rules::written("*", &[("*", Allow)]),
-                asks,
+                ask_rules: asks,
                 context: lab.context.clone(),
                 ..Policy::default()
             };
@@ -150,7 +150,7 @@ mod tests {
                 PathVerdict::Judged(verdict) => Some(verdict.action),
                 PathVerdict::Refused(_) => None,
             };
-            assert_eq!(action, Some(wanted), "{:?}", policy.asks);
+            assert_eq!(action, Some(wanted), "{:?}", policy.ask_rules);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The plan of a command: the sandbox that it runs in, and the access request that is judged.
 //!
-//! Both are decided once, by [`plan_command`], from the line, the policy and the capabilities of the
-//! sandbox. Preparing and asking share the plan, running gets its sandbox; `permissions explain` and
-//! `permissions check` make the same plan.
+//! Both are decided once, by [`plan_command`], from the line, the policy and the capabilities of
+//! the sandbox. Preparing and asking share the plan, running gets its sandbox; `permissions
+//! explain` and `permissions check` make the same plan.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -97,8 +97,8 @@ impl SharedAnalysis {
         }
     }
 
-    /// Returns the commands in texts about the call, each as its words joined by spaces. Neither the
-    /// line nor a command in it is parsed again.
+    /// Returns the commands in texts about the call, each as its words joined by spaces. Neither
+    /// the line nor a command in it is parsed again.
     pub fn commands_in(&self, texts: &[String]) -> Vec<String> {
         let mut known: HashSet<&str> = HashSet::new();
         let mut found = vec![];
@@ -169,7 +169,7 @@ pub struct CommandPlan {
 
 impl CommandPlan {
     /// Returns whether the user is asked about the command.
-    pub fn asks(&self) -> bool {
+    pub fn needs_question(&self) -> bool {
         let planned = self.request.planned.as_ref();
         planned.is_some_and(|planned| planned.verdict.action == Action::Ask)
     }
@@ -361,7 +361,11 @@ mod tests {
             let line = CommandLine::analyze(command, &lab.context);
             let plan = plan_command(line, &policy, capabilities);
             assert_eq!(
-                (plan.sandbox, plan.request.guarantee == sandbox, plan.asks()),
+                (
+                    plan.sandbox,
+                    plan.request.guarantee == sandbox,
+                    plan.needs_question()
+                ),
                 (planned, counts, asks),
                 "{command} {hidden:?}"
             );
@@ -385,7 +389,7 @@ mod tests {
             };
             let line = CommandLine::analyze(command, &lab.context);
             let plan = plan_command(line, &policy, capabilities);
-            assert_eq!(plan.asks(), asks, "{command} {is_unenforced}");
+            assert_eq!(plan.needs_question(), asks, "{command} {is_unenforced}");
         }
     }
 

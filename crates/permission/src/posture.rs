@@ -1,10 +1,11 @@
-//! The read-only posture: the commands that an agent may run which only reads, if no rule of its
-//! own applies.
+//! The read-only posture: the verdict on a command of a read-only agent if none of the agent's own
+//! rules applies.
 
 use super::Action;
 use super::shell::{CommandUnit, Effect};
 
-/// Adds to the reason of a question why a rule of the agent did not allow the command.
+/// Appends `refused` to the reason for a question: why an allow rule of the agent did not match the
+/// command.
 pub(super) fn with_refusal(why: String, action: Action, refused: Option<&str>) -> String {
     match refused {
         Some(refused) if action == Action::Ask => format!("{why}; {refused}"),
@@ -12,34 +13,29 @@ pub(super) fn with_refusal(why: String, action: Action, refused: Option<&str>) -
     }
 }
 
-/// Judges a unit for a read-only agent.
-pub(super) fn posture_of(unit: &CommandUnit) -> (Action, Option<String>) {
+/// Returns the verdict on a command for a read-only agent, with its reason.
+pub(super) fn read_only_verdict(unit: &CommandUnit) -> (Action, String) {
     if let Some(reason) = &unit.opaque
         && (unit.effect != Effect::Writes || unit.plans_only)
     {
-        return (Action::Ask, Some(reason.clone()));
+        return (Action::Ask, reason.clone());
     }
     match unit.effect {
-        Effect::Reads => (
-            Action::Allow,
-            Some("it is known to be read-only, and this agent may read".into()),
-        ),
-        Effect::Writes if unit.plans_only => {
-            (Action::Allow, Some("it writes plan files only".into()))
-        }
+        Effect::Reads => (Action::Allow, "it is known to be harmless".into()),
+        Effect::Writes if unit.plans_only => (Action::Allow, "it writes plan files only".into()),
         // The command in an option may never start, so it is denied only if its effect cannot be
         // undone.
         Effect::Writes if unit.carried && !unit.destroys => (
             Action::Ask,
-            Some("an option of another program may run it, and it writes".into()),
+            "an option of another program may run it, and it writes".into(),
         ),
         Effect::Writes => (
             Action::Deny,
-            Some("it changes something, and this agent only reads".into()),
+            "it changes something, and this agent only reads".into(),
         ),
         Effect::Unproven => (
             Action::Ask,
-            Some("it is not known to be read-only, and this agent only reads".into()),
+            "it is not known to be harmless, and this agent only reads".into(),
         ),
     }
 }

@@ -19,7 +19,7 @@ use super::{Action, Rule, first_word};
 use base::lock::lock;
 
 /// The maximum length of a key, in characters.
-const KEY_LETTERS: usize = 64;
+const MAX_KEY_CHARS: usize = 64;
 
 /// The number of permissions per piece for which compiled patterns are cached.
 const MAX_TABLES: usize = 256;
@@ -331,7 +331,7 @@ fn pattern_beginning(pattern: &str) -> String {
     certain
         .trim_end_matches(' ')
         .chars()
-        .take(KEY_LETTERS)
+        .take(MAX_KEY_CHARS)
         .map(wildcard::fold)
         .collect()
 }
@@ -349,7 +349,7 @@ fn pattern_ending(pattern: &str) -> String {
     ending
         .chars()
         .rev()
-        .take(KEY_LETTERS)
+        .take(MAX_KEY_CHARS)
         .map(wildcard::fold)
         .collect()
 }
@@ -363,7 +363,7 @@ fn pattern_inside(pattern: &str) -> String {
     let longest = certain.max_by_key(|piece| piece.len()).unwrap_or_default();
     longest
         .chars()
-        .take(KEY_LETTERS)
+        .take(MAX_KEY_CHARS)
         .map(wildcard::fold)
         .collect()
 }
@@ -408,13 +408,16 @@ impl<'t> TextKey<'t> {
     }
 
     fn folded_beginning(text: &str) -> String {
-        text.chars().take(KEY_LETTERS).map(wildcard::fold).collect()
+        text.chars()
+            .take(MAX_KEY_CHARS)
+            .map(wildcard::fold)
+            .collect()
     }
 
     fn folded_ending(text: &str) -> String {
         text.chars()
             .rev()
-            .take(KEY_LETTERS)
+            .take(MAX_KEY_CHARS)
             .map(wildcard::fold)
             .collect()
     }

@@ -30,7 +30,7 @@ impl SearchFilter {
         let context: PermissionContext = policy.context.clone();
         let rules = rules_about_reading(&policy.rules);
         let grants = rules_about_reading(&policy.grants);
-        let asks = rules_about_reading(&policy.asks);
+        let asks = rules_about_reading(&policy.ask_rules);
         let with_asks = if asks.is_empty() {
             Rules::default()
         } else {
@@ -358,7 +358,7 @@ mod tests {
         ] {
             let filter = SearchFilter::new(&Policy {
                 grants: Rules::written("read", &[("secret/*", Allow)]),
-                asks: Rules::written("read", &[(pattern, Ask)]),
+                ask_rules: Rules::written("read", &[(pattern, Ask)]),
                 ..usual.clone()
             });
             assert_eq!(filter.judge(Path::new(path)), wanted, "{pattern} {path}");

@@ -123,7 +123,7 @@ fn analyze_script(
 fn catastrophes(texts: &[String], context: &PermissionContext) -> Vec<CommandUnit> {
     const MAX_ANALYSED: usize = 32;
     const MAX_LENGTH: usize = 4 << 10;
-    const NAMES: [&str; 12] = [
+    const DANGEROUS_PROGRAMS: [&str; 12] = [
         "rm", "dd", "wipefs", "shred", "chmod", "chown", "chgrp", "find", "mv", "cp", "tee",
         "fdisk",
     ];
@@ -134,7 +134,7 @@ fn catastrophes(texts: &[String], context: &PermissionContext) -> Vec<CommandUni
                 .next()
                 .unwrap_or(word)
                 .trim_matches(['\'', '"', '\\']);
-            NAMES.contains(&name) || name.starts_with("mkfs")
+            DANGEROUS_PROGRAMS.contains(&name) || name.starts_with("mkfs")
         })
     };
     let commands = texts.iter().flat_map(|text| segments::split_commands(text));

@@ -764,8 +764,8 @@ mod tests {
             rules: Rules::built_in(&[(PERMISSION, "*", Action::Ask)]),
             ..Policy::default()
         };
-        assert!(policy.settles(&request));
-        assert!(!policy.settles(&granted("https://a.example/?q=sk-live-0123456789")));
+        assert!(policy.is_answered_by_always(&request));
+        assert!(!policy.is_answered_by_always(&granted("https://a.example/?q=sk-live-0123456789")));
         let grants = Rules::built_in(&[(PERMISSION, "https://a.example/*", Action::Allow)]);
         for (url, action) in [
             ("https://a.example/", Action::Allow),

@@ -21,7 +21,7 @@ use permission::search_filter::SearchFilter;
 
 /// The file names, in order of precedence: only the first name that exists in any directory is
 /// used.
-pub const NAMES: [&str; 3] = ["AGENTS.md", "CLAUDE.md", "CONTEXT.md"];
+pub const FILE_NAMES: [&str; 3] = ["AGENTS.md", "CLAUDE.md", "CONTEXT.md"];
 /// The maximum size of a file that is read whole, in bytes. A longer file is cut, with a note.
 pub const MAX_FILE_BYTES: usize = 256 << 10;
 /// The maximum number of files of one glob.
@@ -111,7 +111,7 @@ pub fn load(
     if uses_project {
         for start in std::iter::once(cwd).chain(worktree.extra.iter().map(PathBuf::as_path)) {
             let up = upwards(start, worktree);
-            for name in NAMES
+            for name in FILE_NAMES
                 .into_iter()
                 .filter(|name| uses_claude || *name != "CLAUDE.md")
             {
@@ -177,7 +177,7 @@ pub fn instructions_in(
         .ancestors()
         .take_while(|dir| *dir != root && dir.starts_with(root))
     {
-        for name in NAMES
+        for name in FILE_NAMES
             .into_iter()
             .filter(|name| uses_claude || *name != "CLAUDE.md")
         {
@@ -216,7 +216,7 @@ pub fn reread(
 /// Returns whether a file has the name of an instruction file.
 pub fn has_instruction_name(path: &Path) -> bool {
     path.file_name()
-        .is_some_and(|name| NAMES.iter().any(|known| name == *known))
+        .is_some_and(|name| FILE_NAMES.iter().any(|known| name == *known))
 }
 
 fn uses_claude_files(environment: &Environment) -> bool {

@@ -24,7 +24,7 @@ pub struct Element<T> {
     /// element.
     pub message_count: usize,
     /// Whether later messages leave the element unchanged.
-    pub settled: bool,
+    pub is_final: bool,
     pub value: T,
 }
 
@@ -97,7 +97,7 @@ impl RequestBody {
         let (mut ends, earlier) = match earlier {
             Some((mut cached, same)) => {
                 let fits = |(end, element): &(&ElementEnd, &Element<T>)| {
-                    element.settled
+                    element.is_final
                         && element.message_count == end.message_count
                         && element.message_count <= same
                 };
@@ -123,7 +123,7 @@ impl RequestBody {
                 bytes.push(b',');
             }
             serde_json::to_writer(&mut bytes, &element.value).map_err(unencodable)?;
-            if element.settled && ends.len() == index {
+            if element.is_final && ends.len() == index {
                 ends.push(ElementEnd {
                     message_count: element.message_count,
                     at: before + bytes.len(),
@@ -227,11 +227,11 @@ mod tests {
         }
     }
 
-    /// Makes an element of each message; the last `unsettled` ones are not settled.
-    fn elements<'a>(texts: &[&'a str], unsettled: usize) -> Vec<Element<&'a str>> {
+    /// Makes an element of each message; the last `changeable` ones are not final.
+    fn elements<'a>(texts: &[&'a str], changeable: usize) -> Vec<Element<&'a str>> {
         let element = |(at, text): (usize, &&'a str)| Element {
             message_count: at + 1,
-            settled: at + unsettled < texts.len(),
+            is_final: at + changeable < texts.len(),
             value: *text,
         };
         texts.iter().enumerate().map(element).collect()
@@ -255,8 +255,8 @@ mod tests {
         };
         type Change = fn(&mut Request, &mut RequestTarget, &mut Map<String, Value>);
         let nothing: Change = |_, _, _| {};
-        /// The messages before and after, the number of unsettled elements, another change, and the
-        /// expected number of encoded elements.
+        /// The messages before and after, the number of elements that are not final, another
+        /// change, and the expected number of encoded elements.
         type Row<'a> = (&'a [&'a str], &'a [&'a str], usize, Change, usize);
         let table: &[Row<'_>] = &[
             (&["a", "b"], &["a", "b", "c", "d"], 0, nothing, 2),
@@ -299,7 +299,7 @@ mod tests {
                 2,
             ),
         ];
-        for (n, (before, after, unsettled, change, written)) in table.iter().enumerate() {
+        for (n, (before, after, changeable, change, written)) in table.iter().enumerate() {
             let count = Cell::new(0);
             let write = |texts: &[&str],
                          request: &Request,
@@ -308,10 +308,10 @@ mod tests {
                 count.set(0);
                 let counted = |e: Element<_>| Element {
                     message_count: e.message_count,
-                    settled: e.settled,
+                    is_final: e.is_final,
                     value: Counted(e.value, &count),
                 };
-                let elements: Vec<_> = elements(texts, *unsettled)
+                let elements: Vec<_> = elements(texts, *changeable)
                     .into_iter()
                     .map(counted)
                     .collect();
@@ -331,9 +331,10 @@ mod tests {
             change(&mut next, &mut changed_target, &mut head);
             let body = write(after, &next, &changed_target, &head);
             assert_eq!(count.get(), *written, "row {n}");
-            // A repeated request only encodes the unsettled elements, and has the same bytes.
+            // A repeated request only encodes the elements that are not final, and has the same
+            // bytes.
             assert_eq!(write(after, &next, &changed_target, &head), body, "row {n}");
-            assert_eq!(count.get(), (*unsettled).min(after.len()), "row {n}");
+            assert_eq!(count.get(), (*changeable).min(after.len()), "row {n}");
             assert_eq!(
                 write(after, &next.clone(), &changed_target, &head),
                 body,

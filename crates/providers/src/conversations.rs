@@ -279,9 +279,9 @@ fn every_format_encodes_every_conversation_and_pairs_calls_with_results() {
         let name = wire.name();
         for (case, messages) in conversations() {
             for tools in [true, false] {
-                let asked = request(messages.clone(), tools);
+                let request = request(messages.clone(), tools);
                 let encode = || {
-                    wire.encode(&asked, &target, &RequestOptions::default())
+                    wire.encode(&request, &target, &RequestOptions::default())
                         .unwrap()
                 };
                 let body = encode().body;
@@ -353,19 +353,19 @@ fn cached_body_changes_no_byte() {
                     model: model.into(),
                     effort: None,
                 };
-                let mut asked = Request {
+                let mut request = Request {
                     model: Arc::new(Model::unknown(id)),
                     ..request(messages.clone(), random.u8(..9) > 0)
                 };
-                let encode = |asked: &Request| {
-                    wire.encode(asked, &target, &RequestOptions::default())
+                let encode = |request: &Request| {
+                    wire.encode(request, &target, &RequestOptions::default())
                         .unwrap()
                         .body
                 };
-                let alone = encode(&asked);
-                asked.body_cache = before.take().map(BodyCache::after).unwrap_or_default();
-                assert_eq!(encode(&asked), alone, "{name}, {model}, step {step}");
-                before = Some(asked);
+                let alone = encode(&request);
+                request.body_cache = before.take().map(BodyCache::after).unwrap_or_default();
+                assert_eq!(encode(&request), alone, "{name}, {model}, step {step}");
+                before = Some(request);
             }
         }
     }

@@ -193,7 +193,7 @@ impl Endpoint {
         )))
     }
 
-    fn ask_at(
+    fn stream_from(
         &self,
         target: &RequestTarget,
         request: &Request,
@@ -226,7 +226,7 @@ impl Endpoint {
                     self.client
                         .record(wire.name(), &target.name, &request.model, &call, &secrets);
                 let origin = self.origin(target, &request.model, &call.url);
-                let answer = self.client.ask(
+                let answer = self.client.stream(
                     target.name.as_str().into(),
                     call,
                     decoder,
@@ -259,12 +259,12 @@ impl Provider for Arc<Endpoint> {
         self.check_server(model, limit).boxed()
     }
 
-    fn ask(&self, request: Arc<Request>) -> AnswerStream {
+    fn stream(&self, request: Arc<Request>) -> AnswerStream {
         if let Some(why) = &self.unusable {
             return refuse(why.clone());
         }
         if self.login.is_none() {
-            return self.ask_at(&self.target, &request, self.secrets.clone());
+            return self.stream_from(&self.target, &request, self.secrets.clone());
         }
         // The token is requested only when it is needed.
         let endpoint = Arc::clone(self);
@@ -280,7 +280,7 @@ impl Provider for Arc<Endpoint> {
                         key: Some(token.clone()),
                         ..endpoint.target.clone()
                     };
-                    endpoint.ask_at(&target, &request, vec![token])
+                    endpoint.stream_from(&target, &request, vec![token])
                 }
             }
         };
@@ -426,14 +426,14 @@ impl RequestOrigin {
     }
 
     fn path_hint(&self) -> String {
-        let asked = self.shown_address();
+        let address = self.shown_address();
         match platform::versioned(&shown(&self.base)) {
-            _ if self.of_editor => format!("{asked} The editor has set it."),
+            _ if self.of_editor => format!("{address} The editor has set it."),
             Some(base) => format!(
-                "{asked} If {base} is meant, set {} to it.",
+                "{address} If {base} is meant, set {} to it.",
                 self.address_setting()
             ),
-            None => asked,
+            None => address,
         }
     }
 }
@@ -671,11 +671,12 @@ mod tests {
         ];
         for (wire, name, options, default, least) in table {
             let endpoint = endpoint(wire, options.clone());
-            let mut asked = request(wire, name, None);
-            let found = |asked: &Request| Value::Object(endpoint.request_options(asked).options);
-            assert_eq!(found(&asked), default, "{name} {options}");
-            asked.params.least_effort = true;
-            assert_eq!(found(&asked), least, "{name} {options}");
+            let mut request = request(wire, name, None);
+            let found =
+                |request: &Request| Value::Object(endpoint.request_options(request).options);
+            assert_eq!(found(&request), default, "{name} {options}");
+            request.params.least_effort = true;
+            assert_eq!(found(&request), least, "{name} {options}");
         }
         // A search has no effort, unless it is that of not thinking.
         let searches: [(&'static dyn WireFormat, &str, Value); 3] = [
@@ -684,22 +685,22 @@ mod tests {
             (&Messages, "claude-opus-4-6", low),
         ];
         for (wire, name, expected) in searches {
-            let mut asked = request(wire, name, None);
-            asked.params.least_effort = true;
-            asked.params.search = true;
-            let found = endpoint(wire, json!({})).request_options(&asked).options;
+            let mut request = request(wire, name, None);
+            request.params.least_effort = true;
+            request.params.search = true;
+            let found = endpoint(wire, json!({})).request_options(&request).options;
             assert_eq!(Value::Object(found), expected, "{name}");
         }
         // A chosen effort precedes the default one; the least one precedes both.
         let endpoint = endpoint(&Chat, json!({}));
-        let mut asked = request(&Chat, "gpt-oss", Some("high"));
+        let mut request = request(&Chat, "gpt-oss", Some("high"));
         assert_eq!(
-            endpoint.request_options(&asked).options["reasoning_effort"],
+            endpoint.request_options(&request).options["reasoning_effort"],
             "high"
         );
-        asked.params.least_effort = true;
+        request.params.least_effort = true;
         assert_eq!(
-            endpoint.request_options(&asked).options["reasoning_effort"],
+            endpoint.request_options(&request).options["reasoning_effort"],
             "low"
         );
     }

@@ -67,7 +67,7 @@ impl HttpClient {
 
     /// Posts a call and decodes the answer. `who` is the provider's display name; `tape` records
     /// the traffic.
-    pub fn ask(
+    pub fn stream(
         self: &Arc<Self>,
         who: Arc<str>,
         call: HttpCall,

@@ -73,9 +73,9 @@ use transcript::ModelRef;
 pub type AnswerStream = Pin<Box<dyn Stream<Item = Result<Delta, Error>> + Send>>;
 
 pub trait Provider: Send + Sync {
-    /// Sends a request; requires a Tokio runtime. The request may be sent before the stream is
-    /// polled.
-    fn ask(&self, request: Arc<Request>) -> AnswerStream;
+    /// Sends a request and streams its answer; requires a Tokio runtime. The request may be sent
+    /// before the stream is polled.
+    fn stream(&self, request: Arc<Request>) -> AnswerStream;
 
     /// Checks that the provider's server answers, without a key and within a time limit, and that a
     /// server of this machine has the model.

@@ -1,12 +1,12 @@
-//! The offline model, which needs no key, no network and no weights. It finds named definitions in
-//! the code and shows them, and carries out simple instructions, with the same tools as any other model,
-//! so that permissions and diffs can be tried before a provider is connected. It is a function of
-//! the request: it stores nothing between two requests, and the same request gives the same answer,
-//! byte for byte.
+//! The offline model, which needs no key, no network and no weights. It finds definitions in the
+//! code by name and shows them, and carries out simple instructions, with the same tools as any
+//! other model, so that permissions and diffs can be tried before a provider is connected. It is a
+//! function of the request: it stores nothing between two requests, and the same request gives the
+//! same answer, byte for byte.
 //!
-//! Reading order: `turn` reads the request and replays the calls made so far, `instruction` carries out
-//! instructions, `search` finds definitions. If the request could not be fulfilled, the answer finishes
-//! with [`Finish::NotDone`].
+//! Reading order: `turn` reads the request and looks up the results of the calls made so far,
+//! `instruction` carries out instructions, `search` finds definitions. If the request could not be
+//! fulfilled, the answer finishes with [`Finish::NotDone`].
 
 mod instruction;
 mod search;
@@ -23,21 +23,23 @@ use self::turn::{EarlyEnd, OfflineTurn};
 use super::{AnswerStream, Delta, Provider, Request};
 use transcript::Finish;
 
-/// The notice shown once if no other model is connected: one line.
-pub const CONNECT: &str = prompts::offline::CONNECT;
+/// The notice shown if no other model is connected: once a day in each directory, and again if
+/// another model was connected in the meantime.
+pub const CONNECT_NOTICE: &str = prompts::offline::CONNECT;
 
 /// The provider of the offline model.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Offline;
 
 impl Provider for Offline {
-    fn ask(&self, request: Arc<Request>) -> AnswerStream {
+    fn stream(&self, request: Arc<Request>) -> AnswerStream {
         Box::pin(stream::iter(answer(&request).into_iter().map(Ok)))
     }
 }
 
-/// Returns the answer to a request, word by word like that of any model: a pure function.
-pub fn answer(request: &Request) -> Vec<Delta> {
+/// Returns the answer to a request as deltas, one for each word and each part of a call. A pure
+/// function.
+fn answer(request: &Request) -> Vec<Delta> {
     let (text, calls, finish) =
         match instruction::carry_out(&OfflineTurn::of(request), search::answer) {
             Ok(text) => (text, Vec::new(), Finish::Stop),

@@ -43,7 +43,7 @@ const HARMLESS: &[&str] = &[
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum RecordLine {
-    Asked(Box<RecordedRequest>),
+    Request(Box<RecordedRequest>),
     /// The status and headers of the response; before all of its data.
     Came {
         status: u16,
@@ -173,7 +173,7 @@ impl Recording {
                     .filter(|(name, _)| is_harmless(name))
                     .map(|(name, value)| (name.clone(), tape.clean(value)))
                     .collect();
-                tape.write(&RecordLine::Asked(Box::new(RecordedRequest {
+                tape.write(&RecordLine::Request(Box::new(RecordedRequest {
                     adjutant: env!("CARGO_PKG_VERSION").into(),
                     wire: wire.into(),
                     provider: provider.into(),

@@ -29,7 +29,7 @@ pub struct ReplayProvider {
 }
 
 struct Exchange {
-    asked: Box<RecordedRequest>,
+    request: Box<RecordedRequest>,
     lines: Vec<RecordLine>,
 }
 
@@ -43,7 +43,7 @@ impl ReplayProvider {
     }
 
     pub fn model(&self, id: &ModelRef) -> Model {
-        let first = self.with(|left| left.front().map(|exchange| exchange.asked.model.clone()));
+        let first = self.with(|left| left.front().map(|exchange| exchange.request.model.clone()));
         first.flatten().map_or_else(
             || Model::unknown(id.clone()),
             |facts| facts.model(id.clone()),
@@ -68,8 +68,14 @@ impl ReplayProvider {
         };
         let found = self.with(|left| {
             let same = |exchange: &Exchange| {
-                let wire = platform::wire(&exchange.asked.wire)?;
-                let model = Arc::new(exchange.asked.model.clone().model(request.model.id.clone()));
+                let wire = platform::wire(&exchange.request.wire)?;
+                let model = Arc::new(
+                    exchange
+                        .request
+                        .model
+                        .clone()
+                        .model(request.model.id.clone()),
+                );
                 let request = Request {
                     model,
                     ..request.clone()
@@ -81,7 +87,7 @@ impl ReplayProvider {
                         &RequestOptions::default(),
                     )
                     .ok()?;
-                (conversation(&call.body)? == conversation(exchange.asked.body.get().as_bytes())?)
+                (conversation(&call.body)? == conversation(exchange.request.body.get().as_bytes())?)
                     .then_some(())
             };
             let at = left
@@ -122,8 +128,8 @@ fn read(dir: &Path) -> io::Result<VecDeque<Exchange>> {
             .lines()
             .map_while(|line| serde_json::from_str(line).ok());
         match lines.next()? {
-            RecordLine::Asked(asked) => Some(Exchange {
-                asked,
+            RecordLine::Request(request) => Some(Exchange {
+                request,
                 lines: lines.collect(),
             }),
             _ => None,
@@ -133,7 +139,7 @@ fn read(dir: &Path) -> io::Result<VecDeque<Exchange>> {
 }
 
 impl Provider for Arc<ReplayProvider> {
-    fn ask(&self, request: Arc<Request>) -> AnswerStream {
+    fn stream(&self, request: Arc<Request>) -> AnswerStream {
         match self.next(&request) {
             Ok(exchange) => exchange.play(),
             Err(e) => Box::pin(futures_util::stream::iter([Err(e)])),
@@ -144,11 +150,11 @@ impl Provider for Arc<ReplayProvider> {
 impl Exchange {
     fn play(self) -> AnswerStream {
         let fail = |e: Error| -> AnswerStream { Box::pin(futures_util::stream::iter([Err(e)])) };
-        let name = self.asked.provider;
-        let Some(wire) = platform::wire(&self.asked.wire) else {
+        let name = self.request.provider;
+        let Some(wire) = platform::wire(&self.request.wire) else {
             return fail(Error::BadRequest(format!(
                 "The wire \"{}\" is not supported.",
-                self.asked.wire
+                self.request.wire
             )));
         };
         let mut status = None;
@@ -156,7 +162,7 @@ impl Exchange {
         let mut pieces: Vec<Result<Bytes, Error>> = Vec::new();
         for line in self.lines {
             match line {
-                RecordLine::Asked(_) | RecordLine::End => {}
+                RecordLine::Request(_) | RecordLine::End => {}
                 RecordLine::Came {
                     status: code,
                     headers: named,

@@ -133,7 +133,7 @@ pub struct Scripted {
 #[derive(Debug, Default)]
 struct State {
     scripts: VecDeque<ScriptedAnswer>,
-    asked: Vec<Arc<Request>>,
+    requests: Vec<Arc<Request>>,
     follows: Vec<bool>,
     paced: bool,
 }
@@ -163,8 +163,8 @@ impl Scripted {
     }
 
     /// Returns the requests so far.
-    pub fn asked(&self) -> Vec<Arc<Request>> {
-        lock(&self.state).asked.clone()
+    pub fn requests(&self) -> Vec<Arc<Request>> {
+        lock(&self.state).requests.clone()
     }
 
     /// Returns, for each request, whether it came with the preceding one, whose encoded body can be
@@ -180,11 +180,11 @@ impl Scripted {
 }
 
 impl Provider for Scripted {
-    fn ask(&self, request: Arc<Request>) -> AnswerStream {
+    fn stream(&self, request: Arc<Request>) -> AnswerStream {
         let mut state = lock(&self.state);
         state.follows.push(request.body_cache.follows());
         // A copy, because the caller takes the request back.
-        state.asked.push(Arc::new(Request::clone(&request)));
+        state.requests.push(Arc::new(Request::clone(&request)));
         let unscripted =
             || ScriptedAnswer::fails(Error::BadRequest("the script has no more answers".into()));
         let script = state.scripts.pop_front().unwrap_or_else(unscripted);
@@ -240,15 +240,15 @@ mod tests {
             ScriptedAnswer::text("hello"),
             ScriptedAnswer::text("cut").then_fails(Error::Network("gone".into())),
         ]);
-        let first: Vec<_> = scripted.ask(request()).collect().await;
+        let first: Vec<_> = scripted.stream(request()).collect().await;
         assert_eq!(first.last(), Some(&Ok(Delta::Finish(Finish::Stop))));
-        let second: Vec<_> = scripted.ask(request()).collect().await;
+        let second: Vec<_> = scripted.stream(request()).collect().await;
         assert_eq!(second.last(), Some(&Err(Error::Network("gone".into()))));
         assert_eq!(scripted.left(), 0);
         assert!(matches!(
-            scripted.ask(request()).next().await,
+            scripted.stream(request()).next().await,
             Some(Err(Error::BadRequest(_)))
         ));
-        assert_eq!(scripted.asked().len(), 3);
+        assert_eq!(scripted.requests().len(), 3);
     }
 }

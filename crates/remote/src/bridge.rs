@@ -10,7 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use futures_util::{Sink, SinkExt, StreamExt};
-use protocol::lines::{LINE_CAP, Line, Outbox};
+use protocol::lines::{Line, MAX_LINE_BYTES, Outbox};
 use protocol::rpc::{self, Error as RpcError, Id, RpcMessage, code};
 use reqwest::header::{AUTHORIZATION, CONNECTION, HeaderMap, HeaderValue, UPGRADE};
 use reqwest::{Client, StatusCode, Upgraded};
@@ -115,13 +115,13 @@ enum SocketEnd {
 struct Broken;
 
 /// The reason why a server does not continue a conversation.
-enum SettleError {
+enum RestoreError {
     Broken,
     /// The server refuses something without which nothing can be carried on.
     Refused(String),
 }
 
-impl From<Broken> for SettleError {
+impl From<Broken> for RestoreError {
     fn from(_: Broken) -> Self {
         Self::Broken
     }
@@ -262,16 +262,16 @@ impl Bridge {
             self.id = None;
             self.tally = MessageTally::counting();
             let (mut socket, _) = self.open(tell).await?;
-            match self.settle(&mut socket, outbox, tell).await {
+            match self.restore_conversation(&mut socket, outbox, tell).await {
                 Ok(()) => {
                     tell("connected again, to another server");
                     return Ok(socket);
                 }
-                Err(SettleError::Refused(why)) if why != refused => {
+                Err(RestoreError::Refused(why)) if why != refused => {
                     tell(&format!("this server cannot continue it: {why}"));
                     refused = why;
                 }
-                Err(SettleError::Refused(_) | SettleError::Broken) => {}
+                Err(RestoreError::Refused(_) | RestoreError::Broken) => {}
             }
             if began.elapsed() > RECONNECT_TIMEOUT {
                 let why = if refused.is_empty() {
@@ -289,16 +289,16 @@ impl Bridge {
 
     /// Introduces the client to a server, sets its endpoints and loads its sessions there, and
     /// sends its unanswered requests again.
-    async fn settle(
+    async fn restore_conversation(
         &mut self,
         socket: &mut Halves<Upgraded>,
         outbox: &Outbox,
         tell: &impl Fn(&str),
-    ) -> Result<(), SettleError> {
+    ) -> Result<(), RestoreError> {
         let initialize = self.conversation.introduction();
-        self.ask(socket, initialize, None, outbox)
+        self.request(socket, initialize, None, outbox)
             .await?
-            .map_err(|e| SettleError::Refused(details(&e)))?;
+            .map_err(|e| RestoreError::Refused(details(&e)))?;
         // Before the sessions: their requests must not go elsewhere, with other keys.
         let unset = self.set_endpoints(socket, outbox).await?;
         for (provider, why) in &unset {
@@ -308,7 +308,7 @@ impl Bridge {
         }
         // A server that refuses it has no keys that the client may know.
         if let Some(question) = self.conversation.accounts()
-            && let Ok(state) = self.ask(socket, question, None, outbox).await?
+            && let Ok(state) = self.request(socket, question, None, outbox).await?
             && let Some(line) = self.conversation.other_accounts(&state)
         {
             outbox.send(line.into()).await;
@@ -330,7 +330,7 @@ impl Bridge {
                 let load = self.conversation.load(&session);
                 let mut replay = Vec::new();
                 let lines = match self
-                    .ask(socket, load, Some((&session, &mut replay)), outbox)
+                    .request(socket, load, Some((&session, &mut replay)), outbox)
                     .await?
                 {
                     Ok(_) => match self.choose(socket, &session, outbox).await? {
@@ -379,16 +379,16 @@ impl Bridge {
         &mut self,
         socket: &mut Halves<Upgraded>,
         outbox: &Outbox,
-    ) -> Result<BTreeMap<String, String>, SettleError> {
+    ) -> Result<BTreeMap<String, String>, RestoreError> {
         let mut unset = BTreeMap::new();
         for (provider, change) in self.conversation.endpoints() {
-            let Err(refused) = self.ask(socket, change, None, outbox).await? else {
+            let Err(refused) = self.request(socket, change, None, outbox).await? else {
                 continue;
             };
             let disable = self.conversation.disable(&provider);
-            self.ask(socket, disable, None, outbox)
+            self.request(socket, disable, None, outbox)
                 .await?
-                .map_err(|e| SettleError::Refused(details(&e)))?;
+                .map_err(|e| RestoreError::Refused(details(&e)))?;
             unset.insert(provider, details(&refused));
         }
         Ok(unset)
@@ -402,7 +402,7 @@ impl Bridge {
         outbox: &Outbox,
     ) -> Result<Result<(), RpcError>, Broken> {
         for choice in self.conversation.choices(session) {
-            if let Err(e) = self.ask(socket, choice, None, outbox).await? {
+            if let Err(e) = self.request(socket, choice, None, outbox).await? {
                 return Ok(Err(e));
             }
         }
@@ -411,7 +411,7 @@ impl Bridge {
 
     /// Sends a request of the bridge itself, and returns the result. Collects the updates of
     /// sessions that are being loaded in `replay`, and forwards all other messages to the client.
-    async fn ask(
+    async fn request(
         &mut self,
         socket: &mut Halves<Upgraded>,
         (id, request): (String, Bytes),
@@ -464,7 +464,8 @@ impl Bridge {
         }
     }
 
-    /// Shows a line of the server to the client, and the lists of commands that were held until then.
+    /// Shows a line of the server to the client, and the lists of commands that were held until
+    /// then.
     async fn show(&mut self, line: Bytes, outbox: &Outbox) {
         if let Some(line) = self.conversation.on_server_line(line) {
             outbox.send(line.into()).await;
@@ -570,17 +571,17 @@ impl Bridge {
         if !websocket::is_answer(response.headers(), &key) {
             return Err(refused("the other side does not speak WebSocket".into()));
         }
-        let again = self.agreed(response.headers())?;
+        let again = self.read_connection_headers(response.headers())?;
         let io = response
             .upgrade()
             .await
             .map_err(|e| unreachable(reason(&e)))?;
-        Ok((websocket::opened(io, LINE_CAP).await, again))
+        Ok((websocket::opened(io, MAX_LINE_BYTES).await, again))
     }
 
     /// Reads the server's headers about the connection. Returns the messages that it has not
     /// received.
-    fn agreed(&mut self, headers: &HeaderMap) -> Result<Vec<Bytes>, BridgeError> {
+    fn read_connection_headers(&mut self, headers: &HeaderMap) -> Result<Vec<Bytes>, BridgeError> {
         let received = headers
             .get(RECEIVED)
             .and_then(|count| count.to_str().ok()?.parse::<u64>().ok());
@@ -597,14 +598,14 @@ impl Bridge {
             .ok_or_else(lost)
     }
 
-    /// Returns whether the conversation records the messages. It continues to do so on a server that
-    /// cannot resume connections, if an earlier one could.
+    /// Returns whether the conversation records the messages. It continues to do so on a server
+    /// that cannot resume connections, if an earlier one could.
     fn is_recorded(&self) -> bool {
         self.resumes || self.conversation.can_move()
     }
 
     /// Records a line of the client. Returns the line to be sent, if any.
-    fn noted(&mut self, line: Bytes) -> Option<Bytes> {
+    fn record_client_line(&mut self, line: Bytes) -> Option<Bytes> {
         if self.is_recorded() {
             return self.conversation.on_client_line(line);
         }
@@ -698,7 +699,7 @@ impl Bridge {
         sink: &mut S,
         line: Option<Bytes>,
     ) -> Result<(), WebSocketError> {
-        let Some(text) = line.and_then(|line| self.noted(line)) else {
+        let Some(text) = line.and_then(|line| self.record_client_line(line)) else {
             return Ok(());
         };
         self.tally.sent(&text);
@@ -716,7 +717,7 @@ impl Bridge {
                 } else {
                     let read = std::str::from_utf8(&line).ok().map(rpc::read);
                     if let Some(Ok(RpcMessage::Response { id, .. })) = read {
-                        self.unanswered.retain(|asked| asked.as_str() != id);
+                        self.unanswered.retain(|request| request.as_str() != id);
                     }
                     outbox.send(line.into()).await;
                 }

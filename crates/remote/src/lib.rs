@@ -146,7 +146,7 @@ fn handle_line(table: &impl Router, peer: &Peer, flight: &mut InFlight, line: &L
         Ok(RpcMessage::Notification { method, params }) if method == acp::CANCEL_REQUEST => {
             flight.cancel(params)
         }
-        Ok(RpcMessage::Notification { method, params }) => table.note(&method, params),
+        Ok(RpcMessage::Notification { method, params }) => table.notify(&method, params),
         Ok(RpcMessage::Request { id, method, params }) => {
             if flight.live.contains_key(&id) {
                 let error =

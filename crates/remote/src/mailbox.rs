@@ -132,7 +132,7 @@ struct Mailbox {
     sent: VecDeque<NumberedLine>,
     sent_bytes: usize,
     /// The agent's requests that were sent and not answered, by id.
-    asked: BTreeMap<String, Bytes>,
+    unanswered: BTreeMap<String, Bytes>,
     /// The number of the current reader. A new reader replaces the old one.
     reader: u64,
     is_read: bool,
@@ -223,9 +223,9 @@ impl Mailboxes {
             return;
         };
         if shape.is_response() {
-            self.connection.asked.remove(id);
+            self.connection.unanswered.remove(id);
             for mailbox in self.sessions.values_mut() {
-                mailbox.asked.remove(id);
+                mailbox.unanswered.remove(id);
             }
             return;
         }
@@ -249,7 +249,7 @@ impl Mailboxes {
     pub fn put(&mut self, line: Bytes) -> Result<(), Overflow> {
         let shape = Shape::of(&line);
         let mut stream = None;
-        let mut asks = None;
+        let mut request = None;
         if let Some(shape) = &shape {
             let id = shape.id.map(RawValue::get);
             if shape.is_response() {
@@ -278,7 +278,7 @@ impl Mailboxes {
                 }
             } else {
                 stream = shape.session();
-                asks = id.map(str::to_owned);
+                request = id.map(str::to_owned);
             }
         }
         let mailbox = match stream {
@@ -289,8 +289,8 @@ impl Mailboxes {
                 mailbox
             }
         };
-        if let Some(id) = asks {
-            mailbox.asked.insert(id, line.clone());
+        if let Some(id) = request {
+            mailbox.unanswered.insert(id, line.clone());
         }
         mailbox.push(line);
         let full = mailbox.bytes > MAX_QUEUED_BYTES || mailbox.waiting.len() > MAX_QUEUED_LINES;
@@ -330,12 +330,16 @@ impl Mailboxes {
         match after {
             Some(after) => mailbox.resume_after(after)?,
             None => {
-                let waits =
-                    |asked: &Bytes| mailbox.waiting.iter().any(|waiting| waiting.line == *asked);
+                let waits = |request: &Bytes| {
+                    mailbox
+                        .waiting
+                        .iter()
+                        .any(|waiting| waiting.line == *request)
+                };
                 let again: Vec<Bytes> = mailbox
-                    .asked
+                    .unanswered
                     .values()
-                    .filter(|asked| !waits(asked))
+                    .filter(|request| !waits(request))
                     .cloned()
                     .collect();
                 again.into_iter().for_each(|line| mailbox.push(line));

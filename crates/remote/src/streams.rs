@@ -342,7 +342,7 @@ impl HttpConnection {
     /// Answers liveness checks for the client, as long as it reads a stream.
     async fn answer_liveness_checks(&self) {
         loop {
-            self.liveness.asked().await;
+            self.liveness.requested().await;
             if lock(&self.boxes).are_read() {
                 self.liveness.record_sign_of_life();
             }

@@ -287,7 +287,7 @@ async fn write_messages<S: Sink<Message, Error = Error> + Unpin>(
                 timeout(PING_INTERVAL, sink.send(beats())).await
             }
             () = counts.owed.notified() => timeout(PING_INTERVAL, sink.send(beats())).await,
-            () = liveness.asked() => timeout(PING_INTERVAL, sink.send(beats())).await,
+            () = liveness.requested() => timeout(PING_INTERVAL, sink.send(beats())).await,
         };
         if !matches!(sent, Ok(Ok(()))) {
             return End::BROKEN;

@@ -123,11 +123,11 @@ impl Sessions {
         request_kind: &'static str,
         shown: Option<BeginningSender>,
     ) -> Result<OpenedSession, ReopenError> {
-        if let Some(kept) = live
+        if let Some(stored) = live
             .clone()
-            .filter(|kept| !self.can_be_opened_in(kept, &options.cwd))
+            .filter(|stored| !self.can_be_opened_in(stored, &options.cwd))
         {
-            return Err(OpenError::other_directory(id, kept, options.cwd).into());
+            return Err(OpenError::other_directory(id, stored, options.cwd).into());
         }
         // A session that cannot be saved exists only in this process.
         if live.is_some() && self.store.contains(id).await == Ok(false) {
@@ -142,16 +142,16 @@ impl Sessions {
         if shown.is_some()
             && let Some(SessionJobs { jobs, .. }) = living
         {
-            jobs.mark_settled_as_shown();
+            jobs.mark_recorded_as_shown();
         }
-        let asked = (id.clone(), request_kind);
-        let again = lock(&self.live.refused).remove(&asked);
+        let key = (id.clone(), request_kind);
+        let again = lock(&self.live.refused).remove(&key);
         match self.load(id, options, again, shown, handover).await {
             Err(OpenError::Store(store::Error::Locked { id, holder })) if again => {
                 Err(ReopenError::Kept { id, holder })
             }
             Err(OpenError::Store(store::Error::Locked { id, holder })) => {
-                lock(&self.live.refused).insert(asked);
+                lock(&self.live.refused).insert(key);
                 Err(ReopenError::InUse { id, holder })
             }
             opened => Ok(opened?),

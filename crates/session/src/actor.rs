@@ -397,7 +397,7 @@ impl Actor {
         {
             let ended = session.sessions.ended.child_token();
             let turn = self.turn_context(ended, EventSender::new().0);
-            self.session.titling.ask(&turn, &self.history);
+            self.session.titling.request(&turn, &self.history);
         }
     }
 

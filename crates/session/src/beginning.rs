@@ -28,7 +28,7 @@ impl ShownBeginning {
         let end = visible(&stored.messages, &stored.record.undone);
         let mut shown = Self::default();
         for message in stored.messages.into_iter().take(end) {
-            let Some(message) = settled(message) else {
+            let Some(message) = independent(message) else {
                 break;
             };
             shown.events.extend(
@@ -47,14 +47,14 @@ impl ShownBeginning {
 
 /// Returns a message if its events do not depend on the rest of the history: it ended without a
 /// fault, is not a summary, and has no subagents.
-fn settled(message: Message) -> Option<Message> {
+fn independent(message: Message) -> Option<Message> {
     let ended = message
         .assistant()
         .is_none_or(|answer| answer.fault.is_none() && !answer.summary);
     let alone = message
         .calls()
         .filter_map(|call| call.state.facts())
-        .all(|facts| facts.child.is_none() && facts.asked.is_empty());
+        .all(|facts| facts.child.is_none() && facts.asked_calls.is_empty());
     if !ended || !alone {
         return None;
     }

@@ -136,15 +136,15 @@ async fn all_of(client: &HttpClient, address: &str, dir: &Path) -> Result<Vec<St
     let current = current.map_err(|e| e.to_string())?;
     let mut fetched: Vec<FetchedSkill> = Vec::new();
     let mut notices = index.refused.clone();
-    let mut asked = Vec::new();
+    let mut fetches = Vec::new();
     for skill in index
         .skills
         .iter()
         .filter(|skill| !current.contains(&skill.name))
     {
-        asked.push(whole(client, address, skill.clone()));
+        fetches.push(whole(client, address, skill.clone()));
     }
-    let mut coming = futures_util::stream::iter(asked).buffered(MAX_CONCURRENT_SKILLS);
+    let mut coming = futures_util::stream::iter(fetches).buffered(MAX_CONCURRENT_SKILLS);
     let mut left = index::MAX_TOTAL_BYTES;
     while let Some((name, got)) = coming.next().await {
         let size = |files: &Vec<(String, Vec<u8>)>| {
@@ -253,7 +253,7 @@ pub(super) async fn repository(
     };
     Some(format!(
         "The repository {} could not be cloned, so {fallback}: {why}",
-        clone.address
+        clone.url
     ))
 }
 
@@ -306,7 +306,7 @@ async fn cloned(
             .iter()
             .flat_map(|branch| ["--branch", branch.as_str()]),
     );
-    args.extend(["--", clone.address.as_str(), to.as_str()]);
+    args.extend(["--", clone.url.as_str(), to.as_str()]);
     git(&args, &parent, environment, owner).await?;
     match std::fs::rename(&to, &clone.dir) {
         Err(_) if clone.dir.is_dir() => Ok(()), // another session was faster
@@ -440,9 +440,9 @@ mod tests {
             "first",
         ];
         git(&who, &origin, &environment, owner).await.unwrap();
-        let address = format!("file://{}", origin.display());
+        let url = format!("file://{}", origin.display());
         let mut clone = RepositoryClone {
-            address,
+            url,
             branch: Some("next".into()),
             dir: dir.path().join("cache").join("references").join("origin"),
         };

@@ -49,7 +49,7 @@ pub(super) async fn record_changes_of_interrupted_steps(
 }
 
 fn determine_changes(mut history: History, tracker: &Tracker) -> (History, Vec<(MessageId, Part)>) {
-    let mut settled = Vec::new();
+    let mut completed = Vec::new();
     for message in &mut history.messages {
         for part in &mut message.parts {
             if let Content::Patch { files, begun, .. } = &mut part.content
@@ -58,11 +58,11 @@ fn determine_changes(mut history: History, tracker: &Tracker) -> (History, Vec<(
                 remove_temporary_files(files);
                 *begun = false;
                 *files = made_edits(std::mem::take(files), tracker);
-                settled.push((message.id.clone(), part.clone()));
+                completed.push((message.id.clone(), part.clone()));
             }
         }
     }
-    (history, settled)
+    (history, completed)
 }
 
 /// Removes temporary files that were left next to these files.

@@ -77,13 +77,13 @@ pub enum OpenError {
     #[error("there is no directory for session {id} (serve.workspace): {why}")]
     Workspace { id: SessionId, why: String },
     /// The session belongs to another directory. Tools must never run in the wrong one.
-    #[error("session {id} belongs to {}, not to {}; {}", .kept.display(), .asked.display(), elsewhere_advice(.kept, .asked, *.gone))]
+    #[error("session {id} belongs to {}, not to {}; {}", .stored.display(), .requested.display(), elsewhere_advice(.stored, .requested, *.gone))]
     OtherDirectory {
         id: SessionId,
         /// The directory that the store has for the session.
-        kept: PathBuf,
+        stored: PathBuf,
         /// The directory of the request.
-        asked: PathBuf,
+        requested: PathBuf,
         /// Whether the session's directory does not exist any more.
         gone: bool,
     },
@@ -91,20 +91,20 @@ pub enum OpenError {
 
 impl OpenError {
     /// Creates the error for a session that belongs to another directory than that of the request.
-    pub fn other_directory(id: &SessionId, kept: PathBuf, asked: PathBuf) -> Self {
+    pub fn other_directory(id: &SessionId, stored: PathBuf, requested: PathBuf) -> Self {
         Self::OtherDirectory {
             id: id.clone(),
-            gone: !kept.exists(),
-            kept,
-            asked,
+            gone: !stored.exists(),
+            stored,
+            requested,
         }
     }
 }
 
-fn elsewhere_advice(kept: &Path, asked: &Path, gone: bool) -> String {
+fn elsewhere_advice(stored: &Path, requested: &Path, gone: bool) -> String {
     if gone {
-        let old = kept.display();
-        let new = asked.display();
+        let old = stored.display();
+        let new = requested.display();
         format!("{old} no longer exists. If it was moved there: adjutant sessions move {old} {new}")
     } else {
         "open it with that directory".into()
@@ -542,8 +542,8 @@ impl Sessions {
     }
 
     /// Loads a session as soon as another process has released it, which may be long before that
-    /// process ends. Waits for `limit` at most, and no longer if a third process has taken it. A load
-    /// that has begun is completed: the store would keep a session without a receiver.
+    /// process ends. Waits for `limit` at most, and no longer if a third process has taken it. A
+    /// load that has begun is completed: the store would keep a session without a receiver.
     async fn load_when_released(
         &self,
         id: &SessionId,
@@ -635,10 +635,10 @@ impl Sessions {
             root,
             self.environment.home.as_deref(),
         );
-        let (history, settled) =
+        let (history, completed) =
             interrupted::record_changes_of_interrupted_steps(history, &record, snapshots.clone())
                 .await;
-        for (message, part) in settled {
+        for (message, part) in completed {
             self.store.write_part(&record.id, &message, &part).await;
         }
         let (has_steering_message, heard) = watch::channel(false);
@@ -838,7 +838,7 @@ impl Sessions {
         Permissions {
             grants: self.grants(project).await,
             inherited: inherited_rules(record.all_denied(), Action::Deny),
-            asks: inherited_rules(record.all_asked(), Action::Ask),
+            ask_rules: inherited_rules(record.all_asked(), Action::Ask),
             sandbox_choice: tools::process::sandboxing::SandboxChoice::new(&self.sandbox),
             attended,
             account: self.account(),

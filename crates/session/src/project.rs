@@ -413,11 +413,11 @@ pub(super) struct ConfigWatcher {
     /// True if the client shows no notices, so that none is remembered as shown.
     quiet: bool,
     /// The digest of the last question about trust, or of the notice that it is not given.
-    asked: Option<String>,
+    trust_question: Option<String>,
     /// The clones that were requested.
-    wanted: HashSet<PathBuf>,
+    requested_clones: HashSet<PathBuf>,
     /// The other sources on the web that were requested.
-    asked_for: HashSet<WebSource>,
+    requested_sources: HashSet<WebSource>,
     /// Running downloads: pages and skills, repositories and the organisations' defaults. Each
     /// returns notices for the user.
     fetching: Vec<(Option<WebSource>, JoinHandle<Vec<String>>)>,
@@ -446,9 +446,9 @@ impl ConfigWatcher {
             read: Arc::new(read),
             current,
             registry,
-            asked: None,
-            wanted: HashSet::new(),
-            asked_for: HashSet::new(),
+            trust_question: None,
+            requested_clones: HashSet::new(),
+            requested_sources: HashSet::new(),
             fetching,
         };
         watcher.start_fetches();
@@ -521,10 +521,10 @@ impl ConfigWatcher {
             self.reload(turn, choice).await;
         }
         let review = self.read.trust.clone();
-        if !review.is_withheld() || self.asked.as_ref() == Some(&review.digest) {
+        if !review.is_withheld() || self.trust_question.as_ref() == Some(&review.digest) {
             return;
         }
-        self.asked = Some(review.digest.clone());
+        self.trust_question = Some(review.digest.clone());
         match trust::trust(&review, turn).await {
             // The answer is stored in one of the files that are watched.
             TrustOutcome::Trusted => {
@@ -571,15 +571,15 @@ impl ConfigWatcher {
     /// Starts the downloads that were not requested yet.
     fn start_fetches(&mut self) {
         for reference in &self.read.settings.references {
-            if let Some(clone) = reference.clone_of(&self.paths.environment)
-                && self.wanted.insert(clone.dir.clone())
+            if let Some(clone) = reference.repository_clone(&self.paths.environment)
+                && self.requested_clones.insert(clone.dir.clone())
             {
                 self.fetching
                     .push((None, self.maintenance.fetch_repository(clone)));
             }
         }
         for source in &self.read.sources {
-            if self.asked_for.insert(source.clone()) {
+            if self.requested_sources.insert(source.clone()) {
                 let task = match source.clone() {
                     WebSource::Page(address) => self.maintenance.fetch_page(address),
                     WebSource::Skills(address) => self.maintenance.fetch_skills(address),

@@ -252,14 +252,14 @@ impl SessionEvents {
 
     /// Publishes a question about a permission, under the names of OpenCode 1.18 and of earlier
     /// versions.
-    pub fn asked(&self, question: impl Fn() -> Value) {
+    pub fn permission_asked(&self, question: impl Fn() -> Value) {
         for kind in ["permission.asked", "permission.updated"] {
             self.publisher.publish(kind, None, &question);
         }
     }
 
     /// Publishes the answer to a question: `once`, `always` or `reject`.
-    pub fn replied(&self, question: &str, reply: &str) {
+    pub fn permission_replied(&self, question: &str, reply: &str) {
         self.publisher.publish("permission.replied", None, || {
             json!({
                 "sessionID": self.id(), "requestID": question, "reply": reply,

@@ -28,7 +28,11 @@ fn asked_calls<'a>(
     call: &'a Call,
 ) -> Pin<Box<dyn Future<Output = Vec<Event>> + Send + 'a>> {
     Box::pin(async move {
-        let Some(facts) = call.state.facts().filter(|facts| !facts.asked.is_empty()) else {
+        let Some(facts) = call
+            .state
+            .facts()
+            .filter(|facts| !facts.asked_calls.is_empty())
+        else {
             return Vec::new();
         };
         let child = facts.child.as_ref().map(|child| child.session.clone());
@@ -42,7 +46,7 @@ fn asked_calls<'a>(
         let agent = stored.record.agent.unwrap_or_default();
         let mut events = Vec::new();
         for call in stored.messages.iter().flat_map(Message::calls) {
-            if facts.asked.contains(&call.call) {
+            if facts.asked_calls.contains(&call.call) {
                 events.push(Event::Call(Box::new(finished(call))));
             }
             events.extend(asked_calls(store, call).await);
@@ -304,8 +308,8 @@ fn fault(message: &Message) -> Option<Event> {
 /// Returns the event of a completed compaction.
 fn summarised(history: &History, summary: &Message) -> Option<Event> {
     let parent = &summary.assistant()?.parent;
-    let asked = history.messages.iter().rev().find(|m| m.id == *parent)?;
-    asked.parts.iter().find_map(|part| match &part.content {
+    let prompt = history.messages.iter().rev().find(|m| m.id == *parent)?;
+    prompt.parts.iter().find_map(|part| match &part.content {
         Content::Compaction(Compaction {
             auto,
             before,

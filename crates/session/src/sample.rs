@@ -30,7 +30,7 @@ pub(super) async fn sample(turn: &TurnContext, wanted: SampleRequest) {
         temperature,
     };
     let answer = tokio::select! {
-        answer = question.ask(turn) => answer,
+        answer = question.run(turn) => answer,
         () = reply.closed() => return,
         () = turn.cancelled.cancelled() => return,
     };
@@ -60,7 +60,7 @@ impl Drop for UsageGuard<'_> {
 }
 
 impl SamplingRequest {
-    async fn ask(self, turn: &TurnContext) -> Result<Sample, String> {
+    async fn run(self, turn: &TurnContext) -> Result<Sample, String> {
         let limit = turn.project.context.settings.budget.cost;
         if let Some(max) = limit
             && turn.budget.is_empty(limit)
@@ -115,7 +115,7 @@ impl SamplingRequest {
         let mut found = Vec::new();
         let mut finish = None;
         let ask = |request: &Request| {
-            let answer = provider.ask(Arc::new(request.clone()));
+            let answer = provider.stream(Arc::new(request.clone()));
             trace::observed(turn, &request.model, RequestPurpose::Sampling, answer)
         };
         let mut answer = ask(&request);

@@ -43,16 +43,16 @@ pub(super) fn from_prompt(prompt: &Message) -> Option<String> {
 #[derive(Default)]
 pub(super) struct TitleTask {
     task: Option<JoinHandle<Option<String>>>,
-    asked: bool,
+    is_requested: bool,
     /// The answer, until it is applied.
     pub(super) answered: Option<String>,
 }
 
 impl TitleTask {
-    pub(super) fn ask(&mut self, turn: &TurnContext, history: &History) {
-        if !self.asked {
-            self.task = ask(turn, history);
-            self.asked = self.task.is_some();
+    pub(super) fn request(&mut self, turn: &TurnContext, history: &History) {
+        if !self.is_requested {
+            self.task = start(turn, history);
+            self.is_requested = self.task.is_some();
         }
     }
 
@@ -77,7 +77,7 @@ impl TitleTask {
 /// Starts the title agent in the background, with its own model, or else a small one, or else the
 /// session's. Returns `None` if titles are disabled, or only the offline model is available. A
 /// failure is only logged.
-fn ask(turn: &TurnContext, history: &History) -> Option<JoinHandle<Option<String>>> {
+fn start(turn: &TurnContext, history: &History) -> Option<JoinHandle<Option<String>>> {
     let agent = turn.project.agents.get("title")?;
     if turn
         .session
@@ -191,7 +191,7 @@ async fn read(
     provider: &dyn Provider,
     request: &Request,
 ) -> Result<String, Error> {
-    let answer = provider.ask(Arc::new(request.clone()));
+    let answer = provider.stream(Arc::new(request.clone()));
     let mut answer = trace::observed(turn, &request.model, RequestPurpose::Title, answer);
     let mut text = String::new();
     while let Some(delta) = answer.next().await {

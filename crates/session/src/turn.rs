@@ -268,7 +268,7 @@ pub struct Permissions {
     /// The deny rules of the parent sessions, which apply here as well, and of the client.
     pub inherited: Rules,
     /// Rules of clients that ask, for this session and its subagents.
-    pub asks: Rules,
+    pub ask_rules: Rules,
     /// The sandbox of commands, and whether the user has been notified about it.
     pub sandbox_choice: tools::process::sandboxing::SandboxChoice,
     /// Whether a user is present to answer questions.

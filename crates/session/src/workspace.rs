@@ -25,21 +25,25 @@ impl Sessions {
 
     /// Returns whether a session of one directory may be opened with another: always if the host
     /// makes the directories itself, because clients do not know them.
-    pub fn can_be_opened_in(&self, kept: &Path, asked: &Path) -> bool {
-        !self.served().workspace.is_empty() || super::open::same_directory(kept, asked)
+    pub fn can_be_opened_in(&self, stored: &Path, requested: &Path) -> bool {
+        !self.served().workspace.is_empty() || super::open::same_directory(stored, requested)
     }
 
-    /// Returns the working directory of a session that was requested with `asked`: the same
+    /// Returns the working directory of a session that was requested with `requested`: the same
     /// one, or one that the host makes for it.
     ///
     /// # Errors
     /// The reason why there is none, as a text for the user.
-    pub(super) async fn directory(&self, session: &str, asked: &Path) -> Result<PathBuf, String> {
+    pub(super) async fn directory(
+        &self,
+        session: &str,
+        requested: &Path,
+    ) -> Result<PathBuf, String> {
         let served = self.served();
         let Some((program, arguments)) = served.workspace.split_first() else {
-            return Ok(asked.to_path_buf());
+            return Ok(requested.to_path_buf());
         };
-        let directory = asked.to_string_lossy();
+        let directory = requested.to_string_lossy();
         let known = [
             ("ADJUTANT_SESSION", session),
             ("ADJUTANT_DIRECTORY", &*directory),
@@ -48,7 +52,7 @@ impl Sessions {
         let variables = variables
             .map(|(name, value)| (name.into(), value.into()))
             .collect();
-        let ran = Program::new(program, asked, variables)
+        let ran = Program::new(program, requested, variables)
             .args(arguments)
             .args([session])
             .owned_by(self.sandbox.owner())

@@ -251,7 +251,7 @@ const FRAGMENTS: [&str; 108] = [
     "select x in a; do ",
 ];
 
-const WORDS: [&str; 48] = [
+const COMMAND_WORDS: [&str; 48] = [
     "ls",
     "touch",
     "PWN",
@@ -421,7 +421,7 @@ fn command(random: &mut Random, depth: usize, line: &mut String) {
                         ]);
                         line.push_str(sign);
                     }
-                    _ => line.push_str(random.pick(&WORDS)),
+                    _ => line.push_str(random.pick(&COMMAND_WORDS)),
                 }
             }
             return;

@@ -801,7 +801,7 @@ impl JournalState {
         let seen = modes
             .iter()
             .map(|(path, state, mode)| (path.as_path(), state, *mode));
-        tracker.modes.note(seen);
+        tracker.modes.record(seen);
     }
 
     /// Returns the state of a file larger than [`MAX_FILE_BYTES`]: a clone if one is possible.

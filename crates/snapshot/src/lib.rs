@@ -298,7 +298,8 @@ impl Tracker {
     pub fn record_file(&self, path: &Path) -> std::io::Result<Option<FileState>> {
         let state = file::read(path, MAX_NAMED_BYTES, Some(&self.objects))?;
         if let (Some(state), Some(stamp)) = (&state, file::FileStamp::at(path)) {
-            self.modes.note(std::iter::once((path, state, stamp.mode)));
+            self.modes
+                .record(std::iter::once((path, state, stamp.mode)));
         }
         Ok(state)
     }
@@ -320,7 +321,8 @@ impl Tracker {
             kind: file::kind(&stamp),
             ..self.store(content)?
         };
-        self.modes.note(std::iter::once((path, &state, stamp.mode)));
+        self.modes
+            .record(std::iter::once((path, &state, stamp.mode)));
         Ok(Some(state))
     }
 
@@ -495,7 +497,8 @@ impl Tracker {
             .ok_or_else(|| Untracked::Preparing(self.root.clone()))
     }
 
-    /// Returns the state once no other session reads files with it, unless that is no longer wanted.
+    /// Returns the state once no other session reads files with it, unless that is no longer
+    /// wanted.
     fn inner_unless(&self, stop: &AtomicBool) -> Result<MutexGuard<'_, TrackerState>, Untracked> {
         while !stop.load(Ordering::Relaxed) {
             if let Some(inner) = self.inner.try_lock_for(STOP_INTERVAL) {
@@ -571,7 +574,7 @@ impl Tracker {
         // Without a mark, the changes cannot be queried.
         if has_marks {
             self.modes
-                .note(refreshed.changes.iter().flat_map(states_with_modes));
+                .record(refreshed.changes.iter().flat_map(states_with_modes));
             inner
                 .log
                 .extend(refreshed.changes.into_iter().map(|(change, _)| change));

@@ -67,7 +67,7 @@ impl FileModes {
 
     /// Records the modes of files in their states. If they cannot be written, they are unknown
     /// later.
-    pub(super) fn note<'a>(&self, seen: impl Iterator<Item = (&'a Path, &'a FileState, u32)>) {
+    pub(super) fn record<'a>(&self, seen: impl Iterator<Item = (&'a Path, &'a FileState, u32)>) {
         // The mode may be that of a link that has replaced the file, or of a file that has replaced
         // the link.
         let is_file = |mode: u32| FileType::from_raw_mode(mode as RawMode).is_file();
@@ -407,7 +407,7 @@ mod tests {
             let new = state("new", kind);
             let old = state("old", FileKind::Plain);
             for (state, mode) in [(&new, to), (&old, from)] {
-                modes.note(mode.iter().map(|mode| (path.as_path(), state, FILE | mode)));
+                modes.record(mode.iter().map(|mode| (path.as_path(), state, FILE | mode)));
             }
             if let Some(now) = now {
                 fs::write(&path, "").unwrap();
@@ -431,23 +431,23 @@ mod tests {
         let other = FileModes::new(dir.path());
         let path = Path::new("/p/f");
         let plain = |hash: &str| state(hash, FileKind::Plain);
-        let note = |modes: &FileModes, hash: &str, mode: u32| {
-            modes.note(std::iter::once((path, &plain(hash), FILE | mode)));
+        let record = |modes: &FileModes, hash: &str, mode: u32| {
+            modes.record(std::iter::once((path, &plain(hash), FILE | mode)));
         };
         let of = |hash: &str| [&first, &other].map(|modes| modes.of(path, &plain(hash)));
         assert_eq!(of("1"), [None; 2]);
-        note(&first, "1", 0o600);
-        note(&other, "2", 0o640);
+        record(&first, "1", 0o600);
+        record(&other, "2", 0o640);
         assert_eq!(of("1"), [Some(0o600); 2]);
         assert_eq!(of("2"), [Some(0o640); 2]);
         // The last record counts, whichever process made it, even if a process made the same record
         // before.
-        note(&other, "1", 0o644);
-        note(&first, "1", 0o600);
+        record(&other, "1", 0o644);
+        record(&first, "1", 0o600);
         assert_eq!(of("1"), [Some(0o600); 2]);
         let length = || fs::metadata(dir.path().join("modes")).unwrap().len();
         let before = length();
-        note(&other, "1", 0o600);
+        record(&other, "1", 0o600);
         assert_eq!(length(), before, "it is known already");
         // A process was killed while writing.
         let mut list = fs::File::options()
@@ -456,14 +456,14 @@ mod tests {
             .unwrap();
         list.write_all(b"644 0123").unwrap();
         assert_eq!(of("1"), [Some(0o600); 2]);
-        note(&other, "3", 0o660);
+        record(&other, "3", 0o660);
         assert_eq!(of("1"), [Some(0o600); 2]);
         assert_eq!(of("3"), [Some(0o660); 2]);
         assert_eq!(first.of(path, &plain("1")), Some(0o600));
         assert_eq!(first.of(Path::new("/p/g"), &plain("1")), None);
         assert_eq!(first.of(path, &state("1", FileKind::Program)), None);
         // Links and modes of links are not recorded.
-        first.note(
+        first.record(
             [
                 (path, &state("4", FileKind::Link), FILE | 0o777),
                 (path, &plain("4"), 0o120_777),
@@ -481,13 +481,13 @@ mod tests {
         let other = FileModes::new(dir.path());
         let path = Path::new("/p/f");
         let plain = |hash: &str| state(hash, FileKind::Plain);
-        let note = |modes: &FileModes, hash: &str| {
-            modes.note(std::iter::once((path, &plain(hash), FILE | 0o640)))
+        let record = |modes: &FileModes, hash: &str| {
+            modes.record(std::iter::once((path, &plain(hash), FILE | 0o640)))
         };
         let known =
             |modes: &FileModes| ["1", "2", "3"].map(|hash| modes.of(path, &plain(hash)).is_some());
         let old = dir.path().join("modes.old");
-        note(&first, "1");
+        record(&first, "1");
         assert_eq!(known(&other), [true, false, false]);
         let limit = fs::metadata(dir.path().join("modes"))
             .unwrap()
@@ -495,7 +495,7 @@ mod tests {
             .unwrap();
         first.clean(limit);
         assert!(old.exists());
-        note(&other, "2");
+        record(&other, "2");
         first.clean(limit);
         assert_eq!(
             [&first, &other].map(known),
@@ -503,11 +503,11 @@ mod tests {
             "it was added to lately"
         );
         // A mode in the old list is recorded again, because that list is removed earlier.
-        note(&other, "1");
+        record(&other, "1");
         let list = fs::File::options().write(true).open(&old).unwrap();
         list.set_modified(limit - Duration::from_secs(1)).unwrap();
         other.clean(limit);
-        note(&first, "3");
+        record(&first, "3");
         assert_eq!([&first, &other].map(known), [[true; 3]; 2]);
         fs::remove_file(&old).unwrap();
         assert_eq!([&first, &other].map(known), [[false, false, true]; 2]);

@@ -65,11 +65,11 @@ impl Assembly {
     pub(super) fn messages_without_results(&self, parent: &MessageId, parts: &[String]) -> usize {
         for json in parts {
             if let Ok(Part {
-                content: Content::Compaction(asked),
+                content: Content::Compaction(compaction),
                 ..
             }) = serde_json::from_str::<Part>(json)
             {
-                let first = asked
+                let first = compaction
                     .tail
                     .as_ref()
                     .and_then(|tail| self.positions.get(tail.as_str()));

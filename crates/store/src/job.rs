@@ -155,7 +155,7 @@ pub(super) enum StoreJob {
     },
     /// Requests a holder to release a session. Returns the time that this may take; `None` if the
     /// holder cannot be notified.
-    Ask {
+    RequestRelease {
         holder: LockHolder,
         session: SessionId,
         reply: ReplySender<Option<Duration>>,
@@ -234,7 +234,7 @@ impl StoreJob {
             | Self::Grant { .. }
             | Self::Revoke { .. }
             | Self::Search { .. }
-            | Self::Ask { .. }
+            | Self::RequestRelease { .. }
             | Self::Requests { .. }
             | Self::About { .. }
             | Self::Filled { .. }

@@ -137,9 +137,9 @@ impl Store {
         Self::open(move || StoreLocation::Files(dir))
     }
 
-    /// Starts a store at the location that `locate` returns. The store's own thread calls `locate` and
-    /// executes the jobs; it ends when the last handle is dropped. Nothing is opened until it is
-    /// needed.
+    /// Starts a store at the location that `locate` returns. The store's own thread calls `locate`
+    /// and executes the jobs; it ends when the last handle is dropped. Nothing is opened until it
+    /// is needed.
     pub fn open(locate: impl FnOnce() -> StoreLocation + Send + 'static) -> Self {
         let (jobs, received) = channel::channel(MAX_WAITING_JOBS);
         let wake = jobs.downgrade();
@@ -479,7 +479,8 @@ impl Store {
     }
 
     /// Returns the sessions that have no message according to the index, and no title of their
-    /// users: the remains of killed processes. [`Store::delete_if_not_open`] checks before it deletes one.
+    /// users: the remains of killed processes. [`Store::delete_if_not_open`] checks before it
+    /// deletes one.
     ///
     /// # Errors
     /// Returns [`Error::Unwritable`] if no index is available.
@@ -536,7 +537,7 @@ impl Store {
     ) -> Option<Duration> {
         let holder = holder.clone();
         let session = session.clone();
-        self.request(|reply| StoreJob::Ask {
+        self.request(|reply| StoreJob::RequestRelease {
             holder,
             session,
             reply,

@@ -119,7 +119,7 @@ struct Call {
     /// The time when it was part of an answer.
     announced: Timestamp,
     /// The time of the first question about it.
-    asked: Option<Timestamp>,
+    first_question: Option<Timestamp>,
     /// `None` before it runs.
     start: Option<Timestamp>,
 }
@@ -224,8 +224,8 @@ impl Turns {
             REQUEST_ENDED => return self.request_ended(event),
             "message.updated" => return self.message(event),
             "message.part.updated" => return self.part(event),
-            "permission.asked" => self.asked(event),
-            "permission.replied" => return self.replied(event),
+            "permission.asked" => self.begin_question(event),
+            "permission.replied" => return self.end_question(event),
             _ => {}
         }
         Vec::new()
@@ -482,7 +482,7 @@ impl Turns {
         }
     }
 
-    fn asked(&mut self, event: &SessionEvent) {
+    fn begin_question(&mut self, event: &SessionEvent) {
         let about = &event.properties;
         let Some(turn) = self.turns.get_mut(event.session.as_str()) else {
             return;
@@ -493,12 +493,12 @@ impl Turns {
             start: event.at,
         };
         if let Some(call) = turn.calls.get_mut(&question.call) {
-            call.asked.get_or_insert(event.at);
+            call.first_question.get_or_insert(event.at);
         }
         turn.questions.insert(text(&about["id"]), question);
     }
 
-    fn replied(&mut self, event: &SessionEvent) -> Vec<Finished> {
+    fn end_question(&mut self, event: &SessionEvent) -> Vec<Finished> {
         let about = &event.properties;
         let Some(turn) = self.turns.get_mut(event.session.as_str()) else {
             return Vec::new();
@@ -526,7 +526,7 @@ impl Turn {
                     tool: String::new(),
                     message: text(&part["messageID"]),
                     announced: event.at,
-                    asked: None,
+                    first_question: None,
                     start: None,
                 });
                 // It changes if the call was one for several, or had a name that is repaired.
@@ -549,7 +549,7 @@ impl Turn {
             contents
                 .extend(result.map(|result| KeyValue::new(names::TOOL_RESULT, beginning(result))));
         }
-        let error = match call.asked.or(call.start) {
+        let error = match call.first_question.or(call.start) {
             None => NOT_RUN,
             Some(_) => "tool_error",
         };
@@ -584,7 +584,7 @@ impl Turn {
             parent: Some(self.trace.child(&call.message).span_id().to_owned()),
             is_parent_remote: false,
             start: call
-                .asked
+                .first_question
                 .into_iter()
                 .chain(call.start)
                 .min()
@@ -677,7 +677,7 @@ impl Turn {
         }
         for (id, call) in std::mem::take(&mut self.calls) {
             // One that has not begun is a part of an answer that was not used.
-            if call.asked.or(call.start).is_some() {
+            if call.first_question.or(call.start).is_some() {
                 let error = Some("cancelled".to_owned());
                 finished.extend(self.call_ended(&id, call, Vec::new(), error, end));
             }

@@ -39,11 +39,11 @@ impl CallTimeout {
     }
 
     /// Records whether the user is being asked now.
-    pub fn set_asking(&mut self, asking: bool, now: Instant) {
+    pub fn set_waits_for_user(&mut self, waits: bool, now: Instant) {
         self.record_progress(now);
         match self.asked_since {
-            None if asking => self.asked_since = Some(now),
-            Some(since) if !asking => {
+            None if waits => self.asked_since = Some(now),
+            Some(since) if !waits => {
                 self.total_deadline += now - since;
                 self.asked_since = None;
             }
@@ -124,8 +124,8 @@ mod tests {
                 }
                 match what {
                     Word => clock.record_progress(now),
-                    Asks => clock.set_asking(true, now),
-                    Answered => clock.set_asking(false, now),
+                    Asks => clock.set_waits_for_user(true, now),
+                    Answered => clock.set_waits_for_user(false, now),
                 }
             }
             assert_eq!(
@@ -141,8 +141,8 @@ mod tests {
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
         let mut clock = CallTimeout::start(Duration::from_secs(10), start);
-        clock.set_asking(true, after(1));
-        clock.set_asking(false, after(1001));
+        clock.set_waits_for_user(true, after(1));
+        clock.set_waits_for_user(false, after(1001));
         (1..=400).for_each(|n| clock.record_progress(after(1001 + n * 2)));
         assert_eq!(clock.deadline(), Some(after(1600)));
         assert_eq!(clock.why(after(1599)), "it reported nothing for 10 s");

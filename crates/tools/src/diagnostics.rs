@@ -57,11 +57,11 @@ pub(super) struct PlannedChange {
 /// The diagnostics before a change, with which those after it are compared.
 #[derive(Default)]
 pub(super) struct Check {
-    asked: Vec<AskedServer>,
+    servers: Vec<CheckedServer>,
 }
 
 /// A server, the files shown to it, and its diagnostics.
-struct AskedServer {
+struct CheckedServer {
     server: Arc<ServerHandle>,
     files: Vec<PlannedChange>,
     /// Files that the change may concern, with their texts.
@@ -91,7 +91,7 @@ struct Errors {
 impl Check {
     /// Collects the diagnostics of the servers for these files before the change.
     pub(super) async fn before(files: Vec<PlannedChange>, context: &ToolContext) -> Self {
-        let mut asked: Vec<AskedServer> = Vec::new();
+        let mut checked: Vec<CheckedServer> = Vec::new();
         for file in files {
             let size = file
                 .old
@@ -103,12 +103,12 @@ impl Check {
                 continue;
             }
             for server in servers(&file.real, context).await {
-                match asked
+                match checked
                     .iter_mut()
-                    .find(|asked| Arc::ptr_eq(&asked.server, &server))
+                    .find(|known| Arc::ptr_eq(&known.server, &server))
                 {
-                    Some(asked) => asked.files.push(file.clone()),
-                    None => asked.push(AskedServer {
+                    Some(known) => known.files.push(file.clone()),
+                    None => checked.push(CheckedServer {
                         server,
                         files: vec![file.clone()],
                         others: BTreeMap::new(),
@@ -117,12 +117,16 @@ impl Check {
                 }
             }
         }
-        let all = join_all(asked.iter_mut().map(|asked| asked.collect_before(context)));
+        let all = join_all(
+            checked
+                .iter_mut()
+                .map(|server| server.collect_before(context)),
+        );
         tokio::select! {
             _ = all => {}
             () = context.cancelled.cancelled() => {}
         }
-        Self { asked }
+        Self { servers: checked }
     }
 
     /// Collects the diagnostics after the change. `written` has the present texts of the written
@@ -132,14 +136,14 @@ impl Check {
         written: &[(PathBuf, SharedText)],
         context: &ToolContext,
     ) -> LanguageFindings {
-        if self.asked.is_empty() {
+        if self.servers.is_empty() {
             return LanguageFindings::default();
         }
         let until = Instant::now() + AFTER_TIMEOUT;
         let all = join_all(
-            self.asked
+            self.servers
                 .iter()
-                .map(|asked| asked.collect_after(written, until, context)),
+                .map(|server| server.collect_after(written, until, context)),
         );
         let all = tokio::select! {
             all = all => all,
@@ -168,7 +172,7 @@ impl Check {
     }
 }
 
-impl AskedServer {
+impl CheckedServer {
     /// Asks the server for the diagnostics before the change.
     async fn collect_before(&mut self, context: &ToolContext) {
         let Ok(peer) = peer(&self.server, Instant::now() + START_TIMEOUT, context).await else {

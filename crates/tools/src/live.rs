@@ -1,4 +1,4 @@
-//! Sends a command's output to the editor, a few times per second.
+//! Sends a command's output to the client, at most ten times per second.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -9,11 +9,13 @@ use crate::ToolContext;
 use base::text::{self, Utf8Decoder};
 use events::{CallUpdate, ProgramExit};
 
-/// The interval between updates of the editor.
+/// The minimum interval between updates.
 pub(super) const UPDATE_INTERVAL: Duration = Duration::from_millis(100);
-/// The size to which output that waits is cut when it has twice as many bytes.
-pub(super) const MAX_UPDATE_BYTES: usize = 32 << 10;
+/// Waiting output that exceeds twice this size is trimmed to at most its last `TRIMMED_BYTES` bytes,
+/// from the start of a line.
+pub(super) const TRIMMED_BYTES: usize = 32 << 10;
 
+/// Waits until `update_at`; `None` is due at once.
 pub(super) async fn due(update_at: Option<Instant>) {
     if let Some(update_at) = update_at {
         sleep_until(update_at).await;
@@ -22,7 +24,7 @@ pub(super) async fn due(update_at: Option<Instant>) {
 
 type Sending = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The last lines of output, in at most twice [`MAX_UPDATE_BYTES`].
+/// The last lines of output, in at most twice [`TRIMMED_BYTES`].
 #[derive(Debug, Default, Clone)]
 struct LastLines {
     /// Begins with a line if bytes before it were skipped.
@@ -42,10 +44,10 @@ impl LastLines {
             text = &text[rest..];
         }
         self.text.push_str(text);
-        if self.text.len() <= 2 * MAX_UPDATE_BYTES {
+        if self.text.len() <= 2 * TRIMMED_BYTES {
             return;
         }
-        let from = self.text.len() - text::tail(&self.text, MAX_UPDATE_BYTES).len();
+        let from = self.text.len() - text::tail(&self.text, TRIMMED_BYTES).len();
         let next = self.text[from..].find('\n').map(|at| from + at + 1);
         let begin = if self.text[..from].ends_with('\n') {
             Some(from)
@@ -75,15 +77,16 @@ pub(super) struct TerminalTail {
 }
 
 impl TerminalTail {
-    /// Takes more output. Returns it as text.
+    /// Adds output. Returns it decoded; an incomplete character at its end is returned with the next
+    /// output.
     pub(super) fn push_bytes(&mut self, bytes: &[u8]) -> String {
         let text = self.decoder.push(bytes);
         self.lines.push(&text);
         text
     }
 
-    /// Returns the last lines of the output so far if they have colours, after the number of
-    /// skipped bytes. Without colours, the plain form shows more: the beginning too.
+    /// Returns the last lines of the output so far, preceded by the number of skipped bytes. `None`
+    /// if they have no colours: the plain form then shows more, because it includes the beginning.
     pub(super) fn coloured(&self) -> Option<String> {
         let LastLines { text, skipped, .. } = &self.lines;
         if !text.contains("\u{1b}[") {
@@ -96,18 +99,19 @@ impl TerminalTail {
     }
 }
 
-/// Output on its way to the editor. While one piece is being sent, the next one accumulates; an
-/// editor that does not read delays neither the command nor its end.
+/// Output on its way to the client. While one piece is being sent, the next one accumulates; a
+/// client that does not read delays neither the command nor its end.
 pub(super) struct LiveOutput {
     context: ToolContext,
     tail: TerminalTail,
     /// Whether the sent output ends within a line.
     is_line_open: bool,
-    /// The rest of the line that was sent in part, in at most [`MAX_UPDATE_BYTES`], so that nothing
+    /// The rest of the line that was sent in part, in at most [`TRIMMED_BYTES`], so that nothing
     /// is skipped within it.
     line_rest: String,
     unsent: LastLines,
     last: Option<Instant>,
+    /// The update that is being sent.
     pub(super) sending: Option<Sending>,
 }
 
@@ -133,7 +137,7 @@ impl LiveOutput {
         let continues_line =
             self.is_line_open && !self.line_rest.ends_with('\n') && self.unsent.is_empty();
         let end = text.find('\n').map_or(text.len(), |at| at + 1);
-        let end = if continues_line && self.line_rest.len() + end <= MAX_UPDATE_BYTES {
+        let end = if continues_line && self.line_rest.len() + end <= TRIMMED_BYTES {
             end
         } else {
             0
@@ -147,7 +151,8 @@ impl LiveOutput {
         &self.tail
     }
 
-    pub(super) fn has_unsent_output(&self) -> bool {
+    /// Returns whether output waits and no update is being sent.
+    pub(super) fn can_start_sending(&self) -> bool {
         // Of a line that is too long, only the number of its bytes is shown.
         let has_output = !self.line_rest.is_empty() || !self.unsent.is_empty();
         self.sending.is_none() && has_output
@@ -181,7 +186,8 @@ impl LiveOutput {
         Some(piece)
     }
 
-    pub(super) fn send(&mut self) {
+    /// Takes the waiting output as the next update. It is sent while [`Self::await_sent`] is polled.
+    pub(super) fn start_sending(&mut self) {
         self.last = Some(Instant::now());
         if let Some(stream) = self.piece() {
             let context = self.context.clone();
@@ -203,7 +209,8 @@ impl LiveOutput {
         }
     }
 
-    /// Sends the rest and the exit status. Waits for a slow editor, unless the user cancels.
+    /// Sends the remaining output and the exit status. Waits for a slow client until the user
+    /// cancels.
     pub(super) async fn finish_or_cancel(self, exit: Option<ProgramExit>, context: &ToolContext) {
         tokio::select! {
             () = self.finish(exit) => {}
@@ -235,8 +242,8 @@ mod tests {
 
     #[test]
     fn output_is_skipped_by_whole_lines() {
-        let flood = LINE.repeat(3 * MAX_UPDATE_BYTES / LINE.len());
-        let giant = "é".repeat(2 * MAX_UPDATE_BYTES);
+        let flood = LINE.repeat(3 * TRIMMED_BYTES / LINE.len());
+        let giant = "é".repeat(2 * TRIMMED_BYTES);
         for (sent, pieces, before, end) in [
             ("", vec![flood.clone()], "", LINE),
             // The line that was sent in part ends first.
@@ -271,7 +278,7 @@ mod tests {
             );
             assert!(live.unsent.is_empty());
             live.push_bytes(giant.as_bytes());
-            assert!(live.has_unsent_output());
+            assert!(live.can_start_sending());
         }
     }
 
@@ -282,7 +289,7 @@ mod tests {
             tail.push_bytes(text.as_bytes());
             tail.coloured()
         };
-        let long = LINE.repeat(3 * MAX_UPDATE_BYTES / LINE.len());
+        let long = LINE.repeat(3 * TRIMMED_BYTES / LINE.len());
         assert_eq!(coloured(LINE).as_deref(), Some(LINE));
         assert_eq!(coloured("plain\n"), None);
         assert_eq!(

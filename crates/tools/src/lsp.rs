@@ -314,12 +314,12 @@ async fn ready_servers(
 /// the first error.
 async fn first_answer<'p, T, F: Future<Output = Result<Vec<T>, String>>>(
     peers: &'p [Arc<LspClient>],
-    ask: impl Fn(&'p LspClient) -> F,
+    request: impl Fn(&'p LspClient) -> F,
 ) -> Result<Vec<T>, Failure> {
     let mut failed = None;
     let mut answered = false;
     for peer in peers {
-        match ask(peer).await {
+        match request(peer).await {
             Ok(all) if !all.is_empty() => return Ok(all),
             Ok(_) => answered = true,
             Err(why) => failed = failed.or(Some(why)),
@@ -413,7 +413,7 @@ async fn answer_at_position(
     };
     match operation {
         Operation::Hover => {
-            let ask = |peer| {
+            let request = |peer| {
                 let position = at(peer);
                 async move {
                     let hover = peer.hover(path, position?, until).await?;
@@ -422,7 +422,7 @@ async fn answer_at_position(
                     ))
                 }
             };
-            let hover = first_answer(&peers, ask).await?.pop();
+            let hover = first_answer(&peers, request).await?.pop();
             let hover = hover.map(|hover| {
                 text::head(text::visible(hover.trim()).0.as_str(), MAX_HOVER_BYTES).to_owned()
             });
@@ -443,11 +443,11 @@ async fn answer_at_position(
         }
         _ => {
             let incoming = operation == Operation::IncomingCalls;
-            let ask = |peer| {
+            let request = |peer| {
                 let position = at(peer);
                 async move { peer.calls(incoming, path, position?, until).await }
             };
-            let all = first_answer(&peers, ask).await?;
+            let all = first_answer(&peers, request).await?;
             Ok(calls(all, incoming, path, context).await)
         }
     }

@@ -172,7 +172,7 @@ pub struct CallFacts {
     pub child: Option<ChildSession>,
     /// Calls of that subagent that needed the user's permission, and were shown to the client next
     /// to this one.
-    pub asked: Vec<CallId>,
+    pub asked_calls: Vec<CallId>,
     /// The end of the command that it ran.
     pub exit: Option<ProgramExit>,
     /// The command that it left in the background.
@@ -182,7 +182,7 @@ pub struct CallFacts {
     /// The restrictions of the sandbox on its command, as text.
     pub sandbox: Option<String>,
     /// Whether it returned something new; `None` if that does not apply.
-    pub news: Option<bool>,
+    pub has_new_information: Option<bool>,
     /// Instruction files that it loaded.
     pub loaded: Vec<PathBuf>,
     /// The structured result that it submitted, as accepted.
@@ -338,7 +338,7 @@ impl CallFacts {
     /// The key of the user's answers to its questions.
     pub const ANSWERS: &str = "answers";
     const SANDBOX: &str = "sandbox";
-    const NEWS: &str = "news";
+    const NEW_INFORMATION: &str = "news";
     const LOADED: &str = "loaded";
     const RESULT: &str = "structured";
     const REJECTED: &str = "rejected";
@@ -358,12 +358,16 @@ impl CallFacts {
         details.extend(later.details);
         Self {
             child: later.child.or(self.child),
-            asked: self.asked.into_iter().chain(later.asked).collect(),
+            asked_calls: self
+                .asked_calls
+                .into_iter()
+                .chain(later.asked_calls)
+                .collect(),
             exit: later.exit.or(self.exit),
             job: later.job.or(self.job),
             output_path: later.output_path.or(self.output_path),
             sandbox: later.sandbox.or(self.sandbox),
-            news: later.news.or(self.news),
+            has_new_information: later.has_new_information.or(self.has_new_information),
             loaded: self.loaded.into_iter().chain(later.loaded).collect(),
             result: later.result.or(self.result),
             details,
@@ -378,10 +382,10 @@ impl CallFacts {
             .map(ChildSession::to_json)
             .unwrap_or_default();
         let mut add = |key: &str, value: Value| json.insert(key.to_owned(), value);
-        if !self.asked.is_empty() {
+        if !self.asked_calls.is_empty() {
             add(
                 Self::ASKED,
-                self.asked
+                self.asked_calls
                     .iter()
                     .map(|id| Value::from(id.as_str()))
                     .collect(),
@@ -411,8 +415,8 @@ impl CallFacts {
         if let Some(sandbox) = &self.sandbox {
             add(Self::SANDBOX, sandbox.as_str().into());
         }
-        if let Some(news) = self.news {
-            add(Self::NEWS, news.into());
+        if let Some(is_new) = self.has_new_information {
+            add(Self::NEW_INFORMATION, is_new.into());
         }
         if !self.loaded.is_empty() {
             add(
@@ -462,7 +466,7 @@ impl CallFacts {
                 }
                 (Self::MODEL, Value::String(text)) => model = Some(text),
                 (Self::ASKED, Value::Array(list)) => {
-                    facts.asked = texts(&list).map(CallId::new).collect()
+                    facts.asked_calls = texts(&list).map(CallId::new).collect()
                 }
                 (Self::EXIT, Value::Null) => _ = facts.exit.get_or_insert_default(),
                 (Self::EXIT, Value::Number(code)) => {
@@ -477,7 +481,9 @@ impl CallFacts {
                 (Self::TOLD, Value::Bool(true)) => is_notified = true,
                 (Self::OUTPUT_PATH, Value::String(text)) => facts.output_path = Some(text.into()),
                 (Self::SANDBOX, Value::String(text)) => facts.sandbox = Some(text),
-                (Self::NEWS, Value::Bool(news)) => facts.news = Some(news),
+                (Self::NEW_INFORMATION, Value::Bool(is_new)) => {
+                    facts.has_new_information = Some(is_new)
+                }
                 (Self::LOADED, Value::Array(list)) => {
                     facts.loaded = texts(&list).map(PathBuf::from).collect();
                 }

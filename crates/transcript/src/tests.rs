@@ -104,7 +104,7 @@ fn facts_are_read_from_old_stores() {
             None,
             CallFacts {
                 child: child("ses_3"),
-                asked: vec![CallId::new("call_9")],
+                asked_calls: vec![CallId::new("call_9")],
                 ..none()
             },
         ),
@@ -119,7 +119,7 @@ fn facts_are_read_from_old_stores() {
         (
             None,
             CallFacts {
-                news: Some(true),
+                has_new_information: Some(true),
                 exit: exit(None),
                 details: details(json!({ "bash_id": "bash_1", "running": true })),
                 ..none()

@@ -26,9 +26,9 @@ use crate::cli::terminal::screen::Screen;
 use crate::cli::terminal::style::{BAD, FAINT, STRONG};
 use crate::cli::terminal::styled::{MAX_CHANGE_LINES, Palette, Styled};
 use crate::cli::trust::{fitted_question, view_name, whole_file};
-use acp_server::ask::YES;
 use acp_server::meta::{COMMENT, LINES_BEFORE, WHY_NOT_ALWAYS, member, with_member};
 use acp_server::options::MODEL;
+use acp_server::permission_request::YES;
 use acp_server::view::parse_retry_notice;
 use base::environment::Environment;
 use base::lock::lock;
@@ -56,19 +56,41 @@ const MIN_SHOWN_REASONING: Duration = Duration::from_secs(2);
 /// The longest duration of a call that is not printed after its title.
 const MAX_UNSHOWN_DURATION: Duration = Duration::from_secs(1);
 
+/// The source of the answers to permission requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AnswerPolicy {
+    /// The user, or a refusal if no user can be asked.
+    User,
+    /// `--allow`: each request is allowed.
+    AllowAll,
+    /// `--deny`: each request is refused.
+    DenyAll,
+}
+
+impl AnswerPolicy {
+    fn new(args: &Args) -> Self {
+        if args.allow {
+            Self::AllowAll
+        } else if args.deny {
+            Self::DenyAll
+        } else {
+            Self::User
+        }
+    }
+}
+
 /// The ACP client of a run.
 pub(super) struct Client {
     format: OutputFormat,
     /// Whether only a structured result is printed, instead of text.
     has_schema: bool,
-    /// Whether notes are left out.
-    quiet: bool,
-    allow: bool,
-    deny: bool,
+    /// Whether notes are printed.
+    has_notes: bool,
+    answer_policy: AnswerPolicy,
     /// The directory of the run.
     directory: PathBuf,
     /// Whether the turn ended because something was rejected; then the last text is not an answer.
-    stopped: AtomicBool,
+    is_rejected: AtomicBool,
     pub(super) screen: Arc<Screen>,
     keyboard: Keyboard,
     // A std mutex: a leaf lock, never held across an await.
@@ -92,7 +114,7 @@ struct RunProgress {
     /// The beginning of the reasoning that the model is at.
     thinking_since: Option<Instant>,
     /// Whether there was text since the last call.
-    answered: bool,
+    has_answer: bool,
     /// The text since the last call, if only a result is printed.
     answer: String,
     /// The message of the last text of `answer`.
@@ -146,32 +168,35 @@ struct CallProgress {
 /// subagents ask independently.
 #[derive(Debug, Default)]
 struct WaitingTime {
-    answered: Duration,
+    /// The time of the questions that are closed.
+    closed: Duration,
     open_questions: usize,
     /// The time at which the first of the open questions was asked.
-    asked: Option<Instant>,
+    open_since: Option<Instant>,
 }
 
 impl WaitingTime {
     fn begin(&mut self, now: Instant) {
         self.open_questions += 1;
-        self.asked.get_or_insert(now);
+        self.open_since.get_or_insert(now);
     }
 
     fn end(&mut self, now: Instant) {
         self.open_questions = self.open_questions.saturating_sub(1);
         if self.open_questions == 0
-            && let Some(asked) = self.asked.take()
+            && let Some(since) = self.open_since.take()
         {
-            self.answered += now.saturating_duration_since(asked);
+            self.closed += now.saturating_duration_since(since);
         }
     }
 
     /// Returns the whole time, with that of questions that are still open: a call that is cancelled
     /// may end before its question is withdrawn.
     fn until(&self, now: Instant) -> Duration {
-        let open = self.asked.map(|asked| now.saturating_duration_since(asked));
-        self.answered + open.unwrap_or_default()
+        let open = self
+            .open_since
+            .map(|since| now.saturating_duration_since(since));
+        self.closed + open.unwrap_or_default()
     }
 }
 
@@ -183,11 +208,10 @@ impl Client {
         Self {
             format: args.format,
             has_schema: args.schema.is_some(),
-            quiet: args.quiet,
-            allow: args.allow,
-            deny: args.deny,
+            has_notes: !args.quiet,
+            answer_policy: AnswerPolicy::new(args),
             directory: args.cwd.canonicalize().unwrap_or_default(),
-            stopped: AtomicBool::new(false),
+            is_rejected: AtomicBool::new(false),
             keyboard: Keyboard::new(screen.clone()),
             screen,
             progress: Mutex::new(RunProgress {
@@ -200,8 +224,7 @@ impl Client {
     /// Returns whether there is a user who can be asked.
     pub(super) fn can_ask_user(&self) -> bool {
         self.format == OutputFormat::Text
-            && !self.allow
-            && !self.deny
+            && self.answer_policy == AnswerPolicy::User
             && terminal::question::has_user()
     }
 
@@ -212,7 +235,7 @@ impl Client {
 
     /// Returns whether notes are left out (`--quiet`, in text format).
     pub(super) fn is_quiet(&self) -> bool {
-        self.quiet && self.format == OutputFormat::Text
+        !self.has_notes && self.format == OutputFormat::Text
     }
 
     /// Returns whether the next command is named if the run ends early.
@@ -233,8 +256,8 @@ impl Client {
     }
 
     /// Returns whether the model has written text after its last call.
-    pub(super) fn is_answered(&self) -> bool {
-        self.progress().answered
+    pub(super) fn has_answer(&self) -> bool {
+        self.progress().has_answer
     }
 
     /// Returns the text after the last call.
@@ -248,8 +271,8 @@ impl Client {
     }
 
     /// Records that the turn ended because something was rejected.
-    pub(super) fn stop(&self) {
-        self.stopped.store(true, Ordering::Relaxed);
+    pub(super) fn record_rejection(&self) {
+        self.is_rejected.store(true, Ordering::Relaxed);
     }
 
     /// Prints the id of the session, and its model unless that is the default of the settings.
@@ -266,7 +289,7 @@ impl Client {
         progress.model = default_model;
         progress.has_begun = true;
         drop(progress);
-        if !self.quiet {
+        if self.has_notes {
             let line = format!("session {session}");
             self.screen.message(&self.screen.aside.line(FAINT, &line));
         }
@@ -288,7 +311,7 @@ impl Client {
 
     /// Prints a line that a user needs only once, unless notes are left out.
     pub(super) fn hint(&self, text: &str) {
-        if !self.quiet {
+        if self.has_notes {
             self.screen.message(&self.screen.aside.line(FAINT, text));
         }
     }
@@ -329,7 +352,7 @@ impl Client {
             ..RunProgress::default()
         };
         drop(progress);
-        self.stopped.store(false, Ordering::Relaxed);
+        self.is_rejected.store(false, Ordering::Relaxed);
         self.wait_for_model();
     }
 
@@ -366,7 +389,7 @@ impl Client {
             .model
             .as_ref()
             .is_some_and(|shown| local::is_same_model(shown, &model));
-        if self.quiet || !progress.has_begun || is_offline || is_shown {
+        if !self.has_notes || !progress.has_begun || is_offline || is_shown {
             return;
         }
         progress.model = Some(model.clone());
@@ -394,7 +417,7 @@ impl Client {
             _ if failed => (text, String::new()),
             "" => (String::new(), earlier_text),
             // The rejection is reported by the client, so the text after it is not an answer.
-            _ if self.stopped.load(Ordering::Relaxed) => (text, earlier_text),
+            _ if self.is_rejected.load(Ordering::Relaxed) => (text, earlier_text),
             _ => (String::new(), text),
         };
         self.narrate(&narration);
@@ -405,7 +428,7 @@ impl Client {
         // The user may expect background jobs to continue.
         if !background.is_empty() {
             let ids: Vec<String> = background.into_iter().collect();
-            self.note(&format!(
+            self.print_note(&format!(
                 "background commands end with this run: {}",
                 ids.join(", ")
             ));
@@ -418,10 +441,10 @@ impl Client {
     fn notice(&self, text: &str) {
         let Some((wait, cause)) = parse_retry_notice(text) else {
             // After a call of a prompt it is a notice, after one of an answer a part of the answer.
-            if text.starts_with(YOU_REJECTED) && !self.quiet {
+            if text.starts_with(YOU_REJECTED) && self.has_notes {
                 return self.screen.print_note(text);
             }
-            return self.note(text);
+            return self.print_note(text);
         };
         // The beginning of the failed answer ends here: the next attempt begins anew.
         self.screen.end_line();
@@ -429,17 +452,17 @@ impl Client {
         if self.screen.shows_calls() {
             self.narrate(&unfinished);
         }
-        if self.quiet && cause.is_some() {
+        if !self.has_notes && cause.is_some() {
             self.screen.print_note(text);
         } else {
-            self.note(text);
+            self.print_note(text);
         }
         self.screen.retrying(WAITING, wait);
     }
 
     /// Prints a note on standard error, unless notes are left out.
-    fn note(&self, text: &str) {
-        if !self.quiet {
+    fn print_note(&self, text: &str) {
+        if self.has_notes {
             self.screen.print_note(&format!("note: {text}"));
         }
     }
@@ -493,7 +516,7 @@ impl Client {
                 if update.status == v1::CompactionStatus::InProgress
                     && update.summary.is_undefined() =>
             {
-                client.note("summarising the conversation to free context");
+                client.print_note("summarising the conversation to free context");
             }
             _ => {}
         }
@@ -510,7 +533,7 @@ impl Client {
             v1::SessionUpdate::ToolCall(call) => self.begin_call(call),
             v1::SessionUpdate::ToolCallUpdate(update) => self.tool_call_update(session, update),
             v1::SessionUpdate::Notice(notice) => {
-                self.note(&format!("{}: {}", task.title, notice_text(&notice)));
+                self.print_note(&format!("{}: {}", task.title, notice_text(&notice)));
             }
             _ => {}
         }
@@ -528,7 +551,7 @@ impl Client {
         match update {
             v1::SessionUpdate::ToolCall(_) => {
                 let mut progress = self.progress();
-                progress.answered = false;
+                progress.has_answer = false;
                 progress.answer.clear();
             }
             v1::SessionUpdate::AgentMessageChunk(chunk) => {
@@ -536,14 +559,14 @@ impl Client {
                     self.progress().add_to_answer(chunk);
                 }
                 let has_text = matches!(&chunk.content, v1::ContentBlock::Text(text) if !text.text.trim().is_empty());
-                self.progress().answered |= has_text;
+                self.progress().has_answer |= has_text;
             }
             // A failed request is repeated, and its answer with it.
             v1::SessionUpdate::Notice(notice)
                 if parse_retry_notice(&notice_text(notice)).is_some() =>
             {
                 let mut progress = self.progress();
-                progress.answered = false;
+                progress.has_answer = false;
                 progress.answer.clear();
             }
             _ => {}
@@ -920,28 +943,28 @@ impl Client {
                 client.begin_waiting(&request.session_id, Some(&request.tool_call.tool_call_id));
             let mut comment = None;
             let mut is_withdrawn = false;
-            let asked = if is_stored && (client.allow || client.deny || !has_user) {
-                None
-            } else if client.allow {
-                Some(AllowOnce)
-            } else if client.deny || !has_user {
-                Some(RejectOnce)
-            } else {
-                let answer = tokio::select! {
-                    answer = client.ask(&request) => answer,
-                    // The question was withdrawn, so a line typed now answers nothing.
-                    () = cx.cancelled.cancelled() => {
-                        is_withdrawn = true;
-                        None
-                    }
-                };
-                answer.map(|(kind, reason)| {
-                    comment = if is_stored { None } else { reason };
-                    kind
-                })
+            let kind = match client.answer_policy {
+                AnswerPolicy::User if has_user => {
+                    let answer = tokio::select! {
+                        answer = client.ask(&request) => answer,
+                        // The question was withdrawn, so a line typed now answers nothing.
+                        () = cx.cancelled.cancelled() => {
+                            is_withdrawn = true;
+                            None
+                        }
+                    };
+                    answer.map(|(kind, reason)| {
+                        comment = if is_stored { None } else { reason };
+                        kind
+                    })
+                }
+                _ if is_stored => None,
+                AnswerPolicy::AllowAll => Some(AllowOnce),
+                AnswerPolicy::User | AnswerPolicy::DenyAll => Some(RejectOnce),
             };
+            let is_allowed = matches!(kind, Some(AllowOnce | AllowAlways));
             client.end_waiting(&waiting);
-            if matches!(asked, Some(AllowOnce | AllowAlways)) && !client.allow {
+            if is_allowed && client.answer_policy != AnswerPolicy::AllowAll {
                 let shown = request.tool_call.fields.content.as_deref();
                 let shown = shown.map(diffs).unwrap_or_default();
                 if let Some(call) = client
@@ -955,8 +978,8 @@ impl Client {
             let chosen = request
                 .options
                 .iter()
-                .find(|option| Some(option.kind) == asked);
-            if !is_stored && !is_withdrawn && !matches!(asked, Some(AllowOnce | AllowAlways)) {
+                .find(|option| Some(option.kind) == kind);
+            if !is_stored && !is_withdrawn && !is_allowed {
                 let remark = match &comment {
                     Some(comment) => format!("rejected; the agent gets: {comment}"),
                     None if client.can_ask_user() => "rejected".to_owned(),
@@ -971,14 +994,10 @@ impl Client {
                 }
             }
             // A withdrawn question was decided by another answer, or ended with its turn.
-            if !is_stored
-                && !is_withdrawn
-                && comment.is_none()
-                && !matches!(asked, Some(AllowOnce | AllowAlways))
-            {
+            if !is_stored && !is_withdrawn && comment.is_none() && !is_allowed {
                 let refused = RefusedCall::new(&request);
                 if !client.can_ask_user() {
-                    let because = if client.deny {
+                    let because = if client.answer_policy == AnswerPolicy::DenyAll {
                         "as --deny says"
                     } else {
                         "no user to ask"
@@ -1433,8 +1452,8 @@ struct PermissionAnswers {
 }
 
 impl PermissionAnswers {
-    /// Returns the keys of the answers, except for the one that rejects. `is_cut`: the question does not
-    /// show the whole change.
+    /// Returns the keys of the answers, except for the one that rejects. `is_cut`: the question
+    /// does not show the whole change.
     fn keys(self, is_cut: bool) -> Vec<&'static str> {
         let mut keys = vec!["y"];
         if self.once && self.always {
@@ -1576,7 +1595,8 @@ fn activity(kind: v1::ToolKind, title: &str) -> String {
     }
 }
 
-/// Returns the number of lines of each change in a question, so that a terminal shows the whole question.
+/// Returns the number of lines of each change in a question, so that a terminal shows the whole
+/// question.
 fn change_limit<'a>(contents: impl Iterator<Item = &'a v1::ToolCallContent>) -> usize {
     /// The other lines of a question, and those of a terminal too narrow for its sentences.
     const OTHER_LINES: usize = 18;

@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 
-use crate::cli::ask::{self, Question};
+use crate::cli::model_request::{self, ModelQuestion};
 use crate::cli::project_context::ProjectContext;
 use crate::cli::{say, terminal};
 use base::environment::Environment;
@@ -47,7 +47,7 @@ pub(in crate::cli) async fn summary(
         bail!("the agent \"{AGENT}\" is disabled in the settings");
     };
     let settings = &here.loaded.settings;
-    let registry = ask::registry(settings, environment).await;
+    let registry = model_request::registry(settings, environment).await;
     let last = last_model(&stored);
     let near = last
         .filter(|model| registry.find(model).is_ok())
@@ -64,13 +64,13 @@ pub(in crate::cli) async fn summary(
         );
     }
     let (model, provider) = registry.find(&wanted)?;
-    let question = Question {
+    let question = ModelQuestion {
         system: agent.prompt.as_deref().unwrap_or_default().to_owned(),
         text: material(&conversation::markdown(&stored, &[], CallDetail::Titles)),
         temperature: agent.temperature.unwrap_or(0.3),
         name: "sessions-summary",
     };
-    let answer = ask::ask(&model, provider.as_ref(), question).await?;
+    let answer = model_request::send(&model, provider.as_ref(), question).await?;
     let answer = answer
         .rsplit_once("</think>")
         .map_or(answer.as_str(), |(_, rest)| rest)

@@ -10,7 +10,7 @@ use protocol::rpc::{self, Peer};
 use super::content::encode_file;
 use super::line::line;
 use super::tool_call_view::ToolCallViews;
-use super::{ask, files, forms, options, requests};
+use super::{files, forms, options, permission_request, requests};
 use crate::account_reports::Account;
 use crate::tool_call_view::{MAX_ATTACHED_BYTES, MAX_CHUNK_BYTES, ShownTerminals, message_text};
 use crate::view::{
@@ -82,7 +82,7 @@ impl SessionView for SessionViewV1 {
         session: &SessionId,
         choice: ChoiceRequest,
     ) -> ClientReply<Option<PickedAnswer>> {
-        ask::ask(&self.peer, session, choice, &mut self.tool_calls)
+        permission_request::send(&self.peer, session, choice, &mut self.tool_calls)
     }
 
     fn request_form(&mut self, session: &SessionId, form: Form) -> ClientReply<FormAnswer> {

@@ -7,10 +7,10 @@ use base::id::SessionId;
 
 /// Returns a `session/update` notification without its line end.
 pub(super) fn line(session: &SessionId, update: v1::SessionUpdate) -> Vec<u8> {
-    let note = v1::SessionNotification::new(session.share(), update);
+    let notification = v1::SessionNotification::new(session.share(), update);
     rpc::notification_line(
         <v1::SessionNotification as acp::Method>::NAME,
-        &acp::WithExplicitNull(note),
+        &acp::WithExplicitNull(notification),
     )
 }
 

@@ -10,7 +10,7 @@ use super::content::encode_file;
 use super::line::line;
 use super::requests::usage;
 use super::tool_call_view::ToolCallViews;
-use super::{ask, forms, options, requests};
+use super::{forms, options, permission_request, requests};
 use crate::account_reports::Account;
 use crate::error::RequestError;
 use crate::tool_call_view::{MAX_ATTACHED_BYTES, MAX_CHUNK_BYTES, message_text};
@@ -103,7 +103,7 @@ impl SessionView for SessionViewV2 {
         session: &SessionId,
         choice: ChoiceRequest,
     ) -> ClientReply<Option<PickedAnswer>> {
-        ask::ask(&self.peer, session, choice, &mut self.tool_calls)
+        permission_request::send(&self.peer, session, choice, &mut self.tool_calls)
     }
 
     fn request_form(&mut self, session: &SessionId, form: Form) -> ClientReply<FormAnswer> {

@@ -7,8 +7,11 @@ use base::id::SessionId;
 
 /// Returns a `session/update` notification without its line end.
 pub(super) fn line(session: &SessionId, update: v2::SessionUpdate) -> Vec<u8> {
-    let note = v2::UpdateSessionNotification::new(session.share(), update);
-    rpc::notification_line(<v2::UpdateSessionNotification as acp::Method>::NAME, &note)
+    let notification = v2::UpdateSessionNotification::new(session.share(), update);
+    rpc::notification_line(
+        <v2::UpdateSessionNotification as acp::Method>::NAME,
+        &notification,
+    )
 }
 
 /// Sends an update. Blocks only if the outbox is full because the client does not read.

@@ -92,9 +92,9 @@ fn loss(guard: &TrustedGuard, items: &[TrustItem], now: &[TrustedGuard]) -> Opti
     let problem = Problem::warning(ProblemCode::LostGuard, &location, guard.key.as_str(), text)
         .hint("`adjutant trust` shows what waits for your answer");
     let why = if item.is_some() {
-        hook::UNTRUSTED
+        hook::UNTRUSTED_PROJECT
     } else {
-        hook::GONE
+        hook::MISSING_GUARD
     };
     let hook = guard.project.then(|| guard.waiting(&location, why));
     Some(LostGuard {

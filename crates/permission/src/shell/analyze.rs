@@ -15,9 +15,9 @@ mod git_shown;
 mod nested;
 mod own;
 mod run;
-mod settle;
 mod simple;
 mod traps;
+mod whole_line;
 
 #[cfg(any(test, feature = "testing"))]
 pub(super) use own::is_subcommand;
@@ -118,7 +118,7 @@ pub(super) fn analyze(
             }
         }
     }
-    analyzer.settle(command);
+    analyzer.check_whole_line(command);
     let Analyzer {
         units,
         opaque,
@@ -137,7 +137,7 @@ pub(super) fn analyze(
 
 impl<'p> Analyzer<'p> {
     /// Applies checks that need the whole line.
-    fn settle(&mut self, command: &str) {
+    fn check_whole_line(&mut self, command: &str) {
         self.run_traps();
         if let Some(reason) = self.disk.overrun() {
             self.mark_incomplete(reason);
@@ -145,8 +145,8 @@ impl<'p> Analyzer<'p> {
         if let Some(reason) = self.expander.why_undecided() {
             self.set_opaque(reason);
         }
-        settle::mark_shadowable_programs(&mut self.units, self.context, &self.disk);
-        settle::mark_self_written_programs(&mut self.units, command);
+        whole_line::mark_shadowable_programs(&mut self.units, self.context, &self.disk);
+        whole_line::mark_self_written_programs(&mut self.units, command);
         if self.is_full() {
             self.mark_incomplete(&Unreadable::TooMany.to_string());
             self.unread.push(command.to_owned());

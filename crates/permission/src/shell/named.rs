@@ -4,7 +4,7 @@ use shell_parser::syntax;
 use syntax::{Body, List, Operator, Piece, Script, ShellCommand, ShellCommandKind, Word};
 
 /// The maximum number of words that one word with braces may become.
-const ALTERNATIVES: usize = 64;
+const MAX_ALTERNATIVES: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name {
@@ -185,7 +185,7 @@ fn expanded(word: &Word) -> Vec<Name> {
 }
 
 fn alternatives(tokens: Vec<NameToken>, found: &mut Vec<Vec<NameToken>>) {
-    if found.len() >= ALTERNATIVES {
+    if found.len() >= MAX_ALTERNATIVES {
         return;
     }
     let Some((open, commas, close)) = group(&tokens) else {

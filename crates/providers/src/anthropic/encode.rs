@@ -38,7 +38,7 @@ pub(super) const MIN_BYTES_PER_TOKEN: usize = 2;
 /// The maximum number of searches by the provider for one request.
 const MAX_SEARCHES: u64 = 3;
 
-const NAMES: &[(&str, &str)] = &[
+const OPTION_NAMES: &[(&str, &str)] = &[
     ("outputConfig", "output_config"),
     ("contextManagement", "context_management"),
     ("mcpServers", "mcp_servers"),
@@ -49,8 +49,8 @@ pub(super) fn call(
     target: &RequestTarget,
     request_options: &RequestOptions,
 ) -> Result<HttpCall, Error> {
-    let mut options = renamed(&request_options.options, NAMES);
-    settle(&mut options, request);
+    let mut options = renamed(&request_options.options, OPTION_NAMES);
+    normalize_options(&mut options, request);
     let thinking = options.get("thinking").cloned().unwrap_or_default();
     let budget = thinking
         .get("budget_tokens")
@@ -190,7 +190,7 @@ fn headers(
 }
 
 /// Converts the options to the API's names, and removes those that this request forbids.
-fn settle(options: &mut Map<String, Value>, request: &Request) {
+fn normalize_options(options: &mut Map<String, Value>, request: &Request) {
     if let Some(Value::Object(thinking)) = options.get_mut("thinking")
         && let Some(budget) = thinking.remove("budgetTokens")
     {
@@ -339,7 +339,7 @@ fn turns<'a>(request: &'a Request, mark: Option<&Value>) -> Vec<Element<MessageP
             None => {
                 turns.push(Element {
                     message_count,
-                    settled: true,
+                    is_final: true,
                     value: MessageParam {
                         role,
                         content: blocks.collect(),
@@ -365,7 +365,7 @@ fn turns<'a>(request: &'a Request, mark: Option<&Value>) -> Vec<Element<MessageP
         }
     }
     for turn in turns.iter_mut().rev().take(2) {
-        turn.settled = false;
+        turn.is_final = false;
         if let Some(last) = turn
             .value
             .content

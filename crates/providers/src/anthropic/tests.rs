@@ -361,17 +361,17 @@ fn request_without_cache_control_extends_previous_one() {
 
 #[test]
 fn options_that_request_forbids_are_removed() {
-    let asked = request(vec![ModelMessage::User(vec![ModelInput::Text(
+    let simple = request(vec![ModelMessage::User(vec![ModelInput::Text(
         "hi".into(),
     )])]);
-    let plain = encode(&asked, json!({"sendReasoning": true}));
+    let plain = encode(&simple, json!({"sendReasoning": true}));
     assert_eq!(
         (&plain["temperature"], plain.get("sendReasoning")),
         (&json!(0.5), None)
     );
 
     let thinks = encode(
-        &asked,
+        &simple,
         json!({"thinking": {"type": "enabled", "budgetTokens": 16000}}),
     );
     assert_eq!(
@@ -383,15 +383,15 @@ fn options_that_request_forbids_are_removed() {
         (&json!(48_000), None)
     );
     assert_eq!(
-        encode(&asked, json!({"effort": "low"}))["output_config"]["effort"],
+        encode(&simple, json!({"effort": "low"}))["output_config"]["effort"],
         "low"
     );
     assert_eq!(
-        encode(&asked, json!({"cacheTtl": "1h"}))["system"][0]["cache_control"]["ttl"],
+        encode(&simple, json!({"cacheTtl": "1h"}))["system"][0]["cache_control"]["ttl"],
         "1h"
     );
 
-    let mut forced = asked.clone();
+    let mut forced = simple.clone();
     forced.must_call = true;
     let sent = encode(&forced, json!({"thinking": {"type": "adaptive"}}));
     assert_eq!(
@@ -432,9 +432,9 @@ fn vertex_has_the_model_in_the_path() {
         base_url: base.into(),
         ..RequestTarget::default()
     };
-    let asked = request(conversation());
+    let request = request(conversation());
     let call = Messages
-        .encode(&asked, &vertex, &RequestOptions::default())
+        .encode(&request, &vertex, &RequestOptions::default())
         .unwrap();
     let sent: Value = serde_json::from_slice(&call.body).unwrap();
     assert_eq!(
@@ -451,18 +451,18 @@ fn vertex_has_the_model_in_the_path() {
 fn input_and_output_fit_into_the_window() {
     const USUAL_BYTES_PER_TOKEN: usize = 4;
     let sent = |bytes: usize, context: Option<u64>| {
-        let mut asked = request(vec![ModelMessage::User(vec![ModelInput::Text(
+        let mut request = request(vec![ModelMessage::User(vec![ModelInput::Text(
             "x".repeat(bytes).into(),
         )])]);
-        asked.params.max_output = 32_000;
-        asked.model = Model {
+        request.params.max_output = 32_000;
+        request.model = Model {
             context,
             output: Some(64_000),
             ..model()
         }
         .into();
         encode(
-            &asked,
+            &request,
             json!({"thinking": {"type": "enabled", "budget_tokens": 16_000}}),
         )["max_tokens"]
             .as_u64()
@@ -581,9 +581,9 @@ fn search_requires_recent_model() {
     ] {
         assert_eq!(searches(id), wanted, "{id}");
     }
-    let mut asked = request(vec![ModelMessage::User(vec![ModelInput::Text("x".into())])]);
-    (asked.tools, asked.params.search) = (Vec::new(), true);
-    let tools = encode(&asked, json!({}))["tools"].clone();
+    let mut request = request(vec![ModelMessage::User(vec![ModelInput::Text("x".into())])]);
+    (request.tools, request.params.search) = (Vec::new(), true);
+    let tools = encode(&request, json!({}))["tools"].clone();
     assert_eq!(
         tools,
         json!([{"type": "web_search_20250305", "name": "web_search", "max_uses": 3}])

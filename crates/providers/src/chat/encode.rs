@@ -19,7 +19,7 @@ use crate::{Error, Model, Request};
 const RESERVED: &[&str] = &["messages", "tools", "includeUsage"];
 
 /// OpenCode's names of options, and the API's.
-const NAMES: &[(&str, &str)] = &[
+const OPTION_NAMES: &[(&str, &str)] = &[
     ("reasoningEffort", "reasoning_effort"),
     ("textVerbosity", "verbosity"),
     ("parallelToolCalls", "parallel_tool_calls"),
@@ -39,7 +39,7 @@ pub(super) fn call(
     let head = head(request, target, request_options, &dialect);
     let mut body = RequestBody::new(
         head,
-        &renamed(&request_options.options, NAMES),
+        &renamed(&request_options.options, OPTION_NAMES),
         RESERVED,
         request,
     )?;
@@ -216,7 +216,7 @@ impl ChatMessages<'_> {
         let mut elements = Vec::with_capacity(messages.len() + 1);
         elements.extend(self.system().map(|value| Element {
             message_count: 0,
-            settled: true,
+            is_final: true,
             value,
         }));
         for (at, message) in messages.iter().enumerate() {
@@ -224,7 +224,7 @@ impl ChatMessages<'_> {
             let mut add = |value| {
                 elements.push(Element {
                     message_count: at + 1,
-                    settled: !marked,
+                    is_final: !marked,
                     value,
                 })
             };

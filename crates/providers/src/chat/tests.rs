@@ -527,18 +527,18 @@ fn request_follows_server_and_model() {
         base_url: "https://api.openai.com/v1".into(),
         ..RequestTarget::default()
     };
-    let mut asked = request(
+    let mut sample = request(
         model(),
         vec![ModelMessage::User(vec![ModelInput::Text("hi".into())])],
     );
-    asked.must_call = true;
+    sample.must_call = true;
     let request_options = RequestOptions {
         max_output: Some(8000),
         temperature: Some(0.5),
         options: entry("reasoningEffort", "high"),
         ..RequestOptions::default()
     };
-    let sent = body_with(&asked, &openai, &request_options);
+    let sent = body_with(&sample, &openai, &request_options);
     assert_eq!(sent["max_completion_tokens"], 8000);
     assert_eq!(sent["prompt_cache_key"], "ses_1");
     assert_eq!(sent["temperature"], 0.5);
@@ -571,10 +571,10 @@ fn request_follows_server_and_model() {
         api_id: "anthropic/claude-x".into(),
         ..model()
     };
-    let mut asked = request(claude, conversation());
-    asked.tools.clear();
+    let mut sample = request(claude, conversation());
+    sample.tools.clear();
     let sent = body(
-        &asked,
+        &sample,
         &RequestTarget {
             provider: "openrouter".into(),
             base_url: "https://h".into(),
@@ -599,9 +599,9 @@ fn request_follows_server_and_model() {
         3
     );
 
-    let mut asked = request(model(), conversation());
-    asked.tools.clear();
-    assert_eq!(body(&asked, &openai).get("tools"), None);
+    let mut sample = request(model(), conversation());
+    sample.tools.clear();
+    assert_eq!(body(&sample, &openai).get("tools"), None);
 }
 
 #[test]

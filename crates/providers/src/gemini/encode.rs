@@ -152,7 +152,7 @@ fn contents(request: &Request) -> Vec<Element<GeminiContent<'_>>> {
             }
             None => contents.push(Element {
                 message_count,
-                settled: true,
+                is_final: true,
                 value: GeminiContent { role, parts },
             }),
         }
@@ -160,7 +160,7 @@ fn contents(request: &Request) -> Vec<Element<GeminiContent<'_>>> {
     contents.retain(|content| !content.value.parts.is_empty());
     // The next message may have the same role.
     if let Some(last) = contents.last_mut() {
-        last.settled = false;
+        last.is_final = false;
     }
     contents
 }

@@ -231,12 +231,12 @@ fn conversation_is_encoded() {
 
 #[test]
 fn options_and_efforts_are_encoded() {
-    let mut asked = request(
+    let mut request = request(
         "gemini-2.5-flash",
         vec![ModelMessage::User(vec![ModelInput::Text("hi".into())])],
     );
-    asked.must_call = true;
-    let mut options = Gemini.effort(&asked.model, &RequestTarget::default(), "high");
+    request.must_call = true;
+    let mut options = Gemini.effort(&request.model, &RequestTarget::default(), "high");
     options.insert("safetySettings".into(), json!([]));
     options.insert("seed".into(), 7.into());
     let request_options = RequestOptions {
@@ -247,7 +247,7 @@ fn options_and_efforts_are_encoded() {
         ..RequestOptions::default()
     };
     let sent = Gemini
-        .encode(&asked, &RequestTarget::default(), &request_options)
+        .encode(&request, &RequestTarget::default(), &request_options)
         .unwrap()
         .body;
     let sent: Value = serde_json::from_slice(&sent).unwrap();
@@ -264,7 +264,7 @@ fn options_and_efforts_are_encoded() {
     ] {
         let model = Model {
             api_id: id.into(),
-            ..(*asked.model).clone()
+            ..(*request.model).clone()
         };
         assert_eq!(Gemini.efforts(&model).join(" "), expected);
     }

@@ -133,7 +133,7 @@ fn limits(ms: u64) -> RequestTimeouts {
     }
 }
 
-async fn ask(
+async fn answers(
     client: &Arc<HttpClient>,
     address: SocketAddr,
     limits: RequestTimeouts,
@@ -148,7 +148,7 @@ async fn ask(
         ..RequestTarget::default()
     };
     client
-        .ask("Acme".into(), call, Chat.decoder(&target), limits, None)
+        .stream("Acme".into(), call, Chat.decoder(&target), limits, None)
         .collect()
         .await
 }
@@ -163,7 +163,7 @@ fn text(answer: &[Result<Delta, Error>]) -> String {
 
 async fn one(acts: Vec<Act>, limits: RequestTimeouts) -> Vec<Result<Delta, Error>> {
     let (address, server) = serve(vec![acts]).await;
-    let answer = ask(&client(), address, limits).await;
+    let answer = answers(&client(), address, limits).await;
     server.abort();
     answer
 }
@@ -224,7 +224,7 @@ async fn connections_are_reused() {
     let client = client();
     for _ in 0..3 {
         assert_eq!(
-            text(&ask(&client, address, RequestTimeouts::default()).await),
+            text(&answers(&client, address, RequestTimeouts::default()).await),
             "x"
         );
     }
@@ -364,7 +364,7 @@ async fn refused_connection_means_the_server_is_not_running() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
-    let answer = ask(&client(), address, RequestTimeouts::default()).await;
+    let answer = answers(&client(), address, RequestTimeouts::default()).await;
     let expected = Error::Refused(format!("Acme is not running at {address}."));
     assert_eq!(answer, [Err(expected)]);
     // Of other servers the reason is reported.
@@ -407,7 +407,7 @@ async fn dropped_answer_closes_the_connection() {
         headers: Vec::new(),
         body: "{}".into(),
     };
-    let mut answer = client().ask(
+    let mut answer = client().stream(
         "Acme".into(),
         call,
         Chat.decoder(&RequestTarget::default()),

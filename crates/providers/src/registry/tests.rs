@@ -32,7 +32,7 @@ fn provider(id: &str, models: &[&str]) -> ProviderEntry {
     }
 }
 
-const KNOWN: &str = r#"{"acme": {"name": "Acme", "env": ["ACME_KEY"], "api": "http://127.0.0.1:9/v1", "models": {
+const CATALOGUE: &str = r#"{"acme": {"name": "Acme", "env": ["ACME_KEY"], "api": "http://127.0.0.1:9/v1", "models": {
     "gpt-5": {"id": "gpt-5", "release_date": "2025-08-07"},
     "gpt-5-nano": {"id": "gpt-5-nano", "release_date": "2025-08-07"},
     "gpt-4-nano": {"id": "gpt-4-nano", "release_date": "2025-01-01"},
@@ -48,7 +48,7 @@ fn registry(configured: Vec<ProviderEntry>, vars: &[(&str, &str)]) -> Registry {
     Registry::new(Sources {
         configured,
         local: Vec::new(),
-        catalog: &Arc::new(Catalog::parse(KNOWN).unwrap()),
+        catalog: &Arc::new(Catalog::parse(CATALOGUE).unwrap()),
         disabled: &["off".into()],
         enabled: None,
         everything: false,
@@ -174,9 +174,9 @@ fn unsupported_effort_is_left_out() {
     assert_eq!(registry.find(&chosen("low")).unwrap().0.id.effort, None);
 }
 
-fn ask(registry: &Registry, name: &str) -> crate::AnswerStream {
+fn stream(registry: &Registry, name: &str) -> crate::AnswerStream {
     let (model, provider) = registry.find(&wanted(name)).unwrap();
-    provider.ask(Arc::new(Request {
+    provider.stream(Arc::new(Request {
         model,
         system: Vec::new(),
         messages: vec![request::ModelMessage::User(vec![
@@ -220,11 +220,11 @@ async fn unusable_provider_reports_the_missing_setting() {
         ),
     ];
     for (name, expected) in cases {
-        let error = ask(&registry, name).next().await.unwrap().unwrap_err();
+        let error = stream(&registry, name).next().await.unwrap().unwrap_err();
         assert_eq!(error.to_string(), expected);
     }
     // A provider without a list of models accepts any name; this one does not exist at all.
-    let error = ask(&registry, "open/whatever")
+    let error = stream(&registry, "open/whatever")
         .next()
         .await
         .unwrap()
@@ -237,7 +237,7 @@ async fn unusable_provider_reports_the_missing_setting() {
                 .into()
         )
     );
-    let answer: Vec<_> = ask(&registry, "offline/offline").collect().await;
+    let answer: Vec<_> = stream(&registry, "offline/offline").collect().await;
     assert_eq!(answer.last(), Some(&Ok(Delta::Finish(Finish::Stop))));
 }
 
@@ -258,7 +258,7 @@ async fn keys_are_redacted_in_errors() {
         api_key: Some(Secret::new("sk-secret-k1")),
         ..provider("own", &["m"])
     };
-    let error = ask(&registry(vec![own], &[]), "own/m")
+    let error = stream(&registry(vec![own], &[]), "own/m")
         .next()
         .await
         .unwrap()
@@ -442,7 +442,7 @@ fn login_of_a_plugin_is_no_missing_key() {
         Registry::new(Sources {
             configured: Vec::new(),
             local: Vec::new(),
-            catalog: &Arc::new(Catalog::parse(KNOWN).unwrap()),
+            catalog: &Arc::new(Catalog::parse(CATALOGUE).unwrap()),
             disabled: &[],
             enabled: None,
             everything: false,
@@ -585,7 +585,7 @@ fn local_model_without_tools_is_no_default() {
             models,
             ..ProviderEntry::default()
         };
-        let catalog = Arc::new(Catalog::parse(KNOWN).unwrap());
+        let catalog = Arc::new(Catalog::parse(CATALOGUE).unwrap());
         unconfigured(&catalog, vec![ollama], &environment)
     };
     let deaf = || ModelEntry {
@@ -615,7 +615,7 @@ fn with_editor(editor: &EditorEndpoints) -> Registry {
     Registry::new(Sources {
         configured: Vec::new(),
         local: Vec::new(),
-        catalog: &Arc::new(Catalog::parse(KNOWN).unwrap()),
+        catalog: &Arc::new(Catalog::parse(CATALOGUE).unwrap()),
         disabled: &["opencode".into()],
         enabled: None,
         everything: false,

@@ -23,7 +23,7 @@ const RESERVED: &[&str] = &[
     "forceReasoning",
 ];
 
-const NAMES: &[(&str, &str)] = &[
+const OPTION_NAMES: &[(&str, &str)] = &[
     ("parallelToolCalls", "parallel_tool_calls"),
     ("promptCacheKey", "prompt_cache_key"),
     ("promptCacheRetention", "prompt_cache_retention"),
@@ -129,7 +129,7 @@ fn head(
 
 /// Converts OpenCode's flat options to the nested fields of the API.
 fn options(request_options: &RequestOptions) -> Map<String, Value> {
-    let mut options = Value::Object(renamed(&request_options.options, NAMES));
+    let mut options = Value::Object(renamed(&request_options.options, OPTION_NAMES));
     for (flat, outer, inner) in [
         ("reasoningEffort", "reasoning", "effort"),
         ("reasoningSummary", "reasoning", "summary"),
@@ -194,7 +194,7 @@ impl ResponsesInput<'_> {
         for (at, message) in self.request.messages.iter().enumerate() {
             let element = |value| Element {
                 message_count: at + 1,
-                settled: true,
+                is_final: true,
                 value,
             };
             match message {

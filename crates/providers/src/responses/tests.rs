@@ -433,13 +433,13 @@ fn options_are_nested() {
         max_output: Some(100),
         ..RequestOptions::default()
     };
-    let mut asked = request(vec![ModelMessage::User(vec![ModelInput::Text(
+    let mut request = request(vec![ModelMessage::User(vec![ModelInput::Text(
         "hi".into(),
     )])]);
-    asked.must_call = true;
+    request.must_call = true;
     let sent: Value = serde_json::from_slice(
         &Responses
-            .encode(&asked, &target(), &request_options)
+            .encode(&request, &target(), &request_options)
             .unwrap()
             .body,
     )

@@ -117,7 +117,7 @@ fn answer(listener: BorrowedFd<'_>, observer: &dyn WriteObserver, number: Option
             }
         };
         if let Some(number) = number {
-            number.note(report.id);
+            number.record(report.id);
         }
         let notify_observer = || {
             let writes = target::writes(&report, &mut directories);

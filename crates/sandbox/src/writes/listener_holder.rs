@@ -55,9 +55,9 @@ pub(super) struct ReportNumber {
 
 impl ReportNumber {
     /// Records an id.
-    pub(super) fn note(&self, id: u64) {
+    pub(super) fn record(&self, id: u64) {
         if let Err(e) = rustix::io::pwrite(&self.file, &id.to_ne_bytes(), 0) {
-            tracing::warn!("the number of a report is not noted: {e}");
+            tracing::warn!("the number of a report is not recorded: {e}");
         }
     }
 }

@@ -329,7 +329,7 @@ impl ChildTask<'_> {
             depth: parent.depth + 1,
             permissions: Permissions {
                 inherited: inherited_rules(record.all_denied(), Action::Deny),
-                asks: inherited_rules(record.all_asked(), Action::Ask),
+                ask_rules: inherited_rules(record.all_asked(), Action::Ask),
                 min_approvals: record.approvals.map_or(permissions.min_approvals, |own| {
                     own.max(permissions.min_approvals)
                 }),
@@ -453,9 +453,9 @@ impl ChildTask<'_> {
             recorder.store_message(&message).await;
         }
         if let Some(tracker) = self.parent.session.common.snapshots.clone() {
-            let (settled, parts) =
+            let (completed, parts) =
                 interrupted::record_changes_of_interrupted_steps(history, &record, tracker).await;
-            history = settled;
+            history = completed;
             for (message, part) in parts {
                 recorder.part(&message, &part).await;
             }
@@ -471,7 +471,7 @@ impl ChildTask<'_> {
     /// Returns the present restrictions of the parent.
     fn inherited(&self) -> InheritedRestrictions {
         let permissions = &self.parent.session.permissions;
-        let asked = permissions.asks.iter();
+        let asked = permissions.ask_rules.iter();
         InheritedRestrictions {
             denied: self.denied(),
             asked: asked
@@ -514,7 +514,7 @@ impl ChildTask<'_> {
             metadata: Some(child.to_json()),
             ..CallUpdate::of(&self.call)
         };
-        self.facts.note(|facts| facts.child = Some(child));
+        self.facts.update(|facts| facts.child = Some(child));
         if self.parent.cancelled.is_cancelled() {
             // The call may have been abandoned, and an ended call is not updated.
             return;

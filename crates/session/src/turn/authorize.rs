@@ -192,7 +192,7 @@ impl QuestionText {
         let requests: Vec<&AccessRequest> = pairs.iter().map(|(request, _)| *request).collect();
         let lasting = asked
             .iter()
-            .all(|asked_request| policy.settles(&asked_request.request));
+            .all(|asked_request| policy.is_answered_by_always(&asked_request.request));
         let wording = QuestionWording::new(&pairs, reason);
         let setting = || {
             let requests = asked.iter().map(|asked| (*asked.request).clone());
@@ -219,8 +219,8 @@ impl QuestionText {
     }
 }
 
-/// Returns whether all requests have been granted in the meantime. `checked_under` is the policy of the
-/// last such check, if it was in vain.
+/// Returns whether all requests have been granted in the meantime. `checked_under` is the policy of
+/// the last such check, if it was in vain.
 async fn granted(
     turn: &TurnContext,
     agent: &Agent,
@@ -304,14 +304,14 @@ async fn ask(
         reply,
     };
     let requests: Vec<&AccessRequest> = pairs.iter().map(|(request, _)| *request).collect();
-    let id = hooks::asked(turn, placed, &requests);
+    let id = hooks::publish_question(turn, placed, &requests);
     let events = &turn.session.recorder.events;
     if !turn
         .event_sender
         .send(TurnMessage::AskPermission(Box::new(request)))
         .await
     {
-        events.replied(&id, "reject");
+        events.permission_replied(&id, "reject");
         return Err(Failure::Cancelled);
     }
     asks();
@@ -319,11 +319,11 @@ async fn ask(
         tokio::select! {
             biased;
             () = turn.cancelled.cancelled() => {
-                events.replied(&id, "reject");
+                events.permission_replied(&id, "reject");
                 return Err(Failure::Cancelled);
             }
             answer = &mut answer => {
-                events.replied(&id, reply_name(&answer));
+                events.permission_replied(&id, reply_name(&answer));
                 return match answer {
                     Ok(PermissionReply::Once) => Ok(Consent::Once),
                     Ok(PermissionReply::Always) => Ok(Consent::Always),
@@ -336,7 +336,7 @@ async fn ask(
             }
             Ok(()) = changes.changed() => {
                 if granted(turn, agent, asked, &mut checked_under).await {
-                    events.replied(&id, "once");
+                    events.permission_replied(&id, "once");
                     return Ok(Consent::Once);
                 }
             }

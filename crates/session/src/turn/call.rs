@@ -667,7 +667,7 @@ impl RunningCall<'_> {
             return prepared;
         };
         self.facts()
-            .note(|facts| *facts = std::mem::take(facts).and(unseen.facts));
+            .update(|facts| *facts = std::mem::take(facts).and(unseen.facts));
         self.unseen = unseen.instructions;
         match prepared {
             Ok(_) => Err(Failure::ForModel(refusal)),
@@ -686,7 +686,7 @@ impl RunningCall<'_> {
         if !has_handler(&self.turn.project.context.settings, HookPoint::ToolBefore) {
             return Ok(prepared);
         }
-        let advice = hooks::before(
+        let hook_outcome = hooks::before(
             self.turn,
             &self.step.agent,
             &self.call,
@@ -694,8 +694,11 @@ impl RunningCall<'_> {
             context,
         )
         .await?;
-        self.notes.extend(advice.context);
-        if let Some(input) = advice.input.filter(|input| *input != *self.call.input) {
+        self.notes.extend(hook_outcome.context);
+        if let Some(input) = hook_outcome
+            .input
+            .filter(|input| *input != *self.call.input)
+        {
             let asked = tool.clone();
             let described = context.clone();
             let input = poll_on_blocking_threads(async move {
@@ -709,7 +712,7 @@ impl RunningCall<'_> {
             let wrong = |why: String| {
                 format!(
                     "The hook {} has changed the arguments so that they do not fit: {why}",
-                    advice.changed_by
+                    hook_outcome.changed_by
                 )
             };
             let (description, json, input) =
@@ -717,7 +720,7 @@ impl RunningCall<'_> {
             self.call.input = input;
             self.notes.push(format!(
                 "The hook {} has changed the arguments; the call was made with: {json}",
-                advice.changed_by
+                hook_outcome.changed_by
             ));
             self.describe(description);
             // The hook may have changed files, too.
@@ -727,7 +730,7 @@ impl RunningCall<'_> {
             prepared = again;
             self.show(Some(changes)).await;
         }
-        if let Some(why) = advice.ask {
+        if let Some(why) = hook_outcome.ask {
             if prepared.requests.is_empty() {
                 prepared
                     .requests
@@ -935,9 +938,8 @@ async fn left_result<T: Send + 'static>(
     has_ended: &AtomicBool,
 ) -> Result<T, Failure> {
     if !has_ended.load(Ordering::Acquire) {
-        let settled =
-            tokio::time::timeout(CURRENT_POLL_TIMEOUT, result.finish_current_poll()).await;
-        if let Ok(Some(result)) = settled {
+        let polled = tokio::time::timeout(CURRENT_POLL_TIMEOUT, result.finish_current_poll()).await;
+        if let Ok(Some(result)) = polled {
             return result;
         }
         if !has_ended.load(Ordering::Acquire) {

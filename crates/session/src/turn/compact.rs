@@ -115,7 +115,7 @@ pub async fn compact(
     why: CompactionTrigger,
     focus: Option<String>,
 ) -> Result<(), TurnOutcome> {
-    let auto = why != CompactionTrigger::Asked;
+    let auto = why != CompactionTrigger::Requested;
     let CompactionPlan {
         tail,
         prompt,
@@ -205,7 +205,8 @@ pub async fn compact(
     } else {
         left.min(before)
     };
-    let allowed = why == CompactionTrigger::Asked && size::tokens(text.len()) <= MIN_SUMMARY_TOKENS;
+    let allowed =
+        why == CompactionTrigger::Requested && size::tokens(text.len()) <= MIN_SUMMARY_TOKENS;
     if after >= before && trusted && !allowed {
         withdraw(history, messages, turn);
         cut.restore(history);
@@ -256,7 +257,7 @@ fn size_before(
     let limit = step
         .model
         .usable(turn.project.context.settings.compaction.reserved);
-    let trusted = why == CompactionTrigger::Asked || estimated >= limit / 2;
+    let trusted = why == CompactionTrigger::Requested || estimated >= limit / 2;
     let before = if counted > 0 && trusted {
         counted
     } else {
@@ -310,7 +311,7 @@ fn plan(
     focus: Option<String>,
 ) -> Result<CompactionPlan, Fault> {
     let settings = &turn.project.context.settings.compaction;
-    let auto = why != CompactionTrigger::Asked;
+    let auto = why != CompactionTrigger::Requested;
     let next = request::request(history, step, turn.session.id.as_str());
     let estimated = size::request(&next);
     let fixed = size::fixed_tokens(&next);
@@ -332,7 +333,7 @@ fn plan(
         .filter(|last| auto && last.is_prompt());
     let waiting = unanswered.map_or(0, |prompt| match why {
         CompactionTrigger::Refused => size::without_attachments(prompt),
-        CompactionTrigger::Full | CompactionTrigger::Asked => size::message(prompt),
+        CompactionTrigger::Full | CompactionTrigger::Requested => size::message(prompt),
     });
     let end = end - usize::from(unanswered.is_some());
     if auto && (end == 0 || fixed + waiting >= usable) {
@@ -524,7 +525,7 @@ async fn write(
     let mut failed = SummaryError::Bad("it did not come");
     for _ in 0..MAX_ATTEMPTS {
         let request = Arc::new(question(turn, writer, prompt, available));
-        failed = match ask(turn, writer, &request, prompt.limit, &mut pieces).await {
+        failed = match request_summary(turn, writer, &request, prompt.limit, &mut pieces).await {
             Ok(summary) => return Ok(summary),
             Err(SummaryError::Overflow(why)) => {
                 // BYTES_PER_TOKEN was too high for this text, by an unknown factor.
@@ -581,7 +582,7 @@ fn question(
 }
 
 /// Requests a summary. Retries after a transient error.
-async fn ask(
+async fn request_summary(
     turn: &TurnContext,
     writer: &Summarizer,
     request: &Arc<Request>,
@@ -645,7 +646,7 @@ async fn read(
     pieces: &mut SummaryPieces<'_>,
 ) -> Result<Result<Summary, &'static str>, Error> {
     pieces.restart();
-    let answer = writer.provider.ask(request.clone());
+    let answer = writer.provider.stream(request.clone());
     let purpose = RequestPurpose::Summary;
     let mut answer = trace::observed(pieces.turn, &writer.model, purpose, answer);
     let mut text = String::new();
@@ -735,17 +736,17 @@ fn put(
         }),
         parts,
     };
-    let mut asked = user(vec![transcript::Part {
+    let mut request = user(vec![transcript::Part {
         id,
         content: Content::Compaction(compaction),
     }]);
-    asked
+    request
         .parts
         .extend(summary.notes.into_iter().map(|note| turn.part(note)));
     let cost = request_cost(&writer.model, &summary.usage);
     turn.budget.add_usage(&summary.usage, cost);
     let assistant = Assistant {
-        parent: asked.id.clone(),
+        parent: request.id.clone(),
         agent: "compaction".into(),
         model: writer.model.id.clone(),
         finish: Some(Finish::Stop),
@@ -756,7 +757,7 @@ fn put(
         completed: Some(turn.now()),
     };
     let at = history.messages.len();
-    history.messages.push(asked);
+    history.messages.push(request);
     let text = Content::Text(Text {
         text: summary.text.into(),
         ..Text::default()

@@ -16,8 +16,8 @@ use base::text::shared::SharedText;
 use config::contribution::Contribution;
 use config::settings::HookPoint;
 use events::{Event, Severity, Status};
-use extensions::hook_event::Moment;
-use extensions::hook_outcome::Advice;
+use extensions::hook_event::HookEvent;
+use extensions::hook_outcome::HookOutcome;
 use extensions::subagents::PluginTurnAccess;
 use extensions::{guards, has_handler};
 use permission::{AccessRequest, Action, Verdict};
@@ -49,8 +49,8 @@ fn call_event(
     call: &Call,
     requests: &[AccessRequest],
     context: &ToolContext,
-) -> Moment {
-    let mut moment = Moment::new(on, agent)
+) -> HookEvent {
+    let mut hook_event = HookEvent::new(on, agent)
         .with("call", call.call.as_str())
         .with("title", call.title.as_str())
         .with("input", Value::clone(&call.input));
@@ -60,27 +60,27 @@ fn call_event(
     } else {
         call.tool.as_str()
     };
-    moment.tool = Some(name.to_owned());
-    moment.line = context.call.analysis.clone();
+    hook_event.tool = Some(name.to_owned());
+    hook_event.line = context.call.analysis.clone();
     let changed = requests
         .iter()
         .flat_map(|request| &request.changes)
         .map(|change| context.absolute(&change.path));
     let looked_at = call.locations.iter().map(|location| location.path.clone());
-    moment.files = changed.chain(looked_at).collect();
-    moment.files.dedup();
-    moment.subjects = moment
+    hook_event.files = changed.chain(looked_at).collect();
+    hook_event.files.dedup();
+    hook_event.subjects = hook_event
         .files
         .iter()
         .map(|file| context.relative(file))
         .collect();
     for request in requests {
-        moment.subjects.extend(request.patterns.iter().cloned());
-        moment
+        hook_event.subjects.extend(request.patterns.iter().cloned());
+        hook_event
             .subjects
             .extend(request.command.as_ref().map(|line| line.text.clone()));
     }
-    moment
+    hook_event
 }
 
 /// Runs the hooks before a call's permission is checked.
@@ -93,12 +93,17 @@ pub(super) async fn before(
     call: &Call,
     requests: &[AccessRequest],
     context: &ToolContext,
-) -> Result<Advice, Failure> {
-    let moment = call_event(HookPoint::ToolBefore, &agent.name, call, requests, context);
-    let advice = turn.session.common.extensions.ask(moment, context).await?;
-    match advice.deny {
+) -> Result<HookOutcome, Failure> {
+    let hook_event = call_event(HookPoint::ToolBefore, &agent.name, call, requests, context);
+    let hook_outcome = turn
+        .session
+        .common
+        .extensions
+        .run_hooks(hook_event, context)
+        .await?;
+    match hook_outcome.deny {
         Some(why) => Err(Failure::ForModel(why)),
-        None => Ok(advice),
+        None => Ok(hook_outcome),
     }
 }
 
@@ -135,24 +140,30 @@ pub(super) async fn after(
         patterns: call_subjects(call),
         ..AccessRequest::default()
     };
-    let moment = call_event(HookPoint::ToolAfter, &agent.name, call, &[request], context);
-    let moment = moment.with("ok", ok).with("output", text);
-    let advice = match turn.session.common.extensions.ask(moment, context).await {
-        Ok(advice) => advice,
+    let hook_event = call_event(HookPoint::ToolAfter, &agent.name, call, &[request], context);
+    let hook_event = hook_event.with("ok", ok).with("output", text);
+    let hook_outcome = match turn
+        .session
+        .common
+        .extensions
+        .run_hooks(hook_event, context)
+        .await
+    {
+        Ok(hook_outcome) => hook_outcome,
         // The call has ended, so its result stays.
         Err(Failure::Cancelled) => return done,
         Err(failure) => return Err(failure),
     };
-    let notes = advice
+    let notes = hook_outcome
         .deny
         .into_iter()
-        .chain(advice.context)
+        .chain(hook_outcome.context)
         .collect::<Vec<_>>()
         .join("\n");
     Ok(match done {
-        _ if notes.is_empty() && advice.output.is_none() => return done,
+        _ if notes.is_empty() && hook_outcome.output.is_none() => return done,
         Ok(mut output) => {
-            if let Some(text) = advice.output {
+            if let Some(text) = hook_outcome.output {
                 output.display = Some(text.clone());
                 output.coloured = None;
                 output.cut = false;
@@ -203,7 +214,7 @@ pub(super) async fn judged(
     } else {
         "allow"
     };
-    let moment = call_event(
+    let hook_event = call_event(
         HookPoint::Permission,
         &agent.name,
         call,
@@ -213,22 +224,27 @@ pub(super) async fn judged(
     .with("permission", request.permission.as_str())
     .with("patterns", request.patterns.clone())
     .with("verdict", word);
-    let advice = turn.session.common.extensions.ask(moment, context).await?;
-    if let Some(why) = advice.deny {
+    let hook_outcome = turn
+        .session
+        .common
+        .extensions
+        .run_hooks(hook_event, context)
+        .await?;
+    if let Some(why) = hook_outcome.deny {
         return Err(Failure::ForModel(why));
     }
-    if let Some(why) = advice.ask {
+    if let Some(why) = hook_outcome.ask {
         let request = request.to_mut();
         let why = request.hook_question.get_or_insert(why);
-        verdict = verdict.asked_by_hook(why);
-    } else if advice.allow && asked_by_rules(request, &verdict) {
+        verdict = verdict.with_hook_question(why);
+    } else if hook_outcome.allow && is_asked_by_rules(request, &verdict) {
         verdict.action = Action::Allow;
     }
     Ok(verdict)
 }
 
 /// Returns whether only rules, or the lack of one, make this a question.
-fn asked_by_rules(request: &AccessRequest, verdict: &Verdict) -> bool {
+fn is_asked_by_rules(request: &AccessRequest, verdict: &Verdict) -> bool {
     let units = verdict
         .units
         .iter()
@@ -292,31 +308,32 @@ pub async fn prompt(
             kind,
             &turn.session.recorder.events.session_properties(record),
         );
-        let start = Moment::new(HookPoint::SessionStart, &agent.name).with("resumed", resumed);
-        let advice = turn
+        let start = HookEvent::new(HookPoint::SessionStart, &agent.name).with("resumed", resumed);
+        let hook_outcome = turn
             .session
             .common
             .extensions
-            .ask(start, &context)
+            .run_hooks(start, &context)
             .await
             .unwrap_or_default();
-        notes.extend(advice.context);
+        notes.extend(hook_outcome.context);
     }
     let typed = content.iter().filter_map(|content| match content {
         Content::Text(text) if !text.synthetic => Some(text.text.as_str()),
         _ => None,
     });
     let typed = typed.collect::<Vec<_>>().join("\n\n");
-    let mut moment = Moment::new(HookPoint::Prompt, &agent.name).with("text", typed.as_str());
-    moment.subjects.push(typed);
-    let advice = turn
+    let mut hook_event =
+        HookEvent::new(HookPoint::Prompt, &agent.name).with("text", typed.as_str());
+    hook_event.subjects.push(typed);
+    let hook_outcome = turn
         .session
         .common
         .extensions
-        .ask(moment, &context)
+        .run_hooks(hook_event, &context)
         .await
         .unwrap_or_default();
-    if let Some(why) = advice.deny {
+    if let Some(why) = hook_outcome.deny {
         let title = text::title(&why);
         let details = Some("The prompt was not sent to the model.".to_owned());
         turn.event_sender
@@ -328,7 +345,7 @@ pub async fn prompt(
             .await;
         return None;
     }
-    notes.extend(advice.context);
+    notes.extend(hook_outcome.context);
     notes.extend(scripts.take_notes());
     notes.extend(plugin_prompts(turn).await);
     content = rewritten(content, async |texts| {
@@ -447,22 +464,22 @@ pub(super) async fn ended(
         .iter()
         .rev()
         .find(|message| message.assistant().is_some());
-    let moment = Moment::new(HookPoint::TurnEnd, &agent.name)
+    let hook_event = HookEvent::new(HookPoint::TurnEnd, &agent.name)
         .with("outcome", word)
         .with("continued", sent_on > 0)
         .with("text", last.map(Message::visible_text).unwrap_or_default());
-    let advice = turn
+    let hook_outcome = turn
         .session
         .common
         .extensions
-        .ask(moment, &context)
+        .run_hooks(hook_event, &context)
         .await
         .ok()?;
     if *outcome != TurnOutcome::Ended {
         return None;
     }
     let more = scripts.wants_more().await;
-    if advice.remaining_work.is_none() && !more {
+    if hook_outcome.remaining_work.is_none() && !more {
         return None;
     }
     if sent_on >= MAX_CONTINUATIONS {
@@ -478,7 +495,7 @@ pub(super) async fn ended(
             .await;
         return None;
     }
-    let prompts: Vec<String> = advice
+    let prompts: Vec<String> = hook_outcome
         .remaining_work
         .into_iter()
         .chain(plugin_prompts(turn).await)
@@ -498,13 +515,13 @@ pub(super) async fn compaction(
         return Vec::new();
     }
     let context = tool_context::of_step(turn, step, &turn.call_id());
-    let moment = Moment::new(HookPoint::Compaction, &step.agent.name)
+    let hook_event = HookEvent::new(HookPoint::Compaction, &step.agent.name)
         .with("auto", auto)
         .with("text", focus.unwrap_or_default());
     turn.session
         .common
         .extensions
-        .ask(moment, &context)
+        .run_hooks(hook_event, &context)
         .await
         .unwrap_or_default()
         .context
@@ -556,8 +573,12 @@ pub async fn session_end(turn: &TurnContext) {
         return;
     };
     let context = tool_context::context(turn, &agent, &turn.call_id());
-    let moment = Moment::new(HookPoint::SessionEnd, &agent.name);
-    let asked = turn.session.common.extensions.ask(moment, &context);
+    let hook_event = HookEvent::new(HookPoint::SessionEnd, &agent.name);
+    let asked = turn
+        .session
+        .common
+        .extensions
+        .run_hooks(hook_event, &context);
     if tokio::time::timeout(SESSION_END_TIMEOUT, asked)
         .await
         .is_err()
@@ -587,7 +608,7 @@ fn report_end(turn: &TurnContext, outcome: &TurnOutcome) {
 }
 
 /// Publishes a permission question. Returns its id.
-pub(super) fn asked(
+pub(super) fn publish_question(
     turn: &TurnContext,
     PlacedCall { call, message, .. }: PlacedCall<'_>,
     requests: &[&AccessRequest],
@@ -597,7 +618,7 @@ pub(super) fn asked(
         requests.iter().flat_map(|request| of(request)).collect()
     };
     let first = requests.first();
-    turn.session.recorder.events.asked(|| {
+    turn.session.recorder.events.permission_asked(|| {
         let permission = first.map(|request| &request.permission);
         let patterns = all(|request| &request.patterns);
         json!({

@@ -14,8 +14,9 @@ use transcript::{
     BackgroundJob, CallFacts, CallState, Completed, Content, JobState, Message, Part, ProgramExit,
 };
 
-/// The background jobs of a session, and the journals of their writes. They belong to the session's task, and live on
-/// only if the session is closed to be opened again in this process. The jobs end when this is dropped.
+/// The background jobs of a session, and the journals of their writes. They belong to the session's
+/// task, and live on only if the session is closed to be opened again in this process. The jobs end
+/// when this is dropped.
 #[derive(Clone)]
 pub struct SessionJobs {
     pub jobs: Arc<Jobs>,
@@ -60,8 +61,8 @@ pub(super) fn id(state: &CallState) -> Option<&str> {
     }
 }
 
-/// Marks a job that was running when an earlier process ended, which is any but those that `lives` knows. Returns
-/// whether there was one.
+/// Marks a job that was running when an earlier process ended, which is any but those that `lives`
+/// knows. Returns whether there was one.
 pub(super) fn lost(state: &mut CallState, lives: impl Fn(&str) -> bool) -> bool {
     let CallState::Completed(done) = state else {
         return false;
@@ -95,7 +96,7 @@ fn shown(printed: &str, how: &str) -> String {
 
 /// Records in the history how jobs have ended.
 pub async fn record_ended_jobs(history: &mut History, session: &SessionContext) {
-    for ended in session.shared.jobs.unsettled() {
+    for ended in session.shared.jobs.take_unrecorded_ends() {
         // The call is missing if it was undone in the meantime.
         let Some((message, part_index)) = place(history, &ended.call) else {
             continue;

@@ -38,7 +38,7 @@ pub enum NextAction {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompactionTrigger {
-    Asked,
+    Requested,
     Full,
     /// The provider refused the request as too long.
     Refused,
@@ -262,13 +262,13 @@ fn compact_if_useful(history: &History, limits: &Limits) -> NextAction {
     let usable = limits.usable.unwrap_or(u64::MAX);
     let since = since_compaction(history);
     // The size of the first request after the summary, as counted by the provider.
-    let asked_with = since
+    let first_request_tokens = since
         .and_then(|since| since.iter().find_map(Message::assistant))
         .map(|first| {
             let usage = first.usage;
             usage.input + usage.cache_read + usage.cache_write
         });
-    match asked_with {
+    match first_request_tokens {
         Some(tokens) if tokens >= usable => NextAction::Finish(TurnOutcome::Failed(Fault {
             kind: FaultKind::ContextOverflow,
             message: format!(

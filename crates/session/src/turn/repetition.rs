@@ -46,8 +46,9 @@ pub fn repeats(history: &History, tool: &str, input: &Value) -> Repeats {
         .iter()
         .rev()
         .filter(|call| !matches!(call.state, CallState::Pending));
-    let same = finished
-        .take_while(|call| call.tool == tool && *call.input == *input && !brought_news(call));
+    let same = finished.take_while(|call| {
+        call.tool == tool && *call.input == *input && !has_new_information(call)
+    });
     same.fold(Repeats::default(), |so_far, call| Repeats {
         calls: so_far.calls + 1,
         failed: so_far.failed + u32::from(call.kind.acts() && has_failed(call)),
@@ -73,10 +74,10 @@ fn has_failed(call: &Call) -> bool {
 
 /// Returns whether the call returned new information: repeated looks at running work are not a
 /// loop, nor is a change that is sent again after the model was shown a text that it had not seen.
-fn brought_news(call: &Call) -> bool {
+fn has_new_information(call: &Call) -> bool {
     call.state
         .facts()
-        .is_some_and(|facts| facts.news == Some(true))
+        .is_some_and(|facts| facts.has_new_information == Some(true))
 }
 
 #[cfg(test)]

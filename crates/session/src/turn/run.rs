@@ -45,7 +45,9 @@ pub async fn summarise(
     focus: Option<String>,
 ) -> TurnOutcome {
     let made = match step_context::capture(turn, false, history) {
-        Ok(step) => compact::compact(history, turn, &step, CompactionTrigger::Asked, focus).await,
+        Ok(step) => {
+            compact::compact(history, turn, &step, CompactionTrigger::Requested, focus).await
+        }
         Err(fault) => Err(TurnOutcome::Failed(fault)),
     };
     evict::evict(history, turn).await;
@@ -101,7 +103,7 @@ async fn steps(
     turn: &TurnContext,
     changed: &mut Option<StepChanges>,
 ) -> TurnOutcome {
-    let mut asked = None;
+    let mut last_request = None;
     if let Ok(agent) = step_context::agent(turn) {
         let wanted = step_context::model(turn, &agent);
         tokio::select! {
@@ -149,7 +151,7 @@ async fn steps(
                 continue;
             }
             NextAction::Compact(why) => {
-                asked = None;
+                last_request = None;
                 match compact_to_continue(history, turn, &limits, why).await {
                     Ok(()) => continue,
                     Err(outcome) => return outcome,
@@ -166,7 +168,7 @@ async fn steps(
             Err(fault) => return TurnOutcome::Failed(fault),
         };
         if size::load(history) == 0 && next::exceeds_window(history, &limits, step.fixed_tokens()) {
-            asked = None;
+            last_request = None;
             step::enter(history, turn, changed.take()).await;
             if !prune::prune(history, turn).await
                 && let Err(outcome) =
@@ -188,7 +190,7 @@ async fn steps(
             append_note(history, turn, &step, &news).await;
         }
         spoken_last |= limits.money == Remaining::Spent;
-        step::run(history, turn, &step, &mut asked, changed, made == 0).await;
+        step::run(history, turn, &step, &mut last_request, changed, made == 0).await;
     }
 }
 
@@ -302,8 +304,8 @@ fn fitting(step: StepContext) -> Result<StepContext, Fault> {
     Err(compact::too_small(&step.model, fixed, 0))
 }
 
-/// Reports before the model's first answer in the session that it cannot call tools, or that it answers
-/// in place of another.
+/// Reports before the model's first answer in the session that it cannot call tools, or that it
+/// answers in place of another.
 async fn report_limits(history: &History, turn: &TurnContext, step: &StepContext) {
     let model = &step.model.id;
     let title = if let Some(other) = passed_over(turn, step) {
@@ -349,8 +351,8 @@ fn passed_over(turn: &TurnContext, step: &StepContext) -> Option<ModelRef> {
         .map(|model| model.id.clone())
 }
 
-/// Returns the reason why the model that was chosen last in this project does not answer, if nothing
-/// else was chosen since.
+/// Returns the reason why the model that was chosen last in this project does not answer, if
+/// nothing else was chosen since.
 fn unavailable(turn: &TurnContext, step: &StepContext) -> Option<String> {
     let is_chosen = turn.choice.borrow().model.is_some()
         || turn.project.context.settings.model.is_some()
@@ -395,7 +397,7 @@ async fn resources(history: &mut History, turn: &TurnContext, step: &StepContext
         .agent
         .rules
         .clone()
-        .then(&turn.session.permissions.asks);
+        .then(&turn.session.permissions.ask_rules);
     for changed in servers.changed_resources(&rules, &turn.cancelled).await {
         let ChangedResource { server, uri, now } = changed;
         let text = prompts::reminder::RESOURCE_CHANGED;

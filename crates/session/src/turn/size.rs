@@ -64,7 +64,7 @@ pub fn output(done: &transcript::Completed) -> u64 {
 }
 
 pub fn request(request: &Request) -> u64 {
-    fixed_tokens(request) + request.messages.iter().map(asked).sum::<u64>()
+    fixed_tokens(request) + request.messages.iter().map(message_tokens).sum::<u64>()
 }
 
 /// Returns the size of the system prompt and the tools, which every request contains.
@@ -76,7 +76,7 @@ pub fn fixed_tokens(request: &Request) -> u64 {
     tokens(request.system.iter().map(String::len).sum::<usize>() + tools.sum::<usize>())
 }
 
-fn asked(message: &ModelMessage) -> u64 {
+fn message_tokens(message: &ModelMessage) -> u64 {
     match message {
         ModelMessage::User(inputs) => inputs.iter().map(input).sum(),
         ModelMessage::Assistant(outputs) => outputs
@@ -133,9 +133,9 @@ pub fn load(history: &History) -> u64 {
 /// Returns the estimated size of the messages that the next request contains, with the summary.
 pub fn messages(history: &History) -> u64 {
     let seen = view::view(history);
-    let summary = seen
-        .summary
-        .map_or(0, |(asked, summary)| message(asked) + message(summary));
+    let summary = seen.summary.map_or(0, |(message_tokens, summary)| {
+        message(message_tokens) + message(summary)
+    });
     let messages: u64 = seen.messages.iter().map(|one| message(one)).sum();
     summary + messages
 }

@@ -56,21 +56,24 @@ const MAX_DELTA_BYTES: usize = 16 << 10;
 const BROKEN_OFF: &str = "Not run: the model's answer was incomplete.";
 
 /// Makes one step and appends its message to the history. In the `first` step of a turn nothing is
-/// shown before the prompt is stored. `asked` is the request of the step before, and is set to the
-/// request of this one: the encoded part of it is used again. `changed` contains the file changes
-/// of the step before, which are determined while the model answers; it is set to those of this
-/// step.
+/// shown before the prompt is stored. `last_request` is the request of the step before, and is set
+/// to the request of this one: the encoded part of it is used again. `changed` contains the file
+/// changes of the step before, which are determined while the model answers; it is set to those of
+/// this step.
 pub async fn run(
     history: &mut History,
     turn: &TurnContext,
     step: &StepContext,
-    asked: &mut Option<Request>,
+    last_request: &mut Option<Request>,
     changed: &mut Option<StepChanges>,
     first: bool,
 ) {
     let mut request = request::request(history, step, turn.session.id.as_str());
     request.params.omitted = turn.session.common.refused_tools.fields(&step.model);
-    request.body_cache = asked.take().map(BodyCache::after).unwrap_or_default();
+    request.body_cache = last_request
+        .take()
+        .map(BodyCache::after)
+        .unwrap_or_default();
     hooks::remember(history, turn, true);
     hooks::share_with_plugins(turn, step);
     hooks::request(turn, step, &mut request).await;
@@ -96,9 +99,9 @@ pub async fn run(
     turn.session.recorder.message(&message).await;
 
     let changes = ChangeRecorder::new(turn, &message.id);
-    let answered = ask(turn, step, &mut request, &mut message, &changes, first);
+    let answered = request_answer(turn, step, &mut request, &mut message, &changes, first);
     let (answered, ()) = tokio::join!(answered, enter(history, turn, changed.take()));
-    *asked = Arc::into_inner(request);
+    *last_request = Arc::into_inner(request);
     let mut paid = None;
     if let Ok((_, usage)) = &answered {
         paid = request_cost(&step.model, usage);
@@ -152,7 +155,7 @@ pub async fn enter(history: &mut History, turn: &TurnContext, changed: Option<St
 
 /// Requests an answer until one is complete or another attempt would not help. Returns the reason
 /// of its end, and its tokens.
-async fn ask(
+async fn request_answer(
     turn: &TurnContext,
     step: &StepContext,
     request: &mut Arc<Request>,
@@ -168,7 +171,7 @@ async fn ask(
     let mut empty = 0;
     let mut shown = 0;
     loop {
-        let answer = step.provider.ask(request.clone());
+        let answer = step.provider.stream(request.clone());
         let purpose = RequestPurpose::Step(&message.id);
         let mut answer = trace::observed(turn, &step.model, purpose, answer).peekable();
         if first && attempt == 0 && empty == 0 {

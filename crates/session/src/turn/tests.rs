@@ -44,7 +44,7 @@ async fn call_is_announced_shown_run_and_answered() {
         played.events
     );
     assert_eq!(played.events[4..], ["text: empty"]);
-    assert_eq!(fixture.model.asked().len(), 2);
+    assert_eq!(fixture.model.requests().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -60,8 +60,8 @@ async fn request_begins_with_previous_one_and_pairs_its_calls() {
     ]);
     fixture.play("look").await;
     fixture.play("and now?").await;
-    let asked = fixture.model.asked();
-    for pair in asked.windows(2) {
+    let requests = fixture.model.requests();
+    for pair in requests.windows(2) {
         assert_eq!(
             pair[1].messages[..pair[0].messages.len()],
             pair[0].messages[..]
@@ -77,7 +77,7 @@ async fn request_begins_with_previous_one_and_pairs_its_calls() {
         assert_eq!(system(1), system(0));
         assert_eq!(pair[1].tools, pair[0].tools);
     }
-    paired(&asked);
+    paired(&requests);
     assert_eq!(
         fixture.model.follows(),
         [false, true, false],
@@ -142,7 +142,7 @@ async fn failed_attempt_is_repeated_and_left_out_of_next_request() {
         ]
     );
     fixture.play("sure?").await;
-    let request::ModelMessage::Assistant(outputs) = &fixture.model.asked()[2].messages[1] else {
+    let request::ModelMessage::Assistant(outputs) = &fixture.model.requests()[2].messages[1] else {
         panic!("an answer")
     };
     assert_eq!(outputs.len(), 1, "{outputs:?}");
@@ -221,7 +221,7 @@ async fn cancel_ends_every_wait() {
         fixture.cancel_at = Some(at);
         let played = fixture.play("go").await;
         assert_eq!(played.outcome, TurnOutcome::Cancelled, "{name}");
-        played.is_settled(name);
+        played.assert_complete(name);
         for call in played.history.messages.iter().flat_map(Message::calls) {
             let done = call.tool == "read";
             assert_eq!(
@@ -328,11 +328,11 @@ async fn rejection_without_comment_ends_with_list_of_rejected_calls() {
         "{:?}",
         played.events
     );
-    played.is_settled("the text is stored");
+    played.assert_complete("the text is stored");
     fixture.play("why?").await;
-    let asked = format!("{:?}", fixture.model.asked().last().unwrap().messages);
-    assert!(asked.contains("The user rejected"), "{asked}");
-    assert!(!asked.contains("so I stopped here"), "{asked}");
+    let messages = format!("{:?}", fixture.model.requests().last().unwrap().messages);
+    assert!(messages.contains("The user rejected"), "{messages}");
+    assert!(!messages.contains("so I stopped here"), "{messages}");
 }
 
 #[tokio::test]
@@ -362,7 +362,7 @@ async fn question_without_user_is_refused_to_model() {
         "{:?}",
         played.events
     );
-    played.is_settled("unanswered");
+    played.assert_complete("unanswered");
     // The same call for the third time, with other calls in between.
     let mut fixture = unattended(vec![
         bash("touch x"),
@@ -453,7 +453,7 @@ async fn step_limit_is_hard() {
     }];
     let played = fixture.play("go").await;
     assert_eq!(played.outcome, TurnOutcome::Ended);
-    let last = &fixture.model.asked()[1];
+    let last = &fixture.model.requests()[1];
     assert!(last.tools.is_empty(), "no tools on the last step");
     assert_eq!(fixture.model.left(), 0);
 }
@@ -552,7 +552,7 @@ async fn call_that_was_cut_off_is_not_run() {
                     assert!(error.starts_with("Not run: "), "{error}");
                 }
             }
-            paired(&fixture.model.asked());
+            paired(&fixture.model.requests());
         }
     }
 }
@@ -590,8 +590,8 @@ async fn interrupted_call_is_reported_once() {
     fixture.model = Scripted::new([ScriptedAnswer::text("fine"), ScriptedAnswer::text("fine")]);
     fixture.play("and now?").await;
     fixture.play("and then?").await;
-    let asked = fixture.model.asked();
-    let last = |n: usize| format!("{:?}", asked[n].messages.last());
+    let requests = fixture.model.requests();
+    let last = |n: usize| format!("{:?}", requests[n].messages.last());
     assert!(last(0).contains("was interrupted"), "{}", last(0));
     assert!(last(0).contains("sleep 600"), "{}", last(0));
     assert!(!last(1).contains("was interrupted"), "{}", last(1));
@@ -765,7 +765,7 @@ async fn every_outcome_leaves_usable_session() {
             (found, expected) => assert_eq!(found, expected, "{name}"),
         }
         assert_eq!(fixture.model.left(), 0, "{name}");
-        played.is_settled(name);
+        played.assert_complete(name);
         fixture.cancelled = CancellationToken::new();
         fixture.has_steering_message = watch::channel(false).1;
         // If the window is full, the first of these is a summary.
@@ -775,7 +775,7 @@ async fn every_outcome_leaves_usable_session() {
         ]);
         let played = fixture.play("and now?").await;
         assert_eq!(played.outcome, TurnOutcome::Ended, "{name}");
-        played.is_settled(name);
-        paired(&fixture.model.asked());
+        played.assert_complete(name);
+        paired(&fixture.model.requests());
     }
 }

@@ -17,7 +17,7 @@ pub fn rules(turn: &TurnContext, agent: &Agent) -> Policy {
     Policy {
         rules: agent.rules.clone(),
         grants: turn.session.permissions.grants.of(&agent.name),
-        asks: turn.session.permissions.asks.clone(),
+        ask_rules: turn.session.permissions.ask_rules.clone(),
         approvals: turn.session.permissions.approvals(),
         doubt: turn.project.context.settings.doubt(),
         ..Policy::default()

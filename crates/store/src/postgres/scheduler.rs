@@ -110,7 +110,7 @@ pub(super) async fn run(
                     worker.filling.stop();
                 }
             },
-            Some(done) = scheduler.in_progress.next(), if !scheduler.in_progress.is_empty() => scheduler.settle(done),
+            Some(done) = scheduler.in_progress.next(), if !scheduler.in_progress.is_empty() => scheduler.finish(done),
             Some(event) = connection_events.recv() => match event {
                 ConnectionEvent::SessionRequested(session) => worker.report_request(&session),
                 ConnectionEvent::CancelTurn(session) => worker.cancel(&session),
@@ -241,7 +241,7 @@ impl Scheduler<'_> {
             .push(piece.map(Done::Indexed).boxed_local());
     }
 
-    fn settle(&mut self, done: Done) {
+    fn finish(&mut self, done: Done) {
         match done {
             Done::Written(sessions) => {
                 self.is_writing = false;

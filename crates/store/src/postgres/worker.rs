@@ -585,7 +585,7 @@ impl Worker {
                 self.filling.request_soon();
                 answer(reply, self.search(*query, &words, limit).await);
             }
-            StoreJob::Ask {
+            StoreJob::RequestRelease {
                 holder,
                 session,
                 reply,

@@ -3,7 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, mpsc as done};
+use std::sync::{Arc, Mutex, mpsc};
 
 use super::session::{IndexUpdate, SessionFile};
 use crate::ReplySender;
@@ -14,8 +14,9 @@ use base::channel::WeakSender;
 use base::id::SessionId;
 use base::lock::lock;
 
-/// A batch on the way to its file, with everything that writing it needs.
+/// A batch, with everything needed to write it to its file.
 pub(super) struct WriteJob {
+    /// The store's directory.
     pub(super) dir: PathBuf,
     /// `None` if the file is still to be opened or created.
     pub(super) file: Option<SessionFile>,
@@ -36,8 +37,9 @@ pub(super) struct WriteBatch {
 
 /// A complete new session on the way to its file.
 pub(super) struct ImportJob {
+    /// The store's directory.
     pub(super) dir: PathBuf,
-    pub(super) feed: StreamedSession,
+    pub(super) session: StreamedSession,
     pub(super) reply: ReplySender<()>,
 }
 
@@ -45,24 +47,25 @@ pub(super) struct ImportResult {
     pub(super) session: SessionId,
     /// The update for the index.
     pub(super) update: Result<IndexUpdate, Error>,
-    /// `None` if writing ended unexpectedly, which the caller learns by the loss of the sender.
+    /// `None` if writing panicked; the sender is then dropped, which tells the caller.
     pub(super) reply: Option<ReplySender<()>>,
 }
 
-/// The result of a thread of its own.
-pub(super) enum Finished {
+/// The result of a background write.
+pub(super) enum BackgroundResult {
     Write(Box<WriteResult>),
     Import(Box<ImportResult>),
 }
 
 pub(super) struct WriteResult {
     pub(super) file: Result<SessionFile, Error>,
-    /// The update for the index.
+    /// The update for the index; `None` if nothing was written.
     pub(super) update: Option<IndexUpdate>,
     pub(super) batch: WriteBatch,
 }
 
 impl WriteJob {
+    /// Opens the file if necessary, and writes the batch.
     pub(super) fn run(self) -> WriteResult {
         let Self {
             dir,
@@ -99,9 +102,9 @@ impl WriteJob {
 impl ImportJob {
     /// Writes the session, and closes its file.
     pub(super) fn run(self) -> ImportResult {
-        let session = self.feed.record.id.clone();
-        let update =
-            SessionFile::open(&self.dir, &session, true).and_then(|mut file| file.fill(self.feed));
+        let session = self.session.record.id.clone();
+        let update = SessionFile::open(&self.dir, &session, true)
+            .and_then(|mut file| file.fill(self.session));
         ImportResult {
             session,
             update,
@@ -113,31 +116,34 @@ impl ImportJob {
 /// Starts writing threads, and reports their results to the store's thread.
 #[derive(Clone)]
 pub(super) struct BackgroundWriter {
-    finished: done::Sender<Finished>,
-    /// Wakes the store's thread when it waits for jobs, without keeping it alive.
-    wake: WeakSender<StoreJob>,
+    finished: mpsc::Sender<BackgroundResult>,
+    /// Sends jobs to the store's thread, without keeping it alive.
+    jobs: WeakSender<StoreJob>,
     pub(super) metrics: Arc<StoreMetrics>,
 }
 
-/// The store's wake-up channel and its counters.
-pub(crate) type WakeAndMetrics = (WeakSender<StoreJob>, Arc<StoreMetrics>);
+/// The weak sender of jobs to the store's thread, and the store's counters.
+pub(crate) type JobsAndMetrics = (WeakSender<StoreJob>, Arc<StoreMetrics>);
 
 impl BackgroundWriter {
-    pub(super) fn new(finished: done::Sender<Finished>, (wake, metrics): WakeAndMetrics) -> Self {
+    pub(super) fn new(
+        finished: mpsc::Sender<BackgroundResult>,
+        (jobs, metrics): JobsAndMetrics,
+    ) -> Self {
         Self {
             finished,
-            wake,
+            jobs,
             metrics,
         }
     }
 
-    /// Returns the sender of jobs to the store's thread, which does not keep it alive.
+    /// Returns a sender of jobs that does not keep the store's thread alive.
     pub(super) fn jobs(&self) -> WeakSender<StoreJob> {
-        self.wake.clone()
+        self.jobs.clone()
     }
 
     /// Writes on a new thread. Returns the job if no thread can be started.
-    pub(super) fn start(&self, job: WriteJob) -> Result<(), Box<WriteJob>> {
+    pub(super) fn start_write(&self, job: WriteJob) -> Result<(), Box<WriteJob>> {
         let failed = WriteResult {
             file: Err(unexpected_end()),
             update: None,
@@ -150,22 +156,22 @@ impl BackgroundWriter {
         };
         self.spawn(
             job,
-            |job| Finished::Write(Box::new(job.run())),
-            Finished::Write(Box::new(failed)),
+            |job| BackgroundResult::Write(Box::new(job.run())),
+            BackgroundResult::Write(Box::new(failed)),
         )
     }
 
     /// Writes a complete session on a new thread. Returns the job if no thread can be started.
     pub(super) fn start_import(&self, job: ImportJob) -> Result<(), Box<ImportJob>> {
         let failed = ImportResult {
-            session: job.feed.record.id.clone(),
+            session: job.session.record.id.clone(),
             update: Err(unexpected_end()),
             reply: None,
         };
         self.spawn(
             job,
-            |job| Finished::Import(Box::new(job.run())),
-            Finished::Import(Box::new(failed)),
+            |job| BackgroundResult::Import(Box::new(job.run())),
+            BackgroundResult::Import(Box::new(failed)),
         )
     }
 
@@ -173,8 +179,8 @@ impl BackgroundWriter {
     fn spawn<J: Send + 'static>(
         &self,
         job: J,
-        run: fn(J) -> Finished,
-        failed: Finished,
+        run: fn(J) -> BackgroundResult,
+        failed: BackgroundResult,
     ) -> Result<(), Box<J>> {
         // A thread that cannot be started drops its closure, so the job is shared with it.
         let lent = Arc::new(Mutex::new(Some(job)));
@@ -186,21 +192,21 @@ impl BackgroundWriter {
             writer.report(finished.unwrap_or(failed));
         };
         let started = std::thread::Builder::new()
-            .name("store-beside".into())
+            .name("store-writer".into())
             .spawn(work);
         match started.map_err(|e| (e, take(&lent))) {
             Err((e, Some(job))) => {
-                tracing::warn!("no further thread for the store: {e}");
+                tracing::warn!("cannot start a thread to write a session: {e}");
                 Err(Box::new(job))
             }
             Ok(_) | Err((_, None)) => Ok(()),
         }
     }
 
-    fn report(self, finished: Finished) {
+    fn report(self, finished: BackgroundResult) {
         // The store's thread may have died.
         self.finished.send(finished).ok();
-        if let Some(jobs) = self.wake.upgrade() {
+        if let Some(jobs) = self.jobs.upgrade() {
             jobs.put(StoreJob::Wake);
         }
     }

@@ -1,6 +1,6 @@
-//! Reading of sessions without locking them: for the index, for searches and for the command line.
-//! A session that another process has open is read from a copy, which is consistent because the log
-//! is copied after the database and was not restarted in the meantime.
+//! Reads sessions without locking them, for the index, searches and the command line. A session
+//! that has a write-ahead log is read from a copy: the database first, then the log. If the log was
+//! restarted in the meantime, the copy is made again, up to five times.
 
 use std::path::Path;
 
@@ -10,10 +10,11 @@ use super::{read_out, salvage, wal};
 use crate::{Error, Record, StoredSession, TitleSource};
 use base::id::SessionId;
 
-/// The maximum number of copies that are made if the original is checkpointed in the meantime.
+/// The maximum number of attempts to copy a file while its log is being restarted.
 const MAX_COPIES: usize = 5;
 
-/// Reads the present state of a session.
+/// Reads the present state of a session. `dir` is the store's directory; `known` is the index's
+/// record, used if the file has none.
 pub(super) fn peek(
     dir: &Path,
     id: &SessionId,
@@ -66,7 +67,7 @@ pub(super) fn peek(
             salvage::read_damaged(&path, parent, known, damaged(&reason))
         }
         Err(Error::NotFound(_)) if torn.is_some() => {
-            salvage::read_damaged(&path, parent, known, damaged(TORN))
+            salvage::read_damaged(&path, parent, known, damaged(TORN_LOG))
         }
         Ok(mut stored) => {
             let report = |torn| {
@@ -79,8 +80,9 @@ pub(super) fn peek(
     }
 }
 
-/// The reason for damage if a session's file is empty and its log is not.
-pub(super) const TORN: &str = "its write-ahead log is not whole";
+/// The reason for damage if a session's file has no readable record or message, and the end of its
+/// log is torn.
+pub(super) const TORN_LOG: &str = "its write-ahead log is not whole";
 
 /// Reads a file that no process has open and that needs no repair, which is the common case. No
 /// lock is taken, so the result is valid only if the file has not changed in the meantime.
@@ -98,7 +100,8 @@ fn in_place(path: &Path, known: Option<Record>) -> Option<StoredSession> {
     stored
 }
 
-/// Reads the record of a session from its file, and the number of its messages.
+/// Reads a session's record, and the number of its messages, from its file `path`. `dir` is the
+/// store's directory.
 ///
 /// Returns `None` if the name is not that of a session's file.
 pub(super) fn record(dir: &Path, path: &Path) -> Option<Result<(Record, i64), Error>> {

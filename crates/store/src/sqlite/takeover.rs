@@ -100,7 +100,7 @@ impl Drop for PipeRequests {
 
 /// Requests the holder of a session to release it. Returns false if it cannot be notified: it runs
 /// on another machine, or has ended.
-pub(super) fn ask(dir: &Path, holder: &LockHolder, session: &SessionId) -> bool {
+pub(super) fn request_release(dir: &Path, holder: &LockHolder, session: &SessionId) -> bool {
     let Some(Ok(mut pipe)) = pipe_of(dir, holder).map(|path| open(&path)) else {
         return false;
     };
@@ -175,7 +175,7 @@ mod tests {
             ..LockHolder::default()
         };
         let wanted = SessionId::new("ses_00000001");
-        assert!(ask(dir.path(), &holder, &wanted));
+        assert!(request_release(dir.path(), &holder, &wanted));
         assert!(!is_exiting(dir.path(), &holder));
         // A process that has no pipe yet.
         let beginning = LockHolder {
@@ -185,7 +185,7 @@ mod tests {
         assert!(!is_exiting(dir.path(), &beginning));
         assert_eq!(requests.next().await, Some(wanted.clone()));
         drop(requests);
-        assert!(!ask(dir.path(), &holder, &wanted));
+        assert!(!request_release(dir.path(), &holder, &wanted));
         assert!(is_exiting(dir.path(), &holder));
         // A process that begins meanwhile leaves the closed pipe.
         sweep(&pipes_dir(dir.path()));
@@ -199,7 +199,7 @@ mod tests {
             ..holder
         };
         for other in [outside, own_process, LockHolder::default()] {
-            assert!(!ask(dir.path(), &other, &wanted), "{other:?}");
+            assert!(!request_release(dir.path(), &other, &wanted), "{other:?}");
             assert!(!is_exiting(dir.path(), &other), "{other:?}");
         }
     }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use super::background_writer::{
-    BackgroundWriter, Finished, WakeAndMetrics, WriteBatch, WriteJob, WriteResult,
+    BackgroundResult, BackgroundWriter, JobsAndMetrics, WriteBatch, WriteJob, WriteResult,
 };
 use super::fill::IndexFill;
 use super::find::{self, Indexer};
@@ -52,7 +52,7 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_UNWRITTEN_ENTRIES: usize = 4096;
 
 /// Executes jobs about the sessions below `dir` until the last [`crate::Store`] is dropped.
-pub(crate) fn work(dir: PathBuf, mut jobs: Receiver<StoreJob>, wake_and_metrics: WakeAndMetrics) {
+pub(crate) fn work(dir: PathBuf, mut jobs: Receiver<StoreJob>, jobs_and_metrics: JobsAndMetrics) {
     let (finished, done) = done::channel();
     let mut thread = Thread {
         indexer: Indexer::new(dir.clone()),
@@ -65,7 +65,7 @@ pub(crate) fn work(dir: PathBuf, mut jobs: Receiver<StoreJob>, wake_and_metrics:
         unwritten: HashMap::new(),
         failed: HashMap::new(),
         in_background: HashSet::new(),
-        background_writer: BackgroundWriter::new(finished, wake_and_metrics),
+        background_writer: BackgroundWriter::new(finished, jobs_and_metrics),
         done,
         _files: SessionFiles::take_unconditionally(FILES_PER_STORE),
     };
@@ -100,7 +100,7 @@ struct Thread {
     /// Sessions that a background writer is writing.
     in_background: HashSet<SessionId>,
     background_writer: BackgroundWriter,
-    done: done::Receiver<Finished>,
+    done: done::Receiver<BackgroundResult>,
     /// The search index, if there is one.
     search_index: Option<SearchIndex>,
     indexer: Indexer,
@@ -179,10 +179,10 @@ impl Thread {
         }
     }
 
-    fn finish(&mut self, finished: Finished) {
+    fn finish(&mut self, finished: BackgroundResult) {
         match finished {
-            Finished::Write(written) => self.take_back(*written),
-            Finished::Import(imported) => self.finish_import(*imported),
+            BackgroundResult::Write(written) => self.take_back(*written),
+            BackgroundResult::Import(imported) => self.finish_import(*imported),
         }
     }
 
@@ -259,7 +259,7 @@ impl Thread {
             return self.take_back(job.run());
         }
         self.in_background.insert(job.batch.session.clone());
-        if let Err(job) = self.background_writer.start(job) {
+        if let Err(job) = self.background_writer.start_write(job) {
             // No thread could be started.
             self.take_back(job.run());
         }
@@ -495,15 +495,15 @@ impl Thread {
     /// Queries the index. A damaged index is rebuilt, and queried again.
     fn with_index<T>(
         &mut self,
-        ask: impl Fn(&mut SessionIndex) -> Result<T, Error>,
+        query: impl Fn(&mut SessionIndex) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let mut index = match self.index.take() {
             Some(index) => index,
             None => SessionIndex::open(&self.dir)?,
         };
-        match ask(&mut index) {
+        match query(&mut index) {
             Err(Error::DamagedIndex(reason)) => {
-                ask(self.index.insert(index.rebuild(&self.dir, &reason)?))
+                query(self.index.insert(index.rebuild(&self.dir, &reason)?))
             }
             answer => {
                 self.index = Some(index);
@@ -515,10 +515,10 @@ impl Thread {
     /// Like [`Self::with_index`], with an index that has every session, or is being filled.
     fn with_complete_index<T>(
         &mut self,
-        ask: impl Fn(&SessionIndex) -> Result<T, Error>,
+        query: impl Fn(&SessionIndex) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let dir = self.dir.clone();
-        self.with_index(|index| index.complete(&dir).and_then(|()| ask(index)))
+        self.with_index(|index| index.complete(&dir).and_then(|()| query(index)))
     }
 
     #[expect(clippy::too_many_lines, reason = "an arm for each job")]
@@ -640,14 +640,15 @@ impl Thread {
                 }
                 Err(e) => drop(reply.send(Err(e))),
             },
-            StoreJob::Ask {
+            StoreJob::RequestRelease {
                 holder,
                 session,
                 reply,
             } => {
-                drop(reply.send(Ok(
-                    takeover::ask(&self.dir, &holder, &session).then_some(RELEASE_TIMEOUT),
-                )));
+                drop(
+                    reply.send(Ok(takeover::request_release(&self.dir, &holder, &session)
+                        .then_some(RELEASE_TIMEOUT))),
+                );
             }
             StoreJob::Requests { reply } => {
                 drop(reply.send(Ok(RequestSource::Pipe(self.dir.clone()))))

@@ -268,9 +268,12 @@ impl Document {
                 "{shown} has changed since it was read (by the user, the editor or a command), so it was not {done}:{what}"
             ),
         };
-        self.note(context);
+        self.record_as_read(context);
         // The same call may follow, which is not a repetition.
-        context.call.facts.note(|facts| facts.news = Some(true));
+        context
+            .call
+            .facts
+            .update(|facts| facts.has_new_information = Some(true));
         let more = if total > MAX_SHOWN_LINES {
             format!("\n(lines 1-{MAX_SHOWN_LINES} of {total})")
         } else {
@@ -422,11 +425,11 @@ impl Document {
     }
 
     /// Records that the model knows this state of the file.
-    pub fn note(&self, context: &ToolContext) {
+    pub fn record_as_read(&self, context: &ToolContext) {
         context
             .session
             .seen
-            .note(&self.path.real.path, self.known_file());
+            .record(&self.path.real.path, self.known_file());
     }
 
     /// Returns this state as one that the model knows.
@@ -765,7 +768,7 @@ impl Document {
             context
                 .session
                 .seen
-                .note(&self.path.real.path, KnownFile::saved(text));
+                .record(&self.path.real.path, KnownFile::saved(text));
         } else {
             context.session.seen.forget(&self.path.real.path);
         }
@@ -1082,7 +1085,7 @@ mod tests {
         assert_eq!(target(&context, ".env").await.unwrap().text, "KEY=old\n");
         let document = target(&context, "f").await.unwrap();
         assert_eq!(document.text, "unsaved\n");
-        document.note(&context);
+        document.record_as_read(&context);
         let mut document = target(&context, "f").await.unwrap();
         document.check_whole(&context).unwrap();
         // The user continues to type.

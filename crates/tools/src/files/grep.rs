@@ -21,7 +21,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use results::{BestFiles, FileMatches, GrepLine, GrepOptions, MAX_LINE_BYTES, SearchGap};
+use results::{FileMatches, GrepLine, GrepOptions, MAX_LINE_BYTES, NewestMatches, SearchGap};
 
 use crate::aliases::{Aliases, FieldValue};
 use crate::files::encoding::{EncodingHint, search_encoding};
@@ -265,9 +265,9 @@ impl Tool for GrepTool {
         } = ready;
         let at = resolved_path.path.clone();
         let shown = resolved_path.shown.clone();
-        let (best, left_out, options) = run_blocking(&context, move || {
+        let (newest, left_out, options) = run_blocking(&context, move || {
             let searched = AtomicUsize::new(0);
-            let best: Mutex<BestFiles> = Mutex::default();
+            let newest: Mutex<NewestMatches> = Mutex::default();
             let is_named = resolved_path.real.found == PathKind::File;
             let folder = if is_named {
                 resolved_path
@@ -283,7 +283,7 @@ impl Tool for GrepTool {
                 let mut searchers = FileSearchers::new(is_named, &pattern, &options);
                 let hints = &hints;
                 let mut reader = root.reader();
-                let best = &best;
+                let newest = &newest;
                 let resolved_path = &resolved_path;
                 let pattern = &pattern;
                 let searched = &searched;
@@ -296,16 +296,17 @@ impl Tool for GrepTool {
                             ..Rank::of(path, reader)?
                         })
                     };
-                    let full = lock(best).full();
+                    let full = lock(newest).is_full();
                     let ranked = if full { rank(&mut reader) } else { None };
                     let max_matches = match &ranked {
                         _ if files_only => 0,
-                        Some(rank) => lock(best).remaining_capacity(rank),
+                        Some(rank) => lock(newest).max_matches_in(rank),
                         None => MAX_SEARCH_RESULTS,
                     };
                     // It may have become a pipe or a link since it was listed.
                     let Some(file) = reader.open(path) else {
-                        return lock(best).add_unsearched(SearchGap::Unreadable, filter.name(path));
+                        return lock(newest)
+                            .add_unsearched(SearchGap::Unreadable, filter.name(path));
                     };
                     let sink = MatchSink {
                         matcher: &pattern.matcher,
@@ -315,13 +316,13 @@ impl Tool for GrepTool {
                     };
                     let (hits, gap) = sink.hits(&mut searchers, file, || hints.of(path));
                     match gap {
-                        Some(why) => lock(best).add_unsearched(why, filter.name(path)),
+                        Some(why) => lock(newest).add_unsearched(why, filter.name(path)),
                         None => drop(searched.fetch_add(1, Ordering::Relaxed)),
                     }
                     if hits.count > 0
                         && let Some(rank) = ranked.or_else(|| rank(&mut reader))
                     {
-                        lock(best).add(rank, hits);
+                        lock(newest).add(rank, hits);
                     }
                 }
             };
@@ -349,44 +350,44 @@ impl Tool for GrepTool {
                     make_visitor,
                 )
             };
-            let mut best = into_inner(best);
-            best.searched = searched.into_inner();
-            best.ignored = best.matches == 0
+            let mut newest = into_inner(newest);
+            newest.searched = searched.into_inner();
+            newest.has_ignored_files = newest.matches == 0
                 && !is_named
                 && has_ignored_files(&resolved_path.real.path, &cancelled, fits, *seen.get_mut());
-            Ok((best, left_out, options))
+            Ok((newest, left_out, options))
         })
         .await?
         .map_err(|e: crate::files::disk::Error| {
             Failure::ForModel(format!("{shown}: {e}. Nothing was searched."))
         })?;
-        Ok(output(&best, &left_out, &options, at))
+        Ok(output(&newest, &left_out, &options, at))
     }
 }
 
 /// Formats the result of a search at the path `at`.
 fn output(
-    best: &BestFiles,
+    newest: &NewestMatches,
     left_out: &Omitted,
     options: &GrepOptions,
     at: std::path::PathBuf,
 ) -> ToolOutput {
     let metadata = Map::from_iter([
-        ("matches".to_owned(), Value::from(best.matches)),
+        ("matches".to_owned(), Value::from(newest.matches)),
         (
             "truncated".to_owned(),
-            Value::Bool(best.is_cut(options.files_only)),
+            Value::Bool(newest.is_cut(options.files_only)),
         ),
     ]);
     let locations = vec![Location {
         path: at,
         line: None,
     }];
-    let touched = best.shown_files(options).map(TouchedPath::File).collect();
+    let touched = newest.shown_files(options).map(TouchedPath::File).collect();
     let text = format!(
         "{}{}{}",
-        best.shown(options),
-        best.gaps(),
+        newest.to_text(options),
+        newest.describe_unsearched(),
         left_out.to_message()
     );
     ToolOutput {
@@ -500,7 +501,7 @@ impl<'a> MatchSink<'a> {
     ) -> (FileMatches, Option<SearchGap>) {
         let gap = match searchers.search(file, &mut self, hint) {
             Ok(()) if !self.is_binary || searchers.is_named => None,
-            Ok(()) if self.hits.count > 0 => Some(SearchGap::BinaryEnd),
+            Ok(()) if self.hits.count > 0 => Some(SearchGap::BinaryAfterMatch),
             Ok(()) => Some(SearchGap::Binary),
             // The searcher's own limit; errors of the system have a kind or a number.
             Err(e) if e.kind() == io::ErrorKind::Other && e.raw_os_error().is_none() => {

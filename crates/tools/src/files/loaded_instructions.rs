@@ -245,7 +245,7 @@ pub async fn unseen(paths: &[PathBuf], context: &ToolContext) -> Option<UnseenIn
     let facts = CallFacts {
         loaded: sources(found).collect(),
         // The call may be sent again as it is, which is not a repetition.
-        news: Some(true),
+        has_new_information: Some(true),
         ..CallFacts::default()
     };
     Some(UnseenInstructions {

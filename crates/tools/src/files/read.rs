@@ -281,7 +281,7 @@ impl Tool for ReadTool {
         )?;
         language::open_in_background(&resolved_path.real.path, text, &context).await;
         let fingerprint = disk_alone.unwrap_or_else(|| TextFingerprint::of(text));
-        context.session.seen.note(
+        context.session.seen.record(
             &resolved_path.real.path,
             KnownFile::of(text, fingerprint, disk),
         );

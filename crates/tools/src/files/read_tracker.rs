@@ -119,7 +119,7 @@ impl ReadTracker {
     }
 
     /// Records that the model has seen or written this file. `real` has its symlinks resolved.
-    pub fn note(&self, real: &Path, mut known: KnownFile) {
+    pub fn record(&self, real: &Path, mut known: KnownFile) {
         known.stamp = stamp(real);
         let mut files = self.files();
         files.stored_bytes += known.was.as_ref().map_or(0, |was| was.len());
@@ -178,7 +178,7 @@ impl ReadTracker {
             match read {
                 Ok(Ok(DecodedText { text, .. })) => {
                     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-                    self.note(&path, KnownFile::saved(text));
+                    self.record(&path, KnownFile::saved(text));
                 }
                 // The next read reports the error.
                 Ok(Err(_)) | Err(_) => self.forget(&path),
@@ -346,7 +346,7 @@ mod tests {
         let seen = ReadTracker::default();
         for name in ["formatted", "changed before", "left", "removed"] {
             std::fs::write(path(name), "a\n").unwrap();
-            seen.note(&path(name), KnownFile::saved("a\n"));
+            seen.record(&path(name), KnownFile::saved("a\n"));
         }
         std::fs::write(path("changed before"), "by the user\n").unwrap();
         let before = seen.unchanged_files();

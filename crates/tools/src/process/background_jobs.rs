@@ -162,7 +162,7 @@ struct JobProgress {
     /// Whether a result has reported its end to the model.
     is_known_to_model: bool,
     /// Whether its end was returned for the history.
-    settled: bool,
+    is_recorded: bool,
     /// The facts with which the call that started it was shown as completed; `None` before.
     announced: Option<CallFacts>,
     /// Whether the editor was shown its end in its call.
@@ -179,7 +179,7 @@ pub struct Jobs {
     last: AtomicU32,
     tasks: TaskTracker,
     /// Notified of the end of a job.
-    news: Arc<Notify>,
+    job_ended: Arc<Notify>,
     /// Whether the history may contain an end that the model does not know of.
     has_unknown_end: AtomicBool,
     /// Cancelled when the jobs are dropped without `end`.
@@ -202,7 +202,7 @@ impl Jobs {
             jobs: Mutex::default(),
             last: AtomicU32::new(last),
             tasks: TaskTracker::new(),
-            news: Arc::default(),
+            job_ended: Arc::default(),
             // Jobs of an earlier process may have ended without the model's knowledge.
             has_unknown_end: AtomicBool::new(true),
             _end: all.clone().drop_guard(),
@@ -289,7 +289,7 @@ impl Jobs {
             end: None,
             notes: Vec::new(),
             is_known_to_model: false,
-            settled: false,
+            is_recorded: false,
             announced: None,
             shown: false,
             noticed: false,
@@ -309,7 +309,7 @@ impl Jobs {
             if ended >= MAX_ENDED
                 && let Some(oldest) = list
                     .iter()
-                    .position(|job| job.over.is_cancelled() && job.state().settled)
+                    .position(|job| job.over.is_cancelled() && job.state().is_recorded)
             {
                 list.remove(oldest);
             }
@@ -325,10 +325,10 @@ impl Jobs {
             worktree,
             limit,
         };
-        let news = self.news.clone();
+        let job_ended = self.job_ended.clone();
         // On threads of its own, because its output may be a flood.
         let followed = base::task::poll_on_blocking_threads(async move {
-            follow.run(&news).await;
+            follow.run(&job_ended).await;
         });
         base::task::spawn_in(&self.tasks, followed);
         (id, path)
@@ -345,10 +345,10 @@ impl Jobs {
     }
 
     /// Records that the editor has been shown the history, with the end of the jobs that have it there.
-    pub fn mark_settled_as_shown(&self) {
+    pub fn mark_recorded_as_shown(&self) {
         for job in self.list().iter() {
             let mut state = job.state();
-            if state.settled {
+            if state.is_recorded {
                 state.shown = true;
                 state.noticed = true;
             }
@@ -438,7 +438,7 @@ impl Jobs {
 
     /// Waits for the end of a job that has not been reported.
     pub async fn await_end(&self) {
-        self.news.notified().await;
+        self.job_ended.notified().await;
     }
 
     /// Returns whether the history may contain an end that the model does not know of. Returns true
@@ -478,8 +478,8 @@ impl Jobs {
     }
 
     /// Returns the jobs that have ended since the last call, for the history.
-    pub fn unsettled(&self) -> Vec<EndedJob> {
-        let ended = self.ended(|state| !std::mem::replace(&mut state.settled, true));
+    pub fn take_unrecorded_ends(&self) -> Vec<EndedJob> {
+        let ended = self.ended(|state| !std::mem::replace(&mut state.is_recorded, true));
         if !ended.is_empty() {
             self.has_unknown_end.store(true, Ordering::Relaxed);
         }
@@ -493,7 +493,7 @@ impl Jobs {
             let mut state = job.state();
             state.announced = Some(facts.clone());
             if state.end.is_some() {
-                self.news.notify_one();
+                self.job_ended.notify_one();
             }
         }
     }
@@ -538,8 +538,8 @@ impl RunningJob {
             WaitFor::End => self.state().end.is_some(),
             WaitFor::Output(pattern) => {
                 // The lock is not held while the pattern is matched.
-                let news = self.state().news();
-                news.split(|byte| *byte == b'\n').any(|line| {
+                let output = self.state().unread_output();
+                output.split(|byte| *byte == b'\n').any(|line| {
                     !line.is_empty() && pattern.matcher.is_match(line).unwrap_or_default()
                 })
             }
@@ -549,19 +549,19 @@ impl RunningJob {
     /// Returns the unread output, which is read then.
     fn read(&self) -> JobOutput {
         let mut state = self.state();
-        let mut news = state.news();
+        let mut output = state.unread_output();
         // An incomplete character is not returned yet.
-        if let Some(e) = std::str::from_utf8(&news)
+        if let Some(e) = std::str::from_utf8(&output)
             .err()
             .filter(|e| e.error_len().is_none() && state.end.is_none())
         {
-            news.truncate(e.valid_up_to());
+            output.truncate(e.valid_up_to());
         }
         state.fresh.clear();
         state.seen = state.printed.live();
         state.is_known_to_model |= state.end.is_some();
         JobOutput {
-            text: String::from_utf8_lossy(&news).into_owned(),
+            text: String::from_utf8_lossy(&output).into_owned(),
             came: true,
             skipped: std::mem::take(&mut state.skipped),
             how: state.end.as_ref().map(|(how, _)| how.clone()),
@@ -593,15 +593,15 @@ impl JobProgress {
 
     /// Returns the unread output: of the output that could change at the last read, only the lines
     /// that have changed.
-    fn news(&self) -> Vec<u8> {
-        let mut news: Vec<u8> = self.fresh.iter().copied().collect();
-        news.extend(self.printed.live());
-        let same = lines(&news)
+    fn unread_output(&self) -> Vec<u8> {
+        let mut output: Vec<u8> = self.fresh.iter().copied().collect();
+        output.extend(self.printed.live());
+        let same = lines(&output)
             .zip(lines(&self.seen))
             .take_while(|(new, old)| new == old);
         let known: usize = same.map(|(line, _)| line.len()).sum();
-        news.drain(..known);
-        news
+        output.drain(..known);
+        output
     }
 }
 
@@ -622,8 +622,8 @@ struct JobFollower {
 }
 
 impl JobFollower {
-    /// Runs the job until its end. `news` is notified of the end.
-    async fn run(mut self, news: &Notify) {
+    /// Runs the job until its end. `output` is notified of the end.
+    async fn run(mut self, job_ended: &Notify) {
         let job = self.job.clone();
         // A limit that the clock cannot represent is not a limit.
         let deadline = self
@@ -702,7 +702,7 @@ impl JobFollower {
         drop(state);
         // First, so that the end is shown in its own call before the calls that wait for it
         // complete.
-        news.notify_one();
+        job_ended.notify_one();
         job.over.cancel();
     }
 }

@@ -224,7 +224,7 @@ impl Tool for BashTool {
         let (sandbox, capabilities) = sandbox_choice.prepare_for_command(&line, context).await?;
         let plan = plan_command(line, &context.policy, capabilities);
         sandbox_choice
-            .announce(&sandbox, plan.asks(), context)
+            .announce(&sandbox, plan.needs_question(), context)
             .await;
         let sandbox = sandbox.planned(plan.sandbox);
         let touched = touched(&resolved_path, &plan.analysis, context);
@@ -651,7 +651,7 @@ mod tests {
 
     use super::*;
     use crate::erase;
-    use crate::live::{MAX_UPDATE_BYTES, UPDATE_INTERVAL};
+    use crate::live::{TRIMMED_BYTES, UPDATE_INTERVAL};
     use crate::test::{TestProject, call};
     use base::channel::Receiver;
     use events::{Event, TurnMessage};
@@ -1033,7 +1033,7 @@ mod tests {
             let beats =
                 usize::try_from(began.elapsed().as_millis() / UPDATE_INTERVAL.as_millis()).unwrap();
             assert!(pieces <= beats + 2, "{pieces} in {beats} beats");
-            assert!(streamed.len() <= pieces * (2 * MAX_UPDATE_BYTES + 100));
+            assert!(streamed.len() <= pieces * (2 * TRIMMED_BYTES + 100));
             assert!(
                 output.text.len() < (50 << 10) + 1_000,
                 "{}",

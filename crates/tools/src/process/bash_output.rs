@@ -140,7 +140,7 @@ fn output(
         whole,
         ..
     } = reading;
-    let news = !text.is_empty() || how.is_some();
+    let has_new_information = !text.is_empty() || how.is_some();
     let cut = truncate::cut(&text, limits, KeepEnd::Tail);
     let skipped = skipped + u64::try_from(text.len() - cut.shown.len()).unwrap_or_default();
     let shown = if text.trim().is_empty() {
@@ -170,7 +170,7 @@ fn output(
     ]);
     // Another call after new output is not a repetition.
     let facts = CallFacts {
-        news: Some(news),
+        has_new_information: Some(has_new_information),
         exit: Some(ProgramExit { code, signal: None }),
         ..CallFacts::default()
     };

@@ -157,7 +157,7 @@ impl Repository {
                 Err(why) => self.unread(&file, &why),
             }
         }
-        self.settle(dir, &common, top, home);
+        self.resolve_dependent_settings(dir, &common, top, home);
         let Some(top) = top else { return };
         let links = match git::links(dir, if self.sha256 { 32 } else { 20 }) {
             Ok(links) => links,
@@ -300,7 +300,13 @@ impl Repository {
     }
 
     /// Evaluates settings that depend on each other, after all files were read.
-    fn settle(&mut self, dir: &Path, common: &Path, top: Option<&Path>, home: Option<&Path>) {
+    fn resolve_dependent_settings(
+        &mut self,
+        dir: &Path,
+        common: &Path,
+        top: Option<&Path>,
+        home: Option<&Path>,
+    ) {
         let hooks = match self.hooks_path.take() {
             None => Some(common.join("hooks")),
             Some(path) if path.starts_with("~/") => home.map(|home| home.join(&path[2..])),

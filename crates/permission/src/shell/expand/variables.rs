@@ -4,9 +4,9 @@ use crate::shell::names::among;
 
 /// Returns whether a variable cannot change the effect of a program.
 pub(crate) fn harmless(name: &str) -> bool {
-    const NAMES: &str = "LANG LANGUAGE TZ NO_COLOR CI FORCE_COLOR CLICOLOR COLUMNS LINES TERM RUST_BACKTRACE RUST_LOG \
+    const HARMLESS_VARIABLES: &str = "LANG LANGUAGE TZ NO_COLOR CI FORCE_COLOR CLICOLOR COLUMNS LINES TERM RUST_BACKTRACE RUST_LOG \
         DEBIAN_FRONTEND CARGO_TERM_COLOR";
-    name.starts_with("LC_") || among(NAMES, name)
+    name.starts_with("LC_") || among(HARMLESS_VARIABLES, name)
 }
 
 /// Variables that the shell itself uses.

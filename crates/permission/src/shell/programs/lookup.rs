@@ -81,11 +81,11 @@ pub(crate) fn is_language(name: &str) -> bool {
 
 /// Returns whether a program runs other programs, or texts, that are among its words.
 pub(crate) fn carries(name: &str) -> bool {
-    const WORDS: [&str; 19] = [
+    const CARRIERS: [&str; 19] = [
         "eval", "exec", "command", "builtin", "trap", "coproc", "then", "do", "else", "elif", "if",
         "while", "until", "!", "source", "alias", "jobs", "fd", "fdfind",
     ];
-    WORDS.contains(&name)
+    CARRIERS.contains(&name)
         || table::program(name).is_some_and(|program| {
             program.runs()
                 || program.words.contains(&Operand::Command) && name != "git" && name != "systemctl"

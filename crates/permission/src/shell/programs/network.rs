@@ -18,7 +18,7 @@ fn values<'r>(reading: &'r ParsedArgs, names: &[&str]) -> Vec<&'r Arg> {
     options.filter_map(|option| option.value.as_ref()).collect()
 }
 
-fn ask(collector: &mut EffectCollector<'_>, reason: &str) {
+fn require_question(collector: &mut EffectCollector<'_>, reason: &str) {
     collector.add(UnitEffect::Minimum(Action::Ask, reason.to_owned()));
 }
 
@@ -124,7 +124,7 @@ pub(super) fn curl(collector: &mut EffectCollector<'_>, program: &Utility, readi
     single_host(collector, reading);
     for url in values(reading, &["--url"]) {
         if url.prefix().starts_with('@') {
-            ask(collector, "the addresses it opens are in a file");
+            require_question(collector, "the addresses it opens are in a file");
         }
         address(collector, program, reading, url);
     }
@@ -137,14 +137,14 @@ pub(super) fn curl(collector: &mut EffectCollector<'_>, program: &Utility, readi
         .iter()
         .any(defaults_to_file)
     {
-        ask(collector, "its addresses may be files");
+        require_question(collector, "its addresses may be files");
     }
     if collector
         .all
         .iter()
         .any(|arg| arg.prefix().starts_with("--expand-"))
     {
-        ask(
+        require_question(
             collector,
             "an option of it is computed from variables of its own",
         );
@@ -167,7 +167,7 @@ pub(super) fn curl(collector: &mut EffectCollector<'_>, program: &Utility, readi
     }
     for format in values(reading, &["-w", "--write-out"]) {
         if format.prefix().starts_with('@') {
-            ask(collector, "its format may name files that it writes");
+            require_question(collector, "its format may name files that it writes");
         }
         let outputs = format.prefix().split("%output{").skip(1);
         for name in outputs.map(|rest| rest.split('}').next().unwrap_or(rest)) {
@@ -242,7 +242,7 @@ pub(super) fn address(
         } else {
             Some(vec![text.clone()])
         }) else {
-            ask(collector, "it opens more addresses than are examined");
+            require_question(collector, "it opens more addresses than are examined");
             continue;
         };
         for text in all {
@@ -395,7 +395,7 @@ pub(super) fn wget(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
     if fetches_more(reading)
         && (letters || reading.has(&["--no-host-directories", "--no-directories"]))
     {
-        ask(collector, "the other side chooses which file it writes");
+        require_question(collector, "the other side chooses which file it writes");
     }
 }
 

@@ -219,9 +219,9 @@ fn reader(
 /// Returns whether a program of jq reads modules. It names them at the beginning; text after a
 /// comment may begin a line of its own.
 fn imports(program: &Arg) -> bool {
-    const WORDS: [&str; 3] = ["import", "include", "modulemeta"];
+    const IMPORT_KEYWORDS: [&str; 3] = ["import", "include", "modulemeta"];
     let text = program.prefix();
-    let reads = WORDS
+    let reads = IMPORT_KEYWORDS
         .iter()
         .flat_map(|word| text.match_indices(word))
         .any(|(at, word)| {
@@ -243,7 +243,7 @@ fn is_word_char(c: char) -> bool {
 /// Handles a format of git. One that shows signatures starts a program to verify them, and the name
 /// of a format in the settings may be such a one.
 pub(super) fn formats(collector: &mut EffectCollector<'_>, option: &GivenOption) {
-    const NAMES: [&str; 9] = [
+    const BUILT_IN_FORMATS: [&str; 9] = [
         "oneline",
         "short",
         "medium",
@@ -258,7 +258,7 @@ pub(super) fn formats(collector: &mut EffectCollector<'_>, option: &GivenOption)
     let is_plain = value.text().is_some_and(|text| {
         (&*option.name == "--sort"
             || text.contains('%')
-            || NAMES.contains(&text)
+            || BUILT_IN_FORMATS.contains(&text)
             || text.starts_with("format:")
             || text.starts_with("tformat:"))
             && !text.contains("%G")

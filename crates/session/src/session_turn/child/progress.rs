@@ -461,7 +461,7 @@ impl<'a> ChildProgress<'a> {
                 .unwrap_or_else(|| ask.show.clone());
             self.shown_calls.push(ask.call.clone());
             self.parent_call_facts
-                .note(|facts| facts.asked.push(ask.call.clone()));
+                .update(|facts| facts.asked_calls.push(ask.call.clone()));
             self.send_call_update(CallUpdate {
                 progress: Some(Progress::Pending),
                 ..known

@@ -71,9 +71,9 @@ async fn task_returns_last_text() {
         "{:?}",
         played.events
     );
-    let asked = fixture.model.asked();
+    let requests = fixture.model.requests();
     let tools = |n: usize| {
-        asked[n]
+        requests[n]
             .tools
             .iter()
             .map(|tool| tool.name.as_str())
@@ -82,7 +82,7 @@ async fn task_returns_last_text() {
     assert!(tools(0).contains(&"task"));
     assert!(!tools(1).contains(&"task"), "the depth is 1");
     assert!(!tools(1).contains(&"todowrite"), "general has no plan");
-    assert_eq!(asked[1].messages.len(), 1, "a conversation of its own");
+    assert_eq!(requests[1].messages.len(), 1, "a conversation of its own");
     assert_eq!(played.outcome, TurnOutcome::Ended);
 }
 
@@ -189,8 +189,8 @@ async fn child_inherits_denies_of_parent() {
         ),
     ];
     play(&mut fixture, "go").await;
-    let asked = fixture.model.asked();
-    let tools: Vec<_> = asked[1]
+    let requests = fixture.model.requests();
+    let tools: Vec<_> = requests[1]
         .tools
         .iter()
         .map(|tool| tool.name.as_str())
@@ -198,7 +198,7 @@ async fn child_inherits_denies_of_parent() {
     assert!(!tools.contains(&"write"), "{tools:?}");
     assert!(!tools.contains(&"edit"), "{tools:?}");
     assert_eq!(
-        asked[1]
+        requests[1]
             .tools
             .iter()
             .filter(|tool| tool.name == "webfetch")
@@ -277,7 +277,7 @@ async fn cancel_at_any_moment_leaves_usable_session() {
         played.events
     );
     assert_eq!(played.stored.len(), 3, "two subagents");
-    played.is_settled("not cancelled");
+    played.assert_complete("not cancelled");
     let mut moment = 1;
     let mut cancelled = 0;
     loop {
@@ -294,7 +294,7 @@ async fn cancel_at_any_moment_leaves_usable_session() {
             played.outcome
         );
         cancelled += usize::from(played.outcome == TurnOutcome::Cancelled);
-        played.is_settled(&name);
+        played.assert_complete(&name);
         no_task_is_left(&name).await;
         // If the window is full, the first of these is a summary.
         fixture.cancelled = CancellationToken::new();
@@ -304,8 +304,8 @@ async fn cancel_at_any_moment_leaves_usable_session() {
         ]);
         let next = play(&mut fixture, "and now?").await;
         assert_eq!(next.outcome, TurnOutcome::Ended, "{name}");
-        next.is_settled(&name);
-        paired(&fixture.model.asked());
+        next.assert_complete(&name);
+        paired(&fixture.model.requests());
         moment += 1;
     }
     assert!(cancelled > moment / 2, "{cancelled} of {moment}");

@@ -121,8 +121,8 @@ async fn summary_request_that_does_not_fit_is_shortened() {
     fixture.play("tell").await;
     let played = fixture.play("go on").await;
     assert_eq!(played.outcome, TurnOutcome::Ended);
-    let asked = fixture.model.asked();
-    let size = |n: usize| crate::turn::size::request(&asked[n]);
+    let requests = fixture.model.requests();
+    let size = |n: usize| crate::turn::size::request(&requests[n]);
     assert!(size(3) < size(2) * 2 / 3, "{} {}", size(2), size(3));
     let mut fixture = Fixture::new([
         ScriptedAnswer::text(&"long story ".repeat(40_000)),
@@ -166,7 +166,7 @@ async fn old_output_is_removed_before_compaction() {
     }
     fixture.model = Scripted::new([ScriptedAnswer::text("yes")]);
     fixture.play("and?").await;
-    let text = format!("{:?}", fixture.model.asked()[0].messages);
+    let text = format!("{:?}", fixture.model.requests()[0].messages);
     assert_eq!(text.matches("[Old tool result content cleared]").count(), 5);
 }
 
@@ -180,7 +180,7 @@ async fn summary_asks_for_the_least_effort() {
     assert_eq!(fixture.play("go").await.outcome, TurnOutcome::Ended);
     let efforts: Vec<bool> = fixture
         .model
-        .asked()
+        .requests()
         .iter()
         .map(|request| request.params.least_effort)
         .collect();

@@ -81,7 +81,7 @@ pub(crate) struct Played {
     /// Calls that were announced but did not end.
     pub(crate) open: Vec<CallId>,
     /// The number of unanswered questions.
-    pub(crate) asking: usize,
+    pub(crate) open_questions: usize,
     /// The stored sessions of the turn and of its subagents.
     pub(crate) stored: Vec<StoredSession>,
 }
@@ -89,9 +89,9 @@ pub(crate) struct Played {
 impl Played {
     /// Asserts that no state is open: every call has ended, in the client, in memory and in the
     /// store, which has the same history as the memory; no question is open.
-    pub(crate) fn is_settled(&self, name: &str) {
+    pub(crate) fn assert_complete(&self, name: &str) {
         assert_eq!(
-            (&self.open, self.asking),
+            (&self.open, self.open_questions),
             (&vec![], 0),
             "{name}: {:#?}",
             self.events
@@ -258,7 +258,7 @@ impl Fixture {
             permissions: Permissions {
                 grants: Grants::open("project", &environment, store).await,
                 inherited: Rules::default(),
-                asks: Rules::default(),
+                ask_rules: Rules::default(),
                 sandbox_choice: tools::process::sandboxing::SandboxChoice::none(&environment),
                 attended: self.attended,
                 account: AccountAccess::default(),
@@ -370,9 +370,12 @@ impl Fixture {
         let Watched {
             events,
             open,
-            asking,
+            open_questions,
         } = watched;
-        let asking = asking.iter().filter(|reply| !reply.is_closed()).count();
+        let open_questions = open_questions
+            .iter()
+            .filter(|reply| !reply.is_closed())
+            .count();
         let mut stored = Vec::new();
         let mut sessions = vec![session];
         while let Some(session) = sessions.pop() {
@@ -385,7 +388,7 @@ impl Fixture {
             outcome,
             history,
             open,
-            asking,
+            open_questions,
             stored,
         }
     }
@@ -395,7 +398,7 @@ impl Fixture {
 struct Watched {
     events: Vec<String>,
     open: Vec<CallId>,
-    asking: Vec<oneshot::Sender<PermissionReply>>,
+    open_questions: Vec<oneshot::Sender<PermissionReply>>,
 }
 
 async fn watch(
@@ -422,7 +425,7 @@ async fn watch(
                 match answers.next() {
                     Some(answer) => drop(ask.reply.send(answer)),
                     // Never answered, as by a user who has not decided.
-                    None => seen.asking.push(ask.reply),
+                    None => seen.open_questions.push(ask.reply),
                 }
                 Some(line)
             }

@@ -98,7 +98,7 @@ impl Thread {
             self.read(session, known.clone(), without_old_results)
                 .map_err(|e| match e {
                     Error::NotFound(_) if torn.is_some() => {
-                        session::damaged(session, &path, peek::TORN.into())
+                        session::damaged(session, &path, peek::TORN_LOG.into())
                     }
                     e => e,
                 })
@@ -263,7 +263,7 @@ impl Thread {
         self.in_background.insert(feed.record.id.clone());
         let job = ImportJob {
             dir: self.dir.clone(),
-            feed,
+            session: feed,
             reply,
         };
         if let Err(job) = self.background_writer.start_import(job) {

@@ -119,7 +119,7 @@ impl Document {
             context
                 .session
                 .seen
-                .note(&to.path.real.path, self.known_file());
+                .record(&to.path.real.path, self.known_file());
         }
         Ok(())
     }
@@ -131,7 +131,7 @@ impl Document {
     pub fn rename_back(&self, to: &Self, context: &ToolContext) -> Result<(), disk::Error> {
         disk::rename(&to.path.real.path, &self.path.real.path)?;
         context.session.seen.forget(&to.path.real.path);
-        self.note_if_known(context);
+        self.record_if_known(context);
         Ok(())
     }
 
@@ -153,14 +153,14 @@ impl Document {
         aside
             .back()
             .map_err(|(name, e)| format!("it is called {name} now, because {e}"))?;
-        self.note_if_known(context);
+        self.record_if_known(context);
         Ok(())
     }
 
     /// Records this state as known under its present path if the model knew it before.
-    fn note_if_known(&self, context: &ToolContext) {
+    fn record_if_known(&self, context: &ToolContext) {
         if self.is_known {
-            self.note(context);
+            self.record_as_read(context);
         }
     }
 

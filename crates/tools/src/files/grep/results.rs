@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::files::search::{MAX_SEARCH_RESULTS, Rank};
 use base::text;
 
-/// The maximum length of a searched line, in bytes.
+/// The maximum length of a searched line, or of the file if matches may span lines, in bytes.
 pub(super) const MAX_LINE_BYTES: usize = 64 << 20;
 
 /// The maximum number of further files whose matches are only counted.
@@ -18,28 +18,30 @@ const MAX_NAMED_FILES: usize = 3;
 /// The options of a search that affect its output.
 #[derive(Debug)]
 pub(super) struct GrepOptions {
-    /// The number of lines shown around each match.
+    /// The number of lines shown before and after each match.
     pub(super) context_lines: usize,
     pub(super) files_only: bool,
     pub(super) pattern: String,
     pub(super) include: Option<String>,
-    /// Whether a line break in the pattern made it match across lines.
+    /// Whether the pattern is matched across lines only because it contains a line break.
     pub(super) spans_lines: bool,
 }
 
-/// The results: at most [`MAX_SEARCH_RESULTS`] matches in the newest files, and the total counts.
-/// Bounded, whatever the number of matches.
+/// The matches in the newest files, at most [`MAX_SEARCH_RESULTS`], and the counts of all.
 #[derive(Debug, Default)]
-pub(super) struct BestFiles {
+pub(super) struct NewestMatches {
     /// The newest files. Those whose lines are shown come first.
     files: BTreeMap<Rank, FileMatches>,
+    /// The number of matches whose lines are collected.
     pub(super) collected: usize,
-    /// Counts of all files: those searched to the end, those with matches, and the matches.
+    /// The number of files searched without a gap.
     pub(super) searched: usize,
-    found: usize,
+    /// The number of files with matches.
+    files_with_matches: usize,
+    /// The number of matches in all files; with `files_only`, of files with matches.
     pub(super) matches: usize,
-    /// Set if git ignores files here, which were not searched; only known without a match.
-    pub(super) ignored: bool,
+    /// Whether files were skipped because of ignore rules. Determined only if there is no match.
+    pub(super) has_ignored_files: bool,
     /// The files that were not searched to the end.
     pub(super) unsearched: BTreeMap<SearchGap, NamedFiles>,
 }
@@ -50,8 +52,8 @@ pub(super) enum SearchGap {
     Unreadable,
     /// The file has a NUL byte, and was not named in the call.
     Binary,
-    /// Like `Binary`, but with matches before the NUL byte.
-    BinaryEnd,
+    /// Like `Binary`, but there are matches before the NUL byte.
+    BinaryAfterMatch,
     /// A line, or with multiline the file, exceeds the maximum length.
     TooLong,
 }
@@ -66,8 +68,9 @@ pub(super) struct NamedFiles {
 #[derive(Debug, Default)]
 pub(super) struct FileMatches {
     pub(super) lines: Vec<GrepLine>,
-    /// The number of matches in `lines`, and of all matches.
+    /// The number of matches in `lines`.
     pub(super) collected: usize,
+    /// The number of matches found; with `files_only` the search stops at the first.
     pub(super) count: usize,
 }
 
@@ -78,7 +81,7 @@ pub(super) enum GrepLine {
     /// A further line of a match.
     Continued(u64, String),
     Context(u64, String),
-    /// Lines in between are not shown.
+    /// Lines between the previous and the next one are not shown.
     Gap,
 }
 
@@ -101,16 +104,17 @@ impl FileMatches {
     }
 }
 
-impl BestFiles {
-    /// Returns whether lines are only added for files with a better rank.
-    pub(super) fn full(&self) -> bool {
+impl NewestMatches {
+    /// Returns whether the maximum is collected: a further match then replaces one in an older file.
+    pub(super) fn is_full(&self) -> bool {
         self.collected >= MAX_SEARCH_RESULTS
     }
 
-    /// Returns the number of matches of a file that could be shown.
-    pub(super) fn remaining_capacity(&self, rank: &Rank) -> usize {
+    /// Returns the maximum number of matches to collect from a file: 0 if every shown match is in a
+    /// newer file and no more fit, otherwise [`MAX_SEARCH_RESULTS`].
+    pub(super) fn max_matches_in(&self, rank: &Rank) -> usize {
         let last = self.files.iter().rev().find(|(_, hits)| hits.collected > 0);
-        if self.full() && last.is_some_and(|(last, _)| last < rank) {
+        if self.is_full() && last.is_some_and(|(last, _)| last < rank) {
             0
         } else {
             MAX_SEARCH_RESULTS
@@ -118,7 +122,7 @@ impl BestFiles {
     }
 
     pub(super) fn add(&mut self, rank: Rank, hits: FileMatches) {
-        self.found += 1;
+        self.files_with_matches += 1;
         self.matches += hits.count;
         self.collected += hits.collected;
         self.files.insert(rank, hits);
@@ -152,8 +156,8 @@ impl BestFiles {
         }
     }
 
-    /// Describes files that were not searched, for the model.
-    pub(super) fn gaps(&self) -> String {
+    /// Describes the files that were not searched to the end, for the model.
+    pub(super) fn describe_unsearched(&self) -> String {
         let describe = |(why, files): (&SearchGap, &NamedFiles)| {
             let mut names = files
                 .names
@@ -175,7 +179,7 @@ impl BestFiles {
                         "\n\n({some} {are} binary and not searched; name {them} as path to search it: {names})"
                     )
                 }
-                SearchGap::BinaryEnd => format!(
+                SearchGap::BinaryAfterMatch => format!(
                     "\n\n({some} {are} searched only up to a NUL byte; name {them} as path to search all of it: {names})"
                 ),
                 SearchGap::TooLong => format!(
@@ -187,15 +191,17 @@ impl BestFiles {
         self.unsearched.iter().map(describe).collect()
     }
 
+    /// Returns whether some matches are not shown; with `files_only`, some files.
     pub(super) fn is_cut(&self, files_only: bool) -> bool {
         if files_only {
-            self.found > MAX_SEARCH_RESULTS
+            self.files_with_matches > MAX_SEARCH_RESULTS
         } else {
             self.collected < self.matches
         }
     }
 
-    /// Returns the paths of the files that the text names with their matches.
+    /// Returns the paths of the files whose matches the text shows; with `files_only`, of the files
+    /// that it names.
     pub(super) fn shown_files(&self, options: &GrepOptions) -> impl Iterator<Item = PathBuf> {
         let names_only = options.files_only;
         self.files
@@ -205,10 +211,11 @@ impl BestFiles {
             .map(|(rank, _)| rank.path.clone())
     }
 
-    pub(super) fn shown(&self, options: &GrepOptions) -> String {
-        let mut text = if self.found == 0 {
+    /// Returns the results as text, for the model.
+    pub(super) fn to_text(&self, options: &GrepOptions) -> String {
+        let mut text = if self.files_with_matches == 0 {
             let ignored = "\nFiles that git ignores were not searched; name such a file or directory as path to search it.";
-            self.nothing(options) + if self.ignored { ignored } else { "" }
+            self.nothing(options) + if self.has_ignored_files { ignored } else { "" }
         } else if options.files_only {
             self.names()
         } else {
@@ -241,8 +248,11 @@ impl BestFiles {
     }
 
     fn names(&self) -> String {
-        let mut text = format!("Found matches in {}", text::count(self.found, "file"));
-        if self.found > MAX_SEARCH_RESULTS {
+        let mut text = format!(
+            "Found matches in {}",
+            text::count(self.files_with_matches, "file")
+        );
+        if self.files_with_matches > MAX_SEARCH_RESULTS {
             text.push_str(&format!("; the {MAX_SEARCH_RESULTS} newest"));
         }
         text.push_str(":\n");
@@ -255,7 +265,7 @@ impl BestFiles {
         let cut = self.is_cut(false);
         let mut text = format!("Found {}", text::count(self.matches, "match"));
         if cut {
-            let files = text::count(self.found, "file");
+            let files = text::count(self.files_with_matches, "file");
             text.push_str(&format!(
                 " in {files}; {} are shown, those of the newest files",
                 self.collected
@@ -293,7 +303,9 @@ impl BestFiles {
                 .values()
                 .filter(|hits| hits.collected > 0)
                 .count();
-            let more = self.found.saturating_sub(with_lines + named.len());
+            let more = self
+                .files_with_matches
+                .saturating_sub(with_lines + named.len());
             if more > 0 {
                 text.push_str(&format!("\n  and in {}", text::count(more, "more file")));
             }

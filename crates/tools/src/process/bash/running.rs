@@ -175,7 +175,7 @@ impl RunningCommand {
                     self.keeping.store(&self.printed, context);
                 }
                 () = self.live.await_sent(), if self.live.sending.is_some() => {}
-                () = due(update_at), if self.live.has_unsent_output() => self.live.send(),
+                () = due(update_at), if self.live.can_start_sending() => self.live.start_sending(),
                 // Last, because a flood always has more to read, and its output must be shown
                 // in the meantime.
                 read = self.pipe.read(&mut buffer), if self.open => match read {

@@ -28,37 +28,38 @@ const MAX_NAME_CHARS: usize = 60;
 
 /// Builds the question whether a call may continue, with one answer for each kind. The text starts
 /// with the command, unless the title shows it in full; then follow a sentence and the details.
-pub fn question(ask: &PermissionRequest) -> ChoiceRequest {
+pub fn permission_choice(request: &PermissionRequest) -> ChoiceRequest {
     let answer = |id, name: String, kind| AnswerOption {
         id,
         label: name,
         kind,
     };
     let mut answers = vec![answer(ONCE, "Allow once".into(), AnswerKind::AllowOnce)];
-    let command = ask
+    let command = request
         .show
         .metadata
         .as_ref()
         .and_then(|facts| facts.get("command"))
         .and_then(Value::as_str);
-    let command = command.filter(|command| ask.show.title.as_deref() != Some(*command));
+    let command = command.filter(|command| request.show.title.as_deref() != Some(*command));
     let mut text: Vec<String> = command
         .map(|command| fenced("sh", &shown(command)))
         .into_iter()
         .collect();
-    text.extend(sentences(ask));
-    let mut details: Vec<String> = ask
+    text.extend(sentences(request));
+    let mut details: Vec<String> = request
         .details
         .iter()
         .map(|line| plainly(&shown(line)))
         .collect();
     details.extend(
-        ask.wording
+        request
+            .wording
             .rules
             .iter()
             .map(|rule| format!("Rule: {}", code(&text::escaped(rule)))),
     );
-    if let Some(always) = &ask.always {
+    if let Some(always) = &request.always {
         let whole = text::escaped(always);
         let short = text::cut_chars(&whole, MAX_NAME_CHARS - "Always allow ".len());
         if short != whole {
@@ -74,19 +75,18 @@ pub fn question(ask: &PermissionRequest) -> ChoiceRequest {
     answers.push(answer(REJECT, "Reject".into(), AnswerKind::Reject));
     if !details.is_empty() {
         // Otherwise its items would be those of the list of reasons.
-        if ask.wording.has_listed_reasons() {
+        if request.wording.has_listed_reasons() {
             text.push("Details:".to_owned());
         }
         text.push(list(&details));
     }
-    let unattended = ask
-        .unattended
-        .as_ref()
-        .map(|allowing| json!({ "reason": ask.wording.short_reason(), "permission": allowing }));
-    let why_not_always = ask.why_not_always.as_deref().map(Value::from);
+    let unattended = request.unattended.as_ref().map(
+        |allowing| json!({ "reason": request.wording.short_reason(), "permission": allowing }),
+    );
+    let why_not_always = request.why_not_always.as_deref().map(Value::from);
     let meta = with_members([(UNATTENDED, unattended), (WHY_NOT_ALWAYS, why_not_always)]);
     ChoiceRequest {
-        call: ask.show.clone(),
+        call: request.show.clone(),
         text: text.join("\n\n"),
         answers,
         meta,
@@ -95,7 +95,7 @@ pub fn question(ask: &PermissionRequest) -> ChoiceRequest {
 
 /// Returns the request and its reasons as Markdown: a paragraph, and a list if there is more than
 /// one reason.
-fn sentences(ask: &PermissionRequest) -> Vec<String> {
+fn sentences(request: &PermissionRequest) -> Vec<String> {
     let QuestionWording {
         action: verb,
         object,
@@ -103,11 +103,11 @@ fn sentences(ask: &PermissionRequest) -> Vec<String> {
         quote,
         complete_question: whole,
         ..
-    } = &ask.wording;
+    } = &request.wording;
     if let Some(whole) = whole {
         return vec![plainly(&shown(&text::sentences([whole.as_str()])))];
     }
-    let whose = ask.agent.as_ref().map_or_else(
+    let whose = request.agent.as_ref().map_or_else(
         || "The agent".to_owned(),
         |agent| format!("The {agent} subagent"),
     );
@@ -130,7 +130,7 @@ fn sentences(ask: &PermissionRequest) -> Vec<String> {
         Some(part) => format!("{}: {}", code(part), plainly(&shown(because))),
         None => plainly(&shown(because)),
     };
-    let mut all = match ask.wording.stated_reasons() {
+    let mut all = match request.wording.stated_reasons() {
         [] => vec![sentence],
         [one @ Reason { part: None, .. }] => {
             vec![format!("{sentence} You are asked because {}.", reason(one))]
@@ -154,27 +154,27 @@ fn sentences(ask: &PermissionRequest) -> Vec<String> {
 /// Waits for the answer and sends it to the turn. If the turn no longer waits for it, for example
 /// after a grant or a cancellation, the question is withdrawn. Returns the request if the
 /// connection ended before the answer.
-pub async fn ask(
+pub async fn await_permission(
     client_reply: ClientReply<Option<PickedAnswer>>,
-    mut ask: PermissionRequest,
+    mut request: PermissionRequest,
 ) -> Option<PermissionRequest> {
-    let answer = answered(client_reply, &mut ask.reply).await?;
+    let answer = answered(client_reply, &mut request.reply).await?;
     let answer = match answer {
         Ok(Some(PickedAnswer { id, comment: words })) => match &*id {
             ONCE => PermissionReply::Once,
-            ALWAYS if ask.always.is_some() => PermissionReply::Always,
+            ALWAYS if request.always.is_some() => PermissionReply::Always,
             REJECT => PermissionReply::No(words.map_or(Denial::Rejected, Denial::Corrected)),
             _ => PermissionReply::No(Denial::Rejected),
         },
         Ok(None) => PermissionReply::No(Denial::Rejected),
-        Err(CallError::Closed) => return Some(ask),
+        Err(CallError::Closed) => return Some(request),
         Err(e) => {
             tracing::warn!("a question was not answered: {e}");
             PermissionReply::No(Denial::Rejected)
         }
     };
     // The receiver may have been cancelled.
-    ask.reply.send(answer).ok();
+    request.reply.send(answer).ok();
     None
 }
 
@@ -189,30 +189,30 @@ async fn answered<T, R>(
     }
 }
 
-pub fn choice(choose: &Confirmation) -> ChoiceRequest {
+pub fn confirmation_choice(confirmation: &Confirmation) -> ChoiceRequest {
     let show = CallUpdate {
-        title: Some(text::escaped(&choose.title)),
+        title: Some(text::escaped(&confirmation.title)),
         kind: Some(ToolKind::Other),
         progress: Some(Progress::Pending),
-        input: Some(choose.facts.clone()),
-        changes: (!choose.changes.is_empty()).then(|| choose.changes.clone()),
-        ..CallUpdate::of(&choose.call)
+        input: Some(confirmation.facts.clone()),
+        changes: (!confirmation.changes.is_empty()).then(|| confirmation.changes.clone()),
+        ..CallUpdate::of(&confirmation.call)
     };
     let answers = vec![
         AnswerOption {
             id: YES,
-            label: choose.yes.to_owned(),
+            label: confirmation.yes.to_owned(),
             kind: AnswerKind::AllowAlways,
         },
         AnswerOption {
             id: NO,
-            label: choose.no.to_owned(),
+            label: confirmation.no.to_owned(),
             kind: AnswerKind::Reject,
         },
     ];
     ChoiceRequest {
         call: show,
-        text: shown(&choose.text).into_owned(),
+        text: shown(&confirmation.text).into_owned(),
         answers,
         meta: None,
     }
@@ -220,24 +220,24 @@ pub fn choice(choose: &Confirmation) -> ChoiceRequest {
 
 /// Waits for the answer to a confirmation; other ids than the offered ones are ignored. Returns the
 /// confirmation if the connection ended before the answer.
-pub async fn choose(
+pub async fn await_confirmation(
     client_reply: ClientReply<Option<PickedAnswer>>,
-    mut choose: Confirmation,
+    mut confirmation: Confirmation,
 ) -> Option<Confirmation> {
-    let answer = match answered(client_reply, &mut choose.reply).await? {
+    let answer = match answered(client_reply, &mut confirmation.reply).await? {
         Ok(Some(picked)) => match &*picked.id {
             YES => true,
             NO => false,
             _ => return None,
         },
         Ok(None) => return None,
-        Err(CallError::Closed) => return Some(choose),
+        Err(CallError::Closed) => return Some(confirmation),
         Err(e) => {
             tracing::warn!("a question was not answered: {e}");
             return None;
         }
     };
     // The receiver may have been cancelled.
-    choose.reply.send(answer).ok();
+    confirmation.reply.send(answer).ok();
     None
 }

@@ -9,7 +9,7 @@ use crate::view::{AnswerKind, AnswerOption, ChoiceRequest, ClientReply, PickedAn
 use base::id::SessionId;
 
 /// Sends a question, which is complete in itself; the card of the call does not change.
-pub(super) fn ask(
+pub(super) fn send(
     peer: &Peer,
     session: &SessionId,
     choice: ChoiceRequest,

@@ -28,7 +28,7 @@ pub(super) async fn registry(settings: &Settings, environment: &Environment) -> 
 }
 
 /// A question to a model.
-pub(super) struct Question {
+pub(super) struct ModelQuestion {
     pub(super) system: String,
     pub(super) text: String,
     pub(super) temperature: f64,
@@ -37,10 +37,10 @@ pub(super) struct Question {
 }
 
 /// Asks a model, and returns its whole answer.
-pub(super) async fn ask(
+pub(super) async fn send(
     model: &Arc<Model>,
     provider: &dyn Provider,
-    question: Question,
+    question: ModelQuestion,
 ) -> anyhow::Result<String> {
     let params = ModelParams {
         temperature: model.temperature.then_some(question.temperature),
@@ -59,7 +59,7 @@ pub(super) async fn ask(
         session: question.name.into(),
         body_cache: BodyCache::default(),
     };
-    let mut answer = provider.ask(Arc::new(request));
+    let mut answer = provider.stream(Arc::new(request));
     let mut text_so_far = String::new();
     while let Some(delta) = answer.next().await {
         if let Delta::Text { text, .. } =
