@@ -608,7 +608,7 @@ async fn default_model(report: &mut DoctorReport, wanted: &ModelRef, registry: &
     };
     let context = model
         .context
-        .map(|tokens| format!(", {} tokens of context", super::models::tokens(tokens)));
+        .map(|tokens| format!(", {} tokens of context", models::tokens(tokens)));
     let checked = provider.check(&model, SERVER_TIMEOUT).await;
     let text = format!("{wanted} by default{}", context.unwrap_or_default());
     report.say("model", &text);
