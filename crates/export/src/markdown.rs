@@ -64,7 +64,8 @@ fn is_plain(text: &str) -> bool {
             _ => return false,
         }
     }
-    shown == text
+    // Blanks are collapsed, and a link may be defined elsewhere in the document.
+    shown == text && !text.contains("  ") && !text.contains(['\t', '['])
 }
 
 /// Appends a block of code, indented by `indent`, with a fence longer than any run of backticks in
@@ -73,7 +74,9 @@ pub(crate) fn push_block(language: &str, block: &str, indent: &str, text: &mut S
     let runs = block.split(|c| c != '`').map(str::len);
     let fence = "`".repeat(runs.max().unwrap_or_default().max(2) + 1);
     *text += &format!("{indent}{fence}{language}\n");
-    for line in block.trim_end().lines() {
+    // A lone carriage return ends a line of Markdown too, which the indent must follow.
+    let block = block.trim_end().replace("\r\n", "\n");
+    for line in block.split(['\n', '\r']) {
         *text += format!("{indent}{line}").trim_end();
         text.push('\n');
     }
@@ -477,6 +480,9 @@ mod tests {
             "&amp;",
             "1. a",
             "```\na\n```",
+            "name      state\nfoo       ok",
+            "a\tb",
+            "Fix a[1]",
         ] {
             let shown = html(&verbatim(typed));
             let fenced = shown
@@ -493,6 +499,7 @@ mod tests {
             "1. a",
             "a | b",
             "~~a~~ `b` [c](d)",
+            "Fix a[1]",
         ] {
             let shown = html(&format!("# {}", verbatim_line(title)));
             let wanted = format!("<h3>{}</h3>\n", text::tagged(title));
