@@ -38,10 +38,18 @@ pub fn entries_of_deleted(
     let entry = |changes: &[(u32, &FileChange)]| FileLogEntry {
         after: after.clone(),
         after_late: changes.first().map_or(0, |(after_late, _)| *after_late),
-        files: unnumbered(transcript::merged(
-            changes.iter().map(|(_, change)| *change),
-        ))
-        .collect(),
+        files: {
+            let files = transcript::merged(changes.iter().map(|(_, change)| *change));
+            // After late changes, the numbers place these among the changes of the same job.
+            let is_before_late = changes
+                .first()
+                .is_none_or(|(after_late, _)| *after_late == 0);
+            if is_before_late {
+                unnumbered(files).collect()
+            } else {
+                files
+            }
+        },
     };
     entries.map(entry).collect()
 }
@@ -69,7 +77,8 @@ fn unnumbered(changes: impl IntoIterator<Item = FileChange>) -> impl Iterator<It
     })
 }
 
-/// Returns whether changes in the log are those of a background job, whose step was deleted.
+/// Returns whether changes in the log are numbered: those of a background job whose step was
+/// deleted, and those of a step that a background job interrupted.
 fn has_sequence(files: &[FileChange]) -> bool {
     files.iter().any(|change| change.sequence > 0)
 }
@@ -781,6 +790,15 @@ mod tests {
                     ..Concurrent::default()
                 },
                 &["f 0 3"],
+            ),
+            // The job writes again after the last call.
+            (
+                Concurrent {
+                    step,
+                    jobs: &[&[(2, "f", "1", "2"), (4, "f", "3", "4")]],
+                    ..Concurrent::default()
+                },
+                &["f 0 4"],
             ),
             // The user wrote before and after the job.
             (
