@@ -686,7 +686,12 @@ impl WriteJournal {
         let heir = programs
             .into_iter()
             .find(|program| has_open_for_writing(*program, path));
-        heir.map_or(FileWriter::Foreign, FileWriter::Own)
+        match heir {
+            Some(heir) => FileWriter::Own(heir),
+            // Its writer may have closed it during the search.
+            None if (self.probe.has_writer)(path) == Some(false) => FileWriter::None,
+            None => FileWriter::Foreign,
+        }
     }
 
     /// Returns the states of a file before and after, if they differ, and its present state.
