@@ -18,7 +18,8 @@ use std::time::{Duration, SystemTime};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 
 use super::index_rows::{self as index, IS_EMPTY};
-use super::search_index::SearchIndex;
+use super::lock::Lock;
+use super::search_index::{self, SearchIndex};
 use super::{peek, session};
 use crate::{Error, ListFilling};
 use base::file::is_on_network;
@@ -231,19 +232,23 @@ impl IndexFill {
         self.is_partial
             .fetch_or(survey.unknown.len() > MAX_FEW_UNKNOWN, Ordering::Relaxed);
         let was_lost = is_partial(db).map_err(index::unwritable)?;
-        if was_lost {
-            for id in &survey.held {
+        for id in &survey.held {
+            let path = dir.join("sessions").join(format!("{id}.lock"));
+            // The mark of an owner that did not close the session may be lost after a power failure.
+            if was_lost || !Lock::is_held(&path) {
                 index::put_written(db, id)?;
             }
         }
         let mut is_whole = true;
-        let mut words = None;
-        if !survey.unknown.is_empty()
-            && let Some(index) = SearchIndex::open(dir)?
-        {
-            let current = index.current()?;
-            words = Some((index, current));
-        }
+        // An index that another process begins meanwhile would not know of these sessions.
+        let words = (!survey.unknown.is_empty()).then(|| {
+            let opened = SearchIndex::open_or_make(dir);
+            opened.and_then(|index| index.current().map(|current| (index, current)))
+        });
+        let words = words.and_then(|opened| {
+            let discarded = |e: &Error| discard_search_index(dir, e);
+            opened.inspect_err(discarded).ok()
+        });
         for paths in survey.unknown.chunks(CHUNK) {
             let found: Vec<_> = paths
                 .iter()
@@ -257,7 +262,9 @@ impl IndexFill {
                     })
                     .map(|(record, _)| record.id.as_str())
                     .collect();
-                words.add_outdated(&different)?;
+                if let Err(e) = words.add_outdated(&different) {
+                    discard_search_index(dir, &e);
+                }
             }
             let chunk = db
                 .transaction_with_behavior(TransactionBehavior::Immediate)
@@ -307,6 +314,12 @@ pub(super) fn mark_partial(db: &Connection) -> rusqlite::Result<()> {
 pub(super) fn is_partial(db: &Connection) -> rusqlite::Result<bool> {
     db.pragma_query_value(None, PARTIAL, |row| row.get::<_, i64>(0))
         .map(|partial| partial != 0)
+}
+
+/// Removes the search index, which is a cache: otherwise a search might miss sessions.
+fn discard_search_index(dir: &Path, why: &Error) {
+    tracing::warn!("the search index cannot be used ({why}), and is removed");
+    search_index::discard(dir).unwrap_or_else(|e| tracing::error!("the search index stays: {e}"));
 }
 
 /// Returns the time at which the directory of sessions got or lost a name.
