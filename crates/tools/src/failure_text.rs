@@ -56,7 +56,13 @@ const CONTENTS: &[&str] = &[
 ];
 
 /// The beginnings of errors with a text of another program, which is not shortened.
-const OF_OTHERS: &[&str] = &["MCP server ", "The MCP server ", "The tool "];
+const OF_OTHERS: &[&str] = &[
+    "MCP server ",
+    "The MCP server ",
+    "The tool ",
+    "The hook ",
+    "The plugin ",
+];
 
 /// Returns the error of a call without the sentences to the model. An error that has only such
 /// sentences is returned as it is.
