@@ -586,15 +586,16 @@ fn names_in(folder: &Path) -> Option<Vec<String>> {
     Some(names.take(MAX_SIBLINGS).collect())
 }
 
-/// Returns the file that a single word names without its ending, such as `README`, if it is the only
-/// one.
+/// Returns the file that a word in capitals names without its ending, such as `README`, if it is the
+/// only one.
 fn without_ending(mention: Mention<'_>, context: &MentionContext<'_>) -> Option<Reference> {
     let word = mention
         .spellings()
         .find(|word| word.ends_with(char::is_alphanumeric))?;
     let (word, lines) = with_lines(word);
     let is_agent = context.agents.get(word).is_some();
-    if is_agent || word.contains(['/', '.']) {
+    // Any other word may be one of a pasted text, such as `@package`.
+    if is_agent || word.contains(['/', '.']) || word.contains(char::is_lowercase) {
         return None;
     }
     let names = names_in(context.cwd)?;
