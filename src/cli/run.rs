@@ -234,6 +234,7 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
     }
     let is_conversation = is_conversation(&args)?;
     let blocks = if is_conversation && args.prompt.is_empty() {
+        prompt::check_files(&args.files)?;
         None
     } else {
         Some(prompt::blocks(

@@ -95,6 +95,8 @@ pub(super) struct Client {
     keyboard: Keyboard,
     // A std mutex: a leaf lock, never held across an await.
     progress: Mutex<RunProgress>,
+    /// The config options of a conversation, if the session has changed them.
+    options: Mutex<Option<Vec<v1::SessionConfigOption>>>,
 }
 
 #[derive(Default)]
@@ -214,6 +216,7 @@ impl Client {
             is_rejected: AtomicBool::new(false),
             keyboard: Keyboard::new(screen.clone()),
             screen,
+            options: Mutex::default(),
             progress: Mutex::new(RunProgress {
                 full_output_hint: Some("adjutant sessions show --full".to_owned()),
                 ..RunProgress::default()
@@ -307,6 +310,14 @@ impl Client {
     pub(super) fn introduce(&self, session: &v1::SessionId, options: &[v1::SessionConfigOption]) {
         self.hint(&format!("session {session}"));
         self.show_model(options);
+        // They ended with the session that was closed.
+        self.progress().background.clear();
+        *lock(&self.options) = None;
+    }
+
+    /// Takes the config options as the session has reported them since the last call.
+    pub(super) fn take_options(&self) -> Option<Vec<v1::SessionConfigOption>> {
+        lock(&self.options).take()
     }
 
     /// Prints a line that a user needs only once, unless notes are left out.
@@ -507,6 +518,7 @@ impl Client {
             v1::SessionUpdate::Plan(plan) => client.plan(plan),
             v1::SessionUpdate::ConfigOptionUpdate(update) => {
                 client.show_model(&update.config_options);
+                *lock(&client.options) = Some(update.config_options);
             }
             v1::SessionUpdate::Notice(notice) => {
                 client.notice(&notice_text(&notice));

@@ -101,8 +101,10 @@ impl Conversation<'_> {
             }
         };
         if has_prompts {
-            self.client
-                .hint("`adjutant run -c` continues this conversation.");
+            self.client.hint(&format!(
+                "`adjutant run -s {}` continues this conversation.",
+                self.session
+            ));
         }
         Ok(code)
     }
@@ -121,8 +123,15 @@ impl Conversation<'_> {
     /// Sends a prompt. Returns whether it was sent: one with a typo is not.
     async fn prompt(&mut self, text: &str) -> anyhow::Result<bool> {
         let environment = &self.shared.environment;
-        let checked = check_words(self.args, text, text, &self.directory, None, environment);
-        let files = std::mem::take(&mut self.files);
+        // A text of several lines was pasted: its names after `@` are not checked.
+        let words = if text.contains('\n') { "" } else { text };
+        let checked = check_words(self.args, words, text, &self.directory, None, environment);
+        // A command takes no files.
+        let files = if text.starts_with('/') {
+            Vec::new()
+        } else {
+            std::mem::take(&mut self.files)
+        };
         let blocks = checked
             .and_then(|()| prompt::blocks(None, &[text.to_owned()], &files, self.args.quiet));
         match blocks {
@@ -134,7 +143,7 @@ impl Conversation<'_> {
                 Ok(true)
             }
             Err(wrong) if wrong.is::<UsageError>() => {
-                self.files = files;
+                self.files.extend(files);
                 self.client.error(&format!("{wrong:#}"));
                 Ok(false)
             }
@@ -179,8 +188,13 @@ impl Conversation<'_> {
 
     /// Sets a config option; without a value, shows the present one.
     async fn choose(&mut self, option: &'static str, value: &str) -> anyhow::Result<()> {
+        if let Some(options) = self.client.take_options() {
+            self.options = options;
+        }
         if value.is_empty() {
-            self.client.hint(&described(option, &self.options));
+            self.client
+                .screen
+                .print_note(&described(option, &self.options));
             return Ok(());
         }
         let is_model = option == "model";
@@ -196,7 +210,9 @@ impl Conversation<'_> {
         match set {
             Ok(options) => {
                 self.options = options;
-                self.client.hint(&described(option, &self.options));
+                self.client
+                    .screen
+                    .print_note(&described(option, &self.options));
             }
             Err(wrong) if wrong.is::<UsageError>() => self.client.error(&format!("{wrong:#}")),
             Err(other) => return Err(other),

@@ -121,6 +121,14 @@ impl AttachedFile {
     }
 }
 
+/// Checks that files can be attached to a prompt that is typed later.
+pub(super) fn check_files(files: &[PathBuf]) -> anyhow::Result<()> {
+    for path in files {
+        file(path).map_err(|e| UsageError(format!("{e:#}")))?;
+    }
+    Ok(())
+}
+
 /// Returns a file with its contents: text, an image or a PDF. A directory is only linked.
 fn file(path: &Path) -> anyhow::Result<AttachedFile> {
     let name = path.display();

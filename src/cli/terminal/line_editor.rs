@@ -8,7 +8,7 @@ use unicode_segmentation::UnicodeSegmentation as _;
 
 use base::text;
 
-/// The size of a line; more is not inserted.
+/// The maximum size of a line; more is not inserted, and the line is not accepted.
 const MAX_LINE_BYTES: usize = 64 << 10;
 /// The longest parameters of a key; longer ones are cut, which makes the key unknown.
 const MAX_PARAMETERS: usize = 8;
@@ -22,6 +22,8 @@ const ERASE_BELOW: &str = "\u{1b}[J";
 #[derive(Debug, Default)]
 pub(super) struct LineEditor {
     text: String,
+    /// Whether something was not inserted because the line was full.
+    is_cut: bool,
     /// The cursor, as an offset between two graphemes.
     cursor: usize,
     key: KeyState,
@@ -114,6 +116,16 @@ impl LineEditor {
     /// Ignores an Escape key that no other byte followed.
     pub(super) fn drop_escape(&mut self) {
         self.key = KeyState::None;
+    }
+
+    /// Empties a line that is too long, and returns whether it was.
+    pub(super) fn drop_cut_text(&mut self) -> bool {
+        if !self.is_cut {
+            return false;
+        }
+        self.is_cut = false;
+        self.delete(0, self.text.len());
+        true
     }
 
     /// Forgets the picture: the question is shown again, and the text begins at this column.
@@ -246,6 +258,8 @@ impl LineEditor {
         if self.text.len() + piece.len() <= MAX_LINE_BYTES {
             self.text.insert_str(self.cursor, piece);
             self.cursor += piece.len();
+        } else {
+            self.is_cut = true;
         }
     }
 
@@ -521,6 +535,9 @@ mod tests {
         let mut editor = LineEditor::new(0);
         editor.apply("a".repeat(MAX_LINE_BYTES + 10).as_bytes());
         assert_eq!(editor.text().len(), MAX_LINE_BYTES);
+        assert!(editor.drop_cut_text() && editor.text().is_empty());
+        editor.apply(b"a");
+        assert!(!editor.drop_cut_text());
     }
 
     /// After each key, the screen shows the line, and the cursor is at the next letter's cell.

@@ -230,6 +230,10 @@ fn terminal() -> io::Result<Output> {
         .ok_or_else(|| io::Error::other("the terminal of standard input cannot show the question"))
 }
 
+/// The answer to a line that does not fit.
+const TOO_LONG: &str =
+    "This is longer than 64 KiB, and was not taken. Save it in a file, and name that.\n";
+
 /// Ends the line of a question.
 pub(super) fn end_line(is_edited: bool) {
     let Some(output) = Output::of_user() else {
@@ -297,6 +301,11 @@ fn read_keys(
                         editor.move_to_end();
                         draw(&mut editor);
                         end_line(!editor.is_hidden());
+                        if editor.drop_cut_text() {
+                            output.write(TOO_LONG).ok();
+                            editor.begin_again(question.draw(&output).ok()?);
+                            continue;
+                        }
                         return Some(editor.text().to_owned());
                     }
                     editor.break_line();
