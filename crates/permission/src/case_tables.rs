@@ -488,3 +488,114 @@ fn rule_for(pattern: &str) -> super::Rule {
         source: "grant".into(),
     }
 }
+
+/// An allow in the user's spelling, with quotes, means exactly the words of that command.
+#[test]
+fn allow_with_quotes_covers_exactly_its_words() {
+    let lab = PathFixture::new();
+    let quotes = "leave the quotes out";
+    // The pattern that is allowed, the command, the verdict, and a part of its reason.
+    let table = [
+        (
+            "git commit -m 'x y'",
+            "git commit -m 'x y'",
+            Action::Allow,
+            "",
+        ),
+        (
+            "git commit -m 'x y'",
+            "git  commit -m \"x y\"",
+            Action::Allow,
+            "",
+        ),
+        (
+            "git commit -m \"x y\"",
+            "git commit -m x\\ y",
+            Action::Allow,
+            "",
+        ),
+        (
+            "git commit -m 'x y'",
+            "ls; git commit -m 'x y'",
+            Action::Allow,
+            "",
+        ),
+        ("grep -r 'foo' src", "grep -r foo src", Action::Allow, ""),
+        ("git commit -m 'x y'", "git commit -m x y", Action::Ask, ""),
+        (
+            "git commit -m 'x y'",
+            "git commit -m 'x y' --amend",
+            Action::Ask,
+            "",
+        ),
+        (
+            "git commit -m 'x y'",
+            "git commit '-m x' y",
+            Action::Ask,
+            "",
+        ),
+        (
+            "git commit -m 'x y'",
+            "git commit -m \"x $Y\"",
+            Action::Ask,
+            "",
+        ),
+        (
+            "git commit -m 'x y'",
+            "git commit -m 'X Y'",
+            Action::Ask,
+            "",
+        ),
+        ("'git' log x", "git log x", Action::Allow, ""),
+        ("'git' log x", "/usr/bin/git log x", Action::Ask, ""),
+        (
+            "git commit -m '*'",
+            "git commit -m 'x y'",
+            Action::Ask,
+            quotes,
+        ),
+        (
+            "git commit -m '*'",
+            "git commit -m '*'",
+            Action::Ask,
+            quotes,
+        ),
+        ("git commit -m *", "git commit -m 'x y'", Action::Allow, ""),
+        (
+            "echo hi > x",
+            "echo hi > x",
+            Action::Ask,
+            "output is a file",
+        ),
+        (
+            "echo 'hi' > x",
+            "echo 'hi' > x",
+            Action::Ask,
+            "output is a file",
+        ),
+        (
+            "git log | head",
+            "git log | head",
+            Action::Ask,
+            "one rule for each",
+        ),
+    ];
+    for (pattern, command, wanted, part) in table {
+        let rules = bash_rules(
+            &lab.context,
+            &[
+                ("*", Action::Ask),
+                ("ls", Action::Allow),
+                (pattern, Action::Allow),
+            ],
+        );
+        let request = command_request(command, &lab.context);
+        let verdict = evaluate(&rules, &Rules::default(), &request);
+        assert_eq!(
+            verdict.action, wanted,
+            "{pattern} on {command}: {verdict:?}"
+        );
+        let reason = verdict.reason.unwrap_or_default();
+        assert!(reason.contains(part), "{pattern} on {command}: {reason}");
+    }
+}

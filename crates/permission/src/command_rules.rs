@@ -9,7 +9,7 @@ use super::shell::{CommandAnalysis, CommandUnit};
 use super::wildcard::UNKNOWN;
 use super::{
     AccessRequest, Action, Rule, Rules, SandboxGuarantee, UnitVerdict, arity, first_word, unparsed,
-    wildcard, wording,
+    wildcard, wording, written_line,
 };
 
 /// The reason for an allow if the read-only sandbox makes an unknown command harmless.
@@ -120,6 +120,16 @@ impl<'r> CommandRules<'r> {
                 rule.action != Action::Deny && wildcard::matches(&rule.pattern, text)
             }),
         )
+    }
+
+    /// Returns the reason why the last allow that is spelled as a whole line does not apply to it.
+    pub(super) fn allow_that_names_line(&self, text: &str) -> Option<String> {
+        let text = text.trim();
+        let fitting = self.about.fitting(text).into_iter().rev();
+        fitting
+            .filter_map(|(_, rule)| Some((rule, reason_against_text(rule, text)?)))
+            .map(|(rule, reason)| refusal_by(rule, &reason))
+            .next()
     }
 
     /// Returns a deny that matches a command in the unparsed texts, with that command.
@@ -333,16 +343,21 @@ impl<'r> CommandRules<'r> {
         refused: &mut Option<String>,
     ) -> bool {
         let names = wildcard::matches(&rule.pattern, &unit.normal)
+            || written_line::quoted_words(&rule.pattern).is_some_and(|words| words == unit.argv)
             || (unit.catch_all_only.is_none()
                 && unit
                     .names
                     .first()
                     .is_some_and(|name| wildcard::matches(&rule.pattern, name)));
-        let hindered = names.then(|| Self::reason_against(rule, unit)).flatten();
+        let hindered = if names {
+            Self::reason_against(rule, unit)
+        } else {
+            reason_against_text(rule, &unit.text)
+        };
         if let Some(reason) = &hindered
             && self.posture.is_none_or(|posture| at >= posture)
         {
-            *refused = Some(format!("\"{}\" does not allow it: {reason}", rule.pattern));
+            *refused = Some(refusal_by(rule, reason));
         }
         names && hindered.is_none()
     }
@@ -548,6 +563,19 @@ impl<'r> CommandRules<'r> {
             && unit.dangers.is_empty()
             && unit.runner.as_ref().is_some_and(names_runner)
     }
+}
+
+/// Describes that a rule does not allow something.
+fn refusal_by(rule: &Rule, reason: &str) -> String {
+    format!("\"{}\" does not allow it: {reason}", rule.pattern)
+}
+
+/// Returns the reason why an allow that is spelled as a command line does not apply to it.
+pub(super) fn reason_against_text(rule: &Rule, text: &str) -> Option<String> {
+    if rule.action != Action::Allow || !wildcard::matches(&rule.pattern, text) {
+        return None;
+    }
+    written_line::reason_against_line(&rule.pattern).map(str::to_owned)
 }
 
 /// Returns whether a rule about a program that starts others names the program that `other` is

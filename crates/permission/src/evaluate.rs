@@ -222,6 +222,9 @@ fn command(
             };
         }
     }
+    if verdict.action == Action::Ask && verdict.reason.is_none() {
+        verdict.reason = bash.allow_that_names_line(&line.text);
+    }
     verdict.proven_read_only = line.is_read_only();
     if let Some(why) = &request.unproven
         && verdict.action == Action::Allow

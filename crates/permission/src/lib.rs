@@ -54,6 +54,7 @@ pub mod url;
 pub mod url_verdict;
 pub mod wildcard;
 pub mod wording;
+mod written_line;
 
 #[cfg(any(test, feature = "testing"))]
 #[cfg(unix)]

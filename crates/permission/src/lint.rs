@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::pattern_index::PatternIndex;
 use super::rule::BUILT_IN;
-use super::{Action, Rule, Rules, wildcard};
+use super::{Action, Rule, Rules, wildcard, written_line};
 
 /// A remark on a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,6 +103,15 @@ pub fn lint(rules: &Rules, root: Option<&Path>) -> Vec<Lint> {
             ));
         }
         let bash = wildcard::matches(&rule.permission, "bash") && rule.permission != "*";
+        if bash
+            && rule.action == Action::Allow
+            && let Some(why) = written_line::reason_against_line(&rule.pattern)
+        {
+            lints.push(lint(
+                LintKind::MatchesNothing,
+                format!("{name} allows no command line that is written like this: {why}"),
+            ));
+        }
         // An ask or a deny that matches more than intended does no harm.
         if bash
             && rule.action == Action::Allow
@@ -251,7 +260,7 @@ mod tests {
     fn odd_rules_are_reported() {
         use Action::{Allow, Ask, Deny};
         type Row = (&'static [(&'static str, Action)], &'static [&'static str]);
-        let table: [Row; 8] = [
+        let table: [Row; 11] = [
             (&[("", Allow)], &["matches nothing"]),
             (&[(" ", Deny), ("ls *", Ask)], &["matches nothing"]),
             (&[("*", Allow), ("rm *", Deny)], &[]),
@@ -261,6 +270,9 @@ mod tests {
                 &["does not lift"],
             ),
             (&[("ls*", Allow)], &["matches only the word"]),
+            (&[("git commit -m 'x y'", Allow)], &[]),
+            (&[("git commit -m '*'", Allow)], &["leave the quotes out"]),
+            (&[("git commit -m '*'", Ask)], &[]),
             (&[("a *", Allow), ("a *", Ask)], &["never decides"]),
             (&[("npm *", Allow), ("*install*", Deny)], &[]),
         ];

@@ -15,7 +15,7 @@ use super::key_index::KeyIndex;
 use super::rule_entry::{BUILT_IN, POSTURE};
 use super::url::{self, Address, HostKey};
 use super::wildcard::{self, UNKNOWN};
-use super::{Action, Rule, first_word};
+use super::{Action, Rule, first_word, written_line};
 use base::lock::lock;
 
 /// The maximum length of a key, in characters.
@@ -166,6 +166,8 @@ pub(super) struct PatternTable {
     endings: KeyIndex,
     /// Other rules by a text that their matches contain.
     inner: InnerIndex,
+    /// Rules that allow a command with quotes, by its words joined by single spaces.
+    quoted: HashMap<String, Vec<u32>>,
     /// Rules that consist of wildcards.
     open: Vec<u32>,
     /// Rules about addresses by the hosts that they may name; empty for other permissions.
@@ -205,6 +207,9 @@ impl PatternTable {
                 ],
             ));
             if rule.action == Action::Allow {
+                if let Some(words) = written_line::quoted_words(&rule.pattern) {
+                    table.quoted.entry(words.join(" ")).or_default().push(at);
+                }
                 continue;
             }
             let word = lower(first_word::beginning(&rule.pattern));
@@ -273,6 +278,7 @@ impl PatternTable {
         if !self.inner.is_empty() {
             self.inner.find(key.folded(), found);
         }
+        found.extend(self.quoted.get(&*key.text).into_iter().flatten());
         found.extend(&self.open);
     }
 

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::super::shell::{CommandAnalysis, CommandUnit, Effect};
 use super::super::wildcard::{fold, readings, slash};
+use super::super::written_line::quoted_words;
 use super::super::{AccessRequest, Action, Rule, SandboxGuarantee};
 use super::{Changed, content, distinct, of_command};
 
@@ -25,8 +26,19 @@ pub(super) fn commands(
     let mut found = SharedRequests {
         posture,
         fresh: fresh(rules),
+        quoted: BTreeMap::new(),
         requests: Vec::new(),
     };
+    let allows = |rule: &&&Rule| rule.action == Action::Allow;
+    let quoted: Vec<(&Rule, Vec<String>)> = rules
+        .iter()
+        .filter(allows)
+        .filter_map(|rule| Some((*rule, quoted_words(&rule.pattern)?)))
+        .collect();
+    for (_, argv) in &quoted {
+        let commands = found.quoted.entry(argv.join(" ")).or_default();
+        commands.push(argv.clone());
+    }
     let opens = |rule: &&&Rule| rule.action != Action::Deny && rule.pattern != "*";
     let stops = |rule: &&&Rule| rule.action != Action::Allow && rule.pattern != "*";
     let stops: BTreeMap<_, &Rule> = rules
@@ -63,6 +75,16 @@ pub(super) fn commands(
         if new && action == Action::Ask && posture {
             // One that asks is also an exception from the read-only posture.
             opens.iter().for_each(|opens| found.alone(opens));
+        }
+    }
+    for (quoted, argv) in &quoted {
+        let text = argv.join(" ");
+        found.named(&text, vec![]);
+        let opens = Names::of(&text);
+        for (rule, names) in &stops {
+            if changed.is_none_or(|changed| changed.may_permit_more(&quoted.pattern, rule)) {
+                found.pair(&opens, Action::Allow, names);
+            }
         }
     }
     for (rule, names) in &stops {
@@ -135,6 +157,8 @@ struct SharedRequests {
     posture: bool,
     /// A letter that is in no rule.
     fresh: char,
+    /// The words of the commands that rules allow in quotes, by their text without quotes.
+    quoted: BTreeMap<String, Vec<Vec<String>>>,
     requests: Vec<AccessRequest>,
 }
 
@@ -225,7 +249,18 @@ impl SharedRequests {
         }));
     }
 
+    /// Adds a command, and with the same text every command that a rule allows in quotes.
     fn push(&mut self, unit: CommandUnit) {
+        for argv in self.quoted.get(&unit.text).cloned().unwrap_or_default() {
+            self.push_command(CommandUnit {
+                argv,
+                ..unit.clone()
+            });
+        }
+        self.push_command(unit);
+    }
+
+    fn push_command(&mut self, unit: CommandUnit) {
         let request = of_command(CommandAnalysis {
             text: unit.text.clone(),
             units: vec![unit],

@@ -16,7 +16,33 @@ fn rules(rules: &[(&str, &str, Action)]) -> Rules {
 fn more_permissive_rules_are_found() {
     type Rows = &'static [(&'static str, &'static str, Action)];
     // The rules before, the rules that are added, whether those are more permissive.
-    let table: [(Rows, Rows, bool); 34] = [
+    let table: [(Rows, Rows, bool); 39] = [
+        // A command in quotes is the same command.
+        (
+            &[("*", "*", Allow), ("bash", "rm *", Ask)],
+            &[("bash", "'rm' x", Allow)],
+            true,
+        ),
+        (
+            &[("*", "*", Allow), ("bash", "rm *", Deny)],
+            &[("bash", "'/bin/rm' x", Allow)],
+            true,
+        ),
+        (
+            &[("*", "*", Allow), ("bash", "git push *", Ask)],
+            &[("bash", "git-push 'x y'", Allow)],
+            true,
+        ),
+        (
+            &[("bash", "*", Ask), ("bash", "echo 'a b' c", Allow)],
+            &[("bash", "echo a 'b c'", Allow)],
+            true,
+        ),
+        (
+            &[("*", "*", Allow), ("bash", "rm *", Ask)],
+            &[("bash", "echo 'a b' x", Allow)],
+            false,
+        ),
         (&[("bash", "*", Ask)], &[("ba?h", "*", Allow)], true),
         (&[("*", "*", Ask)], &[("server_*", "*", Allow)], true),
         (&[("*", "*", Allow)], &[("server_*", "*", Allow)], false),

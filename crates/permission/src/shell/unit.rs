@@ -46,6 +46,8 @@ pub struct CommandUnit {
     /// Its words joined by single spaces, for comparison with rules that allow. Unknown words are
     /// [`UNKNOWN`](crate::wildcard::UNKNOWN).
     pub normal: String,
+    /// The words of `normal` one by one; empty without a program.
+    pub argv: Vec<String>,
     /// Further spellings, for rules that deny or ask.
     pub names: Vec<String>,
     /// The reason why only the catch-all may allow it, but no rule about a specific command.

@@ -17,7 +17,8 @@ impl Analyzer<'_> {
     /// Analyses words that run as a command.
     pub(super) fn run(&mut self, args: &[Arg], mut unit: CommandUnit, state: &mut ShellState) {
         let index = self.reserve();
-        unit.normal = args.iter().map(Arg::normal).collect::<Vec<_>>().join(" ");
+        unit.argv = args.iter().map(Arg::normal).collect();
+        unit.normal = unit.argv.join(" ");
         if let Some(arg) = args.iter().find(|arg| !arg.literal) {
             unit.catch_all_only
                 .get_or_insert_with(|| format!("{} is computed at run time", arg.raw));
