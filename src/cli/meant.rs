@@ -34,9 +34,6 @@ const CONTINUE: &str = "`adjutant run -c` continues the last session of this pro
 /// The longest prompt that is repeated in a message, in characters.
 const MAX_PROMPT_CHARS: usize = 60;
 
-/// The options of `permissions explain` whose value is the next word.
-const EXPLAIN_OPTIONS: &[&str] = &["--agent", "--approvals", "--sandbox", "--read", "--edit"];
-
 /// Options of other programs, each with the advice for `adjutant run`.
 const RUN_OPTIONS: &[(&[&str], &str)] = &[
     (
@@ -166,7 +163,7 @@ pub(super) fn meaning_of_other_command(
         "version" | "-v" => return command(&["--version"]),
         "login" => return command(&["auth", "login"]),
         "logout" => return command(&["auth", "logout"]),
-        "explain" => return Some(CommandRemedy::Words(explained(rest))),
+        "explain" => return command(&["permissions", "explain"]),
         "help"
             if OTHER_WORDS
                 .iter()
@@ -179,9 +176,6 @@ pub(super) fn meaning_of_other_command(
                 }
                 advice @ CommandRemedy::Advice(_) => Some(advice),
             };
-        }
-        "permissions" if rest.first().is_some_and(|verb| verb == "explain") => {
-            return Some(CommandRemedy::Words(explained(&rest[1..])));
         }
         "chat" => return command(&["run", "--chat"]),
         "tui" | "repl" | "interactive" if rest.is_empty() => return command(&["run", "--chat"]),
@@ -259,40 +253,6 @@ pub(super) fn meaning_of_other_command(
         ));
     }
     None
-}
-
-/// Returns the command line that explains a command. If it has options that are not ours, all words
-/// after the options of `explain` are the command's.
-fn explained(words: &[OsString]) -> Vec<OsString> {
-    let verb = ["permissions", "explain"].map(OsString::from);
-    let plain: Vec<OsString> = verb.iter().chain(words).cloned().collect();
-    let parsed = super::parse(std::iter::once("adjutant".into()).chain(plain.iter().cloned()));
-    // A request for help is an error with the code 0.
-    if parsed.err().is_none_or(|e| e.exit_code() == 0) {
-        return plain;
-    }
-    let takes_value = |word: &OsString| {
-        EXPLAIN_OPTIONS
-            .iter()
-            .any(|option| word.as_encoded_bytes() == option.as_bytes())
-    };
-    let mut all = verb.to_vec();
-    let mut rest = words.iter().peekable();
-    while let Some(word) = rest.next_if(|word| word.as_encoded_bytes().starts_with(b"--")) {
-        all.push(word.clone());
-        if word == "--" {
-            break;
-        }
-        if takes_value(word) {
-            all.extend(rest.next().cloned());
-        }
-    }
-    let is_separated = all.last().is_some_and(|word| word == "--");
-    if !is_separated && rest.peek().is_some() {
-        all.push("--".into());
-    }
-    all.extend(rest.cloned());
-    all
 }
 
 /// Returns `… help help` for `… help --help`: the parser's own command `help` has no options.
@@ -490,7 +450,7 @@ mod tests {
 
     #[test]
     fn words_of_other_programs_lead_to_a_command() {
-        let table: [(&[&str], &str); 51] = [
+        let table: [(&[&str], &str); 47] = [
             (&["version"], "--version"),
             (&["help", "--help"], "help help"),
             (&["sessions", "help", "-h"], "sessions help help"),
@@ -498,30 +458,9 @@ mod tests {
                 &["explain", "rm -rf build"],
                 "permissions explain rm -rf build",
             ),
-            (&["explain", "ls", "-la"], "permissions explain -- ls -la"),
-            (
-                &[
-                    "permissions",
-                    "explain",
-                    "--agent",
-                    "plan",
-                    "git",
-                    "log",
-                    "--all",
-                ],
-                "permissions explain --agent plan -- git log --all",
-            ),
-            (
-                &["explain", "--json", "--", "ls", "-l"],
-                "permissions explain --json -- ls -l",
-            ),
-            (&["explain", "--read", "x"], "permissions explain --read x"),
+            (&["explain", "ls", "-la"], "permissions explain ls -la"),
             (&["help", "explain"], "permissions explain --help"),
             (&["help", "login"], "auth login --help"),
-            (
-                &["explain", "ls", "--json"],
-                "permissions explain ls --json",
-            ),
             (&["login", "openai"], "auth login openai"),
             (&["-p", "fix it"], "`adjutant run \"fix it\"`"),
             (&["chat"], "run --chat"),

@@ -55,8 +55,8 @@ pub(in crate::cli) struct Explanation {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Command line, in quotes or as separate words
-    #[arg(group = "what", num_args = 1..)]
+    /// Command line, in quotes or as separate words; options come before it
+    #[arg(group = "what", num_args = 1.., trailing_var_arg = true)]
     command: Vec<String>,
 }
 
