@@ -8,6 +8,7 @@
 use super::command_rules::{CommandRules, Confinement, may_apply_to_hidden};
 use super::decide::{apply_sandbox_and_minimum, verdict, without_command};
 use super::delegate::{base_name, is_delegate};
+use super::excluded::{text_without_excluded, unit_text_without_excluded};
 use super::rule::BUILT_IN;
 use super::rule_index::IndexedRule;
 use super::shell::{CommandAnalysis, CommandUnit, Effect};
@@ -64,7 +65,8 @@ fn in_sandbox(
         return verdict;
     }
     let is_unparsed = line.opaque.is_some();
-    let Some(effect) = unconfined_effect_in(&line.text, &line.units, is_unparsed, guarantee) else {
+    let text = text_without_excluded(line);
+    let Some(effect) = unconfined_effect_in(&text, &line.units, is_unparsed, guarantee) else {
         return verdict;
     };
     // The sandbox answers no unknowns then. A path that is a temporary file is still one.
@@ -94,7 +96,8 @@ fn with_unconfined_effects(
             continue;
         }
         let alone = std::slice::from_ref(unit);
-        let effect = unconfined_effect_in(&unit.text, alone, false, guarantee)
+        let text = unit_text_without_excluded(unit);
+        let effect = unconfined_effect_in(&text, alone, false, guarantee)
             .or_else(|| fetched_program(&line.units, unit));
         let Some(effect) = effect else {
             continue;
@@ -110,7 +113,19 @@ fn with_unconfined_effects(
             _ => effect.reason,
         });
     }
-    match deciding.and_then(|(_, at)| verdict.units.get(at)) {
+    let deciding = deciding.map(|(_, at)| at);
+    let part = deciding.or_else(|| {
+        // Without the file that the line names, nothing would be asked about the unknowns of this
+        // part.
+        let at = of_line
+            .names_file
+            .then(|| first_unknown(&verdict.units))??;
+        let part = &mut verdict.units[at];
+        let unknown = part.reason.take().unwrap_or_default();
+        part.reason = Some(format!("{unknown}, and {}", of_line.of_line()));
+        Some(at)
+    });
+    match part.and_then(|at| verdict.units.get(at)) {
         Some(part) => Verdict {
             pattern: part.text.clone(),
             rule: part.rule.clone(),
@@ -124,6 +139,13 @@ fn with_unconfined_effects(
             ..verdict
         },
     }
+}
+
+/// Returns the position of the first part that is asked about without a rule, for a reason.
+fn first_unknown(parts: &[UnitVerdict]) -> Option<usize> {
+    parts
+        .iter()
+        .position(|part| part.action == Action::Ask && part.rule.is_none() && part.reason.is_some())
 }
 
 fn command(

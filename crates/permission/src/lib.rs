@@ -21,6 +21,7 @@ mod decide;
 mod delegate;
 pub mod evaluate;
 mod examples;
+mod excluded;
 pub mod explain;
 mod file_use;
 mod first_word;

@@ -32,6 +32,14 @@ impl UnconfinedEffect {
             names_file: false,
         }
     }
+
+    /// Returns the reason as one about the line around a part.
+    pub(super) fn of_line(&self) -> String {
+        match self.reason.strip_prefix("its text ") {
+            Some(rest) => format!("the line {rest}"),
+            None => self.reason.clone(),
+        }
+    }
 }
 
 /// Returns the reason to ask about a line, or a part of one, although its unknowns are confined:

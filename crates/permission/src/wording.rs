@@ -198,6 +198,26 @@ fn reasons(verdict: &Verdict) -> Vec<Reason> {
         }];
     }
     let mut all: Vec<Reason> = Vec::new();
+    let by_rule = parts.iter().filter(|part| part.clause == BY_RULE);
+    if by_rule.count() > 1 {
+        // The question lists the rules, too.
+        let others = parts.into_iter().filter(|part| part.clause != BY_RULE);
+        all.push(Reason {
+            part: None,
+            clause: BY_RULE.to_owned(),
+        });
+        all.extend(others);
+        if whole != BY_RULE && all.iter().all(|reason| reason.clause != whole) {
+            all.insert(
+                0,
+                Reason {
+                    part: None,
+                    clause: whole,
+                },
+            );
+        }
+        return all;
+    }
     if parts.iter().all(|part| part.clause != whole) {
         // The reason is about the line, not about one of its parts.
         all.push(Reason {

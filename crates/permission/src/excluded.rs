@@ -1,0 +1,196 @@
+//! The words of a command with which it excludes files. It uses none of these files, so a search of
+//! its text for files leaves these words out.
+//!
+//! Only certain exclusions count: the literal words of a program whose meaning for them is known.
+
+use std::ops::Range;
+
+use super::shell::{CommandAnalysis, CommandUnit};
+use super::wildcard::UNKNOWN;
+use shell_parser::syntax::ShellCommandKind;
+
+/// Programs with an option `--exclude=PATTERN` or `--exclude-dir=PATTERN`.
+const WITH_EXCLUDE_OPTIONS: &[&str] = &[
+    "diff", "du", "egrep", "fd", "fdfind", "fgrep", "grep", "rsync", "tar",
+];
+/// The tests of `find` about a path.
+const PATH_TESTS: &[&str] = &["-path", "-ipath", "-wholename", "-name", "-iname"];
+
+/// Returns the text of a line without the words that its commands exclude. A line that is not
+/// analysed as a whole stays as it is.
+pub(super) fn text_without_excluded(line: &CommandAnalysis) -> String {
+    let mut text = line.text.clone();
+    if line.opaque.is_some() || line.unseen {
+        return text;
+    }
+    for unit in &line.units {
+        let shorter = unit_text_without_excluded(unit);
+        if shorter != unit.text {
+            // Equal texts are equal commands, or stay as often as they are something else.
+            text = text.replacen(&unit.text, &shorter, 1);
+        }
+    }
+    text
+}
+
+/// Returns the text of a command without the words that it excludes.
+pub(super) fn unit_text_without_excluded(unit: &CommandUnit) -> String {
+    let mut text = unit.text.clone();
+    let mut ranges = excluded_ranges(unit).unwrap_or_default();
+    ranges.sort_by_key(|range| std::cmp::Reverse(range.start));
+    for range in ranges {
+        if text.get(range.clone()).is_some() {
+            text.replace_range(range, "");
+        }
+    }
+    text
+}
+
+/// Returns the positions of the excluded words in the text of a command. `None` if its words are
+/// not certain.
+fn excluded_ranges(unit: &CommandUnit) -> Option<Vec<Range<usize>>> {
+    let program = unit.argv.first()?.as_str();
+    // A program around it may add words.
+    if unit.layer > 0 || !unit.is_usual || unit.foreign.is_some() || unit.opaque.is_some() {
+        return None;
+    }
+    let excluded = match program {
+        "find" => excluded_by_find(&unit.argv),
+        "git" => excluded_by_git(&unit.argv),
+        _ if WITH_EXCLUDE_OPTIONS.contains(&program) => excluded_by_option(&unit.argv),
+        _ => Vec::new(),
+    };
+    if excluded.is_empty() {
+        return None;
+    }
+    let script = shell_parser::parse(&unit.text, 0).ok()?;
+    let [item] = script.list.as_slice() else {
+        return None;
+    };
+    let [command] = item.commands.as_slice() else {
+        return None;
+    };
+    let ShellCommandKind::Simple { words, .. } = &command.kind else {
+        return None;
+    };
+    // With an expansion, words and arguments do not correspond.
+    if words.len() != unit.argv.len() || unit.normal.contains(UNKNOWN) {
+        return None;
+    }
+    let range = |at: &usize| words.get(*at).map(|word| word.range.clone());
+    excluded.iter().map(range).collect()
+}
+
+/// Returns the positions of the patterns after `-not -path` and before `-prune -o`.
+///
+/// Other operators may select the excluded files after all; with them nothing is certain.
+fn excluded_by_find(argv: &[String]) -> Vec<usize> {
+    let is = |at: usize, words: &[&str]| argv.get(at).is_some_and(|word| words.contains(&&**word));
+    let is_not = |at: usize| is(at, &["-not", "!"]);
+    let mut pruned = Vec::new();
+    let mut others = Vec::new();
+    for at in 1..argv.len() {
+        if !is(at, PATH_TESTS) || at + 1 >= argv.len() {
+            continue;
+        }
+        if is_not(at - 1) && at > 1 && !is_not(at - 2) {
+            others.push(at + 1);
+        } else if is(at + 2, &["-prune"]) && is(at + 3, &["-o", "-or"]) && !is_not(at - 1) {
+            pruned.push((at, at + 1));
+        }
+    }
+    let operators = (1..argv.len()).filter(|at| is(*at, &["-o", "-or", ",", "(", ")"]));
+    // Every other operator must be that of a `-prune` at the beginning of the expression.
+    let is_of_prune = |operator: &usize| pruned.iter().any(|(at, _)| at + 3 == *operator);
+    if !operators.clone().all(|operator| is_of_prune(&operator)) {
+        return Vec::new();
+    }
+    let begins_branch = |at: usize| {
+        let is_first = !argv[1..at].iter().any(|word| word.starts_with(['-', '!']));
+        is_first || is(at - 1, &["-o", "-or"])
+    };
+    if !pruned.iter().all(|(at, _)| begins_branch(*at)) {
+        return Vec::new();
+    }
+    others.extend(pruned.iter().map(|(_, pattern)| *pattern));
+    others
+}
+
+/// Returns the positions of the pathspecs that exclude.
+fn excluded_by_git(argv: &[String]) -> Vec<usize> {
+    let excludes = |word: &str| {
+        [":!", ":^", ":(exclude"]
+            .iter()
+            .any(|start| word.starts_with(start))
+    };
+    (1..argv.len()).filter(|at| excludes(&argv[*at])).collect()
+}
+
+/// Returns the positions of the options that exclude, with their pattern in the same word.
+fn excluded_by_option(argv: &[String]) -> Vec<usize> {
+    let excludes =
+        |word: &str| word.starts_with("--exclude=") || word.starts_with("--exclude-dir=");
+    let end = argv.iter().position(|word| word == "--");
+    (1..end.unwrap_or(argv.len()))
+        .filter(|at| excludes(&argv[*at]))
+        .collect()
+}
+
+#[cfg(test)]
+#[cfg(unix)]
+mod tests {
+    use super::super::case_tables::PathFixture;
+    use super::super::shell::analyze;
+    use super::*;
+
+    #[test]
+    fn only_words_that_certainly_exclude_are_left_out() {
+        let lab = PathFixture::new();
+        // The line, and whether its text without excluded words still names the file.
+        let table = [
+            ("find . -not -path './.git/*' | xargs grep x", false),
+            ("find . ! -path './.git/*' -print0 | xargs -0 grep x", false),
+            ("find . -type f -not -name .git | xargs grep x", false),
+            ("find . -path ./.git -prune -o -print | xargs grep x", false),
+            (
+                "find . -path ./.git -prune -o -name .git -prune -o -print",
+                false,
+            ),
+            ("grep -rl --exclude-dir=.git x . | xargs grep y", false),
+            ("tar c --exclude=.git . | cat", false),
+            ("git grep x -- ':!.git/config'", false),
+            ("git grep x -- ':(exclude).git/config'", false),
+            // Selected after all.
+            ("find . -path './.git/*' | xargs grep x", true),
+            ("find . -not -not -path './.git/*' | xargs grep x", true),
+            (
+                "find . -not -path './.git/*' -o -print | xargs grep x",
+                true,
+            ),
+            ("find . -not \\( -not -path './.git/*' \\)", true),
+            ("find . -path ./.git -prune", true),
+            ("find . -path ./.git -prune -print -o -print", true),
+            ("find . -not -path ./.git -prune -o -print", true),
+            ("find . -name x -path ./.git -prune -o -print", true),
+            ("find . -not -path ./.git/config; cat .git/config", true),
+            ("find .git -not -path './.git/*'", true),
+            // Another program, other words, or words that are not known.
+            ("find() { cat $3; }; find . -not -path .git/config", true),
+            ("xargs find . -not -path .git/config", true),
+            (
+                "sh -c \"find . -not -path .git/config\"; find . -not -path .git/config",
+                true,
+            ),
+            ("find . $X -not -path .git/config", true),
+            ("cat -not -path .git/config", true),
+            ("grep x -- --exclude-dir=.git/config", true),
+            ("grep -e --exclude-dir .git/config", true),
+            ("git grep x -- .git/config", true),
+            ("find . -not -path .git/config | sh '", true),
+        ];
+        for (line, is_named) in table {
+            let text = text_without_excluded(&analyze(line, &lab.context));
+            assert_eq!(text.contains(".git"), is_named, "{line}: {text}");
+        }
+    }
+}
