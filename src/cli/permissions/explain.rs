@@ -20,6 +20,7 @@ use permission::explain::{self, headline};
 use permission::locate::PathRefusal;
 use permission::path_gate::{self, PathDenied};
 use permission::plan::CommandPlan;
+use permission::remedy::WayToAllow;
 use permission::shell::unreadable;
 use permission::wording::QuestionWording;
 use permission::{
@@ -432,30 +433,22 @@ fn remedy_of(
             "in a sandbox that keeps this agent from changing anything, it is allowed without asking",
         ));
     }
-    if let Some(rules) = remedy::rules_that_allow(policy, requests)
-        && !rules.is_empty()
-    {
-        let commands = rules.iter().map(|rule| config_set(section, rule));
-        return Some(Remedy {
-            text: "to allow it without asking".to_owned(),
-            commands: commands.collect(),
-        });
-    }
-    let strictest = verdicts
-        .iter()
-        .find(|verdict| Some(verdict.action) == action);
-    let rule = strictest.and_then(|verdict| verdict.rule.as_ref());
-    let text = match (action, rule) {
-        (_, Some(rule)) if remedy::is_written(rule) => {
-            format!("to change that, edit the rule in {}", rule.source)
+    let text = match remedy::way_to_allow(policy, requests) {
+        WayToAllow::Add(rules) => {
+            let commands = rules.iter().map(|rule| config_set(section, rule));
+            return Some(Remedy {
+                text: "to allow it without asking".to_owned(),
+                commands: commands.collect(),
+            });
         }
-        (Some(Action::Ask), _) => {
+        WayToAllow::Edit(rule) => format!("to change that, edit the rule in {}", rule.source),
+        WayToAllow::Never if action == Some(Action::Ask) => {
             "no setting allows it in advance: you decide each time".to_owned()
         }
-        _ if only_reads(&policy.rules) => {
+        WayToAllow::Never if only_reads(&policy.rules) => {
             format!("the agent {agent} only reads; another mode, such as build, may do it")
         }
-        _ => "no setting allows it".to_owned(),
+        WayToAllow::Never => "no setting allows it".to_owned(),
     };
     Some(Remedy::sentence(text))
 }

@@ -1249,7 +1249,7 @@ impl Client {
             .map(|why| {
                 let why = text::escaped(why);
                 if is_command {
-                    format!("{why}; `adjutant permissions explain COMMAND` names the settings that allow it")
+                    format!("{why}; `adjutant permissions explain COMMAND` says whether a setting can allow it")
                 } else {
                     why
                 }
