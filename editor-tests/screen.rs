@@ -1478,7 +1478,7 @@ fn piped() {
         .unwrap();
     let stderr = text(&output.stderr);
     assert!(
-        stderr.starts_with("not allowed: rm x: the rule \"bash: rm *\" ("),
+        stderr.starts_with("not allowed: rm x: the rule \"bash\": { \"rm *\": \"deny\" } ("),
         "{stderr}"
     );
     assert!(!stderr.contains("work around"), "{stderr}");

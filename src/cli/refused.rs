@@ -107,11 +107,11 @@ mod tests {
 
     #[test]
     fn denial_by_a_rule_differs_from_other_failures() {
-        let rule = "Not allowed: the rule \"bash: rm *\" (~/adjutant.json:3) denies bash rm x. Do not try to work around this.";
+        let rule = "Not allowed: the rule \"bash\": { \"rm *\": \"deny\" } (~/adjutant.json:3) denies bash rm x. Do not try to work around this.";
         assert_eq!(
             denial("rm x", Some(rule)).as_deref(),
             Some(
-                "not allowed: rm x: the rule \"bash: rm *\" (~/adjutant.json:3) denies bash rm x."
+                "not allowed: rm x: the rule \"bash\": { \"rm *\": \"deny\" } (~/adjutant.json:3) denies bash rm x."
             )
         );
         let mode = "Not allowed in plan mode (edit a.rs): nothing may be changed.";

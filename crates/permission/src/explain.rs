@@ -40,7 +40,7 @@ pub fn explain(
         line(&mut out, &format!("  part: {}", spelled(&verdict.pattern)));
     }
     if let Some(rule) = &verdict.rule {
-        line(&mut out, &format!("  rule: {}", copied(rule)));
+        line(&mut out, &format!("  rule: {}", written(rule)));
     }
     let why = match (&verdict.reason, &verdict.rule) {
         (Some(reason), _) => spelled(reason),
@@ -103,7 +103,7 @@ fn push_rules(out: &mut String, verdict: &Verdict, permission: &str, rules: &Rul
     line(out, &format!("rules about {permission} ({order}):"));
     for (at, rule) in considered.into_iter().enumerate() {
         let mark = if Some(at) == marked { ">" } else { " " };
-        line(out, &format!("{mark} {}", copied(rule)));
+        line(out, &format!("{mark} {}", written(rule)));
     }
 }
 
@@ -140,7 +140,7 @@ fn part(out: &mut String, unit: &UnitVerdict) {
     line(out, &format!("{indent}{verdict}: {text}"));
     let why = match (&unit.reason, &unit.rule) {
         (Some(reason), _) => format!("why: {}", spelled(reason)),
-        (None, Some(rule)) => format!("rule: {}", copied(rule)),
+        (None, Some(rule)) => format!("rule: {}", written(rule)),
         (None, None) => return,
     };
     line(out, &format!("{indent}  {why}"));
@@ -187,7 +187,7 @@ pub(super) fn rule_data(rule: &Rule) -> Value {
 }
 
 /// Returns a rule as it is written in settings, with its source.
-fn copied(rule: &Rule) -> String {
+pub fn written(rule: &Rule) -> String {
     let source = match rule.source.as_str() {
         "" => String::new(),
         BUILT_IN => format!(" ({BUILT_IN})"),
@@ -209,26 +209,6 @@ fn copied(rule: &Rule) -> String {
 fn about(rule: &Rule, permission: &str) -> bool {
     wildcard::matches(&rule.permission, permission)
         || (permission == "bash" && rule.permission == POSTURE.0)
-}
-
-pub(super) fn shown(rule: &Rule) -> String {
-    let source = if rule.source.is_empty() {
-        String::new()
-    } else {
-        format!(", from {}", rule.source)
-    };
-    if (rule.permission.as_str(), rule.pattern.as_str()) == POSTURE {
-        return format!("this agent only reads{source}");
-    }
-    if (rule.permission.as_str(), rule.pattern.as_str()) == ("*", "*") {
-        return format!("every tool: {}{source}", word(rule.action));
-    }
-    format!(
-        "{} \"{}\": {}{source}",
-        spelled(&rule.permission),
-        spelled(&rule.pattern),
-        word(rule.action)
-    )
 }
 
 pub(super) fn word(action: Action) -> &'static str {

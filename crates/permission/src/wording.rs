@@ -2,7 +2,7 @@
 //!
 //! Sentences contain no keys and patterns of rules; [`QuestionWording::rules`] lists those.
 
-use super::explain::shown;
+use super::explain;
 use super::rule::{BUILT_IN, OUTSIDE};
 use super::shell::CommandAnalysis;
 use super::{AccessRequest, Action, Rule, UnitVerdict, Verdict};
@@ -276,7 +276,7 @@ fn rules(asked: &[(&AccessRequest, &Verdict)]) -> Vec<String> {
             if matches!(rule.source.as_str(), BUILT_IN | "") {
                 continue;
             }
-            let line = shown(rule);
+            let line = explain::written(rule);
             if !lines.contains(&line) {
                 lines.push(line);
             }

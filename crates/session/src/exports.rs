@@ -106,12 +106,8 @@ fn denied(turn: &TurnContext, path: &Path) -> Option<String> {
     located.requests(Access::Edit).iter().find_map(|request| {
         let verdict = evaluate(&agent.rules, &Rules::default(), request);
         let rule = verdict.rule.filter(|rule| rule.source != BUILT_IN)?;
-        (verdict.action == Action::Deny).then(|| {
-            format!(
-                "the rule \"{}: {}\" ({}) denies it",
-                rule.permission, rule.pattern, rule.source
-            )
-        })
+        (verdict.action == Action::Deny)
+            .then(|| format!("the rule {} denies it", permission::explain::written(&rule)))
     })
 }
 

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use base::text;
 use permission::evaluate::only_reads;
+use permission::explain::written;
 use permission::rule::BUILT_IN;
 use permission::url::{self, Address};
 use permission::wording::QuestionWording;
@@ -45,15 +46,15 @@ pub fn explain(verdict: &Verdict, request: &AccessRequest, rules: &Rules) -> Str
             "Not allowed ({what}): {reason} webfetch does not access this machine. For a server of the project use curl in bash."
         ),
         (Some(rule), None) if request.permission == "doom_loop" => format!(
-            "Not allowed: the same call was made repeatedly, and the rule \"{}: {}\" ({}) denies that. Try something else.",
-            rule.permission, rule.pattern, rule.source
+            "Not allowed: the same call was made repeatedly, and the rule {} denies that. Try something else.",
+            written(rule)
         ),
         (_, Some(reason)) => {
             format!("Not allowed ({what}): {reason} {NO_WORKAROUND}")
         }
         (Some(rule), None) => format!(
-            "Not allowed: the rule \"{}: {}\" ({}) denies {what}. {NO_WORKAROUND}",
-            rule.permission, rule.pattern, rule.source
+            "Not allowed: the rule {} denies {what}. {NO_WORKAROUND}",
+            written(rule)
         ),
         (None, None) => format!("Not allowed: {what}."),
     }
@@ -174,13 +175,13 @@ mod tests {
             (
                 &strict,
                 AccessRequest::new("edit", "secret/x"),
-                "Not allowed: the rule \"edit: secret/*\" (opencode.json:1)",
+                "Not allowed: the rule \"edit\": { \"secret/*\": \"deny\" } (opencode.json:1)",
                 means,
             ),
             (
                 &looping,
                 AccessRequest::new("bash", "rm x"),
-                "Not allowed: the rule \"bash: rm *\"",
+                "Not allowed: the rule \"bash\": { \"rm *\": \"deny\" }",
                 means,
             ),
             (

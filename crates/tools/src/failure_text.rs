@@ -122,12 +122,12 @@ mod tests {
     #[test]
     fn sentences_to_the_model_are_left_out() {
         let denied = format!(
-            "Not allowed: the rule \"bash: rm *\" (a.json:3) denies bash rm x. {NO_WORKAROUND}"
+            "Not allowed: the rule \"bash\": {{ \"rm *\": \"deny\" }} (a.json:3) denies bash rm x. {NO_WORKAROUND}"
         );
         let table = [
             (
                 denied.as_str(),
-                "Not allowed: the rule \"bash: rm *\" (a.json:3) denies bash rm x.",
+                "Not allowed: the rule \"bash\": { \"rm *\": \"deny\" } (a.json:3) denies bash rm x.",
             ),
             (
                 "a.py has not been read in this session. Read it with the read tool first, then write the edit against what it contains.",
