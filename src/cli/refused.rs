@@ -10,6 +10,9 @@ use base::text;
 use tools::denial_message::NOT_ALLOWED;
 use tools::failure_text::for_user;
 
+/// The beginning of a message, after [`NOT_ALLOWED`], about a change in plan mode.
+const IN_PLAN_MODE: &str = " in plan mode (";
+
 /// A call that was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct RefusedCall {
@@ -61,6 +64,12 @@ impl RefusedCall {
 /// Describes a call that a rule denied, from its result. `None` for any other result.
 pub(super) fn denial(title: &str, output: Option<&str>) -> Option<String> {
     let why = output?.strip_prefix(NOT_ALLOWED)?;
+    if why.starts_with(IN_PLAN_MODE) {
+        return Some(format!(
+            "not allowed: {}: plan mode changes nothing before you approve a plan",
+            text::title(title)
+        ));
+    }
     let why = for_user(why);
     let why = why.strip_prefix(": ").unwrap_or(&why);
     Some(format!(
@@ -117,7 +126,7 @@ mod tests {
         let mode = "Not allowed in plan mode (edit a.rs): nothing may be changed.";
         assert_eq!(
             denial("Edit a.rs", Some(mode)).as_deref(),
-            Some("not allowed: Edit a.rs: in plan mode (edit a.rs): nothing may be changed.")
+            Some("not allowed: Edit a.rs: plan mode changes nothing before you approve a plan")
         );
         for other in [None, Some("exit code 1"), Some("")] {
             assert_eq!(denial("ls", other), None);

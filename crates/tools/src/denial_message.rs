@@ -8,7 +8,7 @@ use permission::explain::written;
 use permission::rule::BUILT_IN;
 use permission::url::{self, Address};
 use permission::wording::QuestionWording;
-use permission::{AccessRequest, Action, Denial, Rules, Verdict, evaluate};
+use permission::{AccessRequest, Action, Denial, Rule, Rules, Verdict, evaluate};
 
 use crate::Failure;
 
@@ -58,6 +58,14 @@ pub fn explain(verdict: &Verdict, request: &AccessRequest, rules: &Rules) -> Str
         ),
         (None, None) => format!("Not allowed: {what}."),
     }
+}
+
+/// Describes that a rule denies every use of a tool.
+pub fn of_tool(rule: &Rule, tool: &str) -> String {
+    format!(
+        "Not allowed: the rule {} denies every use of {tool}. {NO_WORKAROUND}",
+        written(rule)
+    )
 }
 
 /// Returns the failure of a call if no user can be asked: the reason for the question, and an

@@ -30,9 +30,12 @@ use config::settings::{HookPoint, OutputLimits};
 use events::{CallUpdate, Event, LiveFacts, Progress, Severity, ToolKind};
 use extensions::has_handler;
 use permission::plan::SharedAnalysis;
+use permission::remedy;
 use permission::{AccessRequest, Denial};
 use tools::conversation::task::TaskTool;
+use tools::denial_message;
 use tools::files::loaded_instructions::{self, LoadedInstructions, ProjectInstructions};
+use tools::registry::find_properties;
 use tools::todowrite::sets_plan;
 use tools::{
     AnyTool, CallContext, CallDescription, Failure, FurtherCall, PreparedCall, RunCall, Tool,
@@ -522,9 +525,22 @@ impl RunningCall<'_> {
         self.turn.session.recorder.part(self.message, &part).await;
     }
 
+    /// Returns the reason for the refusal of a tool that the model does not have because a rule
+    /// denies every use of it.
+    fn denial_of_tool(&self) -> Option<String> {
+        let permission = find_properties(&self.call.tool)?.permission;
+        let rules = &self.step.agent.rules;
+        let (_, rule) = rules.last_about(permission)?;
+        let is_the_cause = rules.hides(permission) && remedy::is_written(rule);
+        is_the_cause.then(|| denial_message::of_tool(rule, &self.call.tool))
+    }
+
     /// Returns the tool of the call, if there is one and the arguments are a JSON object.
     fn understood(&mut self) -> Result<Arc<dyn AnyTool>, Failure> {
         let Some(tool) = self.tool.clone() else {
+            if let Some(denial) = self.denial_of_tool() {
+                return Err(Failure::Denied(Denial::Rule(denial)));
+            }
             let unknown = argument_repair::unknown_tool(&self.step.tools, &self.call.tool);
             return Err(Failure::ForModel(unknown));
         };
