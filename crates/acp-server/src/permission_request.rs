@@ -74,11 +74,16 @@ pub fn permission_choice(request: &PermissionRequest) -> ChoiceRequest {
     }
     answers.push(answer(REJECT, "Reject".into(), AnswerKind::Reject));
     if !details.is_empty() {
-        // Otherwise its items would be those of the list of reasons.
-        if request.wording.has_listed_reasons() {
-            text.push("Details:".to_owned());
+        // A list after the list of reasons would continue it.
+        match details.as_slice() {
+            [only] if request.wording.has_listed_reasons() => text.push(only.clone()),
+            _ => {
+                if request.wording.has_listed_reasons() {
+                    text.push("Details:".to_owned());
+                }
+                text.push(list(&details));
+            }
         }
-        text.push(list(&details));
     }
     let unattended = request.unattended.as_ref().map(
         |allowing| json!({ "reason": request.wording.short_reason(), "permission": allowing }),
