@@ -106,7 +106,7 @@ fn project_is_trusted_and_trust_is_revoked() {
     );
     assert_eq!(
         shown(&project, &["trust", "--revoke"]),
-        format!("Forgotten: {ROOT}\n")
+        format!("Your answer about {ROOT} is withdrawn.\n")
     );
     assert_eq!(
         shown(&project, &["trust", "--revoke"]),

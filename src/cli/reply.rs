@@ -62,9 +62,9 @@ pub(super) fn yes_or_no(
             TypedReply::No => return Ok(Some(false)),
             TypedReply::Nothing if default.is_some() => return Ok(default),
             TypedReply::Explain => shown = format!("{explained}\n{question}"),
-            TypedReply::Always => shown = format!("\"Always\" is not offered here. {question}"),
+            TypedReply::Always => shown = format!("\"Always\" is not offered here.\n{question}"),
             TypedReply::Nothing | TypedReply::NoBecause(_) | TypedReply::Words(_) => {
-                shown = format!("Answer y or n; ? explains. {question}")
+                shown = format!("Answer y or n; ? explains.\n{question}")
             }
         }
     }
@@ -123,8 +123,8 @@ mod tests {
             [
                 "Trust it? ",
                 "It may run things.\nTrust it? ",
-                "\"Always\" is not offered here. Trust it? ",
-                "Answer y or n; ? explains. Trust it? "
+                "\"Always\" is not offered here.\nTrust it? ",
+                "Answer y or n; ? explains.\nTrust it? "
             ]
         );
     }

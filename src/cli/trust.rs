@@ -67,7 +67,7 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
         share_decision(&here.worktree, environment).await?;
         let shown = root.display();
         super::say(&if was {
-            format!("Forgotten: {shown}")
+            format!("Your answer about {shown} is withdrawn.")
         } else {
             format!("No decision about {shown} was stored.")
         });
@@ -269,6 +269,11 @@ fn confirm_trust(
             .to_owned();
     if can_view {
         explained.push_str("\nv  shows the whole list, all changes and the files that would run");
+    }
+    if review.list().contains("looked up on PATH") {
+        explained.push_str(
+            "\nA program that is looked up on PATH is not covered: you are not asked again when it changes.",
+        );
     }
     reply::yes_or_no(&question, &explained, None, |words| {
         let mut line = super::terminal::answer(words, environment)?;

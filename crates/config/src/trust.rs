@@ -86,6 +86,22 @@ impl TrustItem {
             && self.covered.content == record.content()
     }
 
+    /// Returns the item as a line of a list for the user: without a key that repeats the kind, and
+    /// without a location that repeats the key.
+    fn line(&self) -> String {
+        let kind = self.kind.as_str();
+        let subject = if self.key == kind {
+            kind.to_owned()
+        } else {
+            format!("{kind} {}", self.key)
+        };
+        let source = self.source();
+        let repeated = format!("({})", self.key);
+        let source = source.strip_prefix(&repeated).unwrap_or(&source);
+        let space = if source.starts_with('(') { " " } else { "" };
+        format!("{subject}: {}{space}{source}", self.detail)
+    }
+
     /// Returns the location of the item, and the programs that the user's answer does not cover.
     fn source(&self) -> String {
         let mut source = format!("({})", self.location.short());
@@ -271,8 +287,8 @@ impl Review {
     fn lost_guards(&self) -> Option<String> {
         let changed = self.changed_guards.join(", ");
         let gone = self.gone_guards.join(", ");
-        let changed =
-            (!changed.is_empty()).then(|| format!("Guards disabled by these changes: {changed}."));
+        let changed = (!changed.is_empty())
+            .then(|| format!("Guards that are off until you answer: {changed}."));
         let gone = (!gone.is_empty()).then(|| format!("Guards removed or switched off: {gone}."));
         let parts: Vec<String> = [changed, gone].into_iter().flatten().collect();
         (!parts.is_empty()).then(|| parts.join(" "))
@@ -395,11 +411,13 @@ impl Review {
         self.items.iter().map(line).collect()
     }
 
-    /// Returns the whole list for the question, one line per item.
+    /// Returns the whole list for the question, one line per item, with the riskiest first.
     pub fn list(&self) -> String {
-        self.items
-            .iter()
-            .map(|item| format!("- {}\n", base::text::escaped(&item.to_string())))
+        let mut items: Vec<&TrustItem> = self.items.iter().collect();
+        items.sort_by_key(|item| item.kind.rank());
+        items
+            .into_iter()
+            .map(|item| format!("- {}\n", base::text::escaped(&item.line())))
             .collect()
     }
 }

@@ -64,6 +64,17 @@ impl TrustKind {
         .find(|kind| kind.as_str() == name)
     }
 
+    /// Returns the rank in lists for the user: first the kinds that run code on events that the user
+    /// does not see, last the tools that check and format files.
+    pub(crate) fn rank(self) -> u8 {
+        match self {
+            Self::Hook | Self::Extension => 0,
+            Self::Mcp | Self::Command => 1,
+            Self::Permission | Self::Provider | Self::Reads | Self::Sandbox | Self::Fetches => 2,
+            Self::LanguageServer | Self::Formatter => 3,
+        }
+    }
+
     /// Returns the display name in the singular.
     pub fn as_str(self) -> &'static str {
         self.display_names()[0]

@@ -1272,3 +1272,42 @@ fn unknown_permission_may_hide_deny() {
         assert_eq!(found, hint, "{permission}{rest}");
     }
 }
+
+/// Items that run unseen come first; formatters and language servers come last. No word is repeated.
+#[test]
+fn riskiest_parts_are_listed_first() {
+    let fixture = ConfigFixture::new();
+    let settings = r#"{"formatter": true, "lsp": true, "permission": {"edit": "allow"},
+        "mcp": {"db": {"type": "local", "command": ["./db.sh"]}},
+        "hook": {"log": {"on": "prompt", "command": ["./log.sh"]}}}"#;
+    fixture
+        .write(
+            "home/.config/adjutant/adjutant.json",
+            r#"{"permission": {"edit": "ask"}}"#,
+        )
+        .write("work/repo/.opencode/tool/a.js", "export default {}")
+        .write("work/repo/db.sh", "")
+        .write("work/repo/log.sh", "")
+        .write("work/repo/opencode.json", settings);
+    let list = fixture.load().trust.list();
+    let ranks = [
+        ("- hook hook.log: ", 0),
+        (
+            "- custom tool or plugin .opencode/tool/a.js: is loaded, and gives the model tools",
+            0,
+        ),
+        ("- MCP server mcp.db: ", 1),
+        ("- looser rule permission.edit: ", 2),
+        ("- formatter: the usual ones", 3),
+        ("- language server lsp: the usual ones", 3),
+    ];
+    let rank = |line: &str| {
+        let found = ranks
+            .iter()
+            .find(|(beginning, _)| line.starts_with(beginning));
+        found.map(|(_, rank)| *rank)
+    };
+    let found: Vec<Option<i32>> = list.lines().map(rank).collect();
+    assert_eq!(found, [0, 0, 1, 2, 3, 3].map(Some), "{list}");
+    assert!(!list.contains("(.opencode/tool/a.js)"), "{list}");
+}

@@ -63,9 +63,17 @@ pub(crate) fn since(entry: &TrustEntry, items: &[TrustItem]) -> Vec<TrustChange>
             differences.files.extend(files);
         }
     }
-    keys.into_iter()
+    let mut all: Vec<_> = keys.into_iter().collect();
+    all.sort_by_key(|((kind, _), _)| rank(items, kind));
+    all.into_iter()
         .flat_map(|((_, key), differences)| differences.lines(key))
         .collect()
+}
+
+/// Returns the rank of a kind in lists. One that is gone entirely is no risk.
+fn rank(items: &[TrustItem], kind: &str) -> u8 {
+    let item = items.iter().find(|item| item.kind.as_str() == kind);
+    item.map_or(u8::MAX, |item| item.kind.rank())
 }
 
 fn is_same(old: &CoveredItem, new: &CoveredItem) -> bool {
@@ -117,10 +125,10 @@ impl Differences<'_> {
                         format!(": {}", text::escaped(&old.detail)),
                     )
                 });
-                let added = added.iter().map(|(_, new)| TrustChange {
+                let added = added.iter().map(|(covered, new)| TrustChange {
                     subject: format!("{key} is new"),
-                    line: format!("new: {}", text::escaped(&new.to_string())),
-                    texts: None,
+                    line: format!("new: {}", text::escaped(&new.line())),
+                    texts: first_text(covered, new),
                 });
                 gone.chain(added).collect()
             }
@@ -132,6 +140,19 @@ impl Differences<'_> {
         }));
         changes
     }
+}
+
+/// Returns the text of the first file that a new item runs, as an addition.
+fn first_text(covered: &CoveredItem, item: &TrustItem) -> Option<ChangedTexts> {
+    let (name, digest) = digests(&covered.content).next()?;
+    let path = item.covered.files.first()?;
+    let (new, current) = text_with_digest(path)?;
+    (current == digest).then(|| ChangedTexts {
+        name: name.to_owned(),
+        file: Some(path.clone()),
+        old: String::new(),
+        new,
+    })
 }
 
 /// Describes the differences between the files of an item and those that an answer covers. `files`
