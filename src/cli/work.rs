@@ -230,7 +230,7 @@ async fn converse(
 
 /// A client without a user: it collects the answer, and answers requests itself.
 struct UnattendedClient {
-    /// Whether requests are allowed; otherwise they are refused.
+    /// True if requests are allowed; otherwise they are refused.
     should_allow: bool,
     // A std mutex: a leaf lock, never held across an await.
     progress: Mutex<AnswerProgress>,

@@ -127,7 +127,7 @@ static CACHED: AtomicU64 = AtomicU64::new(0);
 pub struct SessionFiles {
     /// The number of files.
     files: u64,
-    /// Whether they can be closed at any time.
+    /// True if they can be closed at any time.
     is_cached: bool,
 }
 

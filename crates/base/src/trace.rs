@@ -128,7 +128,7 @@ impl TraceContext {
 /// `OTEL_TRACES_SAMPLER_ARG` determine them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampler {
-    /// Whether the decision of the client counts, if there is one.
+    /// True if the decision of the client counts, if there is one.
     follows_parent: bool,
     /// The share of the other traces that is recorded, from 0 to 1.
     ratio: f64,

@@ -10,7 +10,7 @@ pub struct Worktree {
     /// The top level of the git work tree that contains the session's working directory; without
     /// git, the working directory itself. Symlinks are resolved.
     pub root: PathBuf,
-    /// Whether the root is a git work tree.
+    /// True if the root is a git work tree.
     pub git: bool,
     /// Further directories that belong to the session. Symlinks are resolved.
     pub extra: Vec<PathBuf>,

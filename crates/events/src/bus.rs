@@ -298,9 +298,9 @@ struct Observer {
     filter: EventFilter,
     /// The session that the observer has selected later.
     only: OnceLock<SessionId>,
-    /// Whether newer events may take the place of unread ones.
+    /// True if newer events may take the place of unread ones.
     merges: bool,
-    /// Whether its queue is never read, only copied for observers that come later.
+    /// True if its queue is never read, only copied for observers that come later.
     is_history: bool,
     // A leaf lock around the queue.
     queue: Mutex<Queue>,
@@ -368,10 +368,10 @@ struct BusState {
     observers: Mutex<Vec<Weak<Observer>>>,
     /// The length of that list, read without the lock.
     count: AtomicUsize,
-    /// Whether deltas are published: an observer in the list reads them, or one has read them and
+    /// True if deltas are published: an observer in the list reads them, or one has read them and
     /// may continue with those of the history.
     is_read: AtomicBool,
-    /// Whether an observer has ever requested traces. Such an observer stays until the process
+    /// True if an observer has ever requested traces. Such an observer stays until the process
     /// ends.
     is_traced: AtomicBool,
     /// Past events for observers that come later, one by one. It is an observer that never reads.

@@ -55,7 +55,7 @@ pub enum FieldKind {
     Text(TextLimits),
     /// A number.
     Number {
-        /// Whether it has to be an integer.
+        /// True if it has to be an integer.
         whole: bool,
         /// The smallest accepted number, if there is a limit.
         min: Option<f64>,

@@ -135,7 +135,7 @@ pub enum Event {
     /// The history is being summarised.
     Compaction {
         id: PartId,
-        /// Whether it is automatic, not requested by the user.
+        /// True if it is automatic, not requested by the user.
         auto: bool,
         state: CompactionState,
     },
@@ -254,7 +254,7 @@ pub enum CompactionState {
     /// A piece of the summary as it is written. It may still turn out that the summary is not used.
     Writing {
         delta: String,
-        /// Whether the piece begins another attempt: the text before it does not count.
+        /// True if the piece begins another attempt: the text before it does not count.
         is_restart: bool,
     },
     /// The summary replaces the history.
@@ -287,7 +287,7 @@ pub enum Status {
         wait: Duration,
         /// The reason for the failure, for the user.
         cause: String,
-        /// Whether the attempt before failed for the same cause.
+        /// True if the attempt before failed for the same cause.
         is_repeated: bool,
     },
     Compacting,

@@ -84,7 +84,7 @@ pub struct Question {
     pub text: String,
     /// Answers to choose from, if any. The user may always answer freely.
     pub options: Vec<QuestionOption>,
-    /// Whether the user may choose several options.
+    /// True if the user may choose several options.
     pub multiple: bool,
 }
 

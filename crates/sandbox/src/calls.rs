@@ -5,12 +5,12 @@
 #[cfg(target_os = "linux")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Seccomp {
-    /// Whether calls are refused that change modes, owners, times and attributes of files, which
+    /// True if calls are refused that change modes, owners, times and attributes of files, which
     /// Landlock does not restrict, and sockets of local services, which could act for the command.
     pub(super) read_only: bool,
-    /// Whether network sockets are allowed.
+    /// True if network sockets are allowed.
     pub(super) network: bool,
-    /// Whether access to other processes is allowed, for debuggers and leak checkers. Only if
+    /// True if access to other processes is allowed, for debuggers and leak checkers. Only if
     /// another mechanism restricts it to processes of the same command.
     pub(super) trace: bool,
 }

@@ -129,7 +129,7 @@ pub struct ProvenSandbox {
     pub blocks_network: bool,
     /// Whether files below a writable directory can be protected, such as control files.
     pub protects_control_files: bool,
-    /// Whether modes and times of files outside `writable` are protected too.
+    /// True if modes and times of files outside `writable` are protected too.
     pub protects_modes: bool,
     /// Whether neither adjutant nor any other process outside can be signalled.
     pub blocks_signals: bool,
@@ -137,7 +137,7 @@ pub struct ProvenSandbox {
     pub includes_landlock: bool,
     /// Whether writes of a command are reported before they happen.
     pub reports_writes: bool,
-    /// Whether adjutant's own executable starts the commands, because the launcher in memory cannot
+    /// True if adjutant's own executable starts the commands, because the launcher in memory cannot
     /// be executed inside.
     pub needs_executable: bool,
     /// Mechanisms that were tried before, with the reasons why they are not used.

@@ -45,7 +45,7 @@ const KILL_TIMEOUT: Duration = Duration::from_millis(250);
 /// passed to it, which no other program started at that moment may inherit.
 static STARTING: RwLock<()> = RwLock::new(());
 
-/// Whether this process has started a program. If not, there is nothing to end at its end.
+/// True if this process has started a program. If not, there is nothing to end at its end.
 static STARTED: AtomicBool = AtomicBool::new(false);
 
 /// The share of a program in the limit on open files of this process, held until it is dropped.
@@ -88,7 +88,7 @@ pub struct Program {
     owner: ProgramOwner,
     /// Whether the first process only guards the others, which end with it.
     is_guarded: bool,
-    /// Whether it begins a session (`setsid`) itself, before anything else.
+    /// True if it begins a session (`setsid`) itself, before anything else.
     begins_session: bool,
     /// A descriptor that it inherits under the same number, once.
     passed: Option<Arc<Mutex<Option<OwnedFd>>>>,

@@ -209,7 +209,7 @@ pub struct SessionContext {
     pub recorder: record::Recorder,
     /// The state that the calls of the session share.
     pub shared: Arc<tools::SessionContext>,
-    /// Whether the user has sent a message that the model should receive before its next step.
+    /// True if the user has sent a message that the model should receive before its next step.
     pub has_steering_message: watch::Receiver<bool>,
     /// The tools that are left out of the model's window, as the user knows them.
     pub left_out_tools: left_out_tools::LeftOutNotice,

@@ -22,9 +22,9 @@ pub type List = Vec<Item>;
 pub struct Item {
     /// The commands, in order; never empty.
     pub commands: Vec<ShellCommand>,
-    /// Whether `&` follows.
+    /// True if `&` follows.
     pub background: bool,
-    /// Whether it runs only if the preceding item ended accordingly (`&&`, `||`).
+    /// True if it runs only if the preceding item ended accordingly (`&&`, `||`).
     pub is_conditional: bool,
 }
 
@@ -92,7 +92,7 @@ pub struct Assign {
     pub name: String,
     /// The subscript as arithmetic; empty if there is none.
     pub subscript: Vec<Piece>,
-    /// Whether it appends to the value: `+=`.
+    /// True if it appends to the value: `+=`.
     pub append: bool,
     /// The value; without pieces if it is an array.
     pub value: Word,
@@ -132,13 +132,13 @@ pub enum Piece {
         /// The subscript as arithmetic, and the pieces of the operator's word; an offset is
         /// arithmetic too.
         inner: Vec<Piece>,
-        /// Whether its value is not split into words.
+        /// True if its value is not split into words.
         quoted: bool,
     },
     /// `$(…)`, or backticks.
     Command {
         body: Body,
-        /// Whether its output is not split into words.
+        /// True if its output is not split into words.
         quoted: bool,
     },
     /// Arithmetic, a subscript or an offset: bash evaluates the resulting text.
@@ -195,9 +195,9 @@ pub enum Operator {
 #[derive(Debug)]
 pub struct Heredoc {
     pub delimiter: String,
-    /// Whether the delimiter is quoted: then the body is plain text.
+    /// True if the delimiter is quoted: then the body is plain text.
     pub quoted: bool,
-    /// Whether tabs at the beginning of lines are removed: `<<-`.
+    /// True if tabs at the beginning of lines are removed: `<<-`.
     pub strip: bool,
     /// `None` until the line after the command has been parsed.
     pub body: Option<Script>,

@@ -51,7 +51,7 @@ struct FileEntry {
     /// Its state; `None` if it was not read yet, or had disappeared by then.
     #[serde(rename = "s")]
     state: Option<FileState>,
-    /// Whether a later change is certain to change the stamp.
+    /// True if a later change is certain to change the stamp.
     #[serde(rename = "t")]
     is_settled: bool,
 }
@@ -62,7 +62,7 @@ struct DirEntry {
     /// The times of the last change of its content and of its inode, and its inode number.
     #[serde(rename = "print")]
     stamp: Option<(i128, i128, u64)>,
-    /// Whether a later change is certain to change the stamp.
+    /// True if a later change is certain to change the stamp.
     #[serde(rename = "settled")]
     is_settled: bool,
     files: BTreeMap<String, FileEntry>,

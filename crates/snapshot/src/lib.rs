@@ -137,7 +137,7 @@ pub struct Tracker {
     dir: PathBuf,
     /// The reason why the project is not compared as a whole, if it does not depend on the files.
     off: Option<Untracked>,
-    /// Whether the user was notified that the project is not compared (first), and that it is not
+    /// True if the user was notified that the project is not compared (first), and that it is not
     /// compared yet (second).
     is_reported: [AtomicBool; 2],
     objects: Objects,

@@ -246,7 +246,7 @@ pub struct FileAccess {
     path: PathBuf,
     /// The mode of the present file, if it is a regular one.
     now: Option<u32>,
-    /// Whether there is no file.
+    /// True if there is no file.
     is_missing: bool,
     /// Whether its permissions are still those that the undone change had left.
     is_as_left: bool,

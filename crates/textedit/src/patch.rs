@@ -52,7 +52,7 @@ pub struct Hunk {
     pub old: Vec<String>,
     /// The lines in their place, unchanged lines included.
     pub new: Vec<String>,
-    /// Whether the patch places it at the end of the file.
+    /// True if the patch places it at the end of the file.
     pub last: bool,
     /// The number of empty lines without a mark at its beginning, and the number of those at its
     /// end: they may be in the file, or only in the patch.

@@ -81,9 +81,9 @@ pub(super) struct LanguageFindings {
 
 /// The errors that a change has introduced in a file.
 struct Errors {
-    /// Whether the call has changed this file.
+    /// True if the call has changed this file.
     is_changed: bool,
-    /// Whether they may be older than the change, because the diagnostics before it are unknown.
+    /// True if they may be older than the change, because the diagnostics before it are unknown.
     may_be_old: bool,
     all: Vec<Diagnostic>,
 }

@@ -172,7 +172,7 @@ pub trait Tool: Send + Sync + 'static {
 pub struct PermissionKey {
     /// A sentence on the calls that it covers.
     pub subject: &'static str,
-    /// Whether the built-in agents that only look for something, such as `explore`, have it.
+    /// True if the built-in agents that only look for something, such as `explore`, have it.
     pub only_reads: bool,
 }
 
@@ -327,9 +327,9 @@ pub struct ClientContext {
 /// The file operations that the editor offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FileCapabilities {
-    /// Whether it reads the text of a file, unsaved changes included.
+    /// True if it reads the text of a file, unsaved changes included.
     pub read: bool,
-    /// Whether it writes files, so that the user can review and undo.
+    /// True if it writes files, so that the user can review and undo.
     pub write: bool,
 }
 
@@ -370,7 +370,7 @@ pub struct ToolOutput {
     /// The paths that it shows or comes from, the most important first. The instruction files that
     /// apply to them are added to the result.
     pub touched: Vec<files::loaded_instructions::TouchedPath>,
-    /// Whether it shows all of the one file in `touched`.
+    /// True if it shows all of the one file in `touched`.
     pub shows_whole_file: bool,
 }
 
@@ -592,7 +592,7 @@ pub struct PreparedCall {
 #[derive(Debug)]
 pub struct FurtherCall {
     pub call: PreparedCall,
-    /// Whether it continues something that was allowed a moment ago. The user is then not asked
+    /// True if it continues something that was allowed a moment ago. The user is then not asked
     /// again; only a deny prevents it.
     pub is_allowed: bool,
 }

@@ -74,7 +74,7 @@ pub struct CallResult {
     pub name: String,
     /// The output, or the error.
     pub text: Arc<str>,
-    /// Whether the call failed.
+    /// True if the call failed.
     pub failed: bool,
     /// Images and other files in the result.
     pub attachments: Vec<Attachment>,

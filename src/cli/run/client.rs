@@ -84,7 +84,7 @@ pub(super) struct Client {
     format: OutputFormat,
     /// Whether only a structured result is printed, instead of text.
     has_schema: bool,
-    /// Whether notes are printed.
+    /// True if notes are printed.
     has_notes: bool,
     answer_policy: AnswerPolicy,
     /// The directory of the run.
@@ -160,7 +160,7 @@ struct CallProgress {
     accepted: Vec<v1::Diff>,
     begun: Instant,
     waiting: WaitingTime,
-    /// Whether it runs: it is not waiting for an answer any more.
+    /// True if it runs: it is not waiting for an answer any more.
     is_running: bool,
     /// The remark shown at its end if the user refused it, or no user could be asked.
     refused: Option<String>,

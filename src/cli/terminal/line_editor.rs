@@ -22,7 +22,7 @@ const ERASE_BELOW: &str = "\u{1b}[J";
 #[derive(Debug, Default)]
 pub(super) struct LineEditor {
     text: String,
-    /// Whether something was not inserted because the line was full.
+    /// True if something was not inserted because the line was full.
     is_cut: bool,
     /// The cursor, as an offset between two graphemes.
     cursor: usize,

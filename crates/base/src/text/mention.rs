@@ -9,7 +9,7 @@ use percent_encoding::percent_decode_str;
 pub struct Mention<'a> {
     /// The text after `@`, without quotation marks.
     word: &'a str,
-    /// Whether it is in quotation marks.
+    /// True if it is in quotation marks.
     quoted: bool,
 }
 

@@ -113,7 +113,7 @@ impl ProgramSlots {
 struct SlotState {
     /// The number of free slots.
     free: usize,
-    /// Whether the process has several users, among whom the slots are divided.
+    /// True if the process has several users, among whom the slots are divided.
     is_server: bool,
     /// The number of slots that each owner holds.
     held: HashMap<ProgramOwner, usize>,

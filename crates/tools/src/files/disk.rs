@@ -536,7 +536,7 @@ pub struct SetAside {
     spot: FileAt,
     /// Its name in the meantime.
     name: String,
-    /// Whether its removal or return was attempted, so that dropping it has no effect.
+    /// True if its removal or return was attempted, so that dropping it has no effect.
     is_finished: bool,
 }
 

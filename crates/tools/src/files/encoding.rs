@@ -66,9 +66,9 @@ pub struct EncodedSource {
     is_guess: bool,
     /// Further encodings in which changes must have the same bytes, the likelier ones first.
     possible: Vec<&'static Encoding>,
-    /// Whether the text has placeholders for invalid bytes.
+    /// True if the text has placeholders for invalid bytes.
     has_invalid: bool,
-    /// Whether the text has placeholders for NUL bytes.
+    /// True if the text has placeholders for NUL bytes.
     has_nul: bool,
 }
 

@@ -405,7 +405,7 @@ fn is_on(flag: Option<bool>) -> bool {
 
 /// The searchers of one thread, and its buffer.
 struct FileSearchers {
-    /// Whether the call names the file, so that it is searched even if it is binary.
+    /// True if the call names the file, so that it is searched even if it is binary.
     is_named: bool,
     /// Makes searchers of files in other encodings.
     builder: SearcherBuilder,
@@ -472,10 +472,10 @@ struct MatchSink<'a> {
     matcher: &'a RegexMatcher,
     /// The maximum number of matches that are collected; all are counted.
     max_matches: usize,
-    /// Whether the search ends at the first match.
+    /// True if the search ends at the first match.
     only_first: bool,
     hits: FileMatches,
-    /// Whether a NUL byte was found.
+    /// True if a NUL byte was found.
     is_binary: bool,
 }
 

@@ -12,9 +12,9 @@ const MAX_PATTERN_MEMORY_BYTES: usize = 10 << 20;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct MatchOptions {
     pub(crate) ignore_case: bool,
-    /// Whether only whole words match.
+    /// True if only whole words match.
     pub(crate) word: bool,
-    /// Whether a match may span lines.
+    /// True if a match may span lines.
     pub(crate) multiline: bool,
 }
 

@@ -60,7 +60,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 pub(crate) struct DetachedCommand {
     pub(crate) child: Child,
     pub(crate) pipe: pipe::Receiver,
-    /// Whether the pipe is still open.
+    /// True if the pipe is still open.
     pub(crate) open: bool,
     /// The output so far, for the model.
     pub(crate) printed: CapturedOutput,
@@ -89,7 +89,7 @@ pub struct EndedJob {
     pub path: Option<PathBuf>,
     /// The end of its output, in at most [`MAX_TAIL_BYTES`].
     pub tail: String,
-    /// Whether its output has more than `tail`.
+    /// True if its output has more than `tail`.
     pub is_cut: bool,
     /// The end of its output as a terminal gets it, if that has colours.
     pub coloured: Option<String>,
@@ -159,15 +159,15 @@ struct JobProgress {
     end: Option<(String, ProgramExit)>,
     /// Notes for the model on its end.
     notes: Vec<String>,
-    /// Whether a result has reported its end to the model.
+    /// True if a result has reported its end to the model.
     is_known_to_model: bool,
-    /// Whether its end was returned for the history.
+    /// True if its end was returned for the history.
     is_recorded: bool,
     /// The facts with which the call that started it was shown as completed; `None` before.
     announced: Option<CallFacts>,
-    /// Whether the editor was shown its end in its call.
+    /// True if the editor was shown its end in its call.
     shown: bool,
-    /// Whether the editor was notified of its end.
+    /// True if the editor was notified of its end.
     noticed: bool,
 }
 
@@ -180,7 +180,7 @@ pub struct Jobs {
     tasks: TaskTracker,
     /// Notified of the end of a job.
     job_ended: Arc<Notify>,
-    /// Whether the history may contain an end that the model does not know of.
+    /// True if the history may contain an end that the model does not know of.
     has_unknown_end: AtomicBool,
     /// Cancelled when the jobs are dropped without `end`.
     all: CancellationToken,

@@ -81,9 +81,9 @@ pub struct Ready {
     command: String,
     /// The timeout; `None` for no limit.
     limit: Option<Duration>,
-    /// Whether it is started for the background.
+    /// True if it is started for the background.
     background: bool,
-    /// Whether it continues in the background at its timeout.
+    /// True if it continues in the background at its timeout.
     keep: bool,
     /// Its directory.
     path: ResolvedPath,

@@ -38,11 +38,11 @@ pub struct SandboxChoice {
     sandbox: Arc<Sandbox>,
     level: Level,
     settings: Arc<settings::SandboxSettings>,
-    /// Whether the project is trusted.
+    /// True if the project is trusted.
     pub trusted: bool,
     /// Whether it is for a single command, so that the user need not be notified.
     is_single_command: bool,
-    /// Whether the command is known to be harmless.
+    /// True if the command is known to be harmless.
     is_harmless: bool,
     /// Whether the user was notified, for each level.
     is_notified: Arc<[AtomicBool; 2]>,
@@ -56,7 +56,7 @@ pub struct SandboxChoice {
 pub struct CommandSandbox {
     /// The confirmed restrictions.
     proven: Arc<ProvenSandbox>,
-    /// Whether the command may use the network.
+    /// True if the command may use the network.
     network: bool,
     /// The session's directory for temporary files. May not exist yet.
     pub scratch: PathBuf,

@@ -22,7 +22,7 @@ pub(super) struct Boundaries<'a> {
     is_idle: bool,
     /// Whether ISO-2022-JP has left ASCII.
     is_shifted: bool,
-    /// Whether the decoder has reached the end of the bytes.
+    /// True if the decoder has reached the end of the bytes.
     is_over: bool,
 }
 

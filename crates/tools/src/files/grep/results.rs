@@ -23,7 +23,7 @@ pub(super) struct GrepOptions {
     pub(super) files_only: bool,
     pub(super) pattern: String,
     pub(super) include: Option<String>,
-    /// Whether the pattern is matched across lines only because it contains a line break.
+    /// True if the pattern is matched across lines only because it contains a line break.
     pub(super) spans_lines: bool,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct NewestMatches {
     files_with_matches: usize,
     /// The number of matches in all files; with `files_only`, of files with matches.
     pub(super) matches: usize,
-    /// Whether files were skipped because of ignore rules. Determined only if there is no match.
+    /// True if files were skipped because of ignore rules. Determined only if there is no match.
     pub(super) has_ignored_files: bool,
     /// The files that were not searched to the end.
     pub(super) unsearched: BTreeMap<SearchGap, NamedFiles>,

@@ -35,9 +35,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 pub(super) struct CommandOptions {
     /// The timeout; `None` for no limit.
     pub(super) limit: Option<Duration>,
-    /// Whether the command is started for the background.
+    /// True if the command is started for the background.
     pub(super) background: bool,
-    /// Whether the command continues in the background at its timeout.
+    /// True if the command continues in the background at its timeout.
     pub(super) keep: bool,
     /// The file to which the shell writes its exit code before it waits for its background
     /// commands; `None` if it does not wait.
@@ -48,7 +48,7 @@ pub(super) struct CommandOptions {
 pub(super) struct RunningCommand {
     pub(super) child: Child,
     pub(super) pipe: pipe::Receiver,
-    /// Whether the pipe is still open.
+    /// True if the pipe is still open.
     pub(super) open: bool,
     /// The output so far, for the model.
     pub(super) printed: CapturedOutput,

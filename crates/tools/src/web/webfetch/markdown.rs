@@ -132,17 +132,17 @@ struct OpenCodeBlock {
 struct MarkdownWriter<'a> {
     /// The URL of the page.
     base: &'a Url,
-    /// Whether the marks of Markdown are omitted.
+    /// True if the marks of Markdown are omitted.
     plain: bool,
     /// The text so far.
     out: String,
     /// The text of the page's `<title>`.
     title: String,
-    /// Whether that element is open.
+    /// True if that element is open.
     in_title: bool,
-    /// Whether that element was reached.
+    /// True if that element was reached.
     has_title: bool,
-    /// Whether there was a heading of the first level, so that the title is not added.
+    /// True if there was a heading of the first level, so that the title is not added.
     has_heading: bool,
     /// An element whose text is omitted, and the number of open elements of its name.
     skipped: Option<(String, usize)>,
