@@ -119,7 +119,7 @@ pub(super) async fn elicit(
         FormReply::NotShown => {
             if link.is_first_unshown() {
                 let title =
-                    format!("The MCP server {name} params for input that this editor cannot show.");
+                    format!("The MCP server {name} asked for input that this editor cannot show.");
                 asker
                     .event_sender
                     .event(Event::Notice {
