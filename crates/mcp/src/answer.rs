@@ -51,7 +51,7 @@ fn uri(path: &Path) -> String {
     )
 }
 
-/// Asks the user on behalf of a server. Declines if no user can be params.
+/// Asks the user on behalf of a server. Declines if no user can be asked.
 ///
 /// # Errors
 /// Returns an error for a form beyond the limits, and for a URL that is not of the web.
@@ -138,7 +138,7 @@ pub(super) async fn elicit(
 fn fields(schema: &ElicitationSchema) -> Result<Vec<FormField>, String> {
     if schema.properties.len() > MAX_FIELDS {
         return Err(format!(
-            "{} fields are params for; {MAX_FIELDS} can be shown",
+            "{} fields are asked for; {MAX_FIELDS} can be shown",
             schema.properties.len()
         ));
     }

@@ -42,7 +42,7 @@ pub(super) async fn sample(
         None
     };
     let Some(asker) = asker else {
-        return Err(refuse("no user can be params now"));
+        return Err(refuse("no user can be asked now"));
     };
     if params.tools.as_ref().is_some_and(|tools| !tools.is_empty()) {
         return Err(ErrorData::invalid_params(
@@ -138,13 +138,13 @@ fn read(
                         name: None,
                     })
                 }
-                _ => return Err("only texts and images can be params about".into()),
+                _ => return Err("only texts and images can be asked about".into()),
             };
             put(&mut messages, user, input);
         }
     }
     match messages.first() {
-        None => Err("nothing is params".into()),
+        None => Err("nothing is asked".into()),
         Some(ModelMessage::User(_)) if size <= MAX_REQUEST_BYTES => {
             let whole = shown.join("\n\n");
             let mut shown = text::cut_chars(&whole, MAX_SHOWN_CHARS);
@@ -154,7 +154,7 @@ fn read(
             Ok((messages, shown))
         }
         Some(ModelMessage::User(_)) => Err(format!(
-            "more than {} KiB are params at once",
+            "more than {} KiB are asked at once",
             MAX_REQUEST_BYTES >> 10
         )),
         Some(_) => Err("the first message must be the user's".into()),
@@ -219,7 +219,7 @@ mod tests {
             &long[long.len() - 60..]
         );
         for (messages, why) in [
-            (json!([]), "nothing is params"),
+            (json!([]), "nothing is asked"),
             (
                 json!([text("assistant", "a")]),
                 "the first message must be the user's",
