@@ -5,7 +5,7 @@ use super::decide::{ISOLATED, decide, is_in_force, judge, without_command};
 use super::posture::{read_only_verdict, with_refusal};
 use super::rule::BUILT_IN;
 use super::rule_index::{IndexedRule, RulesAbout, UnitKeys};
-use super::shell::{CommandAnalysis, CommandUnit};
+use super::shell::{CommandAnalysis, CommandUnit, Effect};
 use super::wildcard::UNKNOWN;
 use super::{
     AccessRequest, Action, Rule, Rules, SandboxGuarantee, UnitVerdict, arity, first_word, unparsed,
@@ -194,7 +194,9 @@ impl<'r> CommandRules<'r> {
         for path_use in &unit.touches {
             let mut request = AccessRequest::from(path_use.clone());
             // A command may change the directory that it enters or lists.
-            request.only_reads |= self.only_reads;
+            // A script that is read may do anything there.
+            let may_only_read = request.only_reads && unit.effect != Effect::Unproven;
+            request.only_reads = self.only_reads || may_only_read;
             let mut verdict = without_command(self.rules, self.grants, &request);
             if verdict.action == Action::Ask
                 && confinement.answers_request(&request, verdict.rule.as_ref())

@@ -9,10 +9,10 @@ use super::shell::{CommandAnalysis, CommandUnit};
 use super::wildcard::UNKNOWN;
 use shell_parser::syntax::ShellCommandKind;
 
-/// Programs with an option `--exclude=PATTERN` or `--exclude-dir=PATTERN`.
-const WITH_EXCLUDE_OPTIONS: &[&str] = &[
-    "diff", "du", "egrep", "fd", "fdfind", "fgrep", "grep", "rsync", "tar",
-];
+/// Programs with an option `--exclude=PATTERN` or `--exclude-dir=PATTERN` that does nothing to the
+/// files. Not `rsync`, which can delete them (`--delete-excluded`), and not `tar`, where the option
+/// has no effect after the operands.
+const WITH_EXCLUDE_OPTIONS: &[&str] = &["diff", "du", "egrep", "fd", "fdfind", "fgrep", "grep"];
 /// The tests of `find` about a path.
 const PATH_TESTS: &[&str] = &["-path", "-ipath", "-wholename", "-name", "-iname"];
 
@@ -81,39 +81,26 @@ fn excluded_ranges(unit: &CommandUnit) -> Option<Vec<Range<usize>>> {
     excluded.iter().map(range).collect()
 }
 
-/// Returns the positions of the patterns after `-not -path` and before `-prune -o`.
+/// Returns the positions of the patterns after `-not -path`.
 ///
-/// Other operators may select the excluded files after all; with them nothing is certain.
+/// Only a plain conjunction is certain: with other operators, such as those of `-prune -o`, the
+/// excluded files may be selected after all.
 fn excluded_by_find(argv: &[String]) -> Vec<usize> {
     let is = |at: usize, words: &[&str]| argv.get(at).is_some_and(|word| words.contains(&&**word));
-    let is_not = |at: usize| is(at, &["-not", "!"]);
-    let mut pruned = Vec::new();
-    let mut others = Vec::new();
-    for at in 1..argv.len() {
-        if !is(at, PATH_TESTS) || at + 1 >= argv.len() {
-            continue;
-        }
-        if is_not(at - 1) && at > 1 && !is_not(at - 2) {
-            others.push(at + 1);
-        } else if is(at + 2, &["-prune"]) && is(at + 3, &["-o", "-or"]) && !is_not(at - 1) {
-            pruned.push((at, at + 1));
-        }
-    }
-    let operators = (1..argv.len()).filter(|at| is(*at, &["-o", "-or", ",", "(", ")"]));
-    // Every other operator must be that of a `-prune` at the beginning of the expression.
-    let is_of_prune = |operator: &usize| pruned.iter().any(|(at, _)| at + 3 == *operator);
-    if !operators.clone().all(|operator| is_of_prune(&operator)) {
+    let has_operators = (1..argv.len()).any(|at| is(at, &["-o", "-or", ",", "(", ")"]));
+    if has_operators {
         return Vec::new();
     }
-    let begins_branch = |at: usize| {
-        let is_first = !argv[1..at].iter().any(|word| word.starts_with(['-', '!']));
-        is_first || is(at - 1, &["-o", "-or"])
+    // The words of a command and of a format are no tests.
+    let begins_other = |at: &usize| is(*at, &["-exec", "-execdir", "-ok", "-okdir", "-fprintf"]);
+    let end = (1..argv.len()).find(begins_other).unwrap_or(argv.len());
+    // After an option, `!` may be its value: `-name ! -path x` selects x.
+    let excludes = |at: &usize| {
+        let is_negated = is(*at - 1, &["-not", "!"]);
+        is(*at, PATH_TESTS) && is_negated && !argv[*at - 2].starts_with(['-', '!'])
     };
-    if !pruned.iter().all(|(at, _)| begins_branch(*at)) {
-        return Vec::new();
-    }
-    others.extend(pruned.iter().map(|(_, pattern)| *pattern));
-    others
+    let tests = (3..end).filter(excludes).map(|at| at + 1);
+    tests.filter(|pattern| *pattern < end).collect()
 }
 
 /// Returns the positions of the pathspecs that exclude.
@@ -151,16 +138,24 @@ mod tests {
             ("find . -not -path './.git/*' | xargs grep x", false),
             ("find . ! -path './.git/*' -print0 | xargs -0 grep x", false),
             ("find . -type f -not -name .git | xargs grep x", false),
-            ("find . -path ./.git -prune -o -print | xargs grep x", false),
+            ("find . -not -name a -not -name .git | xargs grep x", false),
+            ("grep -rl --exclude-dir=.git x . | xargs grep y", false),
             (
-                "find . -path ./.git -prune -o -name .git -prune -o -print",
+                "find . -type f -not -path './.git/*' -exec sed -i s/a/b/ {} +",
                 false,
             ),
-            ("grep -rl --exclude-dir=.git x . | xargs grep y", false),
-            ("tar c --exclude=.git . | cat", false),
             ("git grep x -- ':!.git/config'", false),
             ("git grep x -- ':(exclude).git/config'", false),
             // Selected after all.
+            ("find . -path ./.git -prune -o -print | xargs grep x", true),
+            ("find . -name .git -prune -o -type f | xargs cat", true),
+            ("find . -path ./.git -prune -o -depth -type f -print", true),
+            ("find . -not -name '!' -path ./.git | xargs cat", true),
+            ("find . -printf '!' -path ./.git -print", true),
+            ("find . -fprintf /dev/null ! -path ./.git -print", true),
+            ("find . -exec ./gen.sh -not -path .git/config \\;", true),
+            ("tar c . --exclude=.git | cat", true),
+            ("rsync -a --delete-excluded --exclude=.git a/ b/", true),
             ("find . -path './.git/*' | xargs grep x", true),
             ("find . -not -not -path './.git/*' | xargs grep x", true),
             (
