@@ -19,12 +19,13 @@ use crate::project::Project;
 use crate::pty;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 43] = [
+pub const ALL: [(&str, fn()); 44] = [
     ("run leaves its answer and no spinner", answer),
     ("conversation has one prompt after another", conversation),
     ("conversation begins with a prompt and anew", chat),
     ("answer fits the terminal's width", widths),
     ("paragraph and table appear before their end", streamed),
+    ("text that was shown stays in its place", grown),
     ("narrower window keeps nothing of the spinner", narrowed),
     ("keys typed next to the spinner leave nothing", typed),
     ("line typed before a question is no answer", typed_ahead),
@@ -97,7 +98,11 @@ impl Terminal {
     }
 
     fn with_columns(command: Command, columns: u16) -> Self {
-        let (child, ours) = pty::spawn(command, ROWS, columns);
+        Self::with_size(command, ROWS, columns)
+    }
+
+    fn with_size(command: Command, rows: u16, columns: u16) -> Self {
+        let (child, ours) = pty::spawn(command, rows, columns);
         let mut reader = ours.try_clone().unwrap();
         let (sender, pieces) = mpsc::channel();
         thread::spawn(move || {
@@ -109,7 +114,7 @@ impl Terminal {
                 }
             }
         });
-        let [rows, columns] = [ROWS, columns].map(|n| NonZero::new(n).unwrap());
+        let [rows, columns] = [rows, columns].map(|n| NonZero::new(n).unwrap());
         Self {
             child,
             ours,
@@ -425,6 +430,47 @@ fn streamed() {
     let (code, screen) = terminal.end();
     assert_eq!(code, Some(130), "{screen}");
     assert_eq!(screen.matches("word").count(), 30, "{screen}");
+}
+
+/// Whatever is shown of an answer in small pieces stays where it is, also while the terminal is in
+/// the middle of a drawing.
+fn grown() {
+    const ALL_ROWS: u16 = 300;
+    const PIECE_CHARS: usize = 9;
+    let answers = [
+        include_str!("../src/cli/terminal/markdown/answer.md"),
+        include_str!("../src/cli/terminal/markdown/lines.md"),
+    ];
+    for (answer, columns) in [(answers[0], 40), (answers[0], 80), (answers[1], 80)] {
+        let all: Vec<char> = answer.chars().collect();
+        let pieces = all.chunks(PIECE_CHARS).map(|piece| {
+            let piece: String = piece.iter().collect();
+            format!("text: {}\n", json!(piece))
+        });
+        let (_model, project) = fixture(&pieces.collect::<String>(), &json!({}));
+        let command = adjutant(&project, &["run", "Do it."]);
+        let mut terminal = Terminal::with_size(command, ALL_ROWS, columns);
+        let mut shown = String::new();
+        let mut growths = 0;
+        while let Ok(piece) = terminal.pieces.recv_timeout(RESPONSE_TIMEOUT) {
+            terminal.screen.process(&piece);
+            let now = terminal.text();
+            assert!(now.starts_with(&shown), "{now}\n--- not after:\n{shown}");
+            let lines: Vec<&str> = now.trim_end().lines().collect();
+            let is_spinner =
+                |line: &&&str| line.starts_with(|c| ('\u{2800}'..='\u{28ff}').contains(&c));
+            if let Some((last, above)) = lines.split_last()
+                && is_spinner(&last)
+            {
+                let above = above.join("\n").trim_end().to_owned();
+                growths += usize::from(above != shown);
+                shown = above;
+            }
+        }
+        assert!(growths > 0, "{columns} columns: nothing was drawn");
+        let (code, screen) = terminal.end();
+        assert_eq!(code, Some(0), "{screen}");
+    }
 }
 
 /// A spinner and a line of the answer that are wider than the new window.

@@ -16,7 +16,7 @@ use textwrap::core::{Word, break_words, display_width};
 use textwrap::wrap_algorithms::wrap_first_fit;
 
 use super::highlight;
-use super::style::{CODE, FAINT, STRONG, StyleSupport, of_change, painted};
+use super::style::{CODE, FAINT, STRONG, StyleSupport, of_change, painted, without_styles};
 use base::text;
 use export::highlight::Highlighter;
 
@@ -98,7 +98,8 @@ impl MarkdownStream {
         out
     }
 
-    /// Returns the beginning of the next line, as far as it is known how it is rendered.
+    /// Returns the beginning of the next line, as far as it is known how it is rendered. It only
+    /// grows, until the line is printed.
     pub(super) fn preview(&self) -> &str {
         &self.preview
     }
@@ -110,43 +111,55 @@ impl MarkdownStream {
             let line = std::mem::take(&mut self.tail);
             self.line(&line, look, &mut out);
         }
-        while self.block(true, look, &mut out) {}
+        while self.block("", true, look, &mut out) {}
         *self = Self::default();
         out
     }
 
-    /// Prints those lines of the first pending block that can no longer change.
+    /// Prints those lines of the first pending block that can no longer change, and the block itself
+    /// if the last line begins another one.
     fn print_part(&mut self, look: RenderStyle, out: &mut String) {
         let length = self.pending.len() + self.tail.len();
         if self.code.is_some() || length < self.next_try {
             return;
         }
         self.next_try = length + length / 64;
-        let source = format!("{}{}", self.pending, self.tail);
+        let mut source = format!("{}{}", self.pending, self.tail);
+        source.truncate(unambiguous(&source));
+        if !self.pending.is_empty() && source.len() > self.pending.len() {
+            let ahead = source.split_off(self.pending.len());
+            while self.block(&ahead, false, look, out) {}
+            source = format!("{}{ahead}", self.pending);
+        }
         let Some((start, end)) = settled(&source) else {
-            self.preview.clear();
             return;
         };
         let look = self.printed.map_or(look, |printed| printed.look);
         let rendered = BlockRenderer::new(look).render(&source[start..end]);
-        let lines: Vec<&str> = rendered.split_inclusive('\n').collect();
-        // The last line may still grow, and its last word may move to a line of its own.
-        let whole = lines.len().saturating_sub(1);
-        let printed = self.printed.map_or(0, |printed| printed.lines);
-        let next = lines.get(whole.max(printed)).copied().unwrap_or_default();
-        next.trim_end_matches('\n').clone_into(&mut self.preview);
-        if length < look.width || whole <= printed {
+        if rendered.trim().is_empty() {
             return;
         }
+        let printed = self.printed.map_or(0, |printed| printed.lines);
         if self.printed.is_none() {
             self.gap(start, out);
         }
-        out.push_str(&lines[printed..whole].concat());
+        let lines: Vec<&str> = rendered.split_inclusive('\n').collect();
+        // The last line may still grow, and its last word may move to a line of its own.
+        let whole = lines.len().saturating_sub(1).max(printed);
+        if let Some(finished) = lines.get(printed..whole).filter(|lines| !lines.is_empty()) {
+            out.push_str(&finished.concat());
+            self.preview.clear();
+        }
         self.printed = Some(PrintedPart { lines: whole, look });
+        let next = lines.get(whole).copied().unwrap_or_default();
+        let next = next.trim_end_matches('\n');
+        // What is shown stays, also if less is certain after the next character.
+        if !without_styles(&self.preview).starts_with(&*without_styles(next)) {
+            next.clone_into(&mut self.preview);
+        }
     }
 
     fn line(&mut self, line: &str, look: RenderStyle, out: &mut String) {
-        self.preview.clear();
         if let Some(code) = &mut self.code {
             if code.is_end(line) {
                 self.code = None;
@@ -156,7 +169,7 @@ impl MarkdownStream {
             return;
         }
         // An underline would make a heading of a paragraph that is already printed.
-        if self.printed.is_some() && is_underline(line) {
+        if self.printed.is_some_and(|printed| printed.lines > 0) && is_underline(line) {
             self.pending.push('\n');
         }
         self.pending.push_str(line);
@@ -165,7 +178,7 @@ impl MarkdownStream {
         if self.pending.len() < self.next_block && !may_end {
             return;
         }
-        while self.block(false, look, out) {}
+        while self.block("", false, look, out) {}
         let length = self.pending.len();
         self.next_block = if length < EAGER_BYTES {
             0
@@ -174,10 +187,20 @@ impl MarkdownStream {
         };
     }
 
-    /// Prints the first block of the pending lines. Returns `false` if there is none, or it may
-    /// continue.
-    fn block(&mut self, is_last: bool, look: RenderStyle, out: &mut String) -> bool {
-        let Some(block) = first_block(&self.pending, is_last) else {
+    /// Prints the first block of the pending lines, which the text `ahead` follows. Returns `false`
+    /// if there is none, or it may continue.
+    fn block(&mut self, ahead: &str, is_last: bool, look: RenderStyle, out: &mut String) -> bool {
+        let source = format!("{}{ahead}", self.pending);
+        let block = first_block(&source, is_last);
+        if !ahead.is_empty()
+            && block
+                .as_ref()
+                .is_none_or(|block| block.is_fence || block.range.end > self.pending.len())
+        {
+            return false;
+        }
+        let Some(block) = block else {
+            self.preview.clear();
             let rest = std::mem::take(&mut self.pending);
             if rest.trim().is_empty() {
                 self.has_blank |= !rest.is_empty();
@@ -195,6 +218,7 @@ impl MarkdownStream {
         if !block.is_finished {
             return false;
         }
+        self.preview.clear();
         let printed = self.printed.take();
         let rendered = if block.is_fence {
             None
@@ -274,20 +298,34 @@ fn is_underline(line: &str) -> bool {
     !mark.is_empty() && (mark.bytes().all(|b| b == b'=') || mark.bytes().all(|b| b == b'-'))
 }
 
-/// Returns the start of the first block of a text, and the end of that part of it which is rendered
-/// the same whatever follows. `None` if there is no such part.
-fn settled(source: &str) -> Option<(usize, usize)> {
-    // The last word may still become another one, or markup.
+/// Returns the length of the beginning of a text whose words and marks are complete.
+fn unambiguous(source: &str) -> usize {
     let last_line = source.rfind('\n').map_or(0, |at| at + 1);
-    let ends_word = |c: char| matches!(c, ' ' | '\n') || is_ideograph(c);
-    let mut end = source.rfind(ends_word).map_or(0, |at| {
-        at + source[at..].chars().next().map_or(0, char::len_utf8)
-    });
-    // The marks at the beginning of a line may be those of a new block.
-    if !source[last_line..end].contains(char::is_alphabetic) {
-        end = last_line;
+    let line = &source[last_line..];
+    // The last word may still become another one, or markup.
+    let last_word = if line.ends_with(' ') {
+        0
+    } else {
+        words(line)
+            .last()
+            .map_or(0, |word| word.len() + word.whitespace.len())
+    };
+    let complete = &line[..line.len() - last_word];
+    // The marks at the beginning of a line may be those of a new block, or of a task.
+    let is_mark = |c: char| c.is_ascii_digit() || " -*+>.)".contains(c);
+    let text = complete.trim_start_matches(is_mark);
+    let is_task_mark = text.starts_with('[') && text.trim_end().chars().count() == "[x]".len();
+    if is_task_mark || !complete.contains(char::is_alphabetic) {
+        // A backslash breaks the line if another one follows.
+        let before = source[..last_line].strip_suffix("\\\n");
+        return before.map_or(last_line, str::len);
     }
-    let source = &source[..end];
+    last_line + complete.len()
+}
+
+/// Returns the start of the first block of an unambiguous text, and the end of that part of it which
+/// is rendered the same whatever follows. `None` if there is no such part.
+fn settled(source: &str) -> Option<(usize, usize)> {
     let mut start = None;
     let mut depth = 0_usize;
     // The start of the outermost markup around the text.
@@ -341,7 +379,7 @@ fn settled(source: &str) -> Option<(usize, usize)> {
             _ => {}
         }
     }
-    start.map(|start| (start, end))
+    start.map(|start| (start, source.len()))
 }
 
 /// Returns the length of those rows of an unfinished table that are rendered the same whatever
@@ -849,6 +887,8 @@ struct BlockRenderer {
     rows: Vec<Vec<Spans>>,
     alignments: Vec<Alignment>,
     code: Option<CodeBlock>,
+    /// The heading has a line below it in place of marks before it.
+    is_underlined: bool,
 }
 
 impl BlockRenderer {
@@ -866,6 +906,7 @@ impl BlockRenderer {
             rows: Vec::new(),
             alignments: Vec::new(),
             code: None,
+            is_underlined: false,
         }
     }
 
@@ -892,6 +933,9 @@ impl BlockRenderer {
                 self.out.push('\n');
             }
             end = range.end;
+            if matches!(event, Event::Start(Tag::Heading { .. })) {
+                self.is_underlined = !source[range.start..].trim_start().starts_with('#');
+            }
             if matches!(event, Event::SoftBreak) && begins_line(events.peek().map(|(next, _)| next))
             {
                 self.event(Event::HardBreak);
@@ -977,7 +1021,7 @@ impl BlockRenderer {
                     HeadingLevel::H3 => STRONG.italic(),
                     _ => Style::new().italic(),
                 });
-                if self.look.ink == StyleSupport::Plain {
+                if self.look.ink == StyleSupport::Plain && !self.is_underlined {
                     let marks = format!("{} ", "#".repeat(level as usize));
                     self.spans.push(Style::new(), &marks);
                 }
@@ -1042,9 +1086,14 @@ impl BlockRenderer {
     fn end(&mut self, tag: TagEnd) {
         match tag {
             TagEnd::Paragraph | TagEnd::HtmlBlock => self.flush(),
-            TagEnd::Heading(_) => {
+            TagEnd::Heading(level) => {
                 self.styles.pop();
+                let width = self.spans.width().min(self.width());
                 self.flush();
+                if self.is_underlined && self.look.ink == StyleSupport::Plain {
+                    let mark = if level == HeadingLevel::H1 { "=" } else { "-" };
+                    self.print(&[mark.repeat(width)]);
+                }
             }
             TagEnd::Strong | TagEnd::Emphasis | TagEnd::Strikethrough => {
                 self.styles.pop();
@@ -1322,6 +1371,9 @@ mod tests {
     const LINES: &str = include_str!("markdown/lines.md");
     const WIDE: &str = include_str!("markdown/wide.md");
     const TABLE: &str = include_str!("markdown/table.md");
+    /// Answers of the usual kinds, each followed by [`NEXT`].
+    const MORE: &str = include_str!("markdown/more.md");
+    const NEXT: &str = "\n%%%\n";
     const ANSWERS: &[&str] = &[ANSWER, BLOCKS, LINES, WIDE, TABLE];
 
     fn look(width: usize) -> RenderStyle {
@@ -1557,9 +1609,9 @@ mod tests {
             ("One", ""),
             ("two.", ""),
             ("", "One two.\n"),
-            ("- a", ""),
+            ("- a", "\n"),
             ("  b", ""),
-            ("- c", "\n• a b\n"),
+            ("- c", "• a b\n"),
             ("```rust", "• c\n"),
             ("let a;", "    let a;\n"),
             ("```", ""),
@@ -1581,7 +1633,7 @@ mod tests {
                 "five six seven eight\nnine ten eleven\n",
             ),
             (" a\nb\n", ""),
-            ("===\n", "twelve thirteen a b\n"),
+            ("===\n", "twelve thirteen a b\n\n"),
         ] {
             assert_eq!(stream.push(piece, look), printed, "{piece}");
         }
@@ -1623,6 +1675,36 @@ mod tests {
                     out.push_str(&stream.end(look(width)));
                     assert_eq!(out, whole, "{width} columns, pieces of {bytes}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn shown_text_only_grows() {
+        let answers: Vec<&str> = ANSWERS.iter().copied().chain(MORE.split(NEXT)).collect();
+        assert_eq!(answers.len(), 20);
+        for source in answers {
+            for (width, bytes) in [(40, 1), (40, 5), (40, 9), (80, 1), (80, 5), (80, 9)] {
+                let mut stream = MarkdownStream::default();
+                let mut printed = String::new();
+                let mut shown = String::new();
+                let mut rest = source;
+                while !rest.is_empty() {
+                    let (piece, more) = rest.split_at(rest.ceil_char_boundary(bytes));
+                    printed.push_str(&stream.push(piece, look(width)));
+                    let now = format!("{printed}{}", stream.preview());
+                    assert!(
+                        now.starts_with(shown.trim_end()),
+                        "{width} columns, pieces of {bytes}, after {piece:?}:\n{now}\n--- not after:\n{shown}"
+                    );
+                    shown = now;
+                    rest = more;
+                }
+                printed.push_str(&stream.end(look(width)));
+                assert!(
+                    printed.starts_with(shown.trim_end()),
+                    "{printed}\n--- not after:\n{shown}"
+                );
             }
         }
     }

@@ -71,8 +71,10 @@ struct Activity {
 
 /// Text for one of the two streams.
 enum Output {
-    /// A part of the answer, as it is printed.
+    /// A part of the answer on a terminal, as it is printed.
     Words(String),
+    /// A part of the answer in a pipe.
+    Piped(String),
     Message(Styled),
 }
 
@@ -127,7 +129,12 @@ impl Screen {
     /// Ends the paragraph, because another message follows.
     pub(in crate::cli) fn paragraph(&self) {
         self.end_line();
-        self.state().write(Output::Words("\n".to_owned()));
+        let blank = "\n".to_owned();
+        self.state().write(if self.watched {
+            Output::Words(blank)
+        } else {
+            Output::Piped(blank)
+        });
     }
 
     /// Ends the current block, if one has begun.
@@ -305,7 +312,7 @@ fn max_printed_lines() -> usize {
 impl Output {
     fn print(&self) {
         match self {
-            Self::Words(words) => super::print(&[words.as_bytes()]),
+            Self::Words(words) | Self::Piped(words) => super::print(&[words.as_bytes()]),
             Self::Message(words) => super::message(words),
         }
     }
@@ -318,7 +325,10 @@ impl State {
             self.delayed.push(output);
             return;
         }
-        self.without_spinner(|| output.print());
+        match (&output, &self.spinner) {
+            (Output::Words(words), Some(spinner)) => spinner.print(words, &self.preview),
+            _ => self.without_spinner(|| output.print()),
+        }
     }
 
     fn end_question(&mut self, is_answered: bool) {

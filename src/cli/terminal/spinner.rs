@@ -13,19 +13,24 @@ use textwrap::core::display_width;
 
 use super::format_duration;
 use super::markdown::cut;
+use super::style::RESET;
 use base::lock::lock;
 
 /// The time between two drawings.
 const INTERVAL: Duration = Duration::from_millis(120);
 
 /// The time of an activity after which the key that stops it is named.
-const MIN_HINTED: Duration = Duration::from_secs(5);
+const MIN_HINTED: Duration = Duration::from_secs(2);
 
 const MARKS: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
 const ASCII_MARKS: [&str; 4] = ["|", "/", "-", "\\"];
 
 /// Moves to the beginning of the line, and erases from there to the end of the screen.
 const ERASE: &str = "\r\u{1b}[J";
+/// Erases the rest of a line.
+const ERASE_REST: &str = "\u{1b}[K";
+/// Erases from the cursor to the end of the screen.
+const ERASE_BELOW: &str = "\u{1b}[J";
 /// The indent of a command's output, as below its finished call.
 const INDENT: &str = "    ";
 
@@ -76,27 +81,25 @@ impl SpinnerLines {
         }
     }
 
-    /// Returns the drawing for a terminal of a width. It ends with the cursor at its beginning.
+    /// Returns the drawing for a terminal of a width, which replaces the one before it without
+    /// erasing it first. It ends with the cursor at its beginning.
     fn drawn(&self, now: Instant, columns: usize) -> String {
         let marks: &[&str] = if self.ascii { &ASCII_MARKS } else { &MARKS };
         let mark = marks[self.drawings % marks.len()];
         let available = columns.saturating_sub(display_width(mark) + " ".len() + 1);
         let line = format!("{mark} {}", self.activity_in(available, now));
-        // Terminals differ in the widths of characters that do not have one column, so the end of a
-        // line with them is not known.
-        let has_preview = !self.preview.is_empty()
-            && display_width(&self.preview) < columns
-            && has_single_columns(&self.preview);
+        let preview = drawable(&self.preview, columns.saturating_sub(1));
         let mut rows = Vec::new();
-        if has_preview {
-            rows.push(self.preview.clone());
+        if !preview.is_empty() {
+            rows.push(preview);
         }
         rows.push(line);
         let available = columns.saturating_sub(INDENT.len() + 1);
         let printed = self.printed.iter().map(|line| one_column_each(line));
         rows.extend(printed.map(|line| format!("{INDENT}{}", cut(&line, available))));
         let back = UP.repeat(rows.len() - 1);
-        format!("{ERASE}{}\r{back}", rows.join("\r\n"))
+        let separator = format!("{ERASE_REST}\r\n");
+        format!("\r{}{ERASE_BELOW}\r{back}", rows.join(&separator))
     }
 
     /// Describes the activity with its time in a number of columns, one less than the terminal has,
@@ -149,15 +152,25 @@ fn one_column_each(line: &str) -> String {
     line.chars().map(shown).collect()
 }
 
-/// Returns whether each character has one column, except for those of our colours.
-fn has_single_columns(text: &str) -> bool {
-    let mut pieces = text.split('\u{1b}');
-    let first = pieces.next().unwrap_or_default();
-    let rest = pieces.map(|piece| piece.split_once('m').map_or("", |(_, rest)| rest));
-    std::iter::once(first)
-        .chain(rest)
-        .flat_map(str::chars)
-        .all(|c| display_width(c.encode_utf8(&mut [0; 4])) == 1)
+/// Returns the beginning of a text with our colours that has at most this many columns, and of whose
+/// characters each has one. Terminals differ in the widths of the others, so the end of a line with
+/// them is not known.
+fn drawable(text: &str, columns: usize) -> String {
+    let mut width = 0;
+    let mut is_sequence = false;
+    for (at, c) in text.char_indices() {
+        if is_sequence || c == '\u{1b}' {
+            is_sequence = c != 'm';
+            continue;
+        }
+        if width == columns || display_width(c.encode_utf8(&mut [0; 4])) != 1 {
+            let shown = &text[..at];
+            let reset = if shown.contains('\u{1b}') { RESET } else { "" };
+            return format!("{shown}{reset}");
+        }
+        width += 1;
+    }
+    text.to_owned()
 }
 
 impl Spinner {
@@ -180,6 +193,15 @@ impl Spinner {
         lines.draw();
     }
 
+    /// Writes finished lines over the preview of their beginning, which stays visible; the spinner
+    /// follows them.
+    pub(super) fn print(&self, text: &str, preview: &str) {
+        let mut lines = self.lines();
+        super::print(&[b"\r", over_lines(text, super::columns()).as_bytes()]);
+        preview.clone_into(&mut lines.preview);
+        lines.draw();
+    }
+
     /// Writes something in the place of the spinner, which then follows it; the lines may change as
     /// well.
     pub(super) fn suspend(&self, write: impl FnOnce(&mut SpinnerLines)) {
@@ -192,6 +214,22 @@ impl Spinner {
     fn lines(&self) -> MutexGuard<'_, SpinnerLines> {
         lock(&self.0.lines)
     }
+}
+
+/// Returns lines so that each erases the rest of the one that it is written over.
+fn over_lines(text: &str, columns: usize) -> String {
+    let mut out = String::new();
+    for line in text.split_inclusive('\n') {
+        let words = line.trim_end_matches('\n');
+        out.push_str(words);
+        let width = display_width(words);
+        // After a line that is full, the cursor is still on its last character.
+        if width == 0 || !width.is_multiple_of(columns.max(1)) {
+            out.push_str(ERASE_REST);
+        }
+        out.push_str(&line[words.len()..]);
+    }
+    out
 }
 
 impl Drop for Spinner {
@@ -221,20 +259,30 @@ fn turn(shared: &Shared) {
 mod tests {
     use super::*;
 
+    /// Returns a drawing without its erasures.
+    fn row_texts(drawn: &str) -> String {
+        let rows = drawn.strip_prefix('\r').unwrap();
+        rows.replace(ERASE_REST, "").replace(ERASE_BELOW, "")
+    }
+
     #[test]
     fn lines_fit_the_terminal() {
         let drawn = |activity: &str, preview: &str, seconds, columns, ascii| {
             let started = Instant::now();
             let lines = SpinnerLines::new(activity.to_owned(), started, preview.to_owned(), ascii);
             let drawn = lines.drawn(started + Duration::from_secs(seconds), columns);
-            drawn.strip_prefix(ERASE).unwrap().to_owned()
+            row_texts(&drawn)
         };
         assert_eq!(drawn("answering", "", 0, 80, false), "⠋ answering\r");
         assert_eq!(
             drawn("answering", "", 75, 80, true),
             "| answering, 1 min 15 s (Ctrl-C stops)\r"
         );
-        assert_eq!(drawn("answering", "", 4, 80, true), "| answering, 4 s\r");
+        assert_eq!(drawn("answering", "", 1, 80, true), "| answering, 1 s\r");
+        assert_eq!(
+            drawn("answering", "", 2, 80, true),
+            "| answering, 2 s (Ctrl-C stops)\r"
+        );
         assert_eq!(drawn("answering", "", 5, 20, true), "| answering, 5 s\r");
         assert_eq!(
             drawn("answering", "the next", 1, 80, true),
@@ -244,9 +292,11 @@ mod tests {
             drawn("running cargo test", "", 1, 20, true),
             "| running c..., 1 s\r"
         );
-        for preview in ["wider than twenty columns", "中文", "e\u{301}"] {
-            assert_eq!(drawn("a", preview, 0, 20, true), "| a\r", "{preview}");
-        }
+        assert_eq!(drawn("a", "中文", 0, 20, true), "| a\r");
+        assert_eq!(
+            drawn("a", "wider than twenty columns", 0, 20, true),
+            format!("wider than twenty c\r\n| a\r{UP}")
+        );
     }
 
     #[test]
@@ -259,13 +309,13 @@ mod tests {
         ];
         let drawn = lines.drawn(started, 20);
         assert_eq!(
-            drawn.strip_prefix(ERASE).unwrap(),
+            row_texts(&drawn),
             format!("| running make\r\n    cc a.c\r\n    ??: a line t...\r{UP}{UP}")
         );
         lines.preview = "the next".to_owned();
         let drawn = lines.drawn(started, 20);
         assert_eq!(
-            drawn.strip_prefix(ERASE).unwrap(),
+            row_texts(&drawn),
             format!(
                 "the next\r\n| running make\r\n    cc a.c\r\n    ??: a line t...\r{UP}{UP}{UP}"
             )
@@ -281,24 +331,43 @@ mod tests {
         lines.retry_at = Some(at);
         let drawn = |millis, columns| {
             let drawn = lines.drawn(now + Duration::from_millis(millis), columns);
-            drawn.strip_prefix(ERASE).unwrap().to_owned()
+            row_texts(&drawn)
         };
         assert_eq!(drawn(100, 80), "| retrying in 12 s\r");
         assert_eq!(drawn(11_000, 20), "| retrying in 1 s\r");
         assert_eq!(drawn(12_500, 80), "| waiting for the model\r");
-        assert_eq!(drawn(14_000, 80), "| waiting for the model, 2 s\r");
+        assert_eq!(
+            drawn(14_000, 80),
+            "| waiting for the model, 2 s (Ctrl-C stops)\r"
+        );
     }
 
     #[test]
-    fn preview_needs_characters_of_one_column() {
-        for (words, expected) in [
-            ("• plain \u{1b}[1mbold\u{1b}[0m, it", true),
-            ("", true),
-            ("中文", false),
-            ("👩\u{200d}💻", false),
-            ("e\u{301}", false),
+    fn preview_ends_before_characters_of_other_widths() {
+        for (words, columns, expected) in [
+            (
+                "• plain \u{1b}[1mbold\u{1b}[0m, it",
+                80,
+                "• plain \u{1b}[1mbold\u{1b}[0m, it",
+            ),
+            ("\u{1b}[1mbold words", 4, "\u{1b}[1mbold\u{1b}[0m"),
+            ("", 80, ""),
+            ("in 中文", 80, "in "),
+            ("a 👩\u{200d}💻", 80, "a "),
+            ("cafe\u{301}", 80, "cafe"),
         ] {
-            assert_eq!(has_single_columns(words), expected, "{words}");
+            assert_eq!(drawable(words, columns), expected, "{words}");
+        }
+    }
+
+    #[test]
+    fn finished_lines_replace_the_drawing() {
+        for (text, expected) in [
+            ("a\n", "a\u{1b}[K\n"),
+            ("\nabcde\n", "\u{1b}[K\nabcde\n"),
+            ("abcdefg\nb", "abcdefg\u{1b}[K\nb\u{1b}[K"),
+        ] {
+            assert_eq!(over_lines(text, 5), expected, "{text:?}");
         }
     }
 }

@@ -34,6 +34,18 @@ pub(super) fn open_colour(before: &str, text: &str) -> String {
     open
 }
 
+/// Returns a text without our sequences for styles.
+pub(super) fn without_styles(text: &str) -> String {
+    let mut pieces = text.split('\u{1b}');
+    let mut out = pieces.next().unwrap_or_default().to_owned();
+    out.extend(
+        pieces
+            .filter_map(|piece| piece.split_once('m'))
+            .map(|(_, words)| words),
+    );
+    out
+}
+
 /// The styles that a stream shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StyleSupport {
