@@ -119,6 +119,8 @@ struct RunProgress {
     has_answer: bool,
     /// The text since the last call, if only a result is printed.
     answer: String,
+    /// The beginning of an answer whose request failed and is repeated.
+    broken_answer: String,
     /// The message of the last text of `answer`.
     answer_message: Option<v1::MessageId>,
     /// The calls that were refused without asking.
@@ -266,6 +268,16 @@ impl Client {
     /// Returns the text after the last call.
     pub(super) fn answer(&self) -> String {
         self.progress().answer.clone()
+    }
+
+    /// Returns the text after the last call of a run that has failed: as much of it as has arrived in
+    /// the last attempt with any.
+    pub(super) fn unfinished_answer(&self) -> String {
+        let progress = self.progress();
+        if progress.answer.is_empty() {
+            return progress.broken_answer.clone();
+        }
+        progress.answer.clone()
     }
 
     /// Returns the calls that were refused without asking.
@@ -495,6 +507,7 @@ impl Client {
             return client.subagent_update(&note.session_id, &task, note.update);
         }
         client.record_answer(&note.update);
+        client.report_retry(&note.update);
         if client.format != OutputFormat::Text {
             return;
         }
@@ -565,6 +578,7 @@ impl Client {
                 let mut progress = self.progress();
                 progress.has_answer = false;
                 progress.answer.clear();
+                progress.broken_answer.clear();
             }
             v1::SessionUpdate::AgentMessageChunk(chunk) => {
                 if self.format == OutputFormat::Result {
@@ -579,9 +593,25 @@ impl Client {
             {
                 let mut progress = self.progress();
                 progress.has_answer = false;
-                progress.answer.clear();
+                let begun = std::mem::take(&mut progress.answer);
+                if !begun.is_empty() {
+                    progress.broken_answer = begun;
+                }
             }
             _ => {}
+        }
+    }
+
+    /// Prints the notice of a failed request if only a result is printed, which may be minutes away.
+    fn report_retry(&self, update: &v1::SessionUpdate) {
+        if self.format != OutputFormat::Result {
+            return;
+        }
+        if let v1::SessionUpdate::Notice(notice) = update {
+            let text = notice_text(notice);
+            if parse_retry_notice(&text).is_some() {
+                self.print_note(&text);
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use protocol::acp::v1;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::client::Client;
 use crate::cli::terminal;
@@ -30,7 +30,8 @@ pub(super) async fn print(
     earlier: &HashSet<MessageId>,
     done: Result<&(u8, v1::PromptResponse), &anyhow::Error>,
 ) {
-    // A session that could not be saved has an answer all the same.
+    // A session that could not be saved has an answer all the same, and so has a built-in command,
+    // which stores none.
     let stored = store.peek(id).await.ok();
     let mut facts = stored
         .as_ref()
@@ -42,11 +43,15 @@ pub(super) async fn print(
     {
         facts.usage = tokens(used);
     }
+    // An empty session is deleted when it is closed.
+    let is_stored = stored
+        .as_ref()
+        .is_some_and(|stored| stored.record.title.is_some() || !stored.messages.is_empty());
     let title = stored
         .as_ref()
         .and_then(|stored| stored.record.title.as_deref());
     let mut result = json!({
-        "session": id,
+        "session": is_stored.then_some(id),
         "title": title,
         "answer": client.answer(),
         "stopReason": null,
@@ -72,6 +77,12 @@ pub(super) async fn print(
             }
         }
         Err(why) => {
+            let answer = client.unfinished_answer();
+            // Its tokens are paid for, but were not reported before it broke off.
+            if facts.is_unused() && !answer.is_empty() {
+                result["cost"] = Value::Null;
+            }
+            result["answer"] = json!(answer);
             result["exitCode"] = json!(1);
             result["error"] = json!(format!("{why:#}"));
         }
@@ -109,8 +120,12 @@ struct TurnFacts {
 impl TurnFacts {
     /// Returns the cost. A turn without a token costs nothing, whatever the price is.
     fn cost(&self) -> Option<f64> {
-        let is_free = self.usage == Usage::default();
-        self.cost.or_else(|| is_free.then_some(0.0))
+        self.cost.or_else(|| self.is_unused().then_some(0.0))
+    }
+
+    /// Returns whether no tokens were reported.
+    fn is_unused(&self) -> bool {
+        self.usage == Usage::default()
     }
 
     fn of(stored: &StoredSession, earlier: &HashSet<MessageId>) -> Self {
