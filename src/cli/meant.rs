@@ -141,6 +141,25 @@ fn option_name(option: &str) -> &str {
     option.split('=').next().unwrap_or(option)
 }
 
+/// Returns the command line for the page or the help of a command that a word of other programs
+/// means: `man explain` is that of `permissions explain`.
+fn page_of_other_word(verb: &str, words: &[OsString]) -> Option<CommandRemedy> {
+    let words = match meaning_of_other_command(words.iter().cloned())? {
+        CommandRemedy::Words(words) => words,
+        advice @ CommandRemedy::Advice(_) => return Some(advice),
+    };
+    if verb == "help" {
+        let asks = std::iter::once(OsString::from("--help"));
+        return Some(CommandRemedy::Words(
+            words.into_iter().chain(asks).collect(),
+        ));
+    }
+    let is_name = |word: &OsString| !word.to_string_lossy().starts_with('-');
+    let names = words.into_iter().take_while(is_name);
+    let page = std::iter::once(OsString::from(verb)).chain(names);
+    Some(CommandRemedy::Words(page.collect()))
+}
+
 /// Returns the meaning of a command line without the program's name. `None` if its first word has
 /// none here.
 pub(super) fn meaning_of_other_command(
@@ -164,18 +183,12 @@ pub(super) fn meaning_of_other_command(
         "login" => return command(&["auth", "login"]),
         "logout" => return command(&["auth", "logout"]),
         "explain" => return command(&["permissions", "explain"]),
-        "help"
+        "man" | "help"
             if OTHER_WORDS
                 .iter()
                 .any(|word| rest.first().is_some_and(|name| name == word)) =>
         {
-            return match meaning_of_other_command(rest.iter().cloned())? {
-                CommandRemedy::Words(mut words) => {
-                    words.push("--help".into());
-                    Some(CommandRemedy::Words(words))
-                }
-                advice @ CommandRemedy::Advice(_) => Some(advice),
-            };
+            return page_of_other_word(first, rest);
         }
         "chat" => return command(&["run", "--chat"]),
         "tui" | "repl" | "interactive" if rest.is_empty() => return command(&["run", "--chat"]),
@@ -450,7 +463,7 @@ mod tests {
 
     #[test]
     fn words_of_other_programs_lead_to_a_command() {
-        let table: [(&[&str], &str); 47] = [
+        let table: [(&[&str], &str); 49] = [
             (&["version"], "--version"),
             (&["help", "--help"], "help help"),
             (&["sessions", "help", "-h"], "sessions help help"),
@@ -461,6 +474,8 @@ mod tests {
             (&["explain", "ls", "-la"], "permissions explain ls -la"),
             (&["help", "explain"], "permissions explain --help"),
             (&["help", "login"], "auth login --help"),
+            (&["man", "explain"], "man permissions explain"),
+            (&["man", "version"], "man"),
             (&["login", "openai"], "auth login openai"),
             (&["-p", "fix it"], "`adjutant run \"fix it\"`"),
             (&["chat"], "run --chat"),

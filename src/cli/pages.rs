@@ -507,9 +507,19 @@ fn owned(entries: &[(&str, &str)]) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Escapes a line of text for roff.
+/// Escapes a line of text for roff, which reads ASCII only.
 fn escaped(line: &str) -> String {
     let line = line.replace('\\', "\\e").replace('-', "\\-");
+    let line: String = line
+        .chars()
+        .map(|c| {
+            if c.is_ascii() {
+                c.to_string()
+            } else {
+                format!("\\[u{:04X}]", u32::from(c))
+            }
+        })
+        .collect();
     if line.starts_with(['.', '\'']) {
         format!("\\&{line}")
     } else {
@@ -589,6 +599,7 @@ mod tests {
             let page = pages.iter().find(|known| known.name == own).unwrap();
             let entry = format!("{} \\- {}\n", escaped(&own), escaped(&purpose));
             assert_eq!(page.text.matches(&entry).count(), 1, "{name}");
+            assert!(page.text.is_ascii(), "{name}");
             if let Some((above, _)) = name.rsplit_once(' ').filter(|(above, _)| *above != PROGRAM) {
                 let above = above.replace(' ', "-");
                 let above = pages.iter().find(|known| known.name == above).unwrap();
