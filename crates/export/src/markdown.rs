@@ -65,7 +65,11 @@ fn is_plain(text: &str) -> bool {
         }
     }
     // Blanks are collapsed, and a link may be defined elsewhere in the document.
-    shown == text && !text.contains("  ") && !text.contains(['\t', '['])
+    let has_label = text.split('[').skip(1).any(|rest| {
+        let label = rest.split_once(']').map(|(label, _)| label);
+        label.is_some_and(|label| !label.contains(char::is_whitespace))
+    });
+    shown == text && !has_label && !text.contains("  ") && !text.contains('\t')
 }
 
 /// Appends a block of code, indented by `indent`, with a fence longer than any run of backticks in

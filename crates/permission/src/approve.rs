@@ -5,7 +5,7 @@
 //! `ask` turns an allow into a question if the call changes something or may do so: an edit, a
 //! command that is not known to be harmless, a tool of an MCP server. Grants make no difference.
 //!
-//! Rules of a session that ask ([`Policy::asks`]) turn an allow into a question as well, under all
+//! Rules of a session that ask ([`Policy::ask_rules`]) turn an allow into a question as well, under all
 //! of them, and grants make no difference.
 //!
 //! So does a hook ([`AccessRequest::hook_question`]); nothing but the user answers its question.

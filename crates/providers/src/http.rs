@@ -109,7 +109,7 @@ impl HttpClient {
     /// Fetches a small JSON document, truncated to `limit` bytes.
     ///
     /// # Errors
-    /// Same as [`HttpClient::ask`].
+    /// Same as [`HttpClient::stream`].
     pub async fn get(
         &self,
         who: &str,
@@ -125,7 +125,7 @@ impl HttpClient {
     /// still is the version of `if-none-match`.
     ///
     /// # Errors
-    /// Same as [`HttpClient::ask`].
+    /// Same as [`HttpClient::stream`].
     pub async fn fetch(
         &self,
         who: &str,

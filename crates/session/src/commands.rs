@@ -218,7 +218,7 @@ impl Commands {
         })
     }
 
-    /// Describes a misspelt command before the turn of its prompt, as [`Self::misspelt_now`] does;
+    /// Describes a misspelt command before the turn of its prompt, as `misspelt_now` does;
     /// `None` if plugins may add the command when the turn begins.
     pub fn misspelt(&self, text: &str) -> Option<String> {
         if self.may_be_more {

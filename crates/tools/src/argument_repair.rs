@@ -105,7 +105,7 @@ pub struct WrappedCall {
     pub input: Value,
 }
 
-/// Returns the calls, 1 to [`MAX_WRAPPED_CALLS`], that a call of this name and these arguments
+/// Returns the calls, 1 to `MAX_WRAPPED_CALLS`, that a call of this name and these arguments
 /// wraps: `multi_tool_use.parallel`, which models call from habit. `None` if it is not such a call,
 /// if an entry of it is not a call, or if there are too many.
 pub fn wrapped_calls(

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 /// hour for a limit of a minute.
 const TOTAL_FACTOR: u32 = 60;
 
-/// The deadline of a call: its limit after the last sign of progress, and [`TOTAL_FACTOR`] times
+/// The deadline of a call: its limit after the last sign of progress, and `TOTAL_FACTOR` times
 /// its limit in all. It is suspended while the user answers a question of the call. A question
 /// counts as progress, but extends the total only by the time of the answer.
 #[derive(Debug, Clone, Copy)]

@@ -61,7 +61,7 @@ impl std::fmt::Display for Remainder {
     }
 }
 
-/// Returns whether a text exceeds the limits. [`finish`] and [`failure`] store such a text in a
+/// Returns whether a text exceeds the limits. [`finish`] and [`finish_failure`] store such a text in a
 /// file.
 pub fn is_too_long(text: &str, limits: OutputLimits) -> bool {
     text.len() > limits.bytes || text.split_inclusive('\n').count() > limits.lines

@@ -153,7 +153,7 @@ impl MarkdownStream {
         self.printed = Some(PrintedPart { lines: whole, look });
         let next = lines.get(whole).copied().unwrap_or_default();
         let next = next.trim_end_matches('\n');
-        // What is shown stays, also if less is certain after the next character.
+        // Shown text stays, also if less is certain after the next character.
         if !without_styles(&self.preview).starts_with(&*without_styles(next)) {
             next.clone_into(&mut self.preview);
         }

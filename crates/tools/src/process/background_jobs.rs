@@ -87,7 +87,7 @@ pub struct EndedJob {
     pub code: Option<i32>,
     /// The file with its whole output; `None` if it could not be stored.
     pub path: Option<PathBuf>,
-    /// The end of its output, in at most [`MAX_TAIL_BYTES`].
+    /// The end of its output, in at most `MAX_TAIL_BYTES`.
     pub tail: String,
     /// True if its output has more than `tail`.
     pub is_cut: bool,
