@@ -76,14 +76,14 @@ const OUR_STYLES: [&str; 11] = [
 ];
 
 /// Returns the text after one of our own sequences: those of the spinner and of an edited answer,
-/// which erase the rest of the screen, go up or right, and have pasted text marked; and those that
-/// begin or end one of our styles.
+/// which erase the rest of the screen or of a line, go up or right, and have pasted text marked;
+/// and those that begin or end one of our styles.
 fn ours(text: &str) -> Option<&str> {
     let sequence = text.strip_prefix("\x1b[")?;
     if let Some(rest) = OUR_STYLES.iter().find_map(|s| sequence.strip_prefix(s)) {
         return Some(rest);
     }
-    ["J", "A", "C", "?2004h", "?2004l"]
+    ["J", "K", "A", "C", "?2004h", "?2004l"]
         .iter()
         .find_map(|s| sequence.strip_prefix(s))
 }
