@@ -7,6 +7,7 @@
 import { spawn } from "node:child_process";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { createInterface } from "node:readline";
 
 import { place } from "../check.mjs";
 
@@ -25,15 +26,16 @@ const mcp = { it: { type: "remote", url, oauth } };
 mkdirSync(join(home, ".config", "adjutant"), { recursive: true });
 writeFileSync(join(home, ".config", "adjutant", "adjutant.json"), JSON.stringify({ mcp }));
 
-/** Runs adjutant, and returns its exit code and output. `heard` is called with each line as it arrives. */
+/**
+ * Runs adjutant, and returns its exit code and output. `heard` is called with each line of standard error as it
+ * arrives: the steps of a login are shown there.
+ */
 function adjutant(words, heard = () => {}) {
   const child = spawn(binary, words, { cwd: project, env, stdio: ["ignore", "pipe", "pipe"] });
   let [out, err] = ["", ""];
-  child.stdout.on("data", (data) => {
-    out += data;
-    String(data).split("\n").forEach(heard);
-  });
+  child.stdout.on("data", (data) => (out += data));
   child.stderr.on("data", (data) => (err += data));
+  createInterface({ input: child.stderr }).on("line", heard);
   return new Promise((resolve) => child.once("close", (code) => resolve({ code, out, err })));
 }
 
