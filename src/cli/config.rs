@@ -14,6 +14,7 @@ use config::script::ScriptKind;
 use config::{self, Problem, ProblemCode, ProblemSeverity, own_file};
 use extensions::inventory;
 use extensions::scripts::Scripts;
+use project::agent::ModelFamily;
 use session::models::ModelSources;
 use transcript::ModelRef;
 
@@ -127,6 +128,9 @@ fn get(key: &str, json: bool, environment: &Environment) -> anyhow::Result<u8> {
     let here = ProjectContext::read(Path::new("."), environment)?;
     let Some(setting) = config::setting(&here.loaded, &path) else {
         super::terminal::print_note(&format!("adjutant: {key} is not set"));
+        for problem in unread_files(&here.problems) {
+            super::terminal::print_note(&format!("{problem}"));
+        }
         return Ok(1);
     };
     if json {
@@ -138,12 +142,26 @@ fn get(key: &str, json: bool, environment: &Environment) -> anyhow::Result<u8> {
     Ok(0)
 }
 
+/// Returns the problems because of which whole files are not read, so that their settings are unknown.
+fn unread_files(problems: &[Problem]) -> impl Iterator<Item = &Problem> {
+    problems.iter().filter(|problem| {
+        problem.key.is_empty()
+            && matches!(problem.code, ProblemCode::Syntax | ProblemCode::Unreadable)
+    })
+}
+
 /// The variable whose settings are read in place of a file, to check a value before it is written.
 const TRIAL: &str = "ADJUTANT_CONFIG_CONTENT";
 
 async fn set(key: &str, text: &str, environment: &Environment) -> anyhow::Result<u8> {
     let path = own_file::parse_key(key).map_err(|why| anyhow!(why))?;
-    let value = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text));
+    let mut value = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text));
+    if matches!(key, "model" | "small_model")
+        && let Some(meant) = named_model(text, environment).await?
+    {
+        super::say(&format!("{text} is {meant}."));
+        value = Value::from(meant.to_string());
+    }
     let whole = path
         .iter()
         .rev()
@@ -160,8 +178,10 @@ async fn set(key: &str, text: &str, environment: &Environment) -> anyhow::Result
         // The key is not written, so nothing is ignored.
         let what = problem.what().replacen("; it is ignored", "", 1);
         let message = format!("{key}: {what}");
-        let is_refused =
-            problem.severity == ProblemSeverity::Error || problem.code == ProblemCode::UnknownKey;
+        let is_misspelt = problem.code == ProblemCode::UnknownPermission && problem.hint.is_some();
+        let is_refused = problem.severity == ProblemSeverity::Error
+            || problem.code == ProblemCode::UnknownKey
+            || is_misspelt;
         if is_refused {
             let end = if message.ends_with('?') { "" } else { "." };
             bail!("{message}{end} Nothing was changed.");
@@ -201,6 +221,10 @@ async fn set(key: &str, text: &str, environment: &Environment) -> anyhow::Result
         ));
     }
     let file = own_file::path(environment);
+    let is_own = |problem: &&Problem| problem.location.origin.path.as_deref() == Some(&*file);
+    if let Some(problem) = unread_files(&here.problems).find(is_own) {
+        bail!("{problem}. Nothing was changed: `adjutant config edit` opens the file.");
+    }
     own_file::set(&file, &path, &value).map_err(|why| anyhow!("{}: {why}", file.display()))?;
     super::say(&format!("{key}: written into {}.", file.display()));
     let here = ProjectContext::read(Path::new("."), environment)?;
@@ -215,6 +239,22 @@ async fn set(key: &str, text: &str, environment: &Environment) -> anyhow::Result
         ));
     }
     Ok(0)
+}
+
+/// Returns the model that a name without its provider means, such as `sonnet`. Returns `None` for a
+/// complete name, and for one that does not mean exactly one model.
+async fn named_model(name: &str, environment: &Environment) -> anyhow::Result<Option<ModelRef>> {
+    if ModelRef::parse(name).is_some() {
+        return Ok(None);
+    }
+    let here = ProjectContext::read(Path::new("."), environment)?;
+    let registry = super::model_request::registry(&here.loaded.settings, environment).await;
+    let of_family = || {
+        let family = ModelFamily::parse(&name.to_lowercase())?;
+        let provider = &registry.default_model().id.provider;
+        registry.newest(provider, family.as_str())
+    };
+    Ok(of_family().or_else(|| registry.only_named(name)))
 }
 
 /// Returns the names of the plugins that may add a provider or its models to the settings: those with

@@ -160,6 +160,9 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
         is_cut |= listing.add(facts, of(facts), &mut text);
     }
     text.push_str(LEGEND);
+    if let Some(Err(missing)) = settings.model.as_ref().map(|model| usable.find(model)) {
+        let _ = writeln!(text, "\n{missing} It is the default in your settings.");
+    }
     if let (Some(_), Some(name)) = (&part, &args.name)
         && let Some(why) = registry.obstacle(name)
     {
@@ -306,10 +309,16 @@ fn no_provider(
         .iter()
         .map(|facts| facts.id.as_str())
         .collect();
-    let near = base::text::nearest(name, known.iter().copied());
-    let near = near
-        .map(|near| format!("Did you mean {near}? "))
-        .unwrap_or_default();
+    let mut near = registry.nearest(name);
+    if near.is_empty() {
+        let provider = base::text::nearest(name, known.iter().copied());
+        near.extend(provider.map(ToOwned::to_owned));
+    }
+    let near = if near.is_empty() {
+        String::new()
+    } else {
+        format!("Did you mean {}? ", base::text::alternatives(&near))
+    };
     if is_all {
         return anyhow::anyhow!(
             "no provider \"{name}\". {near}None of the models to list has it in its name either."

@@ -18,11 +18,14 @@ use transcript::{Assistant, Message, Usage};
 
 const DAY_MILLISECONDS: u64 = 24 * 60 * 60 * 1000;
 
+/// The most days that can be counted: a century.
+const MAX_DAYS: u64 = 36_500;
+
 /// Options of `adjutant stats`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Count only the last N days, including today; days begin at midnight UTC
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_DAYS))]
     days: Option<u64>,
     /// Print JSON
     #[arg(long)]

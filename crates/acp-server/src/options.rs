@@ -371,20 +371,25 @@ fn choose_approvals(session: &SessionHandle, word: &str) -> Result<SavedReceiver
 pub fn choose_mode(session: &SessionHandle, mode: &str) -> Result<SavedReceiver, RequestError> {
     let chosen = session.choice().agent;
     let modes = session.project().agents.modes_with(&chosen);
-    let can_lead = session
-        .project()
-        .agents
-        .get(mode)
-        .is_some_and(|agent| agent.can_lead() || agent.name == chosen);
-    if !can_lead {
-        let names: Vec<&str> = modes.iter().map(|agent| agent.name.as_str()).collect();
-        return Err(RequestError::Invalid(format!(
-            "there is no mode \"{}\"; there are: {}",
-            text::title(mode),
-            names.join(", ")
-        )));
+    let can_lead = |name: &str| {
+        let agent = session.project().agents.get(name);
+        agent.is_some_and(|agent| agent.can_lead() || agent.name == chosen)
+    };
+    if can_lead(mode) {
+        return Ok(session.choose_agent(mode)?);
     }
-    Ok(session.choose_agent(mode)?)
+    let mut in_other_capitals = modes
+        .iter()
+        .filter(|agent| agent.name.eq_ignore_ascii_case(mode));
+    if let (Some(only), None) = (in_other_capitals.next(), in_other_capitals.next()) {
+        return Ok(session.choose_agent(&only.name)?);
+    }
+    let names: Vec<&str> = modes.iter().map(|agent| agent.name.as_str()).collect();
+    Err(RequestError::Invalid(format!(
+        "there is no mode \"{}\"; there are: {}",
+        text::title(mode),
+        names.join(", ")
+    )))
 }
 
 /// Chooses an effort, if the model supports it.
@@ -444,6 +449,7 @@ pub fn choose_model(session: &SessionHandle, model: &str) -> Result<SavedReceive
     let named = ModelRef::parse(model).filter(|named| models.find(named).is_ok());
     let mut chosen = named
         .or_else(|| models.of_alias(model))
+        .or_else(|| models.only_named(model))
         .or_else(|| ModelRef::parse(model))
         .ok_or_else(|| RequestError::Invalid(without_provider(session, model)))?;
     match models.find(&chosen) {

@@ -681,6 +681,31 @@ impl Registry {
             .map(|(_, entry)| entry.model.id.clone())
     }
 
+    /// Returns the only model that a name without its provider, or in other capitals, can mean. The
+    /// tag of a model of a local server, such as `:30b`, may be missing.
+    pub fn only_named(&self, name: &str) -> Option<ModelRef> {
+        let name = name.to_lowercase();
+        let is_named = |id: &ModelRef| {
+            let full = id.to_string().to_lowercase();
+            let model = id.model.to_lowercase();
+            if full == name || model == name {
+                return true;
+            }
+            let is_without_tag = |text: &str| {
+                let parts = text.rsplit_once(':');
+                parts.is_some_and(|(start, _)| start == name)
+            };
+            self.local.contains(&id.provider) && (is_without_tag(&full) || is_without_tag(&model))
+        };
+        let mut named = self
+            .entries
+            .values()
+            .map(|entry| &entry.model.id)
+            .filter(|id| is_named(id));
+        let only = named.next()?;
+        named.next().is_none().then(|| only.clone())
+    }
+
     /// Returns the reason why no model of a provider can be used, if there is one.
     fn obstacle_to(&self, provider: &str) -> Option<ProviderObstacle> {
         if let Some(why) = self.absent_server(provider) {

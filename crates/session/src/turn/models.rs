@@ -282,6 +282,11 @@ impl Models {
         }
     }
 
+    /// Returns the only model that a name without its provider, or in other capitals, can mean.
+    pub fn only_named(&self, name: &str) -> Option<ModelRef> {
+        self.registry.borrow().only_named(name)
+    }
+
     /// Returns the default model: that of the settings, or else the available one that was
     /// chosen last in this project, or else the best one.
     pub fn default_model(&self) -> ModelRef {
