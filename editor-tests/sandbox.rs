@@ -434,7 +434,7 @@ fn approvals_sandboxed_skips_questions_that_the_sandbox_contains() {
     let holds = if whole {
         "  approvals: sandboxed"
     } else {
-        "  approvals: sandboxed, but no sandbox is available here"
+        "  approvals: sandboxed, but no sandbox that contains all commands is available here"
     };
     assert!(explained.lines().any(|line| line == holds), "{explained}");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

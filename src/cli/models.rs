@@ -66,8 +66,8 @@ const MIN_SHORTENED_ROWS: usize = 4;
 
 /// The line after a shortened list.
 const SHORTENED: &str = "\
-`adjutant models NAME` lists all of a provider or of a name, `--tools` all that call tools, `--all`
-also those without a key
+`adjutant models NAME` lists all of a provider or of a name, `--tools` all that
+call tools, `--all` also those without a key
 ";
 
 pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Result<u8> {

@@ -818,7 +818,7 @@ impl Sessions {
         }
         let sandbox_choice = tools::process::sandboxing::SandboxChoice::new(&self.sandbox)
             .at(Level::WorkspaceWrite, settings);
-        let title = "Approvals are \"sandboxed\", but no sandbox is available here: the rules decide what is asked.";
+        let title = "Approvals are \"sandboxed\", but no sandbox that contains all commands is available here: the rules decide what is asked.";
         let details = Some("`adjutant doctor` shows the sandboxes that were tried.".to_owned());
         let notice = Event::Notice {
             severity: Severity::Warning,
