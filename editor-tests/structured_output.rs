@@ -201,7 +201,7 @@ call structured_output {"result":[80,443]}
         serde_json::from_slice::<Value>(&output.stdout).unwrap(),
         json!({ "port": 8080 })
     );
-    let object = r#"{"type":"object"}"#;
+    let object = r#"{"type":"object","required":["port"]}"#;
     let table = [
         (
             "text: It is\nfinish length\n---\ntext: on\nfinish length\n---\ntext: and on\nfinish length",
@@ -219,7 +219,12 @@ call structured_output {"result":[80,443]}
                 "\n---\ntext: It was not allowed.".repeat(4)
             ),
             1,
-            "the model did not give a result that fits the schema",
+            "the model did not give a result that fits the schema: it answered with text",
+        ),
+        (
+            &["call structured_output {\"result\":3}"; 4].join("\n---\n"),
+            1,
+            "the mistakes in its last one: \"port\" is a required property",
         ),
     ];
     for (script, code, words) in table {

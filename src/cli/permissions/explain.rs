@@ -192,7 +192,9 @@ fn approvals_note(policy: &Policy) -> Option<String> {
     let approvals = policy.approvals;
     let held = match (approvals, policy.sandbox.can_isolate) {
         (Approvals::Default, _) => return None,
-        (Approvals::Sandboxed, false) => ", but no sandbox that contains all commands is available here",
+        (Approvals::Sandboxed, false) => {
+            ", but no sandbox that contains all commands is available here"
+        }
         _ => "",
     };
     Some(format!("approvals: {}{held}", approvals.as_str()))

@@ -111,7 +111,7 @@ pub fn decide_next(history: &History, limits: &Limits) -> NextAction {
     if owes && text_answers(history) + invalid_results(history) >= MAX_MISSED_RESULTS {
         return NextAction::Finish(TurnOutcome::Failed(Fault {
             kind: FaultKind::Provider,
-            message: "The model did not give a result that fits the schema.".into(),
+            message: missed_result(history),
             advice: Some("Try again, choose another model, or make the schema simpler.".into()),
         }));
     }
@@ -241,14 +241,40 @@ fn text_answers(history: &History) -> usize {
 
 /// Counts the structured results of this turn that did not fit the schema.
 fn invalid_results(history: &History) -> usize {
-    let failed = |call: &&Call| {
+    failed_results(history).count()
+}
+
+fn failed_results(history: &History) -> impl Iterator<Item = &Call> {
+    let is_failed = |call: &&Call| {
         call.tool == structured_output::NAME && matches!(call.state, CallState::Failed { .. })
     };
     turn(history)
         .iter()
         .flat_map(Message::calls)
-        .filter(failed)
-        .count()
+        .filter(is_failed)
+}
+
+/// Describes a result that did not come: with the mistakes of the last one, if the model gave any.
+fn missed_result(history: &History) -> String {
+    const MAX_MISTAKE_BYTES: usize = 400;
+    let schema = turn(history).first().and_then(Message::format);
+    let last = failed_results(history).last();
+    let mistakes = last
+        .zip(schema)
+        .and_then(|(call, schema)| structured_output::mistakes(schema, &call.input));
+    match mistakes {
+        Some(mistakes) => {
+            let lines = mistakes.trim().lines();
+            let mistakes: Vec<&str> = lines.map(|line| line.trim_start_matches("- ")).collect();
+            format!(
+                "The model did not give a result that fits the schema. The mistakes in its last one: {}.",
+                base::text::head(&mistakes.join("; "), MAX_MISTAKE_BYTES)
+            )
+        }
+        None => {
+            "The model did not give a result that fits the schema: it answered with text.".into()
+        }
+    }
 }
 
 fn full(history: &History, limits: &Limits) -> bool {

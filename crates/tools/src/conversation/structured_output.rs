@@ -99,6 +99,12 @@ pub fn parse_answer(schema: &Value, answer: &str) -> Option<Value> {
     tool.check_result(result).ok()
 }
 
+/// Returns the mistakes in the arguments of a call, a line each. Returns `None` if there are none.
+pub fn mistakes(schema: &Value, arguments: &Value) -> Option<String> {
+    let tool = StructuredOutputTool::new(schema).ok()?;
+    tool.check(arguments.clone()).err()
+}
+
 /// Wraps a schema in an object, because the arguments of a call are one. Its internal references
 /// remain valid: definitions stay at the top, and references to other parts are moved.
 fn wrap(mut schema: Value) -> Value {
