@@ -224,7 +224,7 @@ call structured_output {"result":[80,443]}
         (
             &["call structured_output {\"result\":3}"; 4].join("\n---\n"),
             1,
-            "the mistakes in its last one: \"port\" is a required property",
+            "The mistakes in its last one: \"port\" is a required property",
         ),
     ];
     for (script, code, words) in table {
