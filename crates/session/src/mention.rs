@@ -23,6 +23,7 @@ use project::agent::Agents;
 use prompts::CONTENTS_OF;
 use providers::Model;
 use tools::files::pdf;
+use tools::files::search::walker;
 use transcript::{Content, File, Text, attached};
 
 /// The files that a prompt may attach. The model reads further ones itself if it needs them.
@@ -34,6 +35,9 @@ const MAX_TEXT_BYTES: usize = 200_000;
 const MAX_UNKNOWN: usize = 3;
 /// The number of files in a directory among which a similar name is searched.
 const MAX_SIBLINGS: usize = 2_000;
+
+/// The number of files and directories among which a file of the same name is searched.
+const MAX_WALKED: usize = 5_000;
 
 /// The number of readings of names after an `@` that are looked up on the disk.
 const MAX_LOOKUPS: usize = 4_000;
@@ -470,12 +474,18 @@ pub fn unknown_names(text: &str, context: &MentionContext<'_>) -> Vec<UnknownNam
                 .find(|word| word.ends_with(char::is_alphanumeric))?;
             let agents = context.agents.all();
             let agents = agents.filter(|agent| agent.is_subagent());
-            let near = near_path(with_lines(word).0, context.cwd).or_else(|| {
-                nearest(word, agents.map(|agent| agent.name.as_str())).map(str::to_owned)
-            });
-            let near = near.filter(|near| near != word);
-            let is_meant =
-                near.is_some() || mention.is_quoted() || is_file_name(with_lines(word).0);
+            let (path, _) = with_lines(word);
+            let near_agent = || nearest(word, agents.map(|agent| agent.name.as_str()));
+            let near = near_path(path, context.cwd)
+                .or_else(|| near_agent().map(str::to_owned))
+                .filter(|near| near != word)
+                .or_else(|| elsewhere(path, context));
+            let is_meant = near.is_some()
+                || mention.is_quoted()
+                || is_file_name(path)
+                || ["~/", "./", "../"]
+                    .iter()
+                    .any(|start| path.starts_with(start));
             let is_path = mention.is_quoted()
                 || word.contains(['/', '.'])
                 || mention
@@ -577,6 +587,24 @@ fn near_path(word: &str, folder: &Path) -> Option<String> {
         }
     }
     near.to_str().map(str::to_owned)
+}
+
+/// Returns the path of the only file in another directory of the project that has a name.
+fn elsewhere(name: &str, context: &MentionContext<'_>) -> Option<String> {
+    if name.contains('/') || !is_file_name(name) {
+        return None;
+    }
+    let entries = walker(context.cwd).build().take(MAX_WALKED).flatten();
+    let mut found = entries.filter(|entry| {
+        let is_file = entry.file_type().is_some_and(|kind| kind.is_file());
+        is_file && entry.file_name().eq_ignore_ascii_case(name)
+    });
+    let only = found.next()?;
+    if found.next().is_some() {
+        return None;
+    }
+    let path = only.path().strip_prefix(context.cwd).ok()?;
+    path.to_str().map(str::to_owned)
 }
 
 /// Returns the names in a directory, as many as are compared.
