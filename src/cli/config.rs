@@ -127,7 +127,11 @@ fn get(key: &str, json: bool, environment: &Environment) -> anyhow::Result<u8> {
     let path = own_file::parse_key(key).map_err(|why| anyhow!(why))?;
     let here = ProjectContext::read(Path::new("."), environment)?;
     let Some(setting) = config::setting(&here.loaded, &path) else {
-        super::terminal::print_note(&format!("adjutant: {key} is not set"));
+        let why = match unknown_key(&path, environment)? {
+            Some(unknown) => format!("{key}: {unknown}"),
+            None => format!("{key} is not set"),
+        };
+        super::terminal::print_note(&format!("adjutant: {why}"));
         for problem in unread_files(&here.problems) {
             super::terminal::print_note(&format!("{problem}"));
         }
@@ -153,6 +157,31 @@ fn unread_files(problems: &[Problem]) -> impl Iterator<Item = &Problem> {
 /// The variable whose settings are read in place of a file, to check a value before it is written.
 const TRIAL: &str = "ADJUTANT_CONFIG_CONTENT";
 
+/// Returns an environment in which a setting has a value.
+fn trial(path: &[String], value: &Value, environment: &Environment) -> Environment {
+    let whole = path
+        .iter()
+        .rev()
+        .fold(value.clone(), |inner, key| json!({ key: inner }));
+    environment.with(TRIAL, &whole.to_string())
+}
+
+/// Returns the sentence about a key that does not exist.
+fn unknown_key(path: &[String], environment: &Environment) -> anyhow::Result<Option<String>> {
+    let trial = trial(path, &Value::Null, environment);
+    let here = ProjectContext::read(Path::new("."), &trial)?;
+    let unknown = here.problems.iter().find(|problem| {
+        problem.code == ProblemCode::UnknownKey && problem.location.origin.name == TRIAL
+    });
+    Ok(unknown.map(sentence))
+}
+
+/// Returns the message of a problem of a value that is not written.
+fn sentence(problem: &Problem) -> String {
+    // The key is not written, so nothing is ignored.
+    problem.what().replacen("; it is ignored", "", 1)
+}
+
 async fn set(key: &str, text: &str, environment: &Environment) -> anyhow::Result<u8> {
     let path = own_file::parse_key(key).map_err(|why| anyhow!(why))?;
     let mut value = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text));
@@ -162,11 +191,7 @@ async fn set(key: &str, text: &str, environment: &Environment) -> anyhow::Result
         super::say(&format!("{text} is {meant}."));
         value = Value::from(meant.to_string());
     }
-    let whole = path
-        .iter()
-        .rev()
-        .fold(value.clone(), |inner, key| json!({ key: inner }));
-    let trial = environment.with(TRIAL, &whole.to_string());
+    let trial = trial(&path, &value, environment);
     let here = ProjectContext::read(Path::new("."), &trial)?;
     let of_value = |problem: &&Problem| problem.location.origin.name == TRIAL;
     for problem in here.problems.iter().filter(of_value) {
@@ -175,9 +200,7 @@ async fn set(key: &str, text: &str, environment: &Environment) -> anyhow::Result
         } else {
             &problem.key
         };
-        // The key is not written, so nothing is ignored.
-        let what = problem.what().replacen("; it is ignored", "", 1);
-        let message = format!("{key}: {what}");
+        let message = format!("{key}: {}", sentence(problem));
         let is_misspelt = problem.code == ProblemCode::UnknownPermission && problem.hint.is_some();
         let is_refused = problem.severity == ProblemSeverity::Error
             || problem.code == ProblemCode::UnknownKey
