@@ -43,6 +43,8 @@ const HARMLESS: &[&str] = &[
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum RecordLine {
+    /// The request; `asked` in files.
+    #[serde(rename = "asked")]
     Request(Box<RecordedRequest>),
     /// The status and headers of the response; before all of its data.
     Came {
@@ -257,4 +259,87 @@ fn is_harmless(name: &str) -> bool {
     HARMLESS
         .iter()
         .any(|known| name.eq_ignore_ascii_case(known))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Recordings are attached to bug reports and replayed by later versions, so their names stay.
+    #[test]
+    fn recorded_lines_have_these_names() {
+        let request = RecordedRequest {
+            adjutant: "1.0.0".into(),
+            wire: "chat".into(),
+            provider: "local".into(),
+            model: RecordedModel {
+                id: "local/m".into(),
+                price: Some([1.0, 2.0, 3.0, 4.0]),
+                ..RecordedModel::default()
+            },
+            url: "http://localhost/v1".into(),
+            headers: vec![("accept".into(), "*/*".into())],
+            body: RawValue::from_string("{}".into()).unwrap(),
+        };
+        let table = [
+            (
+                "request",
+                RecordLine::Request(Box::new(request)),
+                json!({"asked": {
+                    "adjutant": "1.0.0",
+                    "wire": "chat",
+                    "provider": "local",
+                    "model": {
+                        "id": "local/m",
+                        "name": "",
+                        "apiId": "",
+                        "context": null,
+                        "input": null,
+                        "output": null,
+                        "price": [1.0, 2.0, 3.0, 4.0],
+                        "images": false,
+                        "pdf": false,
+                        "audio": false,
+                        "tools": false,
+                        "reasoning": false,
+                        "temperature": false,
+                    },
+                    "url": "http://localhost/v1",
+                    "headers": [["accept", "*/*"]],
+                    "body": {},
+                }}),
+            ),
+            (
+                "status",
+                RecordLine::Came {
+                    status: 200,
+                    headers: Vec::new(),
+                },
+                json!({"came": {"status": 200, "headers": []}}),
+            ),
+            ("text", RecordLine::Text("a".into()), json!({"text": "a"})),
+            (
+                "bytes",
+                RecordLine::Bytes("/w==".into()),
+                json!({"bytes": "/w=="}),
+            ),
+            (
+                "error",
+                RecordLine::Broken("reset".into()),
+                json!({"broken": "reset"}),
+            ),
+            ("end", RecordLine::End, json!("end")),
+        ];
+        for (name, line, expected) in table {
+            let written = serde_json::to_string(&line).unwrap();
+            let value: Value = serde_json::from_str(&written).unwrap();
+            assert_eq!(value, expected, "{name}");
+            assert!(
+                serde_json::from_str::<RecordLine>(&written).is_ok(),
+                "{name}"
+            );
+        }
+    }
 }
