@@ -3,8 +3,9 @@
 //! right.
 //!
 //! ```text
-//! ADJUTANT_HANDS=1 cargo test --test editor model_mistakes/    prints a row for each: steps, bytes
-//! of the requests ADJUTANT_BINARY=path …                              the same of another build
+//! ADJUTANT_HANDS=1 cargo test --test editor model_mistakes/    prints a row for each task: steps,
+//!                                                              bytes of the requests
+//! ADJUTANT_BINARY=path …                                       the same of another build
 //! ```
 
 use std::collections::BTreeMap;

@@ -147,7 +147,7 @@ pub(super) fn problems(
     entries.iter().filter_map(problem_of).collect()
 }
 
-/// Returns the url for git: `owner/name` is at GitHub, `host/owner/name` uses HTTPS.
+/// Returns the URL for git: `owner/name` is at GitHub, `host/owner/name` uses HTTPS.
 fn url(repository: &str) -> Option<String> {
     let plain = |part: &str| {
         !part.is_empty()
@@ -191,7 +191,7 @@ fn is_ref(branch: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'/'))
 }
 
-/// Returns a folder name that is recognisable and unique to an url.
+/// Returns a folder name that is recognisable and unique to a URL.
 fn folder(name: &str) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, name.as_bytes());
     let short = base::text::hex(&digest.as_ref()[..6]);

@@ -64,7 +64,7 @@ impl PluginLogin {
     /// Plugins of the project are not used.
     ///
     /// # Errors
-    /// Returns the reason why the plugins cannot be client_call.
+    /// Returns the reason why the plugins cannot be asked.
     pub async fn offered(
         provider: &str,
         settings: &Settings,

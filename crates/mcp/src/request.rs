@@ -87,7 +87,7 @@ pub(super) async fn request(
         }
     }
     Err(Failure::ForModel(format!(
-        "The MCP server {} keeps open_questions for more.",
+        "The MCP server {} keeps asking for more.",
         link.name
     )))
 }

@@ -137,8 +137,8 @@ pub struct Tracker {
     dir: PathBuf,
     /// The reason why the project is not compared as a whole, if it does not depend on the files.
     off: Option<Untracked>,
-    /// True if the user was notified that the project is not compared (first), and that it is not
-    /// compared yet (second).
+    /// The notices that the user has had: the project is not compared (first), and it is not compared
+    /// yet (second).
     is_reported: [AtomicBool; 2],
     objects: Objects,
     modes: FileModes,

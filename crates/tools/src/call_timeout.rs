@@ -19,8 +19,8 @@ pub struct CallTimeout {
     progress_deadline: Instant,
     /// The time by which the call must end, whatever its progress.
     total_deadline: Instant,
-    /// The time since which the user is being asked; `None` if no question is open.
-    asked_since: Option<Instant>,
+    /// The time since which the call waits for the user; `None` if no question is open.
+    waiting_since: Option<Instant>,
 }
 
 impl CallTimeout {
@@ -29,7 +29,7 @@ impl CallTimeout {
             limit,
             progress_deadline: now + limit,
             total_deadline: now + limit.saturating_mul(TOTAL_FACTOR),
-            asked_since: None,
+            waiting_since: None,
         }
     }
 
@@ -41,11 +41,11 @@ impl CallTimeout {
     /// Records whether the user is being asked now.
     pub fn set_waits_for_user(&mut self, waits: bool, now: Instant) {
         self.record_progress(now);
-        match self.asked_since {
-            None if waits => self.asked_since = Some(now),
+        match self.waiting_since {
+            None if waits => self.waiting_since = Some(now),
             Some(since) if !waits => {
                 self.total_deadline += now - since;
-                self.asked_since = None;
+                self.waiting_since = None;
             }
             _ => {}
         }
@@ -53,7 +53,7 @@ impl CallTimeout {
 
     /// Returns the deadline; `None` while the user is being asked.
     pub fn deadline(&self) -> Option<Instant> {
-        self.asked_since
+        self.waiting_since
             .is_none()
             .then(|| self.progress_deadline.min(self.total_deadline))
     }

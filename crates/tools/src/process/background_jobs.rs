@@ -622,7 +622,7 @@ struct JobFollower {
 }
 
 impl JobFollower {
-    /// Runs the job until its end. `output` is notified of the end.
+    /// Runs the job until its end. Notifies `job_ended` then.
     async fn run(mut self, job_ended: &Notify) {
         let job = self.job.clone();
         // A limit that the clock cannot represent is not a limit.
