@@ -19,6 +19,7 @@ pub(super) mod programs;
 pub(super) mod segments;
 mod unit;
 
+pub(crate) use device::is_harmless as is_harmless_device;
 pub use disk::root_commit;
 pub use expand::variable_danger;
 pub(crate) use named::NamedCommand;

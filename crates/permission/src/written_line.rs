@@ -4,7 +4,10 @@
 //! that is one command with quoted words and without wildcards also allows exactly these words. Any
 //! other pattern with shell syntax in it matches hardly anything, and is reported.
 
-use shell_parser::syntax::{Operator, Piece, Script, ShellCommand, ShellCommandKind, Word};
+use super::shell::is_harmless_device;
+use shell_parser::syntax::{
+    Operator, Piece, Redirect, Script, ShellCommand, ShellCommandKind, Word,
+};
 
 /// Returns the words of a pattern that is written as one command with quotes. `None` without
 /// quotes, with a wildcard or a backslash (which rules read as a slash), or if the pattern is anything but literal words.
@@ -42,9 +45,7 @@ pub(super) fn reason_against_line(pattern: &str) -> Option<&'static str> {
             "each command of a line is compared alone; write one rule for each of them",
         );
     };
-    let opens_file =
-        |operator: Operator| !matches!(operator, Operator::Duplicate | Operator::DuplicateIn);
-    if has_operator && command.redirects.iter().any(|to| opens_file(to.operator)) {
+    if has_operator && command.redirects.iter().any(opens_file) {
         return Some("only \"*\" allows a command whose input or output is a file");
     }
     if has_operator && !command.redirects.is_empty() {
@@ -62,6 +63,20 @@ pub(super) fn reason_against_line(pattern: &str) -> Option<&'static str> {
         .iter()
         .any(is_quoted)
         .then_some("words are compared without their quotes; leave the quotes out")
+}
+
+/// Returns whether a redirection reads or writes a file, as the analysis of a command decides it.
+fn opens_file(redirect: &Redirect) -> bool {
+    let target = literal(&redirect.target).unwrap_or_default();
+    let is_descriptor = || {
+        let digits = target.trim_end_matches('-');
+        digits.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    match redirect.operator {
+        Operator::HereDoc | Operator::HereString => false,
+        Operator::Duplicate | Operator::DuplicateIn if is_descriptor() => false,
+        _ => !is_harmless_device(&target),
+    }
 }
 
 /// Returns the command of a script that is nothing else.
@@ -130,7 +145,10 @@ mod tests {
             ("git commit -m \"*\"", Some("leave the quotes out")),
             ("echo hi > src/x", Some("is a file")),
             ("sort <in", Some("is a file")),
+            ("make >& log", Some("is a file")),
             ("cargo test 2>&1", Some("leave them out")),
+            ("cargo test >/dev/null 2>&1", Some("leave them out")),
+            ("bc <<< 1+1", Some("leave them out")),
             ("git log | head", Some("one rule for each")),
             ("cd x && make", Some("one rule for each")),
             ("ls; pwd", Some("one rule for each")),

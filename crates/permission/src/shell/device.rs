@@ -4,7 +4,7 @@ use super::unit::CommandUnit;
 use crate::Action;
 
 /// Returns whether a device holds no user data.
-pub(super) fn is_harmless(text: &str) -> bool {
+pub(crate) fn is_harmless(text: &str) -> bool {
     matches!(
         text,
         "/dev/null"
