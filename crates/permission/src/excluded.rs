@@ -10,9 +10,11 @@ use super::wildcard::UNKNOWN;
 use shell_parser::syntax::ShellCommandKind;
 
 /// Programs with an option `--exclude=PATTERN` or `--exclude-dir=PATTERN` that does nothing to the
-/// files. Not `rsync`, which can delete them (`--delete-excluded`), and not `tar`, where the option
-/// has no effect after the operands.
-const WITH_EXCLUDE_OPTIONS: &[&str] = &["diff", "du", "egrep", "fd", "fdfind", "fgrep", "grep"];
+/// files. Not `rsync`, which can delete them (`--delete-excluded`), not `tar`, where the option has no
+/// effect after the operands, and not `fd`, which may start a command with these words (`--exec`).
+const WITH_EXCLUDE_OPTIONS: &[&str] = &["diff", "du", "egrep", "fgrep", "grep"];
+/// The commands of git whose words after `--` are pathspecs.
+const WITH_PATHSPECS: &[&str] = &["add", "diff", "grep", "log", "ls-files", "show", "status"];
 /// The tests of `find` about a path.
 const PATH_TESTS: &[&str] = &["-path", "-ipath", "-wholename", "-name", "-iname"];
 
@@ -103,14 +105,26 @@ fn excluded_by_find(argv: &[String]) -> Vec<usize> {
     tests.filter(|pattern| *pattern < end).collect()
 }
 
-/// Returns the positions of the pathspecs that exclude.
+/// Returns the positions of the pathspecs that exclude. Before `--`, such a word may be the value of
+/// an option, and other commands may change or remove the files that they do not exclude.
 fn excluded_by_git(argv: &[String]) -> Vec<usize> {
+    let has_pathspecs = argv
+        .get(1)
+        .is_some_and(|command| WITH_PATHSPECS.contains(&command.as_str()));
+    let Some(end) = argv.iter().position(|word| word == "--") else {
+        return Vec::new();
+    };
+    if !has_pathspecs {
+        return Vec::new();
+    }
     let excludes = |word: &str| {
         [":!", ":^", ":(exclude"]
             .iter()
             .any(|start| word.starts_with(start))
     };
-    (1..argv.len()).filter(|at| excludes(&argv[*at])).collect()
+    (end + 1..argv.len())
+        .filter(|at| excludes(&argv[*at]))
+        .collect()
 }
 
 /// Returns the positions of the options that exclude, with their pattern in the same word.
@@ -181,6 +195,9 @@ mod tests {
             ("grep x -- --exclude-dir=.git/config", true),
             ("grep -e --exclude-dir .git/config", true),
             ("git grep x -- .git/config", true),
+            ("git grep -f ':!.git/config'", true),
+            ("git stash push -- ':!.git/config'", true),
+            ("fd -x ./gen.sh --exclude=.git/config", true),
             ("find . -not -path .git/config | sh '", true),
         ];
         for (line, is_named) in table {
