@@ -8,8 +8,8 @@ use super::rule_index::{IndexedRule, RulesAbout, UnitKeys};
 use super::shell::{CommandAnalysis, CommandUnit, Effect};
 use super::wildcard::UNKNOWN;
 use super::{
-    AccessRequest, Action, Rule, Rules, SandboxGuarantee, UnitVerdict, arity, first_word, unparsed,
-    wildcard, wording, written_line,
+    AccessRequest, Action, PathUse, Rule, Rules, SandboxGuarantee, UnitVerdict, arity, first_word,
+    unparsed, wildcard, wording, written_line,
 };
 
 /// The reason for an allow if the read-only sandbox makes an unknown command harmless.
@@ -192,11 +192,7 @@ impl<'r> CommandRules<'r> {
             reason = Some(ISOLATED.into());
         }
         for path_use in &unit.touches {
-            let mut request = AccessRequest::from(path_use.clone());
-            // A command may change the directory that it enters or lists.
-            // A script that is read may do anything there.
-            let may_only_read = request.only_reads && unit.effect != Effect::Unproven;
-            request.only_reads = self.only_reads || may_only_read;
+            let request = request_of_use(path_use, unit, self.only_reads);
             let mut verdict = without_command(self.rules, self.grants, &request);
             if verdict.action == Action::Ask
                 && confinement.answers_request(&request, verdict.rule.as_ref())
@@ -565,6 +561,20 @@ impl<'r> CommandRules<'r> {
             && unit.dangers.is_empty()
             && unit.runner.as_ref().is_some_and(names_runner)
     }
+}
+
+/// Returns the access request of a path that a part of a line uses.
+pub(super) fn request_of_use(
+    path_use: &PathUse,
+    unit: &CommandUnit,
+    is_line_read_only: bool,
+) -> AccessRequest {
+    let mut request = AccessRequest::from(path_use.clone());
+    // A command may change the directory that it enters or lists.
+    // A script that is read may do anything there.
+    let may_only_read = request.only_reads && unit.effect != Effect::Unproven;
+    request.only_reads = is_line_read_only || may_only_read;
+    request
 }
 
 /// Describes that a rule does not allow something.

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::command_rules::request_of_use;
 use super::rule::BUILT_IN;
 use super::wildcard::UNKNOWN;
 use super::{AccessRequest, Action, Policy, Rule, Rules, explain, wildcard};
@@ -188,8 +189,12 @@ fn rules_about_files(policy: &Policy, request: &AccessRequest) -> Vec<Rule> {
         return Vec::new();
     };
     let mut rules: Vec<Rule> = Vec::new();
-    for path_use in line.units.iter().flat_map(|unit| &unit.touches) {
-        let touched = AccessRequest::from(path_use.clone());
+    let is_read_only = line.is_read_only();
+    let uses = line.units.iter().flat_map(|unit| {
+        let touches = unit.touches.iter();
+        touches.map(move |path_use| request_of_use(path_use, unit, is_read_only))
+    });
+    for touched in uses {
         if policy.judge(&touched).action == Action::Allow {
             continue;
         }
@@ -220,6 +225,7 @@ pub fn is_written(rule: &Rule) -> bool {
 #[cfg(unix)]
 mod tests {
     use super::super::case_tables::{PathFixture, bash_rules, plan_rules};
+    use super::super::rule::READING_OUTSIDE;
     use super::super::{Access, command_request, path_gate};
     use super::*;
 
@@ -285,6 +291,30 @@ mod tests {
         for (path, expected) in [("a.txt", "add"), (".git/config", "never")] {
             let located = path_gate::check_path(&policy, Access::Edit, path).unwrap();
             assert_eq!(word(&located.requests(Access::Edit)), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn grant_of_reading_is_not_enough_for_a_script() {
+        let lab = PathFixture::new();
+        let policy = Policy {
+            rules: bash_rules(&lab.context, &[("*", Action::Allow)]),
+            grants: Rules::written(READING_OUTSIDE, &[("/etc/*", Action::Allow)]),
+            context: lab.context.clone(),
+            ..Policy::default()
+        };
+        let table: [(&str, &[&str]); 2] = [
+            ("cat /etc/x.sh", &[]),
+            ("sh /etc/x.sh", &["external_directory /etc/*"]),
+        ];
+        for (command, expected) in table {
+            let requests = [command_request(command, &policy.context)];
+            let found = rules_that_allow(&policy, &requests).map(|rules| {
+                let words = |rule: &Rule| format!("{} {}", rule.permission, rule.pattern);
+                rules.iter().map(words).collect::<Vec<_>>()
+            });
+            let expected = expected.iter().map(|word| (*word).to_owned()).collect();
+            assert_eq!(found, Some(expected), "{command}");
         }
     }
 
