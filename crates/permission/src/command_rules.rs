@@ -82,6 +82,15 @@ struct ApplyingRules<'r> {
     may_deny: Vec<(usize, &'r Rule)>,
 }
 
+/// The verdict of the rules on a unit, without the paths that it uses.
+struct RulesVerdict {
+    action: Action,
+    rule: Option<Rule>,
+    reason: Option<String>,
+    /// Denied because the agent only reads, and not by a rule.
+    is_by_posture: bool,
+}
+
 impl<'r> CommandRules<'r> {
     pub(super) fn of(
         rules: &'r Rules,
@@ -177,7 +186,12 @@ impl<'r> CommandRules<'r> {
         let guarantee = confinement.unknowns;
         let texts = [&unit.normal, &unit.text].into_iter().chain(&unit.names);
         let keys = UnitKeys::new(texts.map(String::as_str), &unit.tails);
-        let (mut action, mut rule, mut reason) = self.verdict_of_rules(unit, &keys, guarantee);
+        let RulesVerdict {
+            mut action,
+            mut rule,
+            mut reason,
+            is_by_posture,
+        } = self.verdict_of_rules(unit, &keys, guarantee);
         if action == Action::Ask && self.is_granted(unit) {
             action = Action::Allow;
             rule = None;
@@ -257,6 +271,7 @@ impl<'r> CommandRules<'r> {
             action,
             rule,
             reason,
+            is_by_posture,
             read_only: unit.is_read_only(),
         }
     }
@@ -399,7 +414,7 @@ impl<'r> CommandRules<'r> {
         unit: &CommandUnit,
         keys: &UnitKeys<'_>,
         guarantee: SandboxGuarantee,
-    ) -> (Action, Option<Rule>, Option<String>) {
+    ) -> RulesVerdict {
         let ApplyingRules {
             matching,
             refused,
@@ -436,7 +451,12 @@ impl<'r> CommandRules<'r> {
             let is_confined = guarantee.prevents_all_changes(unit)
                 && self.reason_to_doubt(unit, keys, guarantee).is_none();
             if is_confined && action == Action::Ask && asked.is_none() {
-                return (Action::Allow, None, Some(CONFINED.into()));
+                return RulesVerdict {
+                    action: Action::Allow,
+                    rule: None,
+                    reason: Some(CONFINED.into()),
+                    is_by_posture: false,
+                };
             }
             if action == Action::Allow && asked.is_some() {
                 action = Action::Ask;
@@ -451,7 +471,12 @@ impl<'r> CommandRules<'r> {
                 action = Action::Ask;
                 reason = Some(doubt);
             }
-            return (action, rule.cloned(), reason);
+            return RulesVerdict {
+                is_by_posture: action == Action::Deny,
+                action,
+                rule: rule.cloned(),
+                reason,
+            };
         }
         if action == Action::Ask {
             reason = refused;
@@ -466,7 +491,12 @@ impl<'r> CommandRules<'r> {
                 reason = doubt;
             }
         }
-        (action, rule.cloned(), reason)
+        RulesVerdict {
+            action,
+            rule: rule.cloned(),
+            reason,
+            is_by_posture: false,
+        }
     }
 
     /// Returns the reason why the unit may run something that a rule denies, or that cannot be

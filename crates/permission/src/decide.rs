@@ -115,6 +115,7 @@ pub(super) fn verdict(
         pattern: pattern.into(),
         rule,
         reason,
+        is_by_posture: false,
         units: vec![],
         proven_read_only: false,
     }

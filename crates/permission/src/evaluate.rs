@@ -183,12 +183,15 @@ fn command(
     }
     let strictest = deciding_part(&verdicts);
     let mut verdict = match strictest {
-        Some(strictest) => verdict(
-            strictest.action,
-            &strictest.text,
-            strictest.rule.clone(),
-            strictest.reason.clone(),
-        ),
+        Some(strictest) => Verdict {
+            is_by_posture: strictest.is_by_posture,
+            ..verdict(
+                strictest.action,
+                &strictest.text,
+                strictest.rule.clone(),
+                strictest.reason.clone(),
+            )
+        },
         None => verdict(
             Action::Allow,
             &line.text,

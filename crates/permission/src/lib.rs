@@ -226,6 +226,8 @@ pub struct Verdict {
     pub rule: Option<Rule>,
     /// The reason, for people, if no rule decided.
     pub reason: Option<String>,
+    /// Denied because the agent only reads, and not by a rule.
+    pub is_by_posture: bool,
     /// For a command line: every command found in it, with its own verdict.
     pub units: Vec<UnitVerdict>,
     /// For a command line: every part is known to be read-only, so that a sandbox may run it
@@ -256,6 +258,7 @@ impl Verdict {
             pattern: pattern.to_owned(),
             rule: None,
             reason: None,
+            is_by_posture: false,
             units: vec![],
             proven_read_only: false,
         }
@@ -275,6 +278,8 @@ pub struct UnitVerdict {
     /// The rule that decided, if one did.
     pub rule: Option<Rule>,
     pub reason: Option<String>,
+    /// Denied because the agent only reads, and not by a rule.
+    pub is_by_posture: bool,
     /// Known to change nothing.
     pub read_only: bool,
 }

@@ -39,3 +39,35 @@ pub(super) fn read_only_verdict(unit: &CommandUnit) -> (Action, String) {
         ),
     }
 }
+
+#[cfg(test)]
+#[cfg(unix)]
+mod tests {
+    use super::super::case_tables::{PathFixture, plan_rules};
+    use super::super::{Policy, Rules, command_request};
+    use super::*;
+
+    #[test]
+    fn only_denials_without_a_rule_are_by_posture() {
+        let lab = PathFixture::new();
+        let reads = plan_rules(&lab.context);
+        let denied = Rules::written("bash", &[("make *", Action::Deny)]);
+        let table = [
+            ("a change", "mkdir x", Action::Deny, true),
+            ("a change in a line", "ls; mkdir x", Action::Deny, true),
+            ("a rule", "make x", Action::Deny, false),
+            ("no change", "ls", Action::Allow, false),
+            ("an unknown effect", "./x", Action::Ask, false),
+        ];
+        let policy = Policy {
+            rules: reads.then(&denied),
+            context: lab.context.clone(),
+            ..Policy::default()
+        };
+        for (name, line, action, expected) in table {
+            let verdict = policy.judge(&command_request(line, &lab.context));
+            let found = (verdict.action, verdict.is_by_posture);
+            assert_eq!(found, (action, expected), "{name}: {verdict:?}");
+        }
+    }
+}

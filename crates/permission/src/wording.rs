@@ -358,6 +358,7 @@ mod tests {
                 pattern: "read".to_owned(),
                 rule: None,
                 reason: own.map(str::to_owned),
+                is_by_posture: false,
                 units: Vec::new(),
                 proven_read_only: false,
             };

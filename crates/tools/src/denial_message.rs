@@ -118,10 +118,7 @@ fn by_posture(verdict: &Verdict) -> bool {
         Some(rule) => {
             rule.source == BUILT_IN && matches!(rule.permission.as_str(), "edit" | "task")
         }
-        None => verdict
-            .reason
-            .as_ref()
-            .is_some_and(|reason| reason.ends_with("this agent only reads")),
+        None => verdict.is_by_posture,
     }
 }
 
