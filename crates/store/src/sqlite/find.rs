@@ -83,7 +83,7 @@ fn find(dir: &Path, query: &ListQuery, words: &str, limit: usize) -> Result<Sear
     if search::are_short(&words) {
         return search.newest(search::MAX_UNINDEXED_READS);
     }
-    if search.are_frequent() {
+    if search.has_enough_in_newest() {
         let page = search.newest(MAX_NEWEST_READS)?;
         // It has enough hits, or there are no older sessions.
         if page.cut.is_none() {
@@ -104,14 +104,15 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Returns whether so many texts have the words that the newest sessions probably do.
-    fn are_frequent(&self) -> bool {
+    /// Returns whether so many texts have the words that the newest sessions are probably enough hits.
+    /// They never are for a higher limit; reading them first would read them twice.
+    fn has_enough_in_newest(&self) -> bool {
         let is_frequent = |index: &SearchIndex| {
             index
                 .is_frequent(self.words, FREQUENT_TEXTS)
                 .unwrap_or_default()
         };
-        self.search_index.as_ref().is_some_and(is_frequent)
+        self.limit <= MAX_NEWEST_READS && self.search_index.as_ref().is_some_and(is_frequent)
     }
 
     /// Reads the newest sessions, at most `count`.
@@ -648,6 +649,42 @@ mod tests {
         index.unmark_written(&written).unwrap();
         let different = [&changed, &added].map(ToString::to_string);
         assert_eq!(looked_at("giraffe"), Some(different.to_vec()));
+    }
+
+    #[test]
+    fn newest_sessions_are_read_first_if_they_may_be_enough() {
+        let dir = tempfile::tempdir().unwrap();
+        let index = SessionIndex::open(dir.path()).unwrap();
+        std::fs::create_dir(dir.path().join("sessions")).unwrap();
+        let record = record("ses_00000001", "/w", 1);
+        index.put(&record, 1).unwrap();
+        std::fs::write(session::path(dir.path(), &record.id), "").unwrap();
+        let mut texts = vec!["a zebra".to_owned(); FREQUENT_TEXTS as usize + 1];
+        texts.push("a giraffe".to_owned());
+        let session = SearchedSession {
+            updated: updated(&record),
+            id: record.id,
+            changes: 0,
+            texts,
+        };
+        let words = SearchIndex::open_or_make(dir.path()).unwrap();
+        words.put(&[session], &|_| {}).unwrap();
+        let table = [
+            ("frequent", "zebra", MAX_NEWEST_READS, true),
+            ("frequent, high limit", "zebra", MAX_NEWEST_READS + 1, false),
+            ("rare", "giraffe", MAX_NEWEST_READS, false),
+        ];
+        for (name, word, limit, expected) in table {
+            let search = Search {
+                dir: dir.path(),
+                query: &ListQuery::default(),
+                words: &[word.to_owned()],
+                limit,
+                index: IndexReader::open(dir.path()).unwrap(),
+                search_index: SearchIndex::open(dir.path()).unwrap(),
+            };
+            assert_eq!(search.has_enough_in_newest(), expected, "{name}");
+        }
     }
 
     #[tokio::test]
