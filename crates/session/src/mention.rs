@@ -614,18 +614,24 @@ fn names_in(folder: &Path) -> Option<Vec<String>> {
     Some(names.take(MAX_SIBLINGS).collect())
 }
 
-/// Returns the file that a word in capitals names without its ending, such as `README`, if it is the
-/// only one.
-fn without_ending(mention: Mention<'_>, context: &MentionContext<'_>) -> Option<Reference> {
+/// Returns the word in capitals that a mention is, such as `README`, and its range of lines. Any
+/// other word may be one of a pasted text, such as `@param`.
+fn word_in_capitals(mention: Mention<'_>) -> Option<(&str, Option<LineRange>)> {
     let word = mention
         .spellings()
         .find(|word| word.ends_with(char::is_alphanumeric))?;
     let (word, lines) = with_lines(word);
-    let is_agent = context.agents.get(word).is_some();
-    // Any other word may be one of a pasted text, such as `@package`.
-    if is_agent || word.contains(['/', '.']) || word.contains(char::is_lowercase) {
-        return None;
-    }
+    let is_in_capitals = word.contains(char::is_uppercase) && !word.contains(char::is_lowercase);
+    (is_in_capitals && !word.contains(['/', '.'])).then_some((word, lines))
+}
+
+/// Returns the file in the session's directory that a word in capitals names without its ending, if
+/// it is the only one.
+fn without_ending(
+    word: &str,
+    lines: Option<LineRange>,
+    context: &MentionContext<'_>,
+) -> Option<Reference> {
     let names = names_in(context.cwd)?;
     let name = with_stem(word, names.iter().map(String::as_str))?;
     let path = context.cwd.join(name);
@@ -699,9 +705,13 @@ fn mentioned_by(
     let mut lookups = 0;
     let readings = mention.spellings().take(max);
     let found = readings.inspect(|_| lookups += 1).find_map(existing);
-    if found.is_none() && lookups + LISTING_LOOKUPS <= max {
+    if found.is_none()
+        && lookups + LISTING_LOOKUPS <= max
+        && let Some((word, lines)) = word_in_capitals(mention)
+        && context.agents.get(word).is_none()
+    {
         lookups += LISTING_LOOKUPS;
-        return (without_ending(mention, context), lookups);
+        return (without_ending(word, lines, context), lookups);
     }
     (found, lookups)
 }
