@@ -2,7 +2,6 @@
 //! file.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Value, json};
@@ -287,15 +286,10 @@ async fn plugins_that_may_add_models(
     environment: &Environment,
 ) -> Vec<String> {
     const HOOKS: [&str; 3] = ["config", "provider", "auth"];
-    let settings = Arc::new(here.loaded.settings.clone());
-    let found = inventory::survey(
-        Scripts::default(),
-        &settings,
-        environment,
-        &here.worktree,
-        &here.cwd,
-    )
-    .await;
+    let settings = &here.loaded.settings;
+    let found = here
+        .survey_extensions(Scripts::default(), environment)
+        .await;
     let report = &found.report;
     let may_add = |name: &String| {
         let has_hook = |hook: &str| {
@@ -376,16 +370,11 @@ async fn check(json: bool, environment: &Environment) -> anyhow::Result<u8> {
     let here = ProjectContext::read(Path::new("."), environment)?;
     let sources = ModelSources::new(environment);
     let mut problems = here.every_problem_and_missing_models(&sources).await;
-    let settings = Arc::new(here.loaded.settings.clone());
-    let found = inventory::survey(
-        Scripts::default(),
-        &settings,
-        environment,
-        &here.worktree,
-        &here.cwd,
-    )
-    .await;
-    problems.extend(inventory::problems(&settings, &found));
+    let settings = &here.loaded.settings;
+    let found = here
+        .survey_extensions(Scripts::default(), environment)
+        .await;
+    problems.extend(inventory::problems(settings, &found));
     problems.extend(inventory::withheld_problems(&here.loaded.trust));
     if json {
         let all: Vec<Value> = problems.iter().map(Problem::to_json).collect();

@@ -1,7 +1,6 @@
 //! `adjutant doctor`: tries the parts of the installation, and reports which ones work.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -16,7 +15,7 @@ use config::trust::{Review, TrustKind};
 use config::{Problem, ProblemSeverity};
 use extensions::load::reason;
 use extensions::scripts::Scripts;
-use extensions::{inventory, usage_stats};
+use extensions::usage_stats;
 use mcp::inventory::ReportedState;
 use permission::credentials;
 use providers::editor::EditorEndpoints;
@@ -634,18 +633,13 @@ async fn default_model(report: &mut DoctorReport, wanted: &ModelRef, registry: &
 /// Reports the custom tools and plugins that do not load, or that prevent the use of a provider's
 /// cache.
 async fn extensions(report: &mut DoctorReport, here: &ProjectContext, environment: &Environment) {
-    let settings = Arc::new(here.loaded.settings.clone());
+    let settings = &here.loaded.settings;
     if settings.scripts.is_empty() {
         return;
     }
-    let found = inventory::survey(
-        Scripts::compiling(),
-        &settings,
-        environment,
-        &here.worktree,
-        &here.cwd,
-    )
-    .await;
+    let found = here
+        .survey_extensions(Scripts::compiling(), environment)
+        .await;
     let count = match settings.scripts.len() {
         1 => "1 custom tool or plugin".to_owned(),
         many => format!("{many} custom tools and plugins"),

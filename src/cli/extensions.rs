@@ -2,7 +2,6 @@
 //! plugins that are npm packages.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use serde_json::json;
@@ -66,24 +65,19 @@ pub(super) async fn extensions(args: Args, environment: &Environment) -> anyhow:
 /// Loads the extensions once, as a session would. Exit code 1 if one of them does not load.
 async fn list(args: &Listing, environment: &Environment) -> anyhow::Result<u8> {
     let here = ProjectContext::read(&args.dir, environment)?;
-    let settings = Arc::new(here.loaded.settings.clone());
-    let found = inventory::survey(
-        Scripts::default(),
-        &settings,
-        environment,
-        &here.worktree,
-        &here.cwd,
-    )
-    .await;
+    let settings = &here.loaded.settings;
+    let found = here
+        .survey_extensions(Scripts::default(), environment)
+        .await;
     let tallies = usage_stats::read(environment, &here.worktree.root);
-    let mut entries = inventory::entries(&settings, &found, &tallies);
+    let mut entries = inventory::entries(settings, &found, &tallies);
     entries.extend(unused(&here));
     let is_broken = is_broken(&found)
         || entries
             .iter()
             .any(|entry| entry.state == EntryState::Failed);
     if args.json {
-        let mut data = inventory::data(&settings, &found, &tallies);
+        let mut data = inventory::data(settings, &found, &tallies);
         data["withheld"] = here
             .loaded
             .trust

@@ -2,12 +2,15 @@
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context as _;
 
 use base::environment::Environment;
 use base::worktree::Worktree;
 use config::Problem;
+use extensions::inventory::{self, Survey};
+use extensions::scripts::Scripts;
 use session::configuration::ProjectDefinition;
 use session::models::ModelSources;
 
@@ -47,6 +50,16 @@ impl ProjectContext {
         let mut problems = self.every_problem(sources);
         problems.extend(self.local_model_problems(sources).await);
         problems
+    }
+
+    /// Loads the custom tools and plugins once, as a session would, and returns their inventory.
+    pub(super) async fn survey_extensions(
+        &self,
+        scripts: Scripts,
+        environment: &Environment,
+    ) -> Survey {
+        let settings = Arc::new(self.loaded.settings.clone());
+        inventory::survey(scripts, &settings, environment, &self.worktree, &self.cwd).await
     }
 }
 
