@@ -120,12 +120,11 @@ impl LineEditor {
 
     /// Empties a line that is too long, and returns whether it was.
     pub(super) fn drop_cut_text(&mut self) -> bool {
-        if !self.is_cut {
-            return false;
+        let is_cut = self.is_cut;
+        if is_cut {
+            self.delete(0, self.text.len());
         }
-        self.is_cut = false;
-        self.delete(0, self.text.len());
-        true
+        is_cut
     }
 
     /// Forgets the picture: the question is shown again, and the text begins at this column.
@@ -266,6 +265,10 @@ impl LineEditor {
     fn delete(&mut self, from: usize, to: usize) {
         self.text.replace_range(from..to, "");
         self.cursor = from;
+        // Text that is typed now begins another line.
+        if self.text.is_empty() {
+            self.is_cut = false;
+        }
     }
 
     /// Returns the offset of the grapheme before the cursor.
@@ -538,6 +541,18 @@ mod tests {
         assert!(editor.drop_cut_text() && editor.text().is_empty());
         editor.apply(b"a");
         assert!(!editor.drop_cut_text());
+    }
+
+    #[test]
+    fn emptied_line_is_not_cut() {
+        for (name, key) in [("Ctrl-U", "\u{15}"), ("Ctrl-C", "\u{3}")] {
+            let mut editor = LineEditor::new(0);
+            editor.apply("a".repeat(MAX_LINE_BYTES + 1).as_bytes());
+            assert_eq!(editor.apply(key.as_bytes()), None, "{name}");
+            editor.apply(b"short");
+            assert!(!editor.drop_cut_text(), "{name}");
+            assert_eq!(editor.text(), "short", "{name}");
+        }
     }
 
     /// After each key, the screen shows the line, and the cursor is at the next letter's cell.
