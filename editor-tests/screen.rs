@@ -849,6 +849,18 @@ fn secret() {
     assert!(screen.contains("several lines were pasted"), "{screen}");
     assert!(!screen.contains("two"), "{screen}");
     assert!(!project.path("~/.local/share/adjutant/auth.json").exists());
+    // After a line that is too long, the terminal marks no paste that the shell would read.
+    let mut terminal = Terminal::start(adjutant(&project, &["auth", "login", "bench"]));
+    terminal.wait("Key for bench: ");
+    terminal.press(&"a".repeat(65 << 10));
+    terminal.press("\r");
+    terminal.wait("longer than 64 KiB");
+    terminal.press("my-key\r");
+    terminal.wait("saved in");
+    let marks_pastes = terminal.screen.screen().bracketed_paste();
+    let (code, screen) = terminal.end();
+    assert_eq!(code, Some(0), "{screen}");
+    assert!(!marks_pastes, "{screen}");
 }
 
 /// Ctrl-C ends the command at once, whatever was typed, and the terminal is as before; the keys that

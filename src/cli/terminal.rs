@@ -487,7 +487,7 @@ pub(super) fn answer(question: &str, environment: &Environment) -> anyhow::Resul
     let question = Question::show(&Palette::plain(question), &mut modes, can_edit)?;
     let line = question.answer(None);
     if line.is_none() {
-        question::end_line(modes.is_edited());
+        question::end_line();
     }
     Ok(line)
 }
@@ -503,7 +503,7 @@ pub(super) fn secret_answer(question: &str) -> io::Result<Option<String>> {
     let question = Question::show_for_secret(&Palette::plain(question), &mut modes)?;
     let secret = question.answer(None);
     if secret.is_none() {
-        question::end_line(false);
+        question::end_line();
     }
     Ok(secret)
 }

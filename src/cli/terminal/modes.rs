@@ -17,7 +17,6 @@ static ORIGINAL: Mutex<Option<Termios>> = Mutex::new(None);
 pub(super) struct Modes {
     /// The modes before they were changed.
     original: Option<Termios>,
-    is_edited: bool,
 }
 
 impl Modes {
@@ -33,7 +32,6 @@ impl Modes {
 
     /// Shows typed keys again, for a question.
     pub(super) fn show(&mut self) {
-        self.is_edited = false;
         if self.original.is_some() {
             // A Ctrl-C at a question is not shown either.
             self.change(|modes| modes.local_modes.remove(LocalModes::ECHOCTL));
@@ -51,29 +49,22 @@ impl Modes {
             }
         });
         let original = self.original.clone()?;
-        self.is_edited = is_changed && original.local_modes.contains(lines);
-        self.is_edited.then_some(original)
+        let is_edited = is_changed && original.local_modes.contains(lines);
+        is_edited.then_some(original)
     }
 
     /// Delivers each key of a secret at once, and shows none. No key sends a signal, which would
     /// stop or end this process without restoring the terminal. Returns the original modes, or
     /// `None` if the terminal must not be changed.
     pub(super) fn hide_secret(&mut self) -> Option<Termios> {
-        self.is_edited = false;
         if !self.change(deliver_keys) {
             return None;
         }
         self.original.clone()
     }
 
-    /// Returns whether an answer is shown while it is edited.
-    pub(super) fn is_edited(&self) -> bool {
-        self.is_edited
-    }
-
     /// Restores the terminal.
     pub(super) fn restore(&mut self) {
-        self.is_edited = false;
         if self.original.take().is_some() {
             restore();
         }

@@ -106,14 +106,18 @@ struct EditedQuestion {
     text: String,
     /// The modes of the terminal without the question.
     original: Box<Termios>,
+    /// True if the terminal is to mark pasted text. A secret has one line, so its paste needs none.
+    marks_pastes: bool,
 }
 
 impl EditedQuestion {
     /// Shows the question, and returns the column at which the answer begins.
     fn draw(&self, output: &Output) -> io::Result<usize> {
         output.write(&self.text)?;
-        MARKS_PASTES.store(true, Ordering::Relaxed);
-        output.write(BEGIN_PASTE_MARKS)?;
+        if self.marks_pastes {
+            MARKS_PASTES.store(true, Ordering::Relaxed);
+            output.write(BEGIN_PASTE_MARKS)?;
+        }
         let last = self.text.rsplit('\n').next().unwrap_or_default();
         let width = display_width(last);
         if width > 0 && width.is_multiple_of(terminal_columns()) {
@@ -125,7 +129,7 @@ impl EditedQuestion {
 
     /// Restores the terminal, and sends a signal as the terminal does for its key.
     fn interrupt(&self, signal: Signal, output: &Output) {
-        output.write(END_PASTE_MARKS).ok();
+        output.write(end_of_paste_marks()).ok();
         self.send(signal);
     }
 
@@ -163,6 +167,7 @@ impl Question {
             // The width of a tab depends on its column.
             text: text.as_str().replace('\t', " "),
             original: Box::new(original),
+            marks_pastes: true,
         };
         let start = question.draw(&output)?;
         Ok(Self {
@@ -198,6 +203,7 @@ impl Question {
                 question: EditedQuestion {
                     text,
                     original: Box::new(original),
+                    marks_pastes: false,
                 },
             },
         })
@@ -234,24 +240,26 @@ fn terminal() -> io::Result<Output> {
 const TOO_LONG: &str =
     "This is longer than 64 KiB, and was not taken. Save it in a file, and name that.\n";
 
-/// Ends the line of a question.
-pub(super) fn end_line(is_edited: bool) {
-    let Some(output) = Output::of_user() else {
-        return;
-    };
-    let marks = if is_edited {
-        MARKS_PASTES.store(false, Ordering::Relaxed);
+/// Returns the sequence that turns off the marks of pasted text, if the terminal marks it.
+fn end_of_paste_marks() -> &'static str {
+    if MARKS_PASTES.swap(false, Ordering::Relaxed) {
         END_PASTE_MARKS
     } else {
         ""
-    };
-    output.write(&format!("{marks}\n")).ok();
+    }
+}
+
+/// Ends the line of a question.
+pub(super) fn end_line() {
+    if let Some(output) = Output::of_user() {
+        output.write(&format!("{}\n", end_of_paste_marks())).ok();
+    }
 }
 
 /// Ends the line of a question that a signal ends together with the process.
 pub(super) fn abandon() {
     if MARKS_PASTES.load(Ordering::Relaxed) {
-        end_line(true);
+        end_line();
     }
 }
 
@@ -300,7 +308,7 @@ fn read_keys(
                     if rest.is_empty() && !await_input(withdrawn, Some(PASTE_PAUSE))? {
                         editor.move_to_end();
                         draw(&mut editor);
-                        end_line(!editor.is_hidden());
+                        end_line();
                         if editor.drop_cut_text() {
                             output.write(TOO_LONG).ok();
                             editor.begin_again(question.draw(&output).ok()?);

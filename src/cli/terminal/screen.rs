@@ -339,7 +339,7 @@ impl State {
             doing.since += asked_at.elapsed();
         }
         if !is_answered {
-            super::question::end_line(self.modes.is_edited());
+            super::question::end_line();
         }
         self.modes.show();
         for output in std::mem::take(&mut self.delayed) {
