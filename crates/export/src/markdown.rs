@@ -28,10 +28,16 @@ pub fn verbatim(text: &str) -> String {
             .collect();
         return marked.join("\n\n");
     }
-    let mut block = String::new();
-    push_block("text", text, "", &mut block);
-    block.truncate(block.trim_end().len());
-    block
+    let fence = fence_of(text);
+    // A carriage return ends a line of Markdown, as in the typed text.
+    let text = text.replace("\r\n", "\n");
+    format!("{fence}text\n{}\n{fence}", text.trim_end_matches('\n'))
+}
+
+/// Returns a fence that is longer than any run of backticks in a block.
+fn fence_of(block: &str) -> String {
+    let runs = block.split(|c| c != '`').map(str::len);
+    "`".repeat(runs.max().unwrap_or_default().max(2) + 1)
 }
 
 /// Returns a line of Markdown, such as a heading, that readers see as exactly this text.
@@ -75,8 +81,7 @@ fn is_plain(text: &str) -> bool {
 /// Appends a block of code, indented by `indent`, with a fence longer than any run of backticks in
 /// it.
 pub(crate) fn push_block(language: &str, block: &str, indent: &str, text: &mut String) {
-    let runs = block.split(|c| c != '`').map(str::len);
-    let fence = "`".repeat(runs.max().unwrap_or_default().max(2) + 1);
+    let fence = fence_of(block);
     *text += &format!("{indent}{fence}{language}\n");
     // A lone carriage return ends a line of Markdown too, which the indent must follow.
     let block = block.trim_end().replace("\r\n", "\n");
@@ -492,8 +497,7 @@ mod tests {
             let fenced = shown
                 .strip_prefix("<pre><code class=\"language-text\">")
                 .and_then(|rest| rest.strip_suffix("\n</code></pre>\n"));
-            let lines = typed.lines().map(str::trim_end);
-            let wanted = text::tagged(&lines.collect::<Vec<_>>().join("\n"));
+            let wanted = text::tagged(typed);
             assert_eq!(fenced, Some(wanted.as_str()), "{typed}");
         }
         for title in [
