@@ -55,8 +55,9 @@ const CONTENTS: &[&str] = &[
     "This is what it contains",
 ];
 
-/// The beginnings of errors with a text of another program, which is not shortened.
+/// The beginnings of errors with a text of the user or of another program, which is not shortened.
 const OF_OTHERS: &[&str] = &[
+    "The user rejected this tool call and said: ",
     "MCP server ",
     "The MCP server ",
     "The tool ",
@@ -118,6 +119,7 @@ fn sentences(line: &str) -> impl Iterator<Item = &str> {
 mod tests {
     use super::*;
     use crate::denial_message::NO_WORKAROUND;
+    use permission::Denial;
 
     #[test]
     fn sentences_to_the_model_are_left_out() {
@@ -174,5 +176,12 @@ mod tests {
         for (error, expected) in table {
             assert_eq!(for_user(error), expected);
         }
+    }
+
+    #[test]
+    fn words_of_the_user_are_whole() {
+        let words = "It fails. Use the other branch.\nRead it first. Do not guess.";
+        let error = Denial::Corrected(words.into()).to_string();
+        assert_eq!(for_user(&error), error);
     }
 }
