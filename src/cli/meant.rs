@@ -186,6 +186,7 @@ pub(super) fn meaning_of_other_command(
         "man" | "help"
             if OTHER_WORDS
                 .iter()
+                .chain(LONE_WORDS)
                 .any(|word| rest.first().is_some_and(|name| name == word)) =>
         {
             return page_of_other_word(first, rest);
@@ -463,7 +464,7 @@ mod tests {
 
     #[test]
     fn words_of_other_programs_lead_to_a_command() {
-        let table: [(&[&str], &str); 49] = [
+        let table: [(&[&str], &str); 52] = [
             (&["version"], "--version"),
             (&["help", "--help"], "help help"),
             (&["sessions", "help", "-h"], "sessions help help"),
@@ -476,6 +477,9 @@ mod tests {
             (&["help", "login"], "auth login --help"),
             (&["man", "explain"], "man permissions explain"),
             (&["man", "version"], "man"),
+            (&["help", "chat"], "run --chat --help"),
+            (&["man", "chat"], "man run"),
+            (&["help", "exec"], "`adjutant run \"PROMPT\"`"),
             (&["login", "openai"], "auth login openai"),
             (&["-p", "fix it"], "`adjutant run \"fix it\"`"),
             (&["chat"], "run --chat"),
