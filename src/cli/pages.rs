@@ -96,7 +96,7 @@ const EXIT_CODES: &[(&str, &str)] = &[
     ),
     (
         "5",
-        "A call was not permitted and there is no answer; with \\fB--strict\\fR, even if there is one.",
+        "A call was not permitted and there is no answer; with `--strict`, even if there is one.",
     ),
     (
         "129, 130, 131, 143",
@@ -536,6 +536,8 @@ fn variables(page: &str) -> Vec<(String, String)> {
         .take_while(|line| line.starts_with("| "));
     let row = |line: &str| {
         let line = line.trim_start_matches("| ").trim_end_matches(" |");
+        // A cell of Markdown escapes the line between two cells.
+        let line = line.replace("\\|", "|");
         let (names, effect) = line.split_once(" | ")?;
         Some((plain(names), plain(effect)))
     };
@@ -694,6 +696,19 @@ mod tests {
         assert_eq!(headings(page), expected);
         assert!(page.contains("\\fBADJUTANT_TRUST=all\\fR\ntrusts every project.\n"));
         assert!(!page.contains("](") && !page.contains('`'), "{page}");
+    }
+
+    /// An escaped backslash makes roff show the escape sequence as text.
+    #[test]
+    fn pages_show_no_escapes() {
+        for page in manual_pages(help::command()) {
+            let shown: Vec<&str> = page
+                .text
+                .lines()
+                .filter(|line| line.contains("\\e"))
+                .collect();
+            assert_eq!(shown, Vec::<&str>::new(), "{}", page.name);
+        }
     }
 
     #[test]
