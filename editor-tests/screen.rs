@@ -1276,7 +1276,8 @@ fn shown_again() {
             "✗ Write big.txt\n    big.txt exists, and was not read in this session, so it was not replaced.\n• Write",
             "• Write a.txt\n    a.txt +1 -0\n    1 +new line\n✗ exit 7 (exit code 7)\n",
             "• cat > b <<EOF … (5 lines)\n    … 6 lines before; `adjutant sessions show --full",
-            " has all\n    7\n    8\n    9\n\nDone.",
+            " has all\n    7\n    8\n    9\n✗ curl example.org\n    Not allowed: ",
+            " bash curl example.org.\n\nDone.",
         ] {
             assert!(screen.contains(part), "{part}:\n{screen}");
         }
@@ -1289,7 +1290,10 @@ fn shown_again() {
         "{full}"
     );
     // The advice to the model is in the whole text only.
-    assert!(full.contains("send the call again"), "{full}");
+    for advice in ["send the call again", "Do not try to work around this."] {
+        assert!(full.contains(advice), "{full}");
+        assert!(!shown.contains(advice), "{shown}");
+    }
     let (_, found) = Terminal::start(adjutant(&project, &["sessions", "search", "DONE"])).end();
     assert!(found.contains("1 message: Done."), "{found}");
 }

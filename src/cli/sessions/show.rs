@@ -17,6 +17,7 @@ use base::environment::Environment;
 use base::id::SessionId;
 use export::conversation::{self, CallDetail, ConversationPart};
 use store::{Store, StoredSession};
+use tools::denial_message::NOT_ALLOWED;
 use tools::failure_text::for_user;
 use transcript::{Call, CallState, ToolKind};
 
@@ -127,13 +128,13 @@ fn push_call(
             (Some(printed.into()), ShownLines::Last(limit))
         }
         CallState::Completed(_) => (conversation::answers(call).map(Cow::from), ShownLines::All),
-        CallState::Failed { error, .. } if is_command => (
-            Some(Cow::from(error.as_str())),
-            ShownLines::Last(MAX_OUTPUT_LINES),
-        ),
         CallState::Failed { error, .. } if is_full => {
             (Some(Cow::from(error.as_str())), ShownLines::All)
         }
+        CallState::Failed { error, .. } if is_command && !error.starts_with(NOT_ALLOWED) => (
+            Some(Cow::from(error.as_str())),
+            ShownLines::Last(MAX_OUTPUT_LINES),
+        ),
         CallState::Failed { error, .. } => (
             Some(for_user(error).into()),
             ShownLines::First(MAX_OUTPUT_LINES),
