@@ -19,10 +19,16 @@ use crate::project::Project;
 use crate::pty;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 44] = [
+pub const ALL: [(&str, fn()); 47] = [
     ("run leaves its answer and no spinner", answer),
     ("conversation has one prompt after another", conversation),
     ("conversation begins with a prompt and anew", chat),
+    ("conversation without a message is not continued", unsaid),
+    (
+        "conversation ends with the refused calls of all turns",
+        refused_in_conversation,
+    ),
+    ("strict run is no conversation", strict),
     ("answer fits the terminal's width", widths),
     ("paragraph and table appear before their end", streamed),
     ("text that was shown stays in its place", grown),
@@ -338,6 +344,55 @@ fn chat() {
         text(&output.stderr).contains("needs a terminal"),
         "{output:?}"
     );
+}
+
+/// A session without a message is deleted, so it is not named at the end.
+fn unsaid() {
+    let (_model, project) = fixture("text: One.", &json!({}));
+    let mut terminal = Terminal::start(adjutant(&project, &["run"]));
+    terminal.wait("/help lists the commands.\n\n> ");
+    terminal.enter("/help");
+    terminal.wait("/exit ends.\n\n> ");
+    terminal.press("\u{4}");
+    let (code, screen) = terminal.end();
+    assert_eq!(code, Some(0), "{screen}");
+    assert!(!screen.contains("continues this"), "{screen}");
+    assert_eq!(sessions(&project), 0);
+}
+
+/// A call that was refused in an earlier turn is in the list at the end.
+fn refused_in_conversation() {
+    let (_model, project) = fixture(
+        "call bash {\"command\":\"curl example.org\"}\n---\ntext: One.\n---\ntext: Two.",
+        &json!({"permission": {"bash": {"curl *": "ask"}}}),
+    );
+    let mut terminal = Terminal::start(adjutant(&project, &["run", "--chat", "--deny"]));
+    terminal.wait("/help lists the commands.\n\n> ");
+    terminal.enter("First");
+    terminal.wait("One.\n\n> ");
+    terminal.enter("Second");
+    terminal.wait("Two.\n\n> ");
+    terminal.press("\u{4}");
+    let (code, screen) = terminal.end();
+    assert_eq!(code, Some(0), "{screen}");
+    let list = screen.split("adjutant: 1 call was not allowed:\n").nth(1);
+    let first = list
+        .and_then(|list| list.lines().next())
+        .unwrap_or_default();
+    assert!(first.starts_with("  curl example.org ("), "{screen}");
+}
+
+/// A conversation has no answer that an exit code could be about.
+fn strict() {
+    let (_model, project) = fixture("", &json!({}));
+    for (args, expected) in [
+        (&["run", "--strict"][..], "the prompt is empty"),
+        (&["run", "--chat", "--strict"], "cannot be used with"),
+    ] {
+        let (code, screen) = Terminal::start(adjutant(&project, args)).end();
+        assert_eq!(code, Some(2), "{args:?}: {screen}");
+        assert!(screen.contains(expected), "{args:?}: {screen}");
+    }
 }
 
 /// A gateway has hundreds of models. A pipe gets all of them.
@@ -1251,10 +1306,12 @@ fn shown_again() {
     let script = format!(
         "call write {{\"filePath\":\"big.txt\",\"content\":\"new\\n\"}}\n---\n\
          call write {{\"filePath\":\"a.txt\",\"content\":\"new line\\n\"}}\n---\n\
-         call bash {{\"command\":\"exit 7\"}}\n---\ncall bash {}\n---\ntext: Done.",
+         call bash {{\"command\":\"exit 7\"}}\n---\ncall bash {}\n---\n\
+         call bash {{\"command\":\"curl example.org\"}}\n---\ntext: Done.",
         json!({ "command": "cat > b <<EOF\none\ntwo\nEOF\nseq 9" })
     );
-    let (_model, project) = fixture(&script, &json!({}));
+    let denies = json!({ "permission": { "bash": { "curl *": "deny" } } });
+    let (_model, project) = fixture(&script, &denies);
     project.write("big.txt", &"a line\n".repeat(100));
     let typed = "Do it in __init__.py.\n    # include <a*b*c>";
     let (code, run) = Terminal::start(adjutant(&project, &["run", typed])).end();

@@ -57,7 +57,7 @@ pub(super) struct Args {
     prompt: Vec<String>,
     /// Hold a conversation at the terminal: ask for another prompt after each answer. The default
     /// without a prompt.
-    #[arg(help_heading = "Prompt", long, conflicts_with_all = ["command", "schema", "detach"])]
+    #[arg(help_heading = "Prompt", long, conflicts_with_all = ["command", "schema", "detach", "strict"])]
     chat: bool,
     /// Continue the last session of this project.
     #[arg(help_heading = "Session", short, long, conflicts_with = "session")]
@@ -333,8 +333,9 @@ fn is_conversation(args: &Args) -> Result<bool, UsageError> {
                 .into(),
         ));
     }
-    let needs_no_prompt = args.command.is_some() || args.schema.is_some() || args.detach;
-    Ok(args.chat || can_converse && args.prompt.is_empty() && !needs_no_prompt)
+    let is_for_one_answer =
+        args.command.is_some() || args.schema.is_some() || args.detach || args.strict;
+    Ok(args.chat || can_converse && args.prompt.is_empty() && !is_for_one_answer)
 }
 
 /// Ends the process after a signal if the reader of standard output has stopped: the thread that

@@ -70,6 +70,13 @@ pub struct StoredSession {
     pub damage: Vec<String>,
 }
 
+impl StoredSession {
+    /// Returns whether it remains when it is closed: it has a message, or a title chosen by the user.
+    pub fn is_lasting(&self) -> bool {
+        !self.messages.is_empty() || self.record.titled == TitleSource::User
+    }
+}
+
 /// Options for reading a session.
 #[derive(Debug, Default)]
 pub struct LoadOptions {

@@ -353,10 +353,12 @@ impl Client {
         self.keyboard.ask(question, check).await
     }
 
-    /// Begins a turn of a conversation: the state of the turn before it is forgotten.
+    /// Begins a turn of a conversation: the state of the turn before it is forgotten, except for the
+    /// calls that were refused, which are listed at the end.
     pub(super) fn begin_turn(&self) {
         let mut progress = self.progress();
         let RunProgress {
+            refused,
             background,
             subagents,
             shown,
@@ -366,6 +368,7 @@ impl Client {
             ..
         } = std::mem::take(&mut *progress);
         *progress = RunProgress {
+            refused,
             background,
             subagents,
             shown,

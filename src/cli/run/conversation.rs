@@ -15,6 +15,7 @@ use super::{
 };
 use crate::cli::in_process::server_error;
 use crate::cli::project_context::ProjectContext;
+use base::id::SessionId;
 use session::Sessions;
 
 /// The exit code of a conversation that an interrupt ends.
@@ -100,13 +101,21 @@ impl Conversation<'_> {
                 None => has_prompts |= self.prompt(text).await?,
             }
         };
-        if has_prompts {
+        if has_prompts && self.is_lasting().await {
             self.client.hint(&format!(
                 "`adjutant run -s {}` continues this conversation.",
                 self.session
             ));
         }
         Ok(code)
+    }
+
+    /// Returns whether the session can be continued later: it is stored, and not deleted when it is
+    /// closed.
+    async fn is_lasting(&self) -> bool {
+        let id = SessionId::new(self.session.0.to_string());
+        let stored = self.shared.store.peek(&id).await;
+        stored.is_ok_and(|stored| stored.is_lasting())
     }
 
     /// Returns the command that a line is, with its argument. A command of the user has precedence.

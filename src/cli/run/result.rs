@@ -43,15 +43,12 @@ pub(super) async fn print(
     {
         facts.usage = tokens(used);
     }
-    // An empty session is deleted when it is closed.
-    let is_stored = stored
-        .as_ref()
-        .is_some_and(|stored| stored.record.title.is_some() || !stored.messages.is_empty());
+    let is_lasting = stored.as_ref().is_some_and(StoredSession::is_lasting);
     let title = stored
         .as_ref()
         .and_then(|stored| stored.record.title.as_deref());
     let mut result = json!({
-        "session": is_stored.then_some(id),
+        "session": is_lasting.then_some(id),
         "title": title,
         "answer": client.answer(),
         "stopReason": null,

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::lock::Lock;
 use super::session::{self, RawRows, SessionFile};
 use super::{read_out, salvage, wal};
-use crate::{Error, Record, StoredSession, TitleSource};
+use crate::{Error, Record, StoredSession};
 use base::id::SessionId;
 
 /// The maximum number of attempts to copy a file while its log is being restarted.
@@ -114,9 +114,7 @@ pub(super) fn record(dir: &Path, path: &Path) -> Option<Result<(Record, i64), Er
     let read = peek(dir, &id, None);
     Some(read.and_then(|stored| match stored.damage.first() {
         // Without a message it would be in no list, and its damage would not be reported.
-        Some(reason) if stored.messages.is_empty() && stored.record.titled != TitleSource::User => {
-            Err(session::damaged(&id, path, reason.clone()))
-        }
+        Some(reason) if !stored.is_lasting() => Err(session::damaged(&id, path, reason.clone())),
         _ => Ok((stored.record.clone(), messages(&stored))),
     }))
 }
