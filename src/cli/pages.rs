@@ -1,5 +1,6 @@
 //! `adjutant completions` and `adjutant man`: the command line for shells and for `man`.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use clap_complete::{Generator, generate};
 use super::command_page::{self, ArgumentEntry, CommandPage};
 use super::complete;
 use super::help::{self, EXAMPLES, SUBJECTS};
+use super::meant::{self, CommandRemedy};
 use base::environment::Environment;
 use base::text;
 
@@ -147,7 +149,8 @@ pub(super) fn manual(args: &ManualArgs, environment: &Environment) -> anyhow::Re
         ));
         return Ok(0);
     }
-    let page = page_of(&pages, &args.command)?;
+    let words = meant_words(&args.command);
+    let page = page_of(&pages, &words)?;
     if !super::terminal::is_watched() {
         super::terminal::exact(&page.text);
         return Ok(0);
@@ -155,10 +158,29 @@ pub(super) fn manual(args: &ManualArgs, environment: &Environment) -> anyhow::Re
     if show_with_man(&page)? {
         return Ok(0);
     }
-    let command = command_at(help::command(), &args.command);
+    let command = command_at(help::command(), &words);
     let command = command.context("there is no such command")?;
     super::terminal::long_help(command, environment);
     Ok(0)
+}
+
+/// Returns the words of the command whose page is meant: a word of other programs may mean a command
+/// here.
+fn meant_words(words: &[String]) -> Vec<String> {
+    let is_command = |word: &String| help::page_names().any(|name| name == word);
+    if words.first().is_none_or(is_command) {
+        return words.to_vec();
+    }
+    let line = std::iter::once("man").chain(words.iter().map(String::as_str));
+    match meant::meaning_of_other_command(line.map(OsString::from)) {
+        Some(CommandRemedy::Words(meant)) => {
+            let meant = meant.iter().skip(1);
+            meant
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect()
+        }
+        Some(CommandRemedy::Advice(_)) | None => words.to_vec(),
+    }
 }
 
 /// Returns the page of a command, which can be one below another command; that of the program
@@ -657,6 +679,13 @@ mod tests {
             "{}",
             page.text
         );
+        for (line, expected) in [
+            ("chat", "adjutant-run"),
+            ("explain", "adjutant-permissions-explain"),
+        ] {
+            let page = page_of(&pages, &meant_words(&words(line))).unwrap();
+            assert_eq!(page.name, expected, "{line}");
+        }
         for (line, expected) in [
             ("nothing", "there is no command nothing; there are run, acp"),
             ("run fast", "run has no commands below it"),
