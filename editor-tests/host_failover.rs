@@ -135,8 +135,11 @@ fn turn_of_a_stopping_host_continues_on_another() {
 }
 
 /// Moves a session without messages: it is not stored, yet its options are preserved.
+///
+/// The next host is there at once, and the database still holds the session for the lost one: its
+/// lease is as long as by default.
 fn session_without_messages_continues_on_another_host() {
-    let database = Database::get().map(|database| database.fresh(1));
+    let database = Database::get().map(|database| database.fresh(5));
     for url in std::iter::once(None).chain(database.map(Some)) {
         let model = Model::start(model::script("text: Forty-two.").unwrap());
         let agents = json!({ "mine": { "mode": "primary", "prompt": "You count." },

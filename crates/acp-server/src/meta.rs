@@ -45,6 +45,9 @@ pub const APPROVALS: &str = "approvals";
 /// In a load: `true` if the session has no prompt yet, so that it is not stored. It is created
 /// again under its old id.
 pub const UNPROMPTED: &str = "unsaid";
+/// In a load: `true` if the client's server was lost, and may have the session until its lease
+/// ends. That is awaited; the session of a process that renews its lease is not taken over.
+pub const AWAITS_LEASE: &str = "awaitsLease";
 /// In a fork: the message, or the part of a message, before which the new session's history ends.
 pub const FORK_BEFORE: &str = "before";
 /// In a list of sessions: the extent of a session's file changes.

@@ -15,7 +15,8 @@ use tokio_util::sync::CancellationToken;
 use super::detached::LiveSession;
 use super::error::RequestError;
 use super::meta::{
-    FILLING, FORK_BEFORE, Meta, Restrictions, UNPROMPTED, member, restrictions, with_member,
+    AWAITS_LEASE, FILLING, FORK_BEFORE, Meta, Restrictions, UNPROMPTED, member, restrictions,
+    with_member,
 };
 use super::server::{Capabilities, Server};
 use super::updates::{OpeningUpdates, UpdateSender};
@@ -26,7 +27,7 @@ use base::worktree::normal;
 use config::settings::{McpEntry, OAuth, Transport};
 use events::{Event, Severity, ToolKind};
 use session::handle::SavedReceiver;
-use session::open::{OpenError, OpenOptions, OpenedSession};
+use session::open::{IfLocked, OpenError, OpenOptions, OpenedSession};
 use session::{SessionHandle, access, title};
 use store::{ListCursor, ListFilling, ListQuery, Record, RecordChange};
 
@@ -50,6 +51,8 @@ pub struct SessionSetup {
     pub restrictions: Result<Restrictions, String>,
     /// The session has no prompt yet. If it is opened again and is not stored, it is created.
     pub is_unprompted: bool,
+    /// The session of another process is opened when the lease of that process has ended.
+    pub awaits_lease: bool,
 }
 
 impl SessionSetup {
@@ -67,6 +70,7 @@ impl SessionSetup {
     pub fn for_reopening(self, meta: Option<&Meta>) -> Self {
         Self {
             is_unprompted: member(meta, UNPROMPTED) == Some(&Value::Bool(true)),
+            awaits_lease: member(meta, AWAITS_LEASE) == Some(&Value::Bool(true)),
             ..self.for_new_session(meta)
         }
     }
@@ -217,6 +221,11 @@ pub fn reopen(
     history: HistoryMode,
 ) -> impl Future<Output = Result<OpenedForClient, RequestError>> + Send + 'static {
     let is_unprompted = setup.is_unprompted;
+    let if_locked = if setup.awaits_lease {
+        IfLocked::AwaitLease
+    } else {
+        IfLocked::Refuse
+    };
     let setup = known_place(server, id, setup);
     let claim = server.claim(id);
     let server = server.clone();
@@ -249,10 +258,10 @@ pub fn reopen(
         let mut opening = OpeningUpdates::new(&server, shown_terminals.clone());
         let (beginning, first) = oneshot::channel();
         let beginning = (history == HistoryMode::Send).then_some(beginning);
-        let reopening =
-            server
-                .shared
-                .reopen(&session_id, setup, live, dismiss, history.word(), beginning);
+        let attempt = (history.word(), if_locked);
+        let reopening = server
+            .shared
+            .reopen(&session_id, setup, live, dismiss, attempt, beginning);
         let (reopened, mut ran) = tokio::join!(
             reopening,
             show_first(&mut opening, &session_id, first, &cancelled)
@@ -776,6 +785,7 @@ fn checked(server: &Server, setup: SessionSetup) -> Result<OpenOptions, RequestE
         system,
         restrictions,
         is_unprompted: _,
+        awaits_lease: _,
     } = setup;
     let home = server.shared.environment.home.as_deref();
     let restrictions = restrictions.and_then(|all| all.as_settings(home));

@@ -30,21 +30,25 @@ use super::waiting_lines::WaitingLines;
 use super::websocket::{self, Halves, PING_INTERVAL};
 
 /// The number of attempts to reach a server that has never answered.
-const MAX_FIRST_ATTEMPTS: u32 = 4;
+const MAX_FIRST_ATTEMPTS: u32 = 6;
 
 /// The time during which a server is tried that has answered before.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// The maximum pause between two attempts, so that a server that is back is noticed within a
-/// second.
-const MAX_PAUSE: Duration = Duration::from_millis(800);
+/// The maximum pause between two attempts. With [`UNKNOWN_TIMEOUT`] it is less than a second, in
+/// which a conversation continues on a server that is back.
+const MAX_PAUSE: Duration = Duration::from_millis(300);
 
 /// The time limit of one attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The number of attempts to resume a connection that the server does not know: another server
-/// behind the same address may know it.
-const MAX_UNKNOWN_ATTEMPTS: u32 = 3;
+/// The time after the first answer that the connection is unknown during which it is tried further:
+/// another server behind the same address may know it. A bound in time, because the number of
+/// attempts in it depends on the speed of the servers.
+const UNKNOWN_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// The pause between these attempts. It does not grow: the servers answer.
+const UNKNOWN_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The time limit for opening a session on the next server: a lost server holds the session until
 /// its lease expires.
@@ -225,6 +229,7 @@ impl Bridge {
         outbox: &Outbox,
         tell: &impl Fn(&str),
     ) -> Result<(Halves<Upgraded>, Vec<Bytes>), BridgeError> {
+        let ended = Instant::now();
         if stops {
             tell("the server stops; continuing on another one");
         } else {
@@ -236,23 +241,29 @@ impl Bridge {
                 }
             }
         }
-        Ok((self.go_on(carried, outbox, tell).await?, Vec::new()))
+        let lifetime = ended.duration_since(carried);
+        Ok((
+            self.go_on((ended, lifetime), outbox, tell).await?,
+            Vec::new(),
+        ))
     }
 
-    /// Moves the conversation to another server.
+    /// Moves the conversation to another server, after a connection that `ended` after its
+    /// `lifetime`.
     async fn go_on(
         &mut self,
-        carried: Instant,
+        (ended, lifetime): (Instant, Duration),
         outbox: &Outbox,
         tell: &impl Fn(&str),
     ) -> Result<Halves<Upgraded>, BridgeError> {
-        self.short = if carried.elapsed() < MIN_LIFETIME {
+        self.short = if lifetime < MIN_LIFETIME {
             self.short + 1
         } else {
             0
         };
-        // Limits the rate of attempts at a server that ends every connection.
-        tokio::time::sleep(pause_after_short(self.short)).await;
+        // Limits the rate of attempts at a server that ends every connection. The attempts to resume
+        // the connection count as part of the pause.
+        tokio::time::sleep_until(ended + pause_after_short(self.short)).await;
         let began = Instant::now();
         let mut refused = String::new();
         loop {
@@ -490,14 +501,15 @@ impl Bridge {
     ) -> Result<(Halves<Upgraded>, Vec<Bytes>), BridgeError> {
         let began = Instant::now();
         let mut tries = 0;
-        let mut unknown = 0;
+        let mut unknown = UnknownAnswers::default();
         loop {
             tries += 1;
+            let mut pause = pause_after(tries);
             let why = match tokio::time::timeout(CONNECT_TIMEOUT, self.once()).await {
                 Ok(Ok(opened)) => return Ok(opened),
                 Ok(Err(BridgeError::Unreachable { why, .. })) => why,
-                Ok(Err(BridgeError::Lost(why))) if unknown < MAX_UNKNOWN_ATTEMPTS => {
-                    unknown += 1;
+                Ok(Err(BridgeError::Lost(why))) if unknown.asks_again(Instant::now()) => {
+                    pause = UNKNOWN_RETRY_INTERVAL;
                     why
                 }
                 Ok(Err(e)) => return Err(e),
@@ -520,7 +532,7 @@ impl Bridge {
                     self.url
                 ));
             }
-            tokio::time::sleep(pause_after(tries)).await; // the pause between two tries
+            tokio::time::sleep(pause).await; // the pause between two tries
         }
     }
 
@@ -791,6 +803,22 @@ enum MessageEffect {
     Many,
 }
 
+/// The answers of a server that it does not know the connection.
+#[derive(Default)]
+struct UnknownAnswers {
+    /// The time of the first one.
+    first: Option<Instant>,
+}
+
+impl UnknownAnswers {
+    /// Records an answer at this time. Returns whether the connection is tried again, or the
+    /// conversation moves to a new one.
+    fn asks_again(&mut self, now: Instant) -> bool {
+        let first = *self.first.get_or_insert(now);
+        now.duration_since(first) < UNKNOWN_TIMEOUT
+    }
+}
+
 /// Returns a client's line as a message, or the error response for one that is not. If the line is
 /// a response that is too long, the server waits for it, and gets an error in its place.
 fn message(line: Line) -> Result<Bytes, Vec<u8>> {
@@ -856,7 +884,23 @@ mod tests {
             &pauses[..8]
         );
         let longest = pauses.last().copied().unwrap_or_default();
-        assert!(longest < Duration::from_secs(1), "{longest:?}");
+        // A server that was restarted does not know the connection. The rest of the second is for
+        // the handshakes and the sessions.
+        let longest = longest + UNKNOWN_TIMEOUT + UNKNOWN_RETRY_INTERVAL;
+        assert!(longest <= Duration::from_millis(600), "{longest:?}");
+    }
+
+    #[test]
+    fn unknown_connection_is_tried_for_a_time_and_not_for_a_number_of_attempts() {
+        let begin = Instant::now();
+        let mut unknown = UnknownAnswers::default();
+        assert!((0..1000).all(|_| unknown.asks_again(begin)));
+        let last = UNKNOWN_TIMEOUT.saturating_sub(Duration::from_millis(1));
+        assert!(unknown.asks_again(begin + last));
+        assert!(!unknown.asks_again(begin + UNKNOWN_TIMEOUT));
+        // The first answer counts, however late it comes.
+        let mut late = UnknownAnswers::default();
+        assert!(late.asks_again(begin + RECONNECT_TIMEOUT));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::command_lists::CommandLists;
 use super::repeated::{LastText, RepeatedAnswer, RepeatedPiece};
 use super::rewrite::{Members, with_id, with_key, with_own, with_update};
-use acp_server::meta::{HANDED_OVER, META_KEY, UNPROMPTED};
+use acp_server::meta::{AWAITS_LEASE, HANDED_OVER, META_KEY, UNPROMPTED};
 use acp_server::options::MODEL;
 use base::text;
 use project::command;
@@ -706,6 +706,11 @@ impl CarriedConversation {
         if open.is_some_and(|open| open.unstored_choices.is_some()) {
             with_own(&mut params, UNPROMPTED, true);
         }
+        // A second load would take the session over from a client that has opened it in the
+        // meantime, which is right only for a turn of this client.
+        if !self.is_waiting(session) {
+            with_own(&mut params, AWAITS_LEASE, true);
+        }
         self.request("session/load", &params)
     }
 
@@ -1092,6 +1097,12 @@ mod tests {
             line(&json!({ "jsonrpc": "2.0", "id": 2, "result": { "stopReason": "end_turn" } }));
         assert_eq!(conversation.on_server_line(done.clone()), Some(done));
         assert_eq!(conversation.lines_to_resend().0, Vec::<Bytes>::new());
+        // Without a prompt that waits, the session is not taken over: its lease is awaited.
+        let (_, load) = conversation.load("s");
+        assert_eq!(
+            text(&load)["params"]["_meta"]["adjutant"],
+            json!({ "awaitsLease": true })
+        );
     }
 
     #[test]

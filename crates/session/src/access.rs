@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::beginning::BeginningSender;
 use super::handle::SessionHandle;
-use super::open::{OpenError, OpenOptions, OpenedSession};
+use super::open::{IfLocked, OpenError, OpenOptions, OpenedSession};
 use super::sessions::Sessions;
 use crate::turn::jobs::SessionJobs;
 use base::id::SessionId;
@@ -108,8 +108,8 @@ impl Sessions {
     /// Opens a stored session. A session that is `live` here, in this directory, is removed by
     /// `dismiss` and closed first, because the stored state is authoritative, even for an empty
     /// session; its background jobs live on. A session of another process is refused at the first
-    /// attempt; a second attempt of the same `request_kind` takes it over. For `shown` see
-    /// [`Self::load`].
+    /// attempt, which is `if_locked`; a second attempt of the same `request_kind` takes it over,
+    /// unless the attempt awaits the end of a lease. For `shown` see [`Self::load`].
     ///
     /// # Errors
     /// [`ReopenError`]; after [`OpenError::OtherDirectory`], and if the session is not stored, the
@@ -120,7 +120,7 @@ impl Sessions {
         options: OpenOptions,
         live: Option<PathBuf>,
         dismiss: impl FnOnce() -> Option<SessionHandle>,
-        request_kind: &'static str,
+        (request_kind, if_locked): (&'static str, IfLocked),
         shown: Option<BeginningSender>,
     ) -> Result<OpenedSession, ReopenError> {
         if let Some(stored) = live
@@ -145,8 +145,9 @@ impl Sessions {
             jobs.mark_recorded_as_shown();
         }
         let key = (id.clone(), request_kind);
-        let again = lock(&self.live.refused).remove(&key);
-        match self.load(id, options, again, shown, handover).await {
+        let again = if_locked == IfLocked::Refuse && lock(&self.live.refused).remove(&key);
+        let if_locked = if again { IfLocked::TakeOver } else { if_locked };
+        match self.load(id, options, if_locked, shown, handover).await {
             Err(OpenError::Store(store::Error::Locked { id, holder })) if again => {
                 Err(ReopenError::Kept { id, holder })
             }

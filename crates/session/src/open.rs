@@ -61,6 +61,40 @@ use transcript::ModelRef;
 /// has shorter time limits of its own.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(8);
 
+/// The time after the end of a lease in which the session is tried: the clock of the database is
+/// another one.
+const LEASE_MARGIN: Duration = Duration::from_millis(500);
+
+/// The pause between two attempts to load a session that another process has.
+#[derive(Clone, Copy)]
+enum RetryInterval {
+    /// The process was asked for it, and is cancelling its turn.
+    Short,
+    /// The process is probably lost. Many sessions may wait for the end of its lease.
+    Long,
+}
+
+impl RetryInterval {
+    fn duration(self) -> Duration {
+        match self {
+            Self::Short => Duration::from_millis(20),
+            Self::Long => Duration::from_millis(250),
+        }
+    }
+}
+
+/// The consequence if another process has the session that is to be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IfLocked {
+    /// The session is not opened.
+    Refuse,
+    /// A process that does not renew its lease is lost: the session is opened when the lease has
+    /// ended. The session of any other process is not opened.
+    AwaitLease,
+    /// That process is asked for the session.
+    TakeOver,
+}
+
 /// The reason why a session cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -297,8 +331,8 @@ impl Sessions {
         }
     }
 
-    /// Opens a stored session. If another process has it, that process is asked for it,
-    /// provided that `take` is set; one that is exiting is awaited. The first events go to `shown`
+    /// Opens a stored session. If another process has it, `if_locked` decides; one that is exiting
+    /// is awaited in any case. The first events go to `shown`
     /// while the rest is read, and are then not part of the replay. `handover` has the parts that
     /// live on from the session as it was open here before.
     ///
@@ -308,7 +342,7 @@ impl Sessions {
         self: &Arc<Self>,
         id: &SessionId,
         mut options: OpenOptions,
-        take: bool,
+        if_locked: IfLocked,
         shown: Option<BeginningSender>,
         handover: Option<SessionHandover>,
     ) -> Result<OpenedSession, OpenError> {
@@ -322,7 +356,7 @@ impl Sessions {
                 jobs: None,
             },
         };
-        let read = match self.read(id, &mut options, take, shown).await {
+        let read = match self.read(id, &mut options, if_locked, shown).await {
             Ok(read) => read,
             Err(e) => {
                 self.abandon(handover).await;
@@ -376,7 +410,7 @@ impl Sessions {
         &self,
         id: &SessionId,
         options: &mut OpenOptions,
-        take: bool,
+        if_locked: IfLocked,
         shown: Option<BeginningSender>,
     ) -> Result<ReadSession, OpenError> {
         // If the host creates directories, only the id shows which files a session may
@@ -398,9 +432,19 @@ impl Sessions {
         let (read, sent) = tokio::join!(self.store.load_with(id, load_options), showing);
         let (mut stored, messages_without_results) = match read {
             Err(store::Error::Locked { id, holder }) if holder.is_exiting => {
-                self.load_after_exit(id, holder, take).await
+                self.load_after_exit(id, holder, if_locked).await
             }
-            Err(store::Error::Locked { id, holder }) if take => self.take_over(id, holder).await,
+            Err(store::Error::Locked { id, holder }) => match (if_locked, holder.lease_left) {
+                (IfLocked::TakeOver, _) => self.take_over(id, holder).await,
+                (IfLocked::AwaitLease, Some(left)) => {
+                    let limit = left + LEASE_MARGIN;
+                    self.load_when_released(&id, &holder, limit, RetryInterval::Long)
+                        .await
+                }
+                (IfLocked::AwaitLease, None) | (IfLocked::Refuse, _) => {
+                    Err(store::Error::Locked { id, holder })
+                }
+            },
             stored => stored,
         }?;
         match self.directory(id.as_str(), &options.cwd).await {
@@ -482,7 +526,8 @@ impl Sessions {
         };
         let (fork, broken) = fork?;
         options.notices.extend(damage(id, &broken));
-        self.load(&fork, options, false, None, None).await
+        self.load(&fork, options, IfLocked::Refuse, None, None)
+            .await
     }
 
     /// Copies a session under a new id. Returns the id, and the damage found.
@@ -515,15 +560,21 @@ impl Sessions {
     }
 
     /// Loads the session of a process that is exiting. If it does not release the session in time,
-    /// or another process takes it, the holder is asked for it, provided that `take` is set.
+    /// or another process takes it, the holder is asked for it if `if_locked` is
+    /// [`IfLocked::TakeOver`].
     async fn load_after_exit(
         &self,
         id: SessionId,
         holder: LockHolder,
-        take: bool,
+        if_locked: IfLocked,
     ) -> Result<(StoredSession, usize), store::Error> {
-        match self.load_when_released(&id, &holder, EXIT_TIMEOUT).await {
-            Err(store::Error::Locked { id, holder }) if take => self.take_over(id, holder).await,
+        let loaded = self
+            .load_when_released(&id, &holder, EXIT_TIMEOUT, RetryInterval::Short)
+            .await;
+        match loaded {
+            Err(store::Error::Locked { id, holder }) if if_locked == IfLocked::TakeOver => {
+                self.take_over(id, holder).await
+            }
             loaded => loaded,
         }
     }
@@ -536,7 +587,10 @@ impl Sessions {
         holder: LockHolder,
     ) -> Result<(StoredSession, usize), store::Error> {
         match self.store.request_takeover(&holder, &id).await {
-            Some(limit) => self.load_when_released(&id, &holder, limit).await,
+            Some(limit) => {
+                self.load_when_released(&id, &holder, limit, RetryInterval::Short)
+                    .await
+            }
             None => Err(store::Error::Locked { id, holder }),
         }
     }
@@ -549,15 +603,16 @@ impl Sessions {
         id: &SessionId,
         holder: &LockHolder,
         limit: Duration,
+        interval: RetryInterval,
     ) -> Result<(StoredSession, usize), store::Error> {
-        const RETRY_INTERVAL: Duration = Duration::from_millis(20);
         let deadline = Instant::now() + limit;
         loop {
             match self.store.load_without_old_results(id).await {
                 Err(store::Error::Locked { holder: now, .. })
                     if !now.is_other_process(holder) && Instant::now() < deadline =>
                 {
-                    tokio::time::sleep(RETRY_INTERVAL).await; // its turn is being cancelled
+                    // Its turn is being cancelled, or its lease runs out.
+                    tokio::time::sleep(interval.duration()).await;
                 }
                 loaded => return loaded,
             }
@@ -1039,7 +1094,7 @@ mod tests {
             matches!(loaded, Err(store::Error::Locked { .. }))
         };
         let open = async |cwd: &Path, handover| {
-            let opened = sessions.load(&id, options(cwd), false, None, handover);
+            let opened = sessions.load(&id, options(cwd), IfLocked::Refuse, None, handover);
             opened.await.map(|OpenedSession { handle, .. }| handle)
         };
 
@@ -1057,7 +1112,9 @@ mod tests {
         // A failure releases it, but not before the background jobs have ended.
         let handle = open(&cwd, None).await.unwrap();
         let handover = handle.close_to_reopen().await;
-        let read = sessions.read(&id, &mut options(&home), false, None).await;
+        let read = sessions
+            .read(&id, &mut options(&home), IfLocked::Refuse, None)
+            .await;
         assert!(matches!(read, Err(OpenError::OtherDirectory { .. })));
         assert!(is_locked().await);
         let refused = open(&home, handover).await;

@@ -1,5 +1,7 @@
 //! The process that has a session open.
 
+use std::time::Duration;
+
 /// The process that has a session open, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LockHolder {
@@ -9,6 +11,9 @@ pub struct LockHolder {
     pub host: Option<String>,
     /// It is about to end: it receives no requests any more.
     pub is_exiting: bool,
+    /// The time after which it loses the session unless it renews its lease; `None` if it has the
+    /// session until it ends.
+    pub lease_left: Option<Duration>,
     /// The address at which it receives requests for the session, in the form of the backend.
     pub(super) request_address: Option<String>,
 }

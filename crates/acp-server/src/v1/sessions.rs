@@ -172,6 +172,7 @@ fn session_setup(
         // Read from `_meta` by `for_new_session` or `for_reopening`.
         restrictions: Ok(Restrictions::default()),
         is_unprompted: false,
+        awaits_lease: false,
     }
 }
 

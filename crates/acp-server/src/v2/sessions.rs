@@ -202,6 +202,7 @@ fn session_setup(
         system,
         restrictions: Ok(Restrictions::default()),
         is_unprompted: false,
+        awaits_lease: false,
     })
 }
 

@@ -1,5 +1,7 @@
 //! The ownership of sessions: rows in `lease`, and the proof that their process is alive.
 
+use std::time::Duration;
+
 use tokio_postgres::types::Type;
 
 use super::connection::channel;
@@ -25,7 +27,8 @@ const TAKE: &str = "INSERT INTO lease AS l (session, epoch, instance)
     RETURNING epoch, searched IS NOT DISTINCT FROM epoch";
 
 const HOLDER: &str =
-    "SELECT o.host, o.pid, o.instance FROM lease l JOIN owner o ON o.instance = l.instance
+    "SELECT o.host, o.pid, o.instance, greatest(0, ceil(extract(epoch FROM o.until - now()) * 1000))::bigint
+    FROM lease l JOIN owner o ON o.instance = l.instance
     WHERE l.session = $1";
 
 impl Worker {
@@ -81,10 +84,12 @@ impl Worker {
                     let host: String = row.try_get(0)?;
                     let pid: i64 = row.try_get(1)?;
                     let instance: String = row.try_get(2)?;
+                    let left: i64 = row.try_get(3)?;
                     let holder = LockHolder {
                         pid: u32::try_from(pid).ok(),
                         host: Some(host),
                         is_exiting: false,
+                        lease_left: Some(Duration::from_millis(u64::try_from(left).unwrap_or(0))),
                         request_address: Some(instance),
                     };
                     return Err(Error::Locked {
