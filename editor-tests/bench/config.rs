@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use base::environment::Environment;
 use base::worktree::Worktree;
 use divan::Bencher;
-use providers::editor::EditorEndpoints;
+use providers::editor_endpoints::EditorEndpoints;
 use serde_json::json;
 use session::Sessions;
 use session::open::OpenOptions;

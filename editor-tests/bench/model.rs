@@ -13,7 +13,7 @@ use providers::request::{
 use providers::request_target::{RequestOptions, RequestTarget};
 use providers::responses::Responses;
 use providers::sse::SseParser;
-use providers::wire::WireFormat;
+use providers::wire_format::WireFormat;
 use providers::{Error, Model, Request};
 use serde_json::{Map, json};
 use transcript::ModelRef;

@@ -22,10 +22,10 @@ use config::settings::{ProviderEntry, Secret, Settings};
 use extensions::login::{LoginInterface, PluginCredential, PluginLogin};
 use providers::auth::{Auth, Credential};
 use providers::catalog::Catalog;
-use providers::editor::EditorEndpoints;
+use providers::editor_endpoints::EditorEndpoints;
 use providers::http::HttpClient;
 use providers::local;
-use providers::oauth::{LoginStep, Service};
+use providers::oauth::{LoginService, LoginStep};
 use providers::platform;
 use providers::registry::{KeySource, Registry};
 use session::models::ModelSources;
@@ -113,22 +113,22 @@ const KEY: &str = "key";
 fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
     let here = ProjectContext::read(Path::new("."), environment)?;
     let settings = &here.loaded.settings;
-    let mut found: Vec<FoundKey> = Auth::places(environment)
+    let mut found: Vec<FoundKey> = Auth::list(environment)
         .into_iter()
-        .map(|(provider, kind, source)| FoundKey {
-            provider,
-            kind,
-            source: stored_in(source, environment),
-            access: KeySource::Kept,
+        .map(|stored| FoundKey {
+            provider: stored.provider,
+            kind: stored.kind,
+            source: stored_in(stored.location, environment),
+            access: KeySource::Stored,
         })
         .collect();
     let catalog = Catalog::load(environment);
-    for (id, env) in catalog.ids() {
-        let variable = platform::key_variable(env, environment)
-            .or_else(|| platform::token(catalog.npm(id), environment));
+    for known in catalog.providers() {
+        let variable = platform::key_variable(&known.env, environment)
+            .or_else(|| platform::vertex_token(known.npm.as_deref(), environment));
         if let Some((name, _)) = variable {
             found.push(FoundKey {
-                provider: id.clone(),
+                provider: known.id.clone(),
                 kind: KEY,
                 source: name.to_owned(),
                 access: KeySource::Variable(name.to_owned()),
@@ -192,10 +192,12 @@ fn is_first(found: &[FoundKey], at: usize) -> bool {
 }
 
 /// Returns the file or variable of stored keys, for display.
-fn stored_in(source: &str, environment: &Environment) -> String {
-    let path = match source {
-        Auth::OURS => Some(Auth::path(environment)),
-        Auth::THEIRS => Auth::their_data(environment).map(|data| data.join("auth.json")),
+fn stored_in(location: &str, environment: &Environment) -> String {
+    let path = match location {
+        Auth::IN_ADJUTANT_FILE => Some(Auth::path(environment)),
+        Auth::IN_OPENCODE_FILE => {
+            Auth::opencode_data_dir(environment).map(|data| data.join("auth.json"))
+        }
         _ => None,
     };
     let Some(path) = path else {
@@ -221,7 +223,7 @@ fn opened(key: &FoundKey, is_first: bool, settings: &Settings, registry: &Regist
     if key.kind == Auth::PLUGIN_LOGIN {
         return String::new();
     }
-    if let Some(why) = registry.unsupported(id) {
+    if let Some(why) = registry.why_unsupported(id) {
         return format!("nothing: {}", why.trim_end_matches('.'));
     }
     if settings.general.disabled_providers.contains(id) {
@@ -237,9 +239,9 @@ fn opened(key: &FoundKey, is_first: bool, settings: &Settings, registry: &Regist
     if let Some(why) = summary.obstacle() {
         return format!("nothing: {}", why.trim_end_matches('.'));
     }
-    let models = registry.ranked(id);
+    let models = registry.ranked_models(id);
     match models.first() {
-        None if summary.open => "any model".to_owned(),
+        None if summary.accepts_any_model => "any model".to_owned(),
         None => "no model".to_owned(),
         Some(best) if models.len() == 1 => best.id.model.clone(),
         Some(best) => format!("{} models ({})", models.len(), best.id.model),
@@ -280,7 +282,11 @@ pub(super) async fn login(
         bail!("{why}");
     }
     let name = provider.name.as_deref().unwrap_or(&id).to_owned();
-    let service = if key { None } else { Service::of(&provider) };
+    let service = if key {
+        None
+    } else {
+        LoginService::for_provider(&provider)
+    };
     let credential = match service {
         None if device => {
             bail!("{name} has no login with a code; `adjutant auth login {id}` takes its key")
@@ -298,19 +304,25 @@ pub(super) async fn login(
         }
         Some(service) => {
             let client = Arc::new(HttpClient::new(environment));
-            let device = device || !service.has_browser();
+            let device = device || !service.has_browser_login();
             if device {
-                service.type_code(&client, environment, show).await?
+                service
+                    .log_in_with_device_code(&client, environment, show)
+                    .await?
             } else {
                 let instead = format!(
                     "in a script, `adjutant auth login {id} --key < FILE` stores a key instead"
                 );
-                await_browser_login(service.browse(&client, environment, show), &instead).await??
+                await_browser_login(
+                    service.log_in_with_browser(&client, environment, show),
+                    &instead,
+                )
+                .await??
             }
         }
     };
     let path = Auth::path(environment);
-    Auth::keep(&path, &id, Some(&credential))
+    Auth::store(&path, &id, Some(&credential))
         .with_context(|| format!("{} cannot be written", path.display()))?;
     report_stored(&name, &path, !Auth::read(environment).has(&id));
     Ok(0)
@@ -396,7 +408,7 @@ async fn by_plugin(login: PluginLogin, environment: &Environment) -> anyhow::Res
         .map_err(|why| anyhow::anyhow!("{why}; nothing was changed"))?;
     let PluginCredential { provider, entry } = credential;
     let path = Auth::path(environment);
-    let changed = Auth::change(&path, |all| drop(all.insert(provider.clone(), entry)));
+    let changed = Auth::change_file(&path, |all| drop(all.insert(provider.clone(), entry)));
     changed.with_context(|| format!("{} cannot be written", path.display()))?;
     let is_replaced = environment.setting("AUTH_CONTENT").is_some();
     report_stored(&provider, &path, is_replaced);
@@ -452,7 +464,7 @@ async fn test(provider: Option<&str>, environment: &Environment) -> anyhow::Resu
     let main = if id == default.provider {
         default
     } else {
-        let Some(first) = registry.ranked(id).into_iter().next() else {
+        let Some(first) = registry.ranked_models(id).into_iter().next() else {
             find(id, settings, &Catalog::load(environment))?;
             bail!("there is no key for {id}. `adjutant auth login {id}` stores one");
         };
@@ -485,22 +497,22 @@ fn logout(id: &str, environment: &Environment) -> anyhow::Result<u8> {
         id
     };
     let path = Auth::path(environment);
-    let places = Auth::places(environment);
-    let of = |removed_from: &str| {
-        places
+    let credentials = Auth::list(environment);
+    let is_stored = |location: &str| {
+        credentials
             .iter()
-            .any(|(known, _, found)| known == id && *found == removed_from)
+            .any(|stored| stored.provider == id && stored.location == location)
     };
-    if of(Auth::OURS) {
-        Auth::keep(&path, id, None)
+    if is_stored(Auth::IN_ADJUTANT_FILE) {
+        Auth::store(&path, id, None)
             .with_context(|| format!("{} cannot be written", path.display()))?;
         super::say(&format!("{id}: forgotten."));
     }
-    if of(Auth::THEIRS) {
+    if is_stored(Auth::IN_OPENCODE_FILE) {
         super::say(&format!(
             "OpenCode has a key for {id} too, which adjutant uses and does not change; `opencode auth logout` removes it."
         ));
-    } else if !of(Auth::OURS) {
+    } else if !is_stored(Auth::IN_ADJUTANT_FILE) {
         bail!("nothing is stored for \"{id}\"; `adjutant auth list` shows where keys come from");
     }
     Ok(0)
@@ -508,7 +520,7 @@ fn logout(id: &str, environment: &Environment) -> anyhow::Result<u8> {
 
 fn find(id: &str, settings: &Settings, catalog: &Catalog) -> anyhow::Result<ProviderEntry> {
     let own = settings.providers.iter().find(|provider| provider.id == id);
-    let known = catalog.find(own.and_then(|own| own.known_as.as_deref()).unwrap_or(id));
+    let known = catalog.find(own.and_then(|own| own.catalog_id.as_deref()).unwrap_or(id));
     match (own, known) {
         (Some(own), Some(known)) => Ok(ProviderEntry {
             id: id.into(),
@@ -526,7 +538,7 @@ fn find(id: &str, settings: &Settings, catalog: &Catalog) -> anyhow::Result<Prov
                 .providers
                 .iter()
                 .map(|provider| &provider.id)
-                .chain(catalog.ids().iter().map(|(id, _)| id));
+                .chain(catalog.providers().iter().map(|known| &known.id));
             let near = base::text::nearest(id, ids.map(String::as_str));
             let near = near
                 .map(|near| format!(" Did you mean {near}?"))
@@ -543,12 +555,12 @@ pub(super) fn show_step(text: &str) {
 
 fn show(step: LoginStep) {
     show_step(&match step {
-        LoginStep::Open(address) => {
+        LoginStep::OpenPage(address) => {
             format!(
                 "Open this address in a browser on this machine. `--key` stores a key instead.\n\n  {address}\n"
             )
         }
-        LoginStep::Type { address, code } => {
+        LoginStep::EnterCode { address, code } => {
             format!("Open {address} and type this code:\n\n  {code}\n")
         }
     });

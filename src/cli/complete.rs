@@ -17,7 +17,7 @@ use super::{help, terminal};
 use base::environment::Environment;
 use config::settings::Settings;
 use providers::catalog::Catalog;
-use providers::editor::EditorEndpoints;
+use providers::editor_endpoints::EditorEndpoints;
 use providers::registry::Registry;
 use session::commands::{CommandUses, Commands};
 use session::models::ModelSources;
@@ -246,11 +246,14 @@ pub(super) fn providers() -> Vec<CompletionCandidate> {
         let catalog = Catalog::load(environment);
         let own = here.loaded.settings.providers.iter();
         let own = own.map(|provider| provider.id.clone());
-        let known = catalog.ids().iter().map(|(id, _)| id.clone());
+        let known = catalog
+            .providers()
+            .iter()
+            .map(|provider| provider.id.clone());
         let all: std::collections::BTreeSet<String> = own.chain(known).collect();
         let all = all.into_iter();
         all.map(|id| {
-            let name = catalog.name(&id).to_owned();
+            let name = catalog.display_name(&id).to_owned();
             (id, name)
         })
         .collect()

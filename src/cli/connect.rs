@@ -100,7 +100,7 @@ fn prepare(args: &Args, environment: &Environment) -> Result<Prepared, String> {
     if let Some(token) = &mut token {
         token.set_sensitive(true);
     }
-    let builder = http::builder(environment)
+    let builder = http::client_builder(environment)
         .map_err(|e| format!("no connection can be made from here: {e}"))?;
     let builder = if loopback {
         builder.no_proxy()

@@ -18,7 +18,7 @@ use extensions::scripts::Scripts;
 use extensions::usage_stats;
 use mcp::inventory::ReportedState;
 use permission::credentials;
-use providers::editor::EditorEndpoints;
+use providers::editor_endpoints::EditorEndpoints;
 use providers::local::{self, WindowCheck};
 use providers::registry::Registry;
 use sandbox::process::Program;
@@ -563,7 +563,7 @@ async fn providers(report: &mut DoctorReport, here: &ProjectContext, environment
         let ids = registry.providers().iter().map(|facts| facts.id.clone());
         ids.filter(|id| local::is_known(id) && fresh(id)).collect()
     });
-    if let Err(why) = local::servers(environment) {
+    if let Err(why) = local::servers_to_search(environment) {
         report.broken.push(why);
     }
     for id in &servers {
@@ -623,8 +623,8 @@ async fn default_model(report: &mut DoctorReport, wanted: &ModelRef, registry: &
             .broken
             .push(format!("the default model {wanted}: {why}"));
     }
-    match local::check_window(&model) {
-        WindowCheck::Fine => {}
+    match local::check_context_window(&model) {
+        WindowCheck::Sufficient => {}
         WindowCheck::Unknown(text) | WindowCheck::Small(text) => report.say("", &text),
         WindowCheck::TooSmall(text) => report.broken.push(text),
     }

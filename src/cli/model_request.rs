@@ -7,7 +7,7 @@ use futures_util::StreamExt as _;
 
 use base::environment::Environment;
 use config::settings::Settings;
-use providers::editor::EditorEndpoints;
+use providers::editor_endpoints::EditorEndpoints;
 use providers::registry::Registry;
 use providers::request::{BodyCache, ModelInput, ModelMessage, ModelParams};
 use providers::{Delta, Model, Provider, Request};

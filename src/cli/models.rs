@@ -18,7 +18,7 @@ use config::settings::{Rates, Settings};
 use config::trust::TrustKind;
 use providers::Model;
 use providers::catalog::CatalogRefresh;
-use providers::editor::EditorEndpoints;
+use providers::editor_endpoints::EditorEndpoints;
 use providers::local::{self, WindowCheck};
 use providers::registry::{KeySource, ProviderSummary, Registry};
 use session::models::ModelSources;
@@ -95,11 +95,11 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
     let offline = ProviderSummary {
         id: Registry::OFFLINE.into(),
         name: "Offline".into(),
-        access: KeySource::Free,
-        unaddressed: None,
+        access: KeySource::NotNeeded,
+        address_error: None,
         waits_for_trust: false,
-        open: false,
-        known: false,
+        accepts_any_model: false,
+        is_in_catalog: false,
     };
     let all = registry.models();
     let has_part = |model: &Model| {
@@ -122,7 +122,7 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
         .filter(|facts| part.is_none() || !of(facts).is_empty())
         .collect();
     if let (true, Some(name)) = (providers.is_empty(), &args.name) {
-        let absent = local::absent(name, environment);
+        let absent = local::explain_absent_server(name, environment);
         return Err(no_provider(registry, name, absent, args.all));
     }
     if args.json {
@@ -176,7 +176,7 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
     }
     if registry.is_offline_only() {
         text.push_str(NO_MODEL);
-        if let Some(why) = local::stopped(environment) {
+        if let Some(why) = local::explain_stopped_server(environment) {
             let _ = writeln!(text, "{why}");
         }
     }
@@ -241,7 +241,7 @@ async fn listed_models<'a>(
         let listed = all.as_ref().unwrap_or(&usable);
         let is_model = |model: &Arc<Model>| model.id.to_string().to_lowercase().contains(words);
         let is_provider = || {
-            listed.unsupported(name).is_some()
+            listed.why_unsupported(name).is_some()
                 || has_provider(&sources.with_all_models(settings), name)
         };
         if !listed.models().iter().any(is_model) && is_provider() {
@@ -281,8 +281,8 @@ fn switched_off(provider: &str) -> ListEntry {
 /// Updates the catalogue and reports the result.
 async fn refresh(sources: &ModelSources, is_silent: bool) -> anyhow::Result<()> {
     let result = match sources.refresh().await? {
-        CatalogRefresh::Newer(count) => format!("Updated the catalogue: {count} models."),
-        CatalogRefresh::Same => "The catalogue is up to date.".to_owned(),
+        CatalogRefresh::Updated(count) => format!("Updated the catalogue: {count} models."),
+        CatalogRefresh::Unchanged => "The catalogue is up to date.".to_owned(),
     };
     if !is_silent {
         super::say(&result);
@@ -298,7 +298,7 @@ fn no_provider(
     absent: Option<String>,
     is_all: bool,
 ) -> anyhow::Error {
-    if let Some(why) = registry.unsupported(name) {
+    if let Some(why) = registry.why_unsupported(name) {
         return anyhow::anyhow!("{why}");
     }
     if let Some(why) = absent {
@@ -385,7 +385,7 @@ impl ModelListing<'_> {
     /// Adds a provider with a table of its models: those that are used, then the best. Returns
     /// whether some are left out.
     fn add(&self, facts: &ProviderSummary, mut models: Vec<&Model>, out: &mut String) -> bool {
-        let ranked = self.registry.ranked(&facts.id);
+        let ranked = self.registry.ranked_models(&facts.id);
         models.sort_by_cached_key(|model| {
             let is_this = |other: &ModelRef| {
                 (&other.provider, &other.model) == (&model.id.provider, &model.id.model)
@@ -397,7 +397,7 @@ impl ModelListing<'_> {
         let hidden = models.len().saturating_sub(self.limit);
         models.truncate(self.limit);
         let _ = writeln!(out, "{} ({}): {}", facts.id, facts.name, facts.describe());
-        if facts.open {
+        if facts.accepts_any_model {
             let _ = writeln!(out, "  any model is tried: {}/NAME", facts.id);
         }
         let rows: Vec<[String; 5]> = models
@@ -423,8 +423,8 @@ fn window_notes(models: &[&Model]) -> Vec<String> {
     let mut notes = Vec::new();
     let mut unknown = None;
     for model in models.iter().filter(|model| model.tools) {
-        match local::check_window(model) {
-            WindowCheck::Fine => {}
+        match local::check_context_window(model) {
+            WindowCheck::Sufficient => {}
             WindowCheck::Unknown(note) => unknown = unknown.or(Some(note)),
             WindowCheck::Small(note) | WindowCheck::TooSmall(note) => notes.push(note),
         }
@@ -461,7 +461,7 @@ fn possible_abilities(model: &Model) -> [(bool, &'static str, char); 5] {
     [
         (model.reasoning, "reasoning", 'R'),
         (model.tools, "tools", 'T'),
-        (model.images.get(), "images", 'I'),
+        (model.images.is_supported(), "images", 'I'),
         (model.pdf, "pdf", 'P'),
         (model.audio, "audio", 'A'),
     ]
@@ -513,10 +513,10 @@ fn in_json(facts: &ProviderSummary, models: &Vec<&Model>) -> Value {
     let key = match &facts.access {
         KeySource::Configured => "settings",
         KeySource::Editor => "editor",
-        KeySource::Kept => "auth.json",
+        KeySource::Stored => "auth.json",
         KeySource::Variable(name) => name.as_str(),
-        KeySource::Free if missing.is_none() => "none needed",
-        KeySource::Free | KeySource::Unset(_) | KeySource::Missing(_) => "",
+        KeySource::NotNeeded if missing.is_none() => "none needed",
+        KeySource::NotNeeded | KeySource::UnsetVariable(_) | KeySource::Missing(_) => "",
     };
     let rates = |rates: &Rates| {
         json!({ "input": rates.input, "output": rates.output, "cacheRead": rates.cache_read,
@@ -527,8 +527,8 @@ fn in_json(facts: &ProviderSummary, models: &Vec<&Model>) -> Value {
             let mut all = rates(&price.base);
             let longer =
                 |(size, of): &(u64, Rates)| json!({ "inputOver": size, "price": rates(of) });
-            if !price.longer.is_empty() {
-                all["longer"] = price.longer.iter().map(longer).collect();
+            if !price.long_requests.is_empty() {
+                all["longer"] = price.long_requests.iter().map(longer).collect();
             }
             all
         });
@@ -536,7 +536,7 @@ fn in_json(facts: &ProviderSummary, models: &Vec<&Model>) -> Value {
             "output": model.output, "price": price, "abilities": abilities(model), "efforts": model.efforts })
     };
     json!({ "id": facts.id, "name": facts.name, "hasKey": missing.is_none(), "key": key, "missing": missing,
-        "anyModel": facts.open, "models": models.iter().map(model).collect::<Vec<_>>() })
+        "anyModel": facts.accepts_any_model, "models": models.iter().map(model).collect::<Vec<_>>() })
 }
 
 #[cfg(test)]

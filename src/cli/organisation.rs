@@ -70,7 +70,7 @@ pub(super) async fn login(address: &str, environment: &Environment) -> anyhow::R
         None => json!({ "type": "wellknown", "key": "", "token": "" }),
     };
     let path = Auth::path(environment);
-    Auth::change(&path, |all| drop(all.insert(base.to_owned(), entry)))
+    Auth::change_file(&path, |all| drop(all.insert(base.to_owned(), entry)))
         .with_context(|| format!("{} cannot be written", path.display()))?;
     let is_replaced = environment.setting("AUTH_CONTENT").is_some();
     report_stored(base, &path, is_replaced);

@@ -82,7 +82,7 @@ impl KnownKeys {
     fn read_logins(&mut self, settings: &Settings) {
         // Before the files are read, so that a change in the meantime is noticed.
         let mut state = ConfigFingerprint::default();
-        for file in Auth::files(&self.environment) {
+        for file in Auth::credential_files(&self.environment) {
             // A file that cannot be examined cannot be read either.
             state.record_metadata(&file).ok();
         }

@@ -39,7 +39,7 @@ use acp_server::meta::{
 use acp_server::prompt::{built_in_tools, may_be_tool};
 use base::environment::Environment;
 use base::id::SessionId;
-use providers::editor::EditorEndpoints;
+use providers::editor_endpoints::EditorEndpoints;
 use providers::local;
 use remote::observe::EventOffer;
 use session::Sessions;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use base::lock::lock;
-use providers::editor::{EditorEndpoint, EditorEndpoints};
+use providers::editor_endpoints::{EditorEndpoint, EditorEndpoints};
 
 /// The endpoints that the client of a connection has set. The only owner of them; sessions have
 /// copies.

@@ -18,7 +18,7 @@ use super::metrics::Metrics;
 use super::tool_call_view::ShownTerminals;
 use base::id::SessionId;
 use base::lock::lock;
-use providers::editor::EditorEndpoints;
+use providers::editor_endpoints::EditorEndpoints;
 use session::SessionHandle;
 use session::open::OpenOptions;
 

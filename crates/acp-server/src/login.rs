@@ -6,7 +6,7 @@ use super::account_reports::Account;
 use super::error::RequestError;
 use super::server::Server;
 use permission::account::AccountProperty;
-use providers::auth::Auth;
+use providers::auth::{Auth, StoredCredential};
 
 /// A login method as the client shows it.
 pub struct LoginMethod {
@@ -57,7 +57,7 @@ pub fn log_out(
     let allowed = server.shared.account().check(AccountProperty::ProviderKeys);
     async move {
         allowed.map_err(RequestError::Forbidden)?;
-        let deleted = base::task::spawn_blocking(move || Auth::forget_all(&environment)).await;
+        let deleted = base::task::spawn_blocking(move || Auth::remove_all(&environment)).await;
         let failed = |e: std::io::Error| RequestError::Failed {
             message: format!("The stored key could not be removed: {e}."),
             advice: Some("`adjutant auth list` shows where keys are stored.".into()),
@@ -74,14 +74,14 @@ pub fn log_out(
 pub fn accounts(server: &Arc<Server>) -> impl Future<Output = Vec<Account>> + Send + 'static {
     let environment = server.shared.environment.clone();
     async move {
-        let places = base::task::spawn_blocking(move || Auth::places(&environment))
+        let credentials = base::task::spawn_blocking(move || Auth::list(&environment))
             .await
             .unwrap_or_default();
-        let account = |(label, kind, source): (String, &str, &str)| Account {
-            label,
-            name: format!("{kind} {source}"),
+        let account = |stored: StoredCredential| Account {
+            label: stored.provider,
+            name: format!("{} {}", stored.kind, stored.location),
         };
-        places.into_iter().map(account).collect()
+        credentials.into_iter().map(account).collect()
     }
 }
 

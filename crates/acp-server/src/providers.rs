@@ -11,7 +11,7 @@ use permission::Action;
 use permission::account::AccountProperty;
 use permission::url::Address;
 use providers::custom_endpoint::{ApiType, CustomEndpoint};
-use providers::editor::{ConfigurableProvider, EditorEndpoint};
+use providers::editor_endpoints::{ConfigurableProvider, EditorEndpoint};
 use providers::registry::Registry;
 
 /// A request to set an endpoint, as the client sent it.
@@ -73,7 +73,7 @@ pub fn disable(
     let server = server.clone();
     async move {
         let (_, registry) = changeable_providers(&server).await?;
-        if registry.supported(&provider).is_some() {
+        if registry.supported_apis(&provider).is_some() {
             server
                 .endpoints
                 .change(number, &provider, EditorEndpoint::Disabled);
@@ -148,13 +148,13 @@ fn checked(
         headers,
     } = request;
     check_enabled(&provider, settings)?;
-    let Some(supported) = registry.supported(&provider) else {
+    let Some(supported) = registry.supported_apis(&provider) else {
         return Err(RequestError::Invalid(format!(
             "There is no provider \"{}\" whose endpoint can be set; providers/list lists them",
             text::title(&provider)
         )));
     };
-    let known = ApiType::named(&api).filter(|api| supported.contains(api));
+    let known = ApiType::from_name(&api).filter(|api| supported.contains(api));
     let Some(api) = known else {
         let names: Vec<&str> = supported.iter().map(|api| api.name()).collect();
         return Err(RequestError::Invalid(format!(

@@ -288,7 +288,7 @@ async fn missing_models(server: &Server, session: &SessionHandle) -> Option<Stri
     let cwd = session.cwd.clone();
     let notice = base::task::spawn_blocking(move || {
         let notice = is_missing.then(|| {
-            let stopped = local::stopped(&environment).unwrap_or_default();
+            let stopped = local::explain_stopped_server(&environment).unwrap_or_default();
             format!("{CONNECT_NOTICE}{stopped}")
         });
         // A client that shows no notices has not shown this one.

@@ -394,7 +394,7 @@ fn name_unset_variables(settings: &mut Settings, tree: &Node, problems: &[Proble
             }
             let clause = format!("{} ({})", problem.message, problem.location.short());
             let is_key_header = header.is_some_and(|name| {
-                providers::platform::has_key(&[(name.to_owned(), String::new())])
+                providers::platform::has_key_header(&[(name.to_owned(), String::new())])
             });
             if option == "baseURL" && provider.base_url.is_none() {
                 provider.unset_address = Some(clause);
@@ -414,10 +414,9 @@ fn name_key_variables(settings: &mut Settings, tree: &Node, named: &[(SourceLoca
             continue;
         };
         let headers = options.get("headers").map(Node::entries);
-        let header = headers
-            .unwrap_or_default()
-            .iter()
-            .find(|entry| providers::platform::has_key(&[(entry.key.clone(), String::new())]));
+        let header = headers.unwrap_or_default().iter().find(|entry| {
+            providers::platform::has_key_header(&[(entry.key.clone(), String::new())])
+        });
         let key = options.get("apiKey").or(header.map(|entry| &entry.node));
         let variable = named
             .iter()

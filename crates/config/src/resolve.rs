@@ -415,7 +415,7 @@ impl Resolver<'_> {
         let source = self.source(&["provider", &id]);
         let options = provider.options.unwrap_or_default();
         let mut to = ProviderEntry {
-            known_as: provider.id.filter(|known| *known != id),
+            catalog_id: provider.id.filter(|known| *known != id),
             name: provider.name,
             npm: provider.npm,
             base_url: options
@@ -446,9 +446,9 @@ impl Resolver<'_> {
             to.options.insert("enterpriseUrl".into(), url.into());
         }
         for (from, to) in [
-            (options.timeout, &mut to.limits.total),
-            (options.header_timeout, &mut to.limits.first),
-            (options.chunk_timeout, &mut to.limits.idle),
+            (options.timeout, &mut to.timeouts.total),
+            (options.header_timeout, &mut to.timeouts.first_byte),
+            (options.chunk_timeout, &mut to.timeouts.idle),
         ] {
             match from {
                 Some(TimeoutConfig::Milliseconds(0)) | Some(TimeoutConfig::Limited(false)) => {
@@ -641,7 +641,7 @@ fn price(cost: file::CostConfig) -> Price {
     longer.sort_by_key(|(size, _)| *size);
     Price {
         base: rates(cost.input, cost.output, cost.cache_read, cost.cache_write),
-        longer,
+        long_requests: longer,
     }
 }
 
@@ -658,7 +658,7 @@ fn one_model(key: String, model: file::ModelConfig) -> ModelEntry {
                 options.remove("disabled").and_then(|value| value.as_bool()) == Some(true);
             (name, (!disabled).then_some(options))
         });
-    let interleaved = match &model.interleaved {
+    let reasoning_field = match &model.interleaved {
         Some(serde_json::Value::String(field)) => Some(field.clone()),
         Some(serde_json::Value::Object(object)) => object
             .get("field")
@@ -676,8 +676,8 @@ fn one_model(key: String, model: file::ModelConfig) -> ModelEntry {
         reasoning: model.reasoning,
         temperature: model.temperature,
         tool_call: model.tool_call,
-        interleaved,
-        released: model.release_date,
+        reasoning_field,
+        release_date: model.release_date,
         price,
         efforts: None,
         context: limit.context.filter(|n| *n > 0),

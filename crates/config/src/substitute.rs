@@ -70,7 +70,8 @@ fn is_reported_on_use(key_path: &[String]) -> bool {
     let is_named = match option {
         [key] => key == "apiKey" || key == "baseURL",
         [headers, name] => {
-            headers == "headers" && providers::platform::has_key(&[(name.clone(), String::new())])
+            headers == "headers"
+                && providers::platform::has_key_header(&[(name.clone(), String::new())])
         }
         _ => false,
     };

@@ -526,7 +526,7 @@ impl PluginHandlers {
         {
             return Some(Err(format!("only a stored login of {id} can be renewed")));
         }
-        let written = Auth::change(&Auth::path(&self.environment), |all| {
+        let written = Auth::change_file(&Auth::path(&self.environment), |all| {
             drop(all.insert(id, fresh))
         });
         Some(written.map(|()| json!(true)).map_err(|e| e.to_string()))

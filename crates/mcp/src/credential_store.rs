@@ -38,7 +38,7 @@ impl StoredLogin {
             name: name.to_owned(),
             url: url.to_owned(),
             path: environment.dirs.data.join("mcp-auth.json"),
-            theirs: Auth::their_data(environment).map(|data| data.join("mcp-auth.json")),
+            theirs: Auth::opencode_data_dir(environment).map(|data| data.join("mcp-auth.json")),
             environment: environment.clone(),
             secret: None,
         }
@@ -125,7 +125,7 @@ impl StoredLogin {
         wanted.sort();
         wanted.dedup();
         entry.insert("wantedScope".into(), wanted.join(" ").into());
-        Auth::change(&self.path, |all| {
+        Auth::change_file(&self.path, |all| {
             drop(all.insert(self.name.clone(), Value::Object(entry)))
         })
     }
@@ -135,7 +135,7 @@ impl StoredLogin {
     /// # Errors
     /// Returns an I/O error if the file cannot be changed.
     pub fn forget(&self) -> io::Result<()> {
-        Auth::change(&self.path, |all| drop(all.shift_remove(&self.name)))
+        Auth::change_file(&self.path, |all| drop(all.shift_remove(&self.name)))
     }
 
     fn read(&self) -> Option<StoredCredentials> {
@@ -217,7 +217,7 @@ impl StoredLogin {
         if let (Some(issuer), Some(entry)) = (&stored.issuer, entry.as_object_mut()) {
             entry.insert("issuer".into(), json!(issuer));
         }
-        Auth::change(&self.path, |all| drop(all.insert(self.name.clone(), entry)))
+        Auth::change_file(&self.path, |all| drop(all.insert(self.name.clone(), entry)))
     }
 
     async fn blocking<T: Send + 'static>(

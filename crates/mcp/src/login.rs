@@ -43,7 +43,7 @@ impl OAuthHttpClient for LoginRequests {
             if !safe {
                 return Err(format!("{url} is at a public host and not encrypted").into());
             }
-            Ok(self.client.send(&self.who, request).await?)
+            Ok(self.client.send_oauth(&self.who, request).await?)
         })
     }
 }
@@ -269,7 +269,7 @@ async fn challenge(name: &str, url: &str, client: &Arc<HttpClient>) -> Option<St
         }
         let request = request.body(message.to_string().into_bytes());
         let answer = client
-            .send(&format!("The MCP server {name}"), request.ok()?)
+            .send_oauth(&format!("The MCP server {name}"), request.ok()?)
             .await
             .ok()?;
         if answer.status() == 401 {

@@ -159,7 +159,7 @@ impl RemoteServer {
     async fn prepare(&self) -> Result<(reqwest::Client, HeaderMap), HandshakeError> {
         let client = self.client.clone();
         let url = self.url.clone();
-        let made = base::task::spawn_blocking(move || client.raw(&url)).await;
+        let made = base::task::spawn_blocking(move || client.reqwest_client(&url)).await;
         let refuse = |why: String| {
             HandshakeError::Refused(Box::new(ClientInitializeError::transport::<SseTransport>(
                 SseError::Message(why),

@@ -15,7 +15,7 @@ use rmcp::transport::Transport;
 use base::text;
 use base::text::surrogates;
 use providers::http;
-use providers::sse::{BadEvent, Flow, SseParser};
+use providers::sse::{Flow, InvalidEvent, SseParser};
 
 /// The message about a server that redirects.
 pub(super) const MOVED: &str = "it redirects to another address, which is not followed with your headers; put that one into the settings";
@@ -28,7 +28,7 @@ pub(super) enum SseError {
     #[error("{0}")]
     Message(String),
     #[error("{0}")]
-    Bad(#[from] BadEvent),
+    Bad(#[from] InvalidEvent),
 }
 
 pub(super) struct SseTransport {
@@ -189,7 +189,7 @@ fn refused(response: reqwest::Response) -> Result<reqwest::Response, SseError> {
 
 /// Describes a failed request, for the user.
 pub(super) fn reached(e: &reqwest::Error) -> String {
-    let cause = http::chain(e);
+    let cause = http::format_causes(e);
     if e.is_connect() || e.is_timeout() {
         format!("it cannot be reached: {cause}")
     } else {

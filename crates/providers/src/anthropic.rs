@@ -1,8 +1,10 @@
-//! Anthropic's Messages API, which Anthropic and several other providers offer.
+//! The wire format of Anthropic's Messages API ([`Messages`]), which Anthropic and several other
+//! providers offer.
 //!
-//! Thinking is sent back exactly as it arrived, with signatures and redacted blocks at their
-//! positions; blocks of an unknown type are stored whole and sent back too. Cache breakpoints are
-//! set by marks.
+//! `encode.rs` writes requests, `decode.rs` reads answers. Thinking is sent back exactly as it
+//! arrived, with signatures and redacted blocks at their positions; blocks of an unknown type are
+//! stored whole and sent back too. `cache_control` marks the end of the parts of a request that the
+//! provider caches.
 
 mod decode;
 mod encode;
@@ -10,29 +12,30 @@ mod encode;
 use serde_json::{Map, Value, json};
 
 use super::request_target::{RequestOptions, RequestTarget};
-use super::wire::{Decoder, HttpCall, Package, WireFormat, entry};
+use super::wire_format::{Decoder, HttpCall, SdkPackage, WireFormat, single_entry};
 use super::{Error, Model, Request};
 
+/// The wire format of the Messages API.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Messages;
 
-/// The largest budget of thinking that is requested, in tokens.
+/// The largest thinking budget that is requested, in tokens.
 const MAX_BUDGET: u64 = 31_999;
-/// The smallest budget that the API accepts, in tokens.
+/// The smallest thinking budget that the API accepts, in tokens.
 const MIN_BUDGET: u64 = 1_024;
 
-/// Returns `true` for models that accept `output_config.effort`.
+/// True if a model accepts `output_config.effort`.
 fn accepts_effort(model: &Model) -> bool {
-    match claude(&model.api_id) {
+    match claude_version(&model.api_id) {
         Some((4, 6..) | (5.., _)) => true,
         Some((4, 5)) => model.api_id.contains("opus"),
         _ => false,
     }
 }
 
-/// Returns whether Anthropic can search the web for this model.
-pub(super) fn searches(id: &str) -> bool {
-    claude(id).is_some_and(|generation| generation >= (3, 5))
+/// True if Anthropic can search the web for the model with this id.
+pub(super) fn can_search_web(id: &str) -> bool {
+    claude_version(id).is_some_and(|generation| generation >= (3, 5))
 }
 
 impl WireFormat for Messages {
@@ -40,8 +43,8 @@ impl WireFormat for Messages {
         "messages"
     }
 
-    fn package(&self) -> Option<Package> {
-        Some(Package {
+    fn package(&self) -> Option<SdkPackage> {
+        Some(SdkPackage {
             name: "@ai-sdk/anthropic",
             address: "https://api.anthropic.com/v1",
             variable: "ANTHROPIC_BASE_URL",
@@ -62,11 +65,11 @@ impl WireFormat for Messages {
     }
 
     fn decoder(&self, target: &RequestTarget) -> Box<dyn Decoder> {
-        Box::new(decode::Blocks::new(&target.name))
+        Box::new(decode::MessagesDecoder::new(&target.name))
     }
 
     fn efforts(&self, model: &Model) -> Vec<String> {
-        let names: &[&str] = match claude(&model.api_id) {
+        let names: &[&str] = match claude_version(&model.api_id) {
             Some((4, 7..) | (5.., _)) => &["low", "medium", "high", "xhigh", "max"],
             Some((4, 6)) => &["low", "medium", "high", "max"],
             Some((4, 5)) if model.api_id.contains("opus") => &["low", "medium", "high"],
@@ -76,17 +79,17 @@ impl WireFormat for Messages {
     }
 
     fn effort(&self, model: &Model, _target: &RequestTarget, effort: &str) -> Map<String, Value> {
-        let output = model.output.unwrap_or(Model::OUTPUT_LIMIT);
+        let output = model.output.unwrap_or(Model::MAX_OUTPUT_TOKENS);
         let budget = match effort {
-            "none" => return entry("thinking", json!({"type": "disabled"})),
+            "none" => return single_entry("thinking", json!({"type": "disabled"})),
             "minimal" | "low" => 4_000,
             "medium" => 10_000,
             "high" => 16_000.min(output / 2),
             _ => MAX_BUDGET.min(output.saturating_sub(1)),
         };
-        let mut options = match claude(&model.api_id) {
-            Some((4, 6..) | (5.., _)) => entry("thinking", json!({"type": "adaptive"})),
-            _ => entry(
+        let mut options = match claude_version(&model.api_id) {
+            Some((4, 6..) | (5.., _)) => single_entry("thinking", json!({"type": "adaptive"})),
+            _ => single_entry(
                 "thinking",
                 json!({"type": "enabled", "budget_tokens": budget.max(MIN_BUDGET)}),
             ),
@@ -97,14 +100,14 @@ impl WireFormat for Messages {
         options
     }
 
-    /// Claude thinks unless the user turns it off, as in the client of its maker. A budget, which
-    /// is part of the output, needs a model whose limit is known.
+    /// Requests thinking by default, as Anthropic's own client does. A thinking budget is part of
+    /// the output, so it is only requested if the model's output limit is known.
     fn default_effort(&self, model: &Model) -> Map<String, Value> {
-        match (claude(&model.api_id), model.output) {
-            (Some((4, 6..) | (5.., _)), _) => entry("thinking", json!({"type": "adaptive"})),
+        match (claude_version(&model.api_id), model.output) {
+            (Some((4, 6..) | (5.., _)), _) => single_entry("thinking", json!({"type": "adaptive"})),
             (Some((3, 7..) | (4, _)), Some(output)) => {
                 let budget = MAX_BUDGET.min(output / 2).max(MIN_BUDGET);
-                entry(
+                single_entry(
                     "thinking",
                     json!({"type": "enabled", "budget_tokens": budget}),
                 )
@@ -114,20 +117,20 @@ impl WireFormat for Messages {
     }
 
     fn least_effort(&self, model: &Model) -> Option<Map<String, Value>> {
-        // Without `thinking` it does not think.
+        // Claude does not think in a request without `thinking`.
         Some(if accepts_effort(model) {
-            entry("output_config", json!({"effort": "low"}))
+            single_entry("output_config", json!({"effort": "low"}))
         } else {
             Map::new()
         })
     }
 
     #[cfg(test)]
-    fn samples(&self) -> crate::wire::WireSamples {
+    fn samples(&self) -> crate::wire_format::WireSamples {
         use crate::conversations::strings;
         use serde_json::json;
 
-        crate::wire::WireSamples {
+        crate::wire_format::WireSamples {
             text: |text| {
                 vec![
                     json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
@@ -163,7 +166,7 @@ impl WireFormat for Messages {
 
 /// Returns the version of a Claude model from the provider's id: `claude-sonnet-4-5-20250929`,
 /// `anthropic/claude-opus-4.6`, `claude-3-7-sonnet` …
-pub(super) fn claude(id: &str) -> Option<(u32, u32)> {
+pub(super) fn claude_version(id: &str) -> Option<(u32, u32)> {
     let (_, rest) = id.split_once("claude")?;
     let number = |word: &str| -> Option<u32> {
         // Longer ones are dates.

@@ -1,5 +1,8 @@
-//! Stored credentials: `auth.json` in the data directory, in OpenCode's format, readable only by
-//! its owner. OpenCode's own file is read too and never written.
+//! The stored credentials of providers: keys, and tokens of logins.
+//!
+//! They are in `auth.json` in adjutant's data directory, in OpenCode's format, readable only by
+//! its owner. [`Auth`] reads this file, and OpenCode's own one, which it never writes. If
+//! `AUTH_CONTENT` is set, its value replaces both files.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -13,31 +16,49 @@ use base::environment::{Environment, private_dir, write_private_file};
 /// The stored credential of a provider.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Credential {
+    /// An API key.
     Key(Secret),
+    /// The result of an OAuth login.
     Tokens(OauthTokens),
 }
 
+/// The tokens of an OAuth login.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OauthTokens {
+    /// The access token, which requests carry.
     pub access: Secret,
-    /// The refresh token, which is exchanged for the next access token.
+    /// The refresh token, which is exchanged for the next access token; `None` if the server
+    /// issued none.
     pub refresh: Option<Secret>,
-    /// The expiry of the access token, in milliseconds since 1970.
+    /// The expiry of the access token, in milliseconds since 1970; `None` if it does not expire.
     pub expires: Option<u64>,
+    /// The OAuth server that issued the tokens.
     pub login: Login,
+}
+
+/// A credential in the list of [`Auth::list`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredCredential {
+    /// The provider's id.
+    pub provider: String,
+    /// For display: `key`, `login`, [`Auth::PLUGIN_LOGIN`] or `organisation without a token`.
+    pub kind: &'static str,
+    /// [`Auth::IN_ADJUTANT_FILE`], [`Auth::IN_OPENCODE_FILE`] or [`Auth::IN_VARIABLE`].
+    pub location: &'static str,
 }
 
 /// The user's credentials, by provider.
 #[derive(Clone, Default)]
 pub struct Auth {
-    all: Map<String, Value>,
-    /// Whether the user has plugins, which may use logins that adjutant itself cannot use.
+    /// The entries of the files, by the provider's id.
+    entries: Map<String, Value>,
+    /// True if the user has plugins, which may use logins that adjutant itself cannot use.
     has_plugin_logins: bool,
 }
 
 impl std::fmt::Debug for Auth {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_set().entries(self.all.keys()).finish()
+        f.debug_set().entries(self.entries.keys()).finish()
     }
 }
 
@@ -48,38 +69,40 @@ impl Auth {
         if let Some(text) = environment.setting("AUTH_CONTENT") {
             return Self::parse(text);
         }
-        let mut all = Self::default();
-        for path in Self::their_path(environment)
+        let mut auth = Self::default();
+        // OpenCode's file first, so that adjutant's entries replace its entries.
+        for path in Self::opencode_path(environment)
             .into_iter()
             .chain([Self::path(environment)])
         {
             let text = text_of(&path);
-            all.all.extend(Self::parse(&text).all);
+            auth.entries.extend(Self::parse(&text).entries);
         }
-        all
+        auth
     }
 
-    fn their_path(environment: &Environment) -> Option<PathBuf> {
-        Some(Self::their_data(environment)?.join("auth.json"))
+    fn opencode_path(environment: &Environment) -> Option<PathBuf> {
+        Some(Self::opencode_data_dir(environment)?.join("auth.json"))
     }
 
     /// Returns OpenCode's data directory.
-    pub fn their_data(environment: &Environment) -> Option<PathBuf> {
+    pub fn opencode_data_dir(environment: &Environment) -> Option<PathBuf> {
         let data = environment.var("XDG_DATA_HOME").map(PathBuf::from);
         let data = data.or_else(|| Some(environment.home.as_ref()?.join(".local/share")))?;
         Some(data.join("opencode"))
     }
 
+    /// Returns the path of adjutant's `auth.json`.
     pub fn path(environment: &Environment) -> PathBuf {
         environment.dirs.data.join("auth.json")
     }
 
     /// Returns the files of stored credentials: for providers and for MCP servers, adjutant's and
     /// OpenCode's.
-    pub fn files(environment: &Environment) -> Vec<PathBuf> {
+    pub fn credential_files(environment: &Environment) -> Vec<PathBuf> {
         let data = [
             Some(environment.dirs.data.clone()),
-            Self::their_data(environment),
+            Self::opencode_data_dir(environment),
         ];
         data.into_iter()
             .flatten()
@@ -87,21 +110,22 @@ impl Auth {
             .collect()
     }
 
-    /// Parses the text of an `auth.json`.
+    /// Parses the text of an `auth.json`; returns no credentials if it is not a JSON object.
     pub fn parse(text: &str) -> Self {
         let map: Map<String, Value> = serde_json::from_str(text).unwrap_or_default();
-        let all = map
+        let entries = map
             .into_iter()
             .map(|(id, value)| (id.trim_end_matches('/').to_owned(), value))
             .collect();
         Self {
-            all,
+            entries,
             has_plugin_logins: false,
         }
     }
 
+    /// Returns the key of a provider; `None` if there is none, or only a login.
     pub fn key(&self, provider: &str) -> Option<Secret> {
-        let entry = self.all.get(provider)?;
+        let entry = self.entries.get(provider)?;
         let field = match entry.get("type")?.as_str()? {
             "api" => "key",
             "wellknown" => "token",
@@ -118,13 +142,14 @@ impl Auth {
 
     /// Returns the entry of a provider, as it is in the file.
     pub fn entry(&self, provider: &str) -> Option<&Value> {
-        self.all.get(provider)
+        self.entries.get(provider)
     }
 
-    /// Returns the tokens of a login that adjutant made.
+    /// Returns the tokens of a login that adjutant made; `None` for those of plugins and of
+    /// OpenCode, whose entries do not name the OAuth server.
     pub fn tokens(&self, provider: &str) -> Option<OauthTokens> {
         let entry = self
-            .all
+            .entries
             .get(provider)
             .filter(|entry| entry.get("type").is_some_and(|kind| kind == "oauth"))?;
         let text = |name: &str| {
@@ -147,43 +172,45 @@ impl Auth {
 
     /// Returns all secret values of all entries.
     pub fn secrets(&self) -> impl Iterator<Item = &str> {
-        let named = ["key", "token", "access", "refresh"];
-        self.all.values().flat_map(move |entry| {
-            named
+        const SECRET_FIELDS: [&str; 4] = ["key", "token", "access", "refresh"];
+        self.entries.values().flat_map(move |entry| {
+            SECRET_FIELDS
                 .into_iter()
                 .filter_map(|name| entry.get(name)?.as_str())
         })
     }
 
     /// Returns the tokens and secrets of logins at MCP servers, adjutant's and OpenCode's.
-    pub fn server_secrets(environment: &Environment) -> Vec<String> {
-        let files = [
-            Some(environment.dirs.data.clone()),
-            Self::their_data(environment),
+    pub fn mcp_server_secrets(environment: &Environment) -> Vec<String> {
+        const SECRET_FIELDS: [(&str, &str); 3] = [
+            ("tokens", "accessToken"),
+            ("tokens", "refreshToken"),
+            ("clientInfo", "clientSecret"),
         ];
-        let mut found = Vec::new();
-        for data in files.into_iter().flatten() {
+        let data_dirs = [
+            Some(environment.dirs.data.clone()),
+            Self::opencode_data_dir(environment),
+        ];
+        let mut secrets = Vec::new();
+        for data in data_dirs.into_iter().flatten() {
             let text = text_of(&data.join("mcp-auth.json"));
-            let all: Map<String, Value> = serde_json::from_str(&text).unwrap_or_default();
-            let named = [
-                ("tokens", "accessToken"),
-                ("tokens", "refreshToken"),
-                ("clientInfo", "clientSecret"),
-            ];
-            let of = |entry: &Value| {
-                named.map(|(part, name)| entry[part][name].as_str().map(str::to_owned))
-            };
-            found.extend(all.values().flat_map(of).flatten());
+            let entries: Map<String, Value> = serde_json::from_str(&text).unwrap_or_default();
+            for entry in entries.values() {
+                for (object, field) in SECRET_FIELDS {
+                    secrets.extend(entry[object][field].as_str().map(str::to_owned));
+                }
+            }
         }
-        found
+        secrets
     }
 
-    /// Returns whether there is a key, or a login that yields one.
+    /// True if there is a key for the provider, or a login that yields a token.
     pub fn has(&self, provider: &str) -> bool {
         self.key(provider).is_some() || self.tokens(provider).is_some()
     }
 
-    /// Sets whether the user has plugins that may use other logins.
+    /// Returns these credentials with the flag that the user has plugins, which may use logins
+    /// that adjutant itself cannot use.
     #[must_use]
     pub fn with_plugin_logins(self, has_plugin_logins: bool) -> Self {
         Self {
@@ -192,8 +219,8 @@ impl Auth {
         }
     }
 
-    /// Returns whether there is a login that only a plugin may be able to use; whether one can is
-    /// known when a model is used.
+    /// True if there is a login that only a plugin may be able to use. Such a login is tried when
+    /// a model is used.
     pub fn may_serve_plugin(&self, provider: &str) -> bool {
         self.has_plugin_logins && !self.has(provider) && self.is_login(provider)
     }
@@ -209,83 +236,93 @@ impl Auth {
     }
 
     /// The location of adjutant's file, for display.
-    pub const OURS: &str = "in adjutant's auth.json";
+    pub const IN_ADJUTANT_FILE: &str = "in adjutant's auth.json";
     /// The location of OpenCode's file, for display.
-    pub const THEIRS: &str = "in OpenCode's auth.json";
+    pub const IN_OPENCODE_FILE: &str = "in OpenCode's auth.json";
     /// The variable that replaces both files, for display.
-    pub const VARIABLE: &str = "in AUTH_CONTENT";
+    pub const IN_VARIABLE: &str = "in AUTH_CONTENT";
 
-    /// The kind of a login that a plugin made, and uses.
+    /// The kind of a login that a plugin made, and uses, for display.
     pub const PLUGIN_LOGIN: &str = "login of a plugin";
 
-    /// Returns provider, kind (`key` or `login`) and location of every usable credential,
-    /// adjutant's first.
-    pub fn places(environment: &Environment) -> Vec<(String, &'static str, &'static str)> {
-        let of = |auth: Self, source: &'static str| -> Vec<_> {
-            // A login made by a plugin is used by that plugin.
-            let is_of_plugin = |id: &String| source == Self::OURS && auth.is_login(id);
-            // The defaults of an organisation apply without a token, too.
-            let is_open = |id: &String| auth.is_of_kind(id, "wellknown");
-            let usable = auth
-                .all
-                .keys()
-                .filter(|id| auth.has(id) || is_of_plugin(id) || is_open(id));
-            let kind = |id: &String| match (auth.key(id), auth.tokens(id)) {
-                (Some(_), _) => "key",
-                (None, Some(_)) => "login",
-                (None, None) if is_open(id) => "organisation without a token",
-                (None, None) => Self::PLUGIN_LOGIN,
-            };
-            usable.map(|id| (id.clone(), kind(id), source)).collect()
-        };
+    /// Returns every usable credential, adjutant's first. Both files may have one for the same
+    /// provider.
+    pub fn list(environment: &Environment) -> Vec<StoredCredential> {
         if let Some(text) = environment.setting("AUTH_CONTENT") {
-            return of(Self::parse(text), Self::VARIABLE);
+            return Self::parse(text).usable_credentials(Self::IN_VARIABLE);
         }
         let read = |path: PathBuf| Self::parse(&text_of(&path));
-        let mut all = of(read(Self::path(environment)), Self::OURS);
-        all.extend(
-            Self::their_path(environment)
-                .into_iter()
-                .flat_map(|path| of(read(path), Self::THEIRS)),
-        );
+        let mut all = read(Self::path(environment)).usable_credentials(Self::IN_ADJUTANT_FILE);
+        if let Some(path) = Self::opencode_path(environment) {
+            all.extend(read(path).usable_credentials(Self::IN_OPENCODE_FILE));
+        }
         all
     }
 
-    /// Stores a key or a login in adjutant's file; `None` removes it. Other entries are preserved,
-    /// even if other processes change the file at the same time.
+    /// Returns the usable credentials of one file, whose location is `location`.
+    fn usable_credentials(&self, location: &'static str) -> Vec<StoredCredential> {
+        // A login made by a plugin is used by that plugin.
+        let is_of_plugin = |id: &str| location == Self::IN_ADJUTANT_FILE && self.is_login(id);
+        // The defaults of an organisation apply without a token, too.
+        let is_organisation = |id: &str| self.is_of_kind(id, "wellknown");
+        let mut usable = Vec::new();
+        for id in self.entries.keys() {
+            if !self.has(id) && !is_of_plugin(id) && !is_organisation(id) {
+                continue;
+            }
+            let kind = if self.key(id).is_some() {
+                "key"
+            } else if self.tokens(id).is_some() {
+                "login"
+            } else if is_organisation(id) {
+                "organisation without a token"
+            } else {
+                Self::PLUGIN_LOGIN
+            };
+            usable.push(StoredCredential {
+                provider: id.clone(),
+                kind,
+                location,
+            });
+        }
+        usable
+    }
+
+    /// Stores the credential of a provider in adjutant's file; `None` removes it. Other entries are
+    /// preserved, even if other processes change the file at the same time.
     ///
     /// # Errors
     /// The error of the system if the file cannot be written; the file is then unchanged.
-    pub fn keep(path: &Path, provider: &str, credential: Option<&Credential>) -> io::Result<()> {
+    pub fn store(path: &Path, provider: &str, credential: Option<&Credential>) -> io::Result<()> {
         let entry = credential.map(|credential| match credential {
             Credential::Key(key) => json!({"type": "api", "key": key.expose()}),
             Credential::Tokens(tokens) => json!({"type": "oauth", "access": tokens.access.expose(),
                 "refresh": tokens.refresh.as_ref().map_or("", Secret::expose), "expires": tokens.expires.unwrap_or(0),
                 "login": tokens.login}),
         });
-        Self::change(path, |map| match entry {
+        Self::change_file(path, |map| match entry {
             Some(entry) => drop(map.insert(provider.to_owned(), entry)),
             None => drop(map.shift_remove(provider)),
         })
     }
 
     /// Returns the providers whose keys or logins adjutant has stored itself, by id.
-    pub fn stored(environment: &Environment) -> Vec<String> {
-        Self::places(environment)
+    pub fn stored_providers(environment: &Environment) -> Vec<String> {
+        Self::list(environment)
             .into_iter()
-            .filter(|(_, _, source)| *source == Self::OURS)
-            .map(|(id, ..)| id)
+            .filter(|stored| stored.location == Self::IN_ADJUTANT_FILE)
+            .map(|stored| stored.provider)
             .collect()
     }
 
     /// Removes all entries of adjutant's file.
     ///
     /// # Errors
-    /// Same as [`Auth::keep`].
-    pub fn forget_all(environment: &Environment) -> io::Result<()> {
+    /// Same as [`Auth::store`].
+    pub fn remove_all(environment: &Environment) -> io::Result<()> {
         let path = Self::path(environment);
         if path.exists() {
-            Self::change(&path, Map::clear)
+            Self::change_file(&path, Map::clear)
         } else {
             Ok(())
         }
@@ -295,8 +332,11 @@ impl Auth {
     /// only accessible to its owner.
     ///
     /// # Errors
-    /// Same as [`Auth::keep`].
-    pub fn change(path: &Path, change: impl FnOnce(&mut Map<String, Value>)) -> io::Result<()> {
+    /// Same as [`Auth::store`].
+    pub fn change_file(
+        path: &Path,
+        change: impl FnOnce(&mut Map<String, Value>),
+    ) -> io::Result<()> {
         let dir = path.parent().unwrap_or(Path::new("."));
         private_dir(dir)?;
         let lock = dir.join("auth.lock");
@@ -317,8 +357,8 @@ impl Auth {
     }
 }
 
-/// Reads a file of secrets; returns an empty text if that fails. Reading a pipe would wait for its
-/// writer.
+/// Reads a file of secrets; returns an empty text if that fails, or if it is not a regular file,
+/// because reading a pipe would wait for its writer.
 fn text_of(path: &Path) -> String {
     if path.is_file() {
         base::file::read_regular_text(path).unwrap_or_default()
@@ -344,19 +384,19 @@ mod tests {
             assert_eq!(key(none), None, "{none}");
         }
         assert!(!format!("{auth:?}").contains("k1"));
-        assert!(Auth::parse("oops").all.is_empty());
+        assert!(Auth::parse("oops").entries.is_empty());
     }
 
     #[test]
     fn stored_key_is_readable_by_owner_only() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data/auth.json");
-        Auth::keep(&path, "a", Some(&Credential::Key(Secret::new("k")))).unwrap();
-        Auth::keep(&path, "b", Some(&Credential::Key(Secret::new("l")))).unwrap();
-        Auth::keep(&path, "a", None).unwrap();
+        Auth::store(&path, "a", Some(&Credential::Key(Secret::new("k")))).unwrap();
+        Auth::store(&path, "b", Some(&Credential::Key(Secret::new("l")))).unwrap();
+        Auth::store(&path, "a", None).unwrap();
         let auth = Auth::parse(&std::fs::read_to_string(&path).unwrap());
         assert_eq!(
-            (auth.all.len(), auth.all["b"]["type"].as_str()),
+            (auth.entries.len(), auth.entries["b"]["type"].as_str()),
             (1, Some("api"))
         );
         #[cfg(unix)]
@@ -368,7 +408,7 @@ mod tests {
             );
         }
         std::fs::write(&path, "damaged").unwrap();
-        assert!(Auth::keep(&path, "a", None).is_err());
+        assert!(Auth::store(&path, "a", None).is_err());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "damaged");
     }
 }

@@ -1,15 +1,14 @@
-//! Tests of malformed answers and bad connections, for every wire format. Invalid arguments and
-//! unknown tools are handled by the turn; see the transcripts `turns/bad-arguments` and
-//! `turns/unknown-tool`.
+//! Tests of malformed answers and bad connections, for every wire format. The turn handles invalid
+//! arguments and unknown tools; see the test pages `turns/bad-arguments` and `turns/unknown-tool`.
 
 use serde_json::{Value, json};
 
-use super::WIRES;
+use super::WIRE_FORMATS;
 use super::delta::lines;
 use super::request_target::RequestTarget;
 use super::sse::{Flow, SseParser};
 use super::surrogates::SurrogateJoiner;
-use super::wire::{Decoder, WireFormat, WireSamples};
+use super::wire_format::{Decoder, WireFormat, WireSamples};
 use super::{Delta, Error};
 
 /// A wire format with samples of its answers.
@@ -19,14 +18,14 @@ struct AnswerFormat {
     samples: WireSamples,
 }
 
-/// Returns the formats of answers that all tests here are for.
+/// Returns all wire formats; each test here runs for each of them.
 fn formats() -> Vec<AnswerFormat> {
     let format = |wire: &'static dyn WireFormat| AnswerFormat {
         name: wire.name(),
         wire,
         samples: wire.samples(),
     };
-    WIRES.iter().copied().map(format).collect()
+    WIRE_FORMATS.iter().copied().map(format).collect()
 }
 
 impl AnswerFormat {
@@ -196,7 +195,7 @@ fn answer_without_end_is_an_error() {
         }
         let error = format.read(&cut, 1000).expect_err(format.name);
         assert!(
-            matches!(error, Error::InvalidResult(_)),
+            matches!(error, Error::InvalidAnswer(_)),
             "{}: {error}",
             format.name
         );
@@ -298,7 +297,7 @@ fn event_of_another_format_is_an_error() {
             let bytes = format!("data: {odd}\n\n");
             let error = format.read(bytes.as_bytes(), 1000).expect_err(format.name);
             assert!(
-                matches!(&error, Error::InvalidResult(text) if text.contains("Acme")),
+                matches!(&error, Error::InvalidAnswer(text) if text.contains("Acme")),
                 "{} {odd}: {error}",
                 format.name
             );

@@ -1,5 +1,9 @@
-//! The body of a request: the options first, the conversation last, so that consecutive requests
-//! begin with the same bytes. Those bytes are reused, so that each step of a long conversation
+//! Builds the JSON body of a request: the options first, the conversation last, so that consecutive
+//! requests begin with the same bytes.
+//!
+//! A wire format creates a [`RequestBody`], appends its fields, and finishes it with the list of
+//! [`Element`]s of the conversation. The bytes of elements that do not change are taken from the
+//! preceding request ([`super::request::BodyCache`]), so that each step of a long conversation
 //! encodes only the new messages.
 
 use bytes::{Bytes, BytesMut};
@@ -7,14 +11,16 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::request::ModelMessage;
-use super::request::cache::{CachedBody, ElementEnd};
+use super::request::cache::{CachedBody, ElementEnd, ReusableBody};
 use super::request_target::RequestTarget;
-use super::wire::merge;
-use super::{Error, Request, optional};
+use super::wire_format::merge;
+use super::{Error, Request, optional_fields};
 
 /// A body under construction.
 pub struct RequestBody {
+    /// The JSON text so far, without the closing brace.
     bytes: Vec<u8>,
+    /// True if it has no fields yet.
     is_empty: bool,
 }
 
@@ -23,15 +29,16 @@ pub struct Element<T> {
     /// The number of leading messages of the request that are encoded up to and including this
     /// element.
     pub message_count: usize,
-    /// Whether later messages leave the element unchanged.
+    /// True if messages that are added later leave the element unchanged.
     pub is_final: bool,
+    /// The element, which is serialised as one item of the list.
     pub value: T,
 }
 
 impl RequestBody {
-    /// Creates a body from the fields of `head`, with the user's options merged over them and the
-    /// fields that the request omits removed. A `null` removes a field. Options named in
-    /// `reserved`, the fields of the conversation, are ignored.
+    /// Creates a body from the fields of `head`. The user's options are merged over them, except
+    /// for those named in `reserved`, which belong to the conversation. Then fields with the value
+    /// `null` are removed, and those that the provider rejects (`params.omitted`).
     ///
     /// # Errors
     /// [`Error::BadRequest`] if a value cannot be encoded as JSON.
@@ -47,7 +54,7 @@ impl RequestBody {
             }
         }
         head.retain(|_, value| !value.is_null());
-        optional::omit(&mut head, &request.params.omitted);
+        optional_fields::remove_fields(&mut head, &request.params.omitted);
         let mut bytes = serde_json::to_vec(&head).map_err(unencodable)?;
         bytes.pop();
         Ok(Self {
@@ -61,11 +68,12 @@ impl RequestBody {
     /// # Errors
     /// [`Error::BadRequest`] if the value cannot be encoded as JSON.
     pub fn field(&mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Result<(), Error> {
-        self.name(name)?;
+        self.append_name(name)?;
         serde_json::to_writer(&mut self.bytes, value).map_err(unencodable)
     }
 
-    fn name(&mut self, name: &str) -> Result<(), Error> {
+    /// Appends the name of a field and the colon.
+    fn append_name(&mut self, name: &str) -> Result<(), Error> {
         if !self.is_empty {
             self.bytes.push(b',');
         }
@@ -75,8 +83,9 @@ impl RequestBody {
         Ok(())
     }
 
-    /// Appends the conversation and completes the body. Reuses the bytes that the body of the
-    /// preceding request has in common with it.
+    /// Appends the conversation as the list `name`, and returns the complete body. Reuses the bytes
+    /// that the body of the preceding request has in common with it, and stores the body for the
+    /// next request.
     ///
     /// # Errors
     /// [`Error::BadRequest`] if an element cannot be encoded as JSON.
@@ -87,22 +96,26 @@ impl RequestBody {
         request: &Request,
         target: &RequestTarget,
     ) -> Result<Bytes, Error> {
-        self.name(name)?;
+        self.append_name(name)?;
         self.bytes.push(b'[');
         let head = self.bytes.len();
-        let earlier = request
+        let reusable = request
             .body_cache
             .take(request, target)
-            .filter(|(cached, _)| cached.body.starts_with(&self.bytes));
-        let (mut ends, earlier) = match earlier {
-            Some((mut cached, same)) => {
-                let fits = |(end, element): &(&ElementEnd, &Element<T>)| {
+            .filter(|reusable| reusable.cached.body.starts_with(&self.bytes));
+        let (mut ends, earlier) = match reusable {
+            Some(ReusableBody {
+                mut cached,
+                common_messages,
+            }) => {
+                let is_unchanged = |(end, element): &(&ElementEnd, &Element<T>)| {
                     element.is_final
                         && element.message_count == end.message_count
-                        && element.message_count <= same
+                        && element.message_count <= common_messages
                 };
-                let fitting = cached.ends.iter().zip(elements).take_while(fits).count();
-                cached.ends.truncate(fitting);
+                let pairs = cached.ends.iter().zip(elements);
+                let unchanged = pairs.take_while(is_unchanged).count();
+                cached.ends.truncate(unchanged);
                 (cached.ends, Some(cached.body))
             }
             None => (Vec::new(), None),
@@ -151,7 +164,8 @@ impl RequestBody {
         Ok(body)
     }
 
-    /// Reserves space for the messages of the request, to avoid reallocations.
+    /// Returns the bytes with reserved space for the messages of the request, to avoid
+    /// reallocations.
     fn with_capacity_for(self, request: &Request) -> Vec<u8> {
         let mut bytes = self.bytes;
         let length: usize = request.messages.iter().map(ModelMessage::length).sum();

@@ -1,10 +1,12 @@
 //! The catalogue: addresses, limits, prices and abilities of known providers and models. A snapshot
-//! is part of the program, so that nothing has to be fetched before the first prompt.
+//! is part of the program, so that nothing has to be fetched before the first prompt; [`refresh`]
+//! fetches a newer one once a day.
 //!
 //! The data is that of <https://models.dev> (MIT licence, Copyright (c) 2025 models.dev), which
 //! OpenCode uses too, without descriptions and without models that are deprecated or do not output
-//! text. `providers.json` is small and read at once; `models.gz` contains one line per provider and
-//! is unpacked when a provider is first looked up.
+//! text. It comes as one JSON document (`api.json`, the `Api…` types) and is stored in two files:
+//! `providers.json` is small and read at once ([`CatalogProvider`]); `models.gz` contains one line
+//! per provider with its models ([`ModelRow`]) and is unpacked when a provider is first looked up.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -32,12 +34,13 @@ const MAX_CATALOG_BYTES: usize = 64 << 20;
 /// One line per provider, from the bundled snapshot.
 const MODELS: &[u8] = include_bytes!("catalog/models.gz");
 
+/// A catalogue in memory. The models are unpacked at the first look-up that needs them.
 #[derive(Debug)]
 pub struct Catalog {
-    providers: Vec<KnownProvider>,
-    ids: Vec<(String, Vec<String>)>,
+    providers: Vec<CatalogProvider>,
+    /// The content of `models.gz`.
     packed: Cow<'static, [u8]>,
-    /// One line per provider: its id, a tab, its models.
+    /// The unpacked content. One line per provider: its id, a tab, its models as JSON.
     lines: OnceLock<String>,
 }
 
@@ -46,7 +49,7 @@ impl Catalog {
     pub fn bundled() -> Self {
         let providers =
             serde_json::from_str(include_str!("catalog/providers.json")).unwrap_or_default();
-        Self::of(providers, Cow::Borrowed(MODELS))
+        Self::new(providers, Cow::Borrowed(MODELS))
     }
 
     /// Parses an `api.json`.
@@ -54,8 +57,11 @@ impl Catalog {
     /// # Errors
     /// An error if the text is no `api.json`, or has no models.
     pub fn parse(api: &str) -> io::Result<Self> {
-        let (index, packed, _) = pack(api)?;
-        Ok(Self::of(serde_json::from_slice(&index)?, packed.into()))
+        let packed = pack(api)?;
+        Ok(Self::new(
+            serde_json::from_slice(&packed.providers)?,
+            packed.models.into(),
+        ))
     }
 
     /// Returns the newest catalogue on this machine: the `api.json` named by
@@ -70,7 +76,7 @@ impl Catalog {
         let [providers, models] = stored_paths(environment);
         let read = || Some((std::fs::read(providers).ok()?, std::fs::read(models).ok()?));
         let stored = read().and_then(|(providers, models)| {
-            Some(Self::of(
+            Some(Self::new(
                 serde_json::from_slice(&providers).ok()?,
                 models.into(),
             ))
@@ -80,41 +86,32 @@ impl Catalog {
             .unwrap_or_else(Self::bundled)
     }
 
-    fn of(providers: Vec<KnownProvider>, packed: Cow<'static, [u8]>) -> Self {
-        let ids = providers
-            .iter()
-            .map(|p| (p.id.clone(), p.env.clone()))
-            .collect();
+    fn new(providers: Vec<CatalogProvider>, packed: Cow<'static, [u8]>) -> Self {
         Self {
             providers,
-            ids,
             packed,
             lines: OnceLock::new(),
         }
     }
 
-    /// Returns the providers, with the variables that may hold their keys.
-    pub fn ids(&self) -> &[(String, Vec<String>)] {
-        &self.ids
+    /// Returns the known providers, in the order of their ids.
+    pub fn providers(&self) -> &[CatalogProvider] {
+        &self.providers
+    }
+
+    fn provider(&self, id: &str) -> Option<&CatalogProvider> {
+        self.providers.iter().find(|provider| provider.id == id)
     }
 
     /// Returns the display name of a provider, or its id if it is unknown.
-    pub fn name<'a>(&'a self, id: &'a str) -> &'a str {
-        self.providers
-            .iter()
-            .find(|provider| provider.id == id)
-            .map_or(id, |provider| &provider.name)
+    pub fn display_name<'a>(&'a self, id: &'a str) -> &'a str {
+        self.provider(id).map_or(id, |provider| &provider.name)
     }
 
-    /// Returns the SDK package of a provider, if it is known.
-    pub fn npm(&self, id: &str) -> Option<&str> {
-        let provider = self.providers.iter().find(|provider| provider.id == id)?;
-        provider.npm.as_deref()
-    }
-
-    /// Returns the settings of a provider, without its models, which have to be unpacked.
-    pub fn without_models(&self, id: &str) -> Option<ProviderEntry> {
-        let provider = self.providers.iter().find(|provider| provider.id == id)?;
+    /// Returns the settings of a provider without its models, which would have to be unpacked;
+    /// `None` if the provider is unknown.
+    pub fn find_without_models(&self, id: &str) -> Option<ProviderEntry> {
+        let provider = self.provider(id)?;
         Some(ProviderEntry {
             id: provider.id.clone(),
             name: Some(provider.name.clone()),
@@ -125,56 +122,62 @@ impl Catalog {
         })
     }
 
-    /// Returns the settings of a provider.
+    /// Returns the settings of a provider with its models; `None` if the provider is unknown.
     pub fn find(&self, id: &str) -> Option<ProviderEntry> {
-        let provider = self.without_models(id)?;
+        let provider = self.find_without_models(id)?;
         let line = self
             .lines()
             .lines()
             .find_map(|line| line.split_once('\t').filter(|(name, _)| *name == id));
-        let rows: Vec<Row> = line
+        let rows: Vec<ModelRow> = line
             .and_then(|(_, rows)| serde_json::from_str(rows).ok())
             .unwrap_or_default();
         Some(ProviderEntry {
-            models: rows.into_iter().map(Row::settings).collect(),
+            models: rows.into_iter().map(ModelRow::into_entry).collect(),
             ..provider
         })
     }
 
-    /// Whether models of this name accept images, by a majority of the providers that have one;
-    /// `None` if none has.
+    /// Returns `Some(true)` if models of this name accept images at most of the providers that have
+    /// one; `None` if no provider has one.
     pub fn accepts_images(&self, name: &str) -> Option<bool> {
         let name = name.rsplit('/').next().unwrap_or(name);
         // This runs for every configured model of every session, so only rows that may match are
-        // parsed.
-        let end = format!("{name}\"");
-        let end = memmem::Finder::new(&end);
-        let named = |text: &str| {
+        // parsed: those with the name before a quotation mark, and a quotation mark or a slash
+        // before the name.
+        let quoted_end = format!("{name}\"");
+        let finder = memmem::Finder::new(&quoted_end);
+        let may_name = |text: &str| {
             let before = |at: usize| at.checked_sub(1).and_then(|at| text.as_bytes().get(at));
-            end.find_iter(text.as_bytes())
+            finder
+                .find_iter(text.as_bytes())
                 .any(|at| matches!(before(at), Some(b'"' | b'/')))
         };
-        let mut yes = 0;
-        let mut no = 0;
-        for (_, rows) in self
-            .lines()
-            .lines()
-            .filter(|line| named(line))
-            .filter_map(|line| line.split_once('\t'))
-        {
+        let mut accepting = 0;
+        let mut refusing = 0;
+        for line in self.lines().lines().filter(|line| may_name(line)) {
+            let Some((_, rows)) = line.split_once('\t') else {
+                continue;
+            };
             let rows: Vec<&RawValue> = serde_json::from_str(rows).unwrap_or_default();
-            let meant = rows.into_iter().map(RawValue::get).filter(|row| named(row));
-            for row in meant.filter_map(|row| serde_json::from_str::<Row>(row).ok()) {
-                if row.i.rsplit('/').next() == Some(name) {
-                    *if row.f.contains('i') {
-                        &mut yes
-                    } else {
-                        &mut no
-                    } += 1;
+            for row in rows.into_iter().map(RawValue::get) {
+                if !may_name(row) {
+                    continue;
+                }
+                let Ok(row) = serde_json::from_str::<ModelRow>(row) else {
+                    continue;
+                };
+                if row.id.rsplit('/').next() != Some(name) {
+                    continue;
+                }
+                if row.abilities.contains('i') {
+                    accepting += 1;
+                } else {
+                    refusing += 1;
                 }
             }
         }
-        (yes + no > 0).then_some(yes > no)
+        (accepting + refusing > 0).then_some(accepting > refusing)
     }
 
     fn lines(&self) -> &str {
@@ -196,28 +199,31 @@ fn unpack(packed: &[u8]) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// The result of a catalogue update.
+/// The result of [`refresh`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CatalogRefresh {
-    /// A newer catalogue with this many models; the next [`Catalog::load`] returns it.
-    Newer(usize),
-    /// The stored catalogue is the newest.
-    Same,
+    /// A newer catalogue was stored, with this number of models; the next [`Catalog::load`]
+    /// returns it.
+    Updated(usize),
+    /// The stored catalogue is the newest one.
+    Unchanged,
 }
 
-/// The origin, version and time of the last update.
+/// The state of the last [`refresh`], stored in `catalog.json`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct FetchState {
+    /// The URL of the server, without a slash at its end.
     origin: String,
+    /// The version of the stored catalogue; empty if the server sent none.
     etag: String,
-    /// Milliseconds since 1970.
+    /// The time of the last request, in milliseconds since 1970.
     at: u64,
 }
 
-/// Returns whether an update is due: once a day, but never if the user disables it
-/// (`ADJUTANT_DISABLE_MODELS_FETCH`) or provides a catalogue.
-pub fn is_due(environment: &Environment) -> bool {
+/// True if a [`refresh`] is due: once a day, but never if the user disables it
+/// (`ADJUTANT_DISABLE_MODELS_FETCH`) or provides a catalogue (`OPENCODE_MODELS_PATH`).
+pub fn is_refresh_due(environment: &Environment) -> bool {
     const DAY: u64 = 24 * 60 * 60 * 1000;
     let is_disabled = environment
         .setting("DISABLE_MODELS_FETCH")
@@ -233,7 +239,7 @@ pub fn is_due(environment: &Environment) -> bool {
 /// [`Catalog::load`].
 ///
 /// # Errors
-/// [`Error::Network`] and others if it cannot be fetched, [`Error::InvalidResult`] if it is no
+/// [`Error::Network`] and others if it cannot be fetched, [`Error::InvalidAnswer`] if it is no
 /// catalogue or cannot be stored.
 pub async fn refresh(
     client: &HttpClient,
@@ -255,22 +261,24 @@ pub async fn refresh(
     let url = format!("{origin}/api.json");
     let fetch = client.fetch("The model catalogue", &url, &headers, MAX_CATALOG_BYTES);
     let fetched = tokio::time::timeout(FETCH_TIMEOUT, fetch).await;
-    let (body, etag) = fetched.map_err(|_| Error::Stalled(FETCH_TIMEOUT))??;
+    let fetched = fetched.map_err(|_| Error::Timeout(FETCH_TIMEOUT))??;
     let state = FetchState {
         origin,
-        etag: etag.unwrap_or(known_etag),
+        etag: fetched.etag.unwrap_or(known_etag),
         at: environment.now().0,
     };
     let environment = environment.clone();
     // Compression takes a good part of a second.
     let stored =
-        base::task::spawn_blocking(move || store(&environment, body.as_deref(), &state)).await;
+        base::task::spawn_blocking(move || store(&environment, fetched.body.as_deref(), &state))
+            .await;
     stored
         .map_err(io::Error::other)
         .and_then(|stored| stored)
-        .map_err(|e| Error::InvalidResult(format!("The model catalogue could not be saved: {e}.")))
+        .map_err(|e| Error::InvalidAnswer(format!("The model catalogue could not be saved: {e}.")))
 }
 
+/// Stores a fetched `api.json`, if there is one, and the state of the fetch.
 fn store(
     environment: &Environment,
     api: Option<&[u8]>,
@@ -279,13 +287,13 @@ fn store(
     let dir = &environment.dirs.cache;
     private_dir(dir)?;
     let refreshed = match api {
-        None => CatalogRefresh::Same,
+        None => CatalogRefresh::Unchanged,
         Some(api) => {
-            let (index, packed, count) = pack(&String::from_utf8_lossy(api))?;
-            for (path, bytes) in stored_paths(environment).into_iter().zip([index, packed]) {
-                write_file(dir, &path, &bytes)?;
-            }
-            CatalogRefresh::Newer(count)
+            let packed = pack(&String::from_utf8_lossy(api))?;
+            let [providers, models] = stored_paths(environment);
+            write_file(dir, &providers, &packed.providers)?;
+            write_file(dir, &models, &packed.models)?;
+            CatalogRefresh::Updated(packed.model_count)
         }
     };
     write_file(
@@ -320,21 +328,34 @@ fn fetch_state(environment: &Environment) -> FetchState {
     serde_json::from_slice(&text).unwrap_or_default()
 }
 
+/// Returns the paths of the stored `providers.json` and `models.gz`.
 fn stored_paths(environment: &Environment) -> [PathBuf; 2] {
     ["providers.json", "models.gz"].map(|name| environment.dirs.cache.join(name))
 }
 
-/// Converts an `api.json` to the contents of the two files, and counts the models.
-fn pack(api: &str) -> io::Result<(Vec<u8>, Vec<u8>, usize)> {
+/// A catalogue in the form in which it is stored.
+struct PackedCatalog {
+    /// The content of `providers.json`.
+    providers: Vec<u8>,
+    /// The content of `models.gz`.
+    models: Vec<u8>,
+    model_count: usize,
+}
+
+/// Converts an `api.json` to the contents of the two files.
+///
+/// # Errors
+/// An error if the text is no `api.json`, or has no models.
+fn pack(api: &str) -> io::Result<PackedCatalog> {
     let all: BTreeMap<String, ApiProvider> = serde_json::from_str(api)?;
     let mut providers = Vec::new();
     let mut gz = GzEncoder::new(Vec::new(), Compression::best());
     let mut count = 0;
     for (id, provider) in all {
-        let rows: Vec<Row> = provider
+        let rows: Vec<ModelRow> = provider
             .models
             .into_values()
-            .filter_map(ApiModel::row)
+            .filter_map(ApiModel::into_row)
             .collect();
         if rows.is_empty() {
             continue;
@@ -342,7 +363,7 @@ fn pack(api: &str) -> io::Result<(Vec<u8>, Vec<u8>, usize)> {
         count += rows.len();
         writeln!(gz, "{id}\t{}", serde_json::to_string(&rows)?)?;
         let name = provider.name.unwrap_or_else(|| id.clone());
-        providers.push(KnownProvider {
+        providers.push(CatalogProvider {
             id,
             name,
             env: provider.env,
@@ -353,62 +374,80 @@ fn pack(api: &str) -> io::Result<(Vec<u8>, Vec<u8>, usize)> {
     if providers.is_empty() {
         return Err(io::Error::other("there are no models in it"));
     }
-    let mut index = Vec::new();
-    index.extend_from_slice(b"[\n");
+    // One provider per line, so that a new snapshot has a readable diff.
+    let mut json = Vec::new();
+    json.extend_from_slice(b"[\n");
     for (at, provider) in providers.iter().enumerate() {
-        serde_json::to_writer(&mut index, provider)?;
-        index.extend_from_slice(if at + 1 == providers.len() {
+        serde_json::to_writer(&mut json, provider)?;
+        json.extend_from_slice(if at + 1 == providers.len() {
             b"\n"
         } else {
             b",\n"
         });
     }
-    index.extend_from_slice(b"]\n");
-    Ok((index, gz.finish()?, count))
+    json.extend_from_slice(b"]\n");
+    Ok(PackedCatalog {
+        providers: json,
+        models: gz.finish()?,
+        model_count: count,
+    })
 }
 
+/// A known provider without its models.
 #[derive(Debug, Serialize, Deserialize)]
-struct KnownProvider {
-    id: String,
-    name: String,
+pub struct CatalogProvider {
+    pub id: String,
+    /// The display name.
+    pub name: String,
+    /// The environment variables that may hold the key or parts of the address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    env: Vec<String>,
+    pub env: Vec<String>,
+    /// The SDK package of the provider's wire format.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    npm: Option<String>,
+    pub npm: Option<String>,
+    /// The base address; `None` if it is that of the SDK package.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     api: Option<String>,
 }
 
-/// A model, with short names, because there are thousands of models.
+/// A model in `models.gz`. The serialised names have one letter, because there are thousands of
+/// models.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Row {
-    i: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    n: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    d: Option<String>,
-    /// The abilities: `a` attachments, `r` reasoning, `t` temperature, `c` calls, `i` images, `p`
-    /// PDF.
-    f: String,
-    /// The limits in tokens: context, output, input.
-    l: Vec<u64>,
+struct ModelRow {
+    #[serde(rename = "i")]
+    id: String,
+    /// The display name, if it differs from the id.
+    #[serde(rename = "n", default, skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    #[serde(rename = "d", default, skip_serializing_if = "Option::is_none")]
+    release_date: Option<String>,
+    /// One letter for each ability: `a` attachments, `r` reasoning, `t` temperature, `c` calls,
+    /// `i` images, `p` PDF.
+    #[serde(rename = "f")]
+    abilities: String,
+    /// The limits in tokens: context, output, input. 0 if unknown.
+    #[serde(rename = "l")]
+    limits: Vec<u64>,
     /// The rates: input, output, cache read, cache write.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    p: Option<Vec<f64>>,
-    /// Rates of longer requests: the threshold in input tokens, ascending, and the rates above it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    x: Vec<(u64, Vec<f64>)>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    e: Option<Vec<String>>,
+    #[serde(rename = "p", default, skip_serializing_if = "Option::is_none")]
+    price: Option<Vec<f64>>,
+    /// Rates of long requests: the threshold in input tokens, ascending, and the rates above it.
+    #[serde(rename = "x", default, skip_serializing_if = "Vec::is_empty")]
+    long_requests: Vec<(u64, Vec<f64>)>,
+    #[serde(rename = "e", default, skip_serializing_if = "Option::is_none")]
+    efforts: Option<Vec<String>>,
     /// The field in which the model's reasoning is sent back.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    r: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    s: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    w: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    u: Option<String>,
+    #[serde(rename = "r", default, skip_serializing_if = "Option::is_none")]
+    reasoning_field: Option<String>,
+    /// `alpha` or `beta`; `None` for other models.
+    #[serde(rename = "s", default, skip_serializing_if = "Option::is_none")]
+    status: Option<String>,
+    /// The SDK package, if the model has its own.
+    #[serde(rename = "w", default, skip_serializing_if = "Option::is_none")]
+    npm: Option<String>,
+    /// The base address, if the model has its own.
+    #[serde(rename = "u", default, skip_serializing_if = "Option::is_none")]
+    api: Option<String>,
 }
 
 /// Converts the rates of a row.
@@ -417,41 +456,43 @@ fn rates(row: &[f64]) -> Rates {
     Rates::new(at(0).unwrap_or(0.0), at(1).unwrap_or(0.0), at(2), at(3))
 }
 
-impl Row {
-    fn settings(self) -> ModelEntry {
-        let can = |letter: char| self.f.contains(letter);
-        let kinds = [('i', "image"), ('p', "pdf")];
-        let modalities = kinds
-            .iter()
-            .filter(|(letter, _)| can(*letter))
-            .map(|(_, kind)| (*kind).to_owned());
-        let limit = |at: usize| self.l.get(at).copied().filter(|n| *n > 0);
-        let longer = || self.x.iter().map(|(size, p)| (*size, rates(p))).collect();
+impl ModelRow {
+    fn into_entry(self) -> ModelEntry {
+        let can = |letter: char| self.abilities.contains(letter);
+        let mut modalities = vec!["text".to_owned()];
+        if can('i') {
+            modalities.push("image".to_owned());
+        }
+        if can('p') {
+            modalities.push("pdf".to_owned());
+        }
+        let limit = |at: usize| self.limits.get(at).copied().filter(|n| *n > 0);
+        let price = self.price.as_ref().map(|base| Price {
+            base: rates(base),
+            long_requests: self
+                .long_requests
+                .iter()
+                .map(|(threshold, above)| (*threshold, rates(above)))
+                .collect(),
+        });
         ModelEntry {
-            name: self.n.clone(),
-            released: self.d.clone(),
             attachment: Some(can('a')),
             reasoning: Some(can('r')),
             temperature: Some(can('t')),
             tool_call: Some(can('c')),
-            modalities: Some(
-                std::iter::once("text".to_owned())
-                    .chain(modalities)
-                    .collect(),
-            ),
+            modalities: Some(modalities),
             context: limit(0),
             output: limit(1),
             input: limit(2),
-            price: self.p.as_ref().map(|p| Price {
-                base: rates(p),
-                longer: longer(),
-            }),
-            efforts: self.e.clone(),
-            interleaved: self.r.clone(),
-            status: self.s.clone(),
-            npm: self.w.clone(),
-            api: self.u.clone(),
-            key: self.i,
+            price,
+            name: self.name,
+            release_date: self.release_date,
+            efforts: self.efforts,
+            reasoning_field: self.reasoning_field,
+            status: self.status,
+            npm: self.npm,
+            api: self.api,
+            key: self.id,
             ..ModelEntry::default()
         }
     }
@@ -484,7 +525,7 @@ struct ApiModel {
     reasoning: bool,
     #[serde(default)]
     temperature: Option<bool>,
-    #[serde(default = "yes")]
+    #[serde(default = "default_tool_call")]
     tool_call: bool,
     #[serde(default)]
     modalities: Modalities,
@@ -502,7 +543,7 @@ struct ApiModel {
     provider: Option<ModelOverride>,
 }
 
-fn yes() -> bool {
+fn default_tool_call() -> bool {
     true
 }
 
@@ -547,7 +588,8 @@ struct TierSize {
 }
 
 impl Cost {
-    fn row(&self) -> Vec<f64> {
+    /// Returns the rates as a [`ModelRow`] has them.
+    fn rates_row(&self) -> Vec<f64> {
         match (self.cache_read, self.cache_write) {
             (read, Some(write)) => vec![self.input, self.output, read.unwrap_or(self.input), write],
             (Some(read), None) => vec![self.input, self.output, read],
@@ -555,22 +597,24 @@ impl Cost {
         }
     }
 
-    fn longer(&self) -> Vec<(u64, Vec<f64>)> {
-        let mut longer: Vec<_> = self
+    /// Returns the thresholds of long requests, ascending, with the rates above them.
+    fn long_requests(&self) -> Vec<(u64, Vec<f64>)> {
+        let mut tiers: Vec<_> = self
             .tiers
             .iter()
             .filter(|t| t.tier.size > 0)
-            .map(|t| (t.tier.size, t.cost.row()))
+            .map(|t| (t.tier.size, t.cost.rates_row()))
             .collect();
-        if longer.is_empty() {
-            longer.extend(
+        // An older field of the catalogue.
+        if tiers.is_empty() {
+            tiers.extend(
                 self.context_over_200k
                     .iter()
-                    .map(|cost| (200_000, cost.row())),
+                    .map(|cost| (200_000, cost.rates_row())),
             );
         }
-        longer.sort_by_key(|(size, _)| *size);
-        longer
+        tiers.sort_by_key(|(threshold, _)| *threshold);
+        tiers
     }
 }
 
@@ -582,13 +626,14 @@ struct ModelOverride {
 }
 
 impl ApiModel {
-    fn row(self) -> Option<Row> {
+    /// Converts the model; `None` if it is left out: deprecated, or without text output.
+    fn into_row(self) -> Option<ModelRow> {
         let outputs_text =
             self.modalities.output.is_empty() || has_kind(&self.modalities.output, "text");
         if !outputs_text || self.status.as_deref() == Some("deprecated") {
             return None;
         }
-        let flags = [
+        let abilities = [
             ('a', self.attachment),
             ('r', self.reasoning),
             ('t', self.temperature.unwrap_or(true)),
@@ -596,38 +641,38 @@ impl ApiModel {
             ('i', has_kind(&self.modalities.input, "image")),
             ('p', has_kind(&self.modalities.input, "pdf")),
         ];
-        let mut l = vec![self.limit.context, self.limit.output, self.limit.input];
-        l.truncate(if self.limit.input > 0 { 3 } else { 2 });
-        let p = self.cost.as_ref().map(Cost::row);
-        let x = self.cost.iter().flat_map(Cost::longer).collect();
-        let e = if self.reasoning {
+        let mut limits = vec![self.limit.context, self.limit.output];
+        if self.limit.input > 0 {
+            limits.push(self.limit.input);
+        }
+        let efforts = if self.reasoning {
             self.reasoning_options.as_deref().map(efforts)
         } else {
             None
         };
-        let interleaved = self.interleaved.and_then(|value| match value {
+        let reasoning_field = self.interleaved.and_then(|value| match value {
             Value::String(field) => Some(field),
             Value::Object(map) => map.get("field").and_then(Value::as_str).map(str::to_owned),
             _ => None,
         });
         let overrides = self.provider.unwrap_or_default();
-        Some(Row {
-            n: self.name.filter(|name| *name != self.id),
-            d: self.release_date,
-            f: flags
+        Some(ModelRow {
+            name: self.name.filter(|name| *name != self.id),
+            release_date: self.release_date,
+            abilities: abilities
                 .into_iter()
                 .filter(|(_, can)| *can)
                 .map(|(letter, _)| letter)
                 .collect(),
-            l,
-            p,
-            x,
-            e,
-            r: interleaved,
-            s: self.status,
-            w: overrides.npm,
-            u: overrides.api,
-            i: self.id,
+            limits,
+            price: self.cost.as_ref().map(Cost::rates_row),
+            long_requests: self.cost.iter().flat_map(Cost::long_requests).collect(),
+            efforts,
+            reasoning_field,
+            status: self.status,
+            npm: overrides.npm,
+            api: overrides.api,
+            id: self.id,
         })
     }
 }
@@ -638,12 +683,12 @@ fn has_kind(list: &[String], kind: &str) -> bool {
 
 /// Returns the efforts of a model: by name, otherwise by its thinking budget.
 fn efforts(options: &[Value]) -> Vec<String> {
-    let of = |kind: &str| {
+    let option = |kind: &str| {
         options
             .iter()
             .find(|option| option.get("type").and_then(Value::as_str) == Some(kind))
     };
-    if let Some(values) = of("effort").and_then(|effort| effort.get("values")?.as_array()) {
+    if let Some(values) = option("effort").and_then(|effort| effort.get("values")?.as_array()) {
         let name = |value: &Value| {
             value
                 .as_str()
@@ -651,7 +696,7 @@ fn efforts(options: &[Value]) -> Vec<String> {
         };
         return values.iter().map(name).collect();
     }
-    match of("budget_tokens") {
+    match option("budget_tokens") {
         Some(_) => ["high", "max"].map(str::to_owned).to_vec(),
         None => Vec::new(),
     }
@@ -664,8 +709,8 @@ mod tests {
     #[test]
     fn snapshot_contains_common_providers() {
         let catalog = Catalog::bundled();
-        assert!(catalog.ids().len() > 100);
-        for (id, env) in catalog.ids() {
+        assert!(catalog.providers().len() > 100);
+        for CatalogProvider { id, env, .. } in catalog.providers() {
             let provider = catalog.find(id).unwrap();
             assert!(!provider.models.is_empty() && provider.env == *env, "{id}");
         }
@@ -711,10 +756,12 @@ mod tests {
             "old": {"id": "old", "status": "deprecated"}, "pic": {"id": "pic", "modalities": {"output": ["image"]}}}},
             "empty": {"id": "empty", "models": {}}}"#;
         let catalog = Catalog::parse(api).unwrap();
-        assert_eq!(
-            catalog.ids(),
-            [("acme".to_owned(), vec!["ACME_KEY".to_owned()])]
-        );
+        let known: Vec<_> = catalog
+            .providers()
+            .iter()
+            .map(|known| (known.id.as_str(), known.env.as_slice()))
+            .collect();
+        assert_eq!(known, [("acme", &["ACME_KEY".to_owned()][..])]);
         let acme = catalog.find("acme").unwrap();
         let [b, m] = acme.models.as_slice() else {
             panic!()
@@ -729,7 +776,7 @@ mod tests {
         );
         let price = m.price.as_ref().unwrap();
         assert_eq!(
-            *price.at(99),
+            *price.rates_for(99),
             Rates {
                 input: 1.0,
                 output: 2.0,
@@ -737,13 +784,16 @@ mod tests {
                 cache_write: 1.0
             }
         );
-        assert_eq!((price.at(100).input, price.at(100).output), (3.0, 4.0));
+        assert_eq!(
+            (price.rates_for(100).input, price.rates_for(100).output),
+            (3.0, 4.0)
+        );
         assert_eq!(
             m.efforts.as_deref(),
             Some(&["none".to_owned(), "low".to_owned()][..])
         );
         assert_eq!(
-            (m.interleaved.as_deref(), m.npm.as_deref()),
+            (m.reasoning_field.as_deref(), m.npm.as_deref()),
             (Some("reasoning_content"), Some("@ai-sdk/anthropic"))
         );
         assert_eq!(
@@ -794,10 +844,15 @@ mod tests {
         else {
             return;
         };
-        let (index, packed, count) = pack(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let packed = pack(&std::fs::read_to_string(path).unwrap()).unwrap();
         let dir = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src/catalog"));
-        println!("{count} models in {} + {} bytes", index.len(), packed.len());
-        std::fs::write(dir.join("providers.json"), index).unwrap();
-        std::fs::write(dir.join("models.gz"), packed).unwrap();
+        println!(
+            "{} models in {} + {} bytes",
+            packed.model_count,
+            packed.providers.len(),
+            packed.models.len()
+        );
+        std::fs::write(dir.join("providers.json"), packed.providers).unwrap();
+        std::fs::write(dir.join("models.gz"), packed.models).unwrap();
     }
 }

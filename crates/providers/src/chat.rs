@@ -1,7 +1,10 @@
-//! OpenAI's Chat Completions API, and the many servers that implement it more or less.
+//! The wire format of OpenAI's Chat Completions API ([`Chat`]), and of the many servers that
+//! implement it more or less.
 //!
-//! This format repairs their differences: reasoning is in one of four fields, calls lack ids or
-//! indices or repeat their name in every chunk, the finish reason is missing or wrong.
+//! `encode.rs` writes requests; `chunk.rs` and `decode.rs` read answers, in which `think.rs` finds
+//! reasoning. The decoder handles the differences between servers: reasoning is in one of four
+//! fields, calls lack ids or indices or repeat their name in every chunk, the finish reason is
+//! missing or wrong.
 
 mod chunk;
 mod decode;
@@ -11,9 +14,10 @@ mod think;
 use serde_json::{Map, Value, json};
 
 use super::request_target::{RequestOptions, RequestTarget};
-use super::wire::{Decoder, HttpCall, WireFormat, entry};
+use super::wire_format::{Decoder, HttpCall, WireFormat, single_entry};
 use super::{Error, Model, Request};
 
+/// The wire format of the Chat Completions API.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Chat;
 
@@ -32,7 +36,7 @@ impl WireFormat for Chat {
     }
 
     fn decoder(&self, target: &RequestTarget) -> Box<dyn Decoder> {
-        Box::new(decode::Chunks::new(&target.name))
+        Box::new(decode::ChatDecoder::new(&target.name))
     }
 
     fn efforts(&self, model: &Model) -> Vec<String> {
@@ -56,17 +60,17 @@ impl WireFormat for Chat {
 
     fn effort(&self, _model: &Model, target: &RequestTarget, effort: &str) -> Map<String, Value> {
         if target.provider == "openrouter" || target.base_url.contains("openrouter.ai") {
-            return entry("reasoning", json!({"effort": effort}));
+            return single_entry("reasoning", json!({"effort": effort}));
         }
-        entry("reasoning_effort", effort)
+        single_entry("reasoning_effort", effort)
     }
 
     #[cfg(test)]
-    fn samples(&self) -> crate::wire::WireSamples {
+    fn samples(&self) -> crate::wire_format::WireSamples {
         use crate::conversations::strings;
         use serde_json::json;
 
-        crate::wire::WireSamples {
+        crate::wire_format::WireSamples {
             text: |text| vec![json!({"choices": [{"index": 0, "delta": {"content": text}}]})],
             call: |at, id, tool, arguments| {
                 let call = json!({"index": at, "id": id, "function": {"name": tool, "arguments": arguments}});

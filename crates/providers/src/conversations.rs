@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::WIRES;
+use super::WIRE_FORMATS;
 use super::anthropic::Messages;
 use super::chat::Chat;
 use super::gemini::Gemini;
@@ -15,7 +15,7 @@ use super::request::{
 };
 use super::request_target::{RequestOptions, RequestTarget};
 use super::responses::Responses;
-use super::wire::WireFormat;
+use super::wire_format::WireFormat;
 use super::{Delta, Model, Request};
 use transcript::ModelRef;
 
@@ -275,7 +275,7 @@ fn every_format_encodes_every_conversation_and_pairs_calls_with_results() {
         base_url: "http://h".into(),
         ..RequestTarget::default()
     };
-    for wire in WIRES {
+    for wire in WIRE_FORMATS {
         let name = wire.name();
         for (case, messages) in conversations() {
             for tools in [true, false] {
@@ -327,7 +327,7 @@ fn cached_body_changes_no_byte() {
         .into_iter()
         .map(|(_, messages)| messages)
         .collect();
-    for wire in WIRES {
+    for wire in WIRE_FORMATS {
         let name = wire.name();
         for model in ["m", "claude-sonnet-4-5", "gemini-3-pro", "mistral-large"] {
             let target = RequestTarget {
@@ -402,8 +402,8 @@ fn outputs(deltas: &[Delta]) -> Vec<ModelOutput> {
                 };
                 (*index, Some(call))
             }
-            Delta::Arguments { index, .. } | Delta::Provider { index, .. } => (*index, None),
-            Delta::Found(_) | Delta::Usage(_) | Delta::Finish(_) => continue,
+            Delta::Arguments { index, .. } | Delta::ProviderData { index, .. } => (*index, None),
+            Delta::FoundPages(_) | Delta::Usage(_) | Delta::Finish(_) => continue,
         };
         if !order.contains(&index) {
             order.push(index);
@@ -418,7 +418,7 @@ fn outputs(deltas: &[Delta]) -> Vec<ModelOutput> {
             (Delta::Arguments { json, .. }, _) => {
                 arguments.entry(index).or_default().push_str(json)
             }
-            (Delta::Provider { data, .. }, _) => block.1.extend(data.clone()),
+            (Delta::ProviderData { data, .. }, _) => block.1.extend(data.clone()),
             _ => {}
         }
     }
@@ -598,7 +598,7 @@ fn decoders_survive_malformed_events() {
     ];
     let mut random = fastrand::Rng::with_seed(7);
     for (_, events, _) in answers() {
-        for wire in WIRES {
+        for wire in WIRE_FORMATS {
             for _ in 0..300 {
                 let mut decoder = wire.decoder(&RequestTarget::default());
                 let mut out = Vec::new();

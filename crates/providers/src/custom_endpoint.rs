@@ -1,4 +1,6 @@
-//! An endpoint that an editor sets, with its API: checked, and without anything of the user.
+//! An endpoint that an editor sets for a provider ([`CustomEndpoint`]): an address, an API
+//! ([`ApiType`]) and headers with credentials. [`CustomEndpoint::new`] checks them; nothing from the
+//! user's settings or environment is inserted.
 
 use reqwest::header::{HeaderName, HeaderValue};
 
@@ -18,7 +20,7 @@ const RESERVED_HEADERS: [&str; 6] = [
     "upgrade",
 ];
 
-/// The API of an endpoint, as the protocol of editors names it.
+/// The API of an endpoint, with the names of ACP's schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApiType {
     Anthropic,
@@ -39,7 +41,7 @@ impl ApiType {
         Self::Gemini,
     ];
 
-    /// Returns the name. One that begins with `_` is ours.
+    /// Returns the name in the protocol. ACP does not define names that begin with `_`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Anthropic => "anthropic",
@@ -51,13 +53,13 @@ impl ApiType {
         }
     }
 
-    /// Returns the API of this name.
-    pub fn named(name: &str) -> Option<Self> {
+    /// Returns the API with this name; `None` if there is none.
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|api| api.name() == name)
     }
 
-    /// Returns the API that an SDK package speaks.
-    pub fn of_package(npm: Option<&str>) -> Self {
+    /// Returns the API that an SDK package uses; OpenAI's for unknown packages.
+    pub fn from_package(npm: Option<&str>) -> Self {
         match npm {
             Some("@ai-sdk/anthropic") => Self::Anthropic,
             Some("@ai-sdk/azure") => Self::Azure,
@@ -68,16 +70,16 @@ impl ApiType {
         }
     }
 
-    /// Returns the APIs that a provider of this one can be asked with: its own, and those that
-    /// gateways translate to it.
-    pub fn supported(self) -> Vec<Self> {
+    /// Returns the APIs that an endpoint for a provider with this API may have: this one first,
+    /// then those that gateways translate to it.
+    pub fn endpoint_apis(self) -> Vec<Self> {
         let others = [Self::OpenAi, Self::Anthropic];
         std::iter::once(self)
             .chain(others.into_iter().filter(|other| *other != self))
             .collect()
     }
 
-    /// Returns the SDK package with which a provider of another API is asked.
+    /// Returns the SDK package of the API's wire format.
     pub(crate) fn package(self) -> &'static str {
         match self {
             Self::Anthropic => "@ai-sdk/anthropic",
@@ -94,25 +96,25 @@ impl ApiType {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CustomEndpoint {
     pub api: ApiType,
-    /// The address without the path of a method; it holds no secret.
+    /// The address without the path of a method, and without secrets.
     pub base_url: String,
-    /// All headers with credentials.
+    /// The headers of each request, with their credentials: name in lower case, value.
     pub(crate) headers: Vec<(String, Secret)>,
-    /// Whether requests may only connect to public addresses.
+    /// True if requests may only connect to public IP addresses.
     pub public_only: bool,
 }
 
 impl CustomEndpoint {
-    /// Checks an endpoint.
+    /// Checks the parts of an endpoint, and creates it.
     ///
     /// # Errors
-    /// The fault and its remedy, without any of the values.
+    /// The field with the fault and the remedy, for the editor; never a value.
     pub fn new(
         api: ApiType,
         base_url: &str,
         headers: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, String> {
-        let base_url = checked_address(base_url)?;
+        let base_url = check_address(base_url)?;
         let mut known: Vec<(String, Secret)> = Vec::new();
         for (name, value) in headers {
             let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| {
@@ -144,7 +146,7 @@ impl CustomEndpoint {
         if known.len() > MAX_HEADERS {
             return Err(format!("headers: there are more than {MAX_HEADERS}"));
         }
-        // The order of a map of the editor's is not the same each time.
+        // The editor sends a map, whose order may differ each time.
         known.sort_by(|one, other| one.0.cmp(&other.0));
         Ok(Self {
             api,
@@ -171,8 +173,12 @@ impl CustomEndpoint {
     }
 }
 
-/// Returns an address in its usual form; one without a path gets the version that most APIs have.
-fn checked_address(text: &str) -> Result<String, String> {
+/// Checks an address and returns it without a slash at its end. If it has no path, `/v1` is added,
+/// because most APIs have it.
+///
+/// # Errors
+/// The description of a valid address, for the editor.
+fn check_address(text: &str) -> Result<String, String> {
     const FORM: &str = "baseUrl must be an http or https address without user, query and fragment, such as https://gateway.example.com/v1";
     if text.len() > MAX_VALUE_BYTES {
         return Err(FORM.to_owned());

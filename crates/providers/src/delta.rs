@@ -1,22 +1,22 @@
-//! The increments of a model's answer, independent of the wire format.
+//! The increments of a model's answer ([`Delta`]), independent of the wire format. A decoder of a
+//! wire format makes them, the session assembles them to a message.
 
 use serde_json::{Map, Value};
 
 use transcript::model_message::FoundPage;
 use transcript::{Finish, Usage};
 
-/// One increment of an answer. `index` identifies the block (text, reasoning or call) and is chosen
-/// by the wire format. Increments with the same index continue the same block; all blocks end with
-/// the answer; the order of the blocks is the order of their first increments.
+/// One increment of an answer. `index` identifies a block (text, reasoning or call); the wire format
+/// chooses it. Increments with the same index continue the same block. The order of the blocks is
+/// the order of their first increments. No increment ends a block: all blocks end with the answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Delta {
-    Text {
-        index: usize,
-        text: String,
-    },
+    /// More text for the user.
+    Text { index: usize, text: String },
+    /// More of the model's reasoning.
     Reasoning {
         index: usize,
-        /// Text to append; may be empty if a block has only opaque content.
+        /// Text to append; empty if the block has only opaque content.
         text: String,
     },
     /// The start of a call.
@@ -24,6 +24,7 @@ pub enum Delta {
         index: usize,
         /// The provider's id of the call, if it sends one.
         id: Option<String>,
+        /// The name of the tool.
         name: String,
     },
     /// More of a call's arguments.
@@ -33,16 +34,16 @@ pub enum Delta {
         json: String,
     },
     /// Opaque data of a block that must be sent back to the provider unchanged (a signature, an
-    /// encrypted item, an id); merged key by key.
-    Provider {
+    /// encrypted item, an id). Several of one block are merged key by key.
+    ProviderData {
         index: usize,
         data: Map<String, Value>,
     },
     /// Pages found by the provider's own search.
-    Found(Vec<FoundPage>),
-    /// The token counts so far; the last ones are final.
+    FoundPages(Vec<FoundPage>),
+    /// The token counts so far. Each one replaces the one before.
     Usage(Usage),
-    /// The reason for the end. Without it, the answer was cut off.
+    /// The reason why the answer ended. An answer without it was cut off.
     Finish(Finish),
 }
 
@@ -64,7 +65,7 @@ pub(super) fn lines(deltas: &[Delta]) -> String {
     let mut found = Vec::new();
     for delta in deltas {
         let index = match delta {
-            Delta::Found(pages) => {
+            Delta::FoundPages(pages) => {
                 found.extend(pages);
                 continue;
             }
@@ -72,7 +73,7 @@ pub(super) fn lines(deltas: &[Delta]) -> String {
             | Delta::Reasoning { index, .. }
             | Delta::Call { index, .. }
             | Delta::Arguments { index, .. }
-            | Delta::Provider { index, .. } => *index,
+            | Delta::ProviderData { index, .. } => *index,
             Delta::Usage(counted) => {
                 usage = Some(*counted);
                 continue;
@@ -100,8 +101,8 @@ pub(super) fn lines(deltas: &[Delta]) -> String {
                 block.words = format!("{} {name} {}", id.as_deref().unwrap_or("-"), block.words);
             }
             Delta::Arguments { json, .. } => block.words.push_str(json),
-            Delta::Provider { data, .. } => block.provider.extend(data.clone()),
-            Delta::Found(_) | Delta::Usage(_) | Delta::Finish(_) => {}
+            Delta::ProviderData { data, .. } => block.provider.extend(data.clone()),
+            Delta::FoundPages(_) | Delta::Usage(_) | Delta::Finish(_) => {}
         }
     }
     let mut out = String::new();

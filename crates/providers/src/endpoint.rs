@@ -1,5 +1,9 @@
-//! A model at a provider, ready for requests: the wire format, the address, the key, and the
-//! options merged from the settings, the agent and the effort.
+//! The provider of one model, ready for requests ([`Endpoint`]): the wire format, the address, the
+//! key, and the options of the settings.
+//!
+//! An endpoint resolves the options of a request, encodes the request, and streams the answer. It
+//! adds to errors what the user needs to correct them: the address, the source of the key, similar
+//! model names, and the remedy ([`RequestOrigin`]). Keys are redacted from errors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,43 +12,45 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt as _, StreamExt};
 use serde_json::{Map, Value};
 
-use super::error_classification::REDIRECTS;
+use super::error_classification::REDIRECT_PHRASE;
 use super::http::{HttpClient, RequestTimeouts};
 use super::oauth::TokenRefresher;
 use super::request_target::{RequestOptions, RequestTarget};
 use super::responses::Responses;
-use super::wire::{WireFormat, merge};
+use super::wire_format::{WireFormat, merge};
 use super::{AnswerStream, Error, Model, Provider, Request, family, is_loopback, local, platform};
 use crate::secret::{Secret, without_secrets};
 
-/// Options that a request with default thinking would be rejected for: sampling parameters, and a
-/// limit that may be below the budget.
-const FIXED_BY_THINKING: [&str; 4] = ["temperature", "top_p", "top_k", "max_tokens"];
+/// Options that the provider rejects in a request with thinking: sampling parameters, and a limit
+/// that may be below the thinking budget. If the settings have one, thinking is not requested by
+/// default.
+const REJECTED_WITH_THINKING: [&str; 4] = ["temperature", "top_p", "top_k", "max_tokens"];
 
+/// The connection data of a model.
 pub struct Endpoint {
     pub client: Arc<HttpClient>,
     pub wire: &'static dyn WireFormat,
     pub target: RequestTarget,
-    /// The keys, wherever the target contains them; they are redacted from recordings and errors.
+    /// All keys in the target; they are redacted from recordings and errors.
     pub secrets: Vec<Secret>,
     /// True if the editor has set the endpoint, which then gets no headers of plugins.
-    pub of_editor: bool,
-    /// The login that provides the token, if there is no key.
+    pub is_set_by_editor: bool,
+    /// The login that provides the access token; `None` if there is a key, or neither.
     pub login: Option<TokenRefresher>,
-    pub limits: RequestTimeouts,
+    pub timeouts: RequestTimeouts,
     /// The options from the provider's and the model's settings.
     pub options: Map<String, Value>,
-    /// The options of the named variants.
+    /// Sets of options from the settings, with the names of the efforts that select them.
     pub variants: Vec<(String, Map<String, Value>)>,
-    /// The names of the provider's models, suggested if this one does not exist.
-    pub siblings: Arc<[String]>,
-    /// The reason why requests are impossible, if they are.
+    /// The names of the provider's models, to suggest one if this model does not exist.
+    pub model_names: Arc<[String]>,
+    /// The reason why requests are impossible; `None` if they are possible.
     pub unusable: Option<Error>,
     /// The source of the key, for display: `the key from ACME_KEY`.
     pub key_source: String,
     /// The remedy if a request without a key is refused; `None` if there is a key.
     pub key_remedy: Option<String>,
-    /// The variable that the address is from, if it is from one.
+    /// The environment variable that contains the address; `None` if it is from elsewhere.
     pub address_variable: Option<String>,
 }
 
@@ -54,31 +60,28 @@ impl Endpoint {
     pub fn request_options(&self, request: &Request) -> RequestOptions {
         let model = &request.model;
         let params = &request.params;
-        let recommended = family::sampling(&model.api_id);
+        let recommended = family::recommended_sampling(&model.api_id);
         let chosen = if params.least_effort {
             None
         } else {
             model.id.effort.as_ref()
         };
-        let is_configured = |name: &str| {
-            [&self.options, &params.options]
-                .iter()
-                .any(|over| over.contains_key(name))
-        };
-        let mut options = Value::Object(family::options(model, &self.target));
+        let is_configured =
+            |name: &str| self.options.contains_key(name) || params.options.contains_key(name);
+        let mut options = Value::Object(family::recommended_options(model, &self.target));
         if model.reasoning && chosen.is_none() && !is_configured("thinking") {
-            let unchosen = if params.search {
-                // GPT-5 does not search with its least effort, and the format of a search may be
-                // another one than that of the efforts.
+            let effort_options = if params.search {
+                // GPT-5 does not search with its weakest effort, and a search may use another wire
+                // format than other requests.
                 self.wire.least_effort(model).unwrap_or_default()
             } else if params.least_effort {
                 self.least_effort(model)
-            } else if FIXED_BY_THINKING.into_iter().any(is_configured) {
+            } else if REJECTED_WITH_THINKING.into_iter().any(is_configured) {
                 Map::new()
             } else {
                 self.wire.default_effort(model)
             };
-            merge(&mut options, &Value::Object(unchosen));
+            merge(&mut options, &Value::Object(effort_options));
         }
         for over in [&self.options, &params.options] {
             merge(&mut options, &Value::Object(over.clone()));
@@ -87,8 +90,9 @@ impl Endpoint {
             merge(&mut options, &Value::Object(self.effort(model, effort)));
         }
         // If the limit is unknown, some servers refuse a request for a large answer.
-        let is_safe =
-            |limit: &u64| *limit > 0 && (model.output.is_some() || *limit < Model::OUTPUT_LIMIT);
+        let is_safe = |limit: &u64| {
+            *limit > 0 && (model.output.is_some() || *limit < Model::MAX_OUTPUT_TOKENS)
+        };
         let temperature = if model.temperature {
             params.temperature.or(recommended.temperature)
         } else {
@@ -105,10 +109,9 @@ impl Endpoint {
             },
         }
     }
-}
 
-impl Endpoint {
-    /// Returns the options of an effort.
+    /// Returns the options of an effort: those of the variant with this name, otherwise those of
+    /// the wire format.
     fn effort(&self, model: &Model, effort: &str) -> Map<String, Value> {
         let variant = self
             .variants
@@ -126,14 +129,15 @@ impl Endpoint {
         })
     }
 
-    /// Returns the wire format in which this provider searches the web for a model, if it does.
+    /// Returns the wire format in which this provider searches the web for a model; `None` if it
+    /// cannot.
     fn search_wire(&self, model: &Model) -> Option<&'static dyn WireFormat> {
         let id = model.api_id.as_str();
         match (self.target.provider.as_str(), self.wire.name()) {
-            ("anthropic", "messages") => super::anthropic::searches(id).then_some(self.wire),
-            ("openai", "responses") => super::responses::searches(id).then_some(self.wire),
+            ("anthropic", "messages") => super::anthropic::can_search_web(id).then_some(self.wire),
+            ("openai", "responses") => super::responses::can_search_web(id).then_some(self.wire),
             ("google" | "google-vertex", "gemini") => {
-                super::gemini::searches(id).then_some(self.wire)
+                super::gemini::can_search_web(id).then_some(self.wire)
             }
             // xAI searches in this wire format only.
             ("xai", "chat" | "responses") => Some(&Responses),
@@ -141,43 +145,45 @@ impl Endpoint {
         }
     }
 
-    /// Returns the address and the key of a request, for errors about them.
     fn origin(&self, target: &RequestTarget, model: &Model, url: &str) -> RequestOrigin {
         RequestOrigin {
             provider: target.provider.clone(),
             model: model.id.model.clone(),
             api_id: model.api_id.clone(),
             base: target.base_url.clone(),
-            url: shown(url),
+            url: without_url_secrets(url),
             key: self.key_source.clone(),
             key_remedy: self.key_remedy.clone(),
             variable: self.address_variable.clone(),
-            of_editor: self.of_editor,
+            is_set_by_editor: self.is_set_by_editor,
         }
     }
 
-    /// Requests the list of models, which most servers give without a key.
+    /// Requests the list of models, which most servers send without a key.
     ///
     /// # Errors
-    /// There is no answer, or a server of this machine lists other models only.
+    /// There is no answer, or a server on this machine does not list the model.
     async fn check_server(&self, model: &Model, limit: Duration) -> Result<(), Error> {
         /// The maximum size of the list, in bytes.
         const MAX_LIST_BYTES: usize = 1 << 20;
         let target = &self.target;
         let url = target.url("/models");
         let origin = self.origin(target, model, &url);
-        // Other servers may accept more names than they list. Their lists are long, and not read.
-        let is_local = reqwest::Url::parse(&url).is_ok_and(|url| is_loopback(&url));
+        // Servers elsewhere may accept more names than they list, so their lists are not read.
+        let is_local = is_loopback_address(&url);
         let max_bytes = if is_local { MAX_LIST_BYTES } else { 0 };
         let reply = self.client.probe(&target.name, &url, limit, max_bytes);
         let (status, body) = reply.await.map_err(|e| origin.explain(e))?;
-        if !is_local || !status.is_success() || local::takes_other_names(&body) {
+        if !is_local || !status.is_success() || local::accepts_unlisted_models(&body) {
             return Ok(());
         }
-        let listed = local::listed(&body);
-        let other_name = local::other_name(&model.id);
-        let has = |name: &str| listed.iter().any(|known| known == name);
-        if listed.is_empty() || has(&model.api_id) || other_name.is_some_and(|name| has(&name)) {
+        let listed = local::listed_models(&body);
+        let alternative_name = local::alternative_name(&model.id);
+        let is_listed = |name: &str| listed.iter().any(|known| known == name);
+        if listed.is_empty()
+            || is_listed(&model.api_id)
+            || alternative_name.is_some_and(|name| is_listed(&name))
+        {
             return Ok(());
         }
         let fetch = local::fetch_command(&target.provider, &target.base_url, &model.api_id);
@@ -188,11 +194,13 @@ impl Endpoint {
         Err(Error::BadRequest(format!(
             "{} at {} does not have the model {}: {remedy}.",
             target.name,
-            shown(&target.base_url),
+            without_url_secrets(&target.base_url),
             model.api_id
         )))
     }
 
+    /// Encodes and sends a request to `target`, and streams its answer. `secrets` are the keys in
+    /// the target.
     fn stream_from(
         &self,
         target: &RequestTarget,
@@ -206,36 +214,41 @@ impl Endpoint {
         };
         let wire = search_wire.unwrap_or(self.wire);
         match wire.encode(request, target, &self.request_options(request)) {
-            Err(e) => refuse(e),
+            Err(e) => failed_answer(e),
             Ok(mut call) => {
                 let has_header = |name: &str| {
                     call.headers
                         .iter()
                         .any(|(own, _)| own.eq_ignore_ascii_case(name))
                 };
-                let more: Vec<_> = request
+                let additional: Vec<_> = request
                     .params
                     .headers
                     .iter()
-                    .filter(|(name, _)| !self.of_editor && !has_header(name))
+                    .filter(|(name, _)| !self.is_set_by_editor && !has_header(name))
                     .cloned()
                     .collect();
-                call.headers.extend(more);
+                call.headers.extend(additional);
                 let decoder = wire.decoder(target);
-                let recording =
-                    self.client
-                        .record(wire.name(), &target.name, &request.model, &call, &secrets);
+                let recording = self.client.start_recording(
+                    wire.name(),
+                    &target.name,
+                    &request.model,
+                    &call,
+                    &secrets,
+                );
                 let origin = self.origin(target, &request.model, &call.url);
                 let answer = self.client.stream(
                     target.name.as_str().into(),
                     call,
                     decoder,
-                    self.limits,
+                    self.timeouts,
                     recording,
                 );
                 let requested = request.model.id.to_string();
-                // Before the address, in which Gemini has the word "models".
-                let answer = with_suggestions(answer, requested, Arc::clone(&self.siblings));
+                // Suggestions first, because they search the error for the word "model", which
+                // Gemini's address contains.
+                let answer = with_suggestions(answer, requested, Arc::clone(&self.model_names));
                 let answer = with_origin(answer, origin);
                 without_keys(answer, secrets)
             }
@@ -243,12 +256,13 @@ impl Endpoint {
     }
 }
 
-fn refuse(e: Error) -> AnswerStream {
+/// Returns an answer that consists of an error.
+fn failed_answer(e: Error) -> AnswerStream {
     Box::pin(futures_util::stream::iter([Err(e)]))
 }
 
 impl Provider for Arc<Endpoint> {
-    fn searches(&self, model: &Model) -> bool {
+    fn can_search_web(&self, model: &Model) -> bool {
         self.unusable.is_none() && self.search_wire(model).is_some()
     }
 
@@ -261,7 +275,7 @@ impl Provider for Arc<Endpoint> {
 
     fn stream(&self, request: Arc<Request>) -> AnswerStream {
         if let Some(why) = &self.unusable {
-            return refuse(why.clone());
+            return failed_answer(why.clone());
         }
         if self.login.is_none() {
             return self.stream_from(&self.target, &request, self.secrets.clone());
@@ -271,10 +285,10 @@ impl Provider for Arc<Endpoint> {
         let begin = async move {
             let token = match &endpoint.login {
                 Some(login) => login.token().await,
-                None => return refuse(Error::Keyless("There is no login.".into())),
+                None => return failed_answer(Error::NoKey("There is no login.".into())),
             };
             match token {
-                Err(e) => refuse(e),
+                Err(e) => failed_answer(e),
                 Ok(token) => {
                     let target = RequestTarget {
                         key: Some(token.clone()),
@@ -288,15 +302,15 @@ impl Provider for Arc<Endpoint> {
     }
 }
 
-/// Returns whether an address is one of this machine.
-fn is_of_this_machine(base_url: &str) -> bool {
+fn is_loopback_address(base_url: &str) -> bool {
     reqwest::Url::parse(base_url).is_ok_and(|url| is_loopback(&url))
 }
 
 /// Redacts the keys in errors, because some providers repeat them in their messages.
 fn without_keys(answer: AnswerStream, keys: Vec<Secret>) -> AnswerStream {
     Box::pin(
-        answer.map(move |item| item.map_err(|e| e.reworded(|text| without_secrets(&text, &keys)))),
+        answer
+            .map(move |item| item.map_err(|e| e.map_message(|text| without_secrets(&text, &keys)))),
     )
 }
 
@@ -308,32 +322,35 @@ struct RequestOrigin {
     model: String,
     /// The provider's own name of the model.
     api_id: String,
+    /// The address of the API.
     base: String,
+    /// The address of the request, without secrets.
     url: String,
+    /// The source of the key, for display.
     key: String,
-    /// The remedy if the request had no key.
+    /// The remedy if the request had no key; `None` if it had one.
     key_remedy: Option<String>,
-    /// The variable that the address is from, if it is from one.
+    /// The environment variable that contains the address; `None` if it is from elsewhere.
     variable: Option<String>,
     /// True if the editor has set the address and the key.
-    of_editor: bool,
+    is_set_by_editor: bool,
 }
 
 impl RequestOrigin {
-    /// Adds the address or the key to an error that they may explain.
+    /// Adds the address or the source of the key, and the remedy, to an error that they may explain.
     fn explain(&self, error: Error) -> Error {
         let Self {
             provider, url, key, ..
         } = self;
         match error {
-            // The user's keys have nothing to do with it.
-            Error::Auth(text) if self.of_editor => Error::Keyless(format!(
+            // The keys are the editor's, so advice about the user's keys would be wrong.
+            Error::Auth(text) if self.is_set_by_editor => Error::NoKey(format!(
                 "{text} The request went to {url} with {key}: correct them there."
             )),
             Error::Auth(text) => {
                 let text = format!("{text} {}", self.shown_request());
                 match &self.key_remedy {
-                    Some(remedy) => Error::Keyless(format!("{text} {remedy}")),
+                    Some(remedy) => Error::NoKey(format!("{text} {remedy}")),
                     None => Error::Auth(text),
                 }
             }
@@ -341,9 +358,9 @@ impl RequestOrigin {
             Error::Unreachable(text) => {
                 Error::Unreachable(format!("{text} {}", self.shown_address()))
             }
-            Error::Network(text) if is_of_this_machine(&self.base) => {
+            Error::Network(text) if is_loopback_address(&self.base) => {
                 let start = match local::start_command(provider, &self.base) {
-                    Some(command) if !self.of_editor => format!(": `{command}` starts it"),
+                    Some(command) if !self.is_set_by_editor => format!(": `{command}` starts it"),
                     _ => String::new(),
                 };
                 Error::LocalNetwork(format!(
@@ -351,9 +368,9 @@ impl RequestOrigin {
                     self.shown_address()
                 ))
             }
-            Error::Refused(text) => {
+            Error::ConnectionRefused(text) => {
                 let start = match local::start_command(provider, &self.base) {
-                    _ if self.of_editor => {
+                    _ if self.is_set_by_editor => {
                         "The editor has set it: start it, correct it there".into()
                     }
                     Some(command) => match &self.variable {
@@ -364,7 +381,7 @@ impl RequestOrigin {
                     },
                     None => format!("Start it, correct {}", self.address_setting()),
                 };
-                Error::Refused(format!(
+                Error::ConnectionRefused(format!(
                     "{text} {} {start}, or choose another model (`adjutant models`).",
                     self.shown_address()
                 ))
@@ -375,7 +392,7 @@ impl RequestOrigin {
                 self.shown_request(),
                 self.model
             )),
-            Error::BadRequest(text) if is_unknown_model(&text) && !self.of_editor => {
+            Error::BadRequest(text) if is_unknown_model(&text) && !self.is_set_by_editor => {
                 let fetch = local::fetch_command(provider, &self.base, &self.api_id);
                 let remedy = match fetch {
                     Some(command) => format!("`{command}` fetches it."),
@@ -383,7 +400,7 @@ impl RequestOrigin {
                 };
                 Error::BadRequest(format!("{text} {} {remedy}", self.shown_request()))
             }
-            Error::BadRequest(text) if text.contains(REDIRECTS) && !self.of_editor => {
+            Error::BadRequest(text) if text.contains(REDIRECT_PHRASE) && !self.is_set_by_editor => {
                 Error::BadRequest(format!(
                     "{text} If that is right, set {} to its address.",
                     self.address_setting()
@@ -394,8 +411,8 @@ impl RequestOrigin {
                 Error::BadRequest(format!("{text} {}", self.path_hint()))
             }
             Error::WebPage(text) => Error::WebPage(format!("{text} {}", self.path_hint())),
-            Error::InvalidResult(text) if text.contains("is not a model's answer") => {
-                Error::InvalidResult(format!("{text} {}", self.path_hint()))
+            Error::InvalidAnswer(text) if text.contains("is not a model's answer") => {
+                Error::InvalidAnswer(format!("{text} {}", self.path_hint()))
             }
             other => other,
         }
@@ -406,7 +423,7 @@ impl RequestOrigin {
         format!("The request went to {} with {}.", self.url, self.key)
     }
 
-    /// Returns the sentence about the address, with the variable that it is from.
+    /// Returns the sentence about the address, with the variable that contains it.
     fn shown_address(&self) -> String {
         match &self.variable {
             Some(variable) => format!("The address is {}, from {variable}.", self.url),
@@ -425,10 +442,11 @@ impl RequestOrigin {
         }
     }
 
+    /// Returns the sentences for an error about the path of the address.
     fn path_hint(&self) -> String {
         let address = self.shown_address();
-        match platform::versioned(&shown(&self.base)) {
-            _ if self.of_editor => format!("{address} The editor has set it."),
+        match platform::with_version(&without_url_secrets(&self.base)) {
+            _ if self.is_set_by_editor => format!("{address} The editor has set it."),
             Some(base) => format!(
                 "{address} If {base} is meant, set {} to it.",
                 self.address_setting()
@@ -438,7 +456,7 @@ impl RequestOrigin {
     }
 }
 
-/// Detects the error of a model that cannot call tools.
+/// True if the message of an error states that the model cannot call tools.
 fn has_no_tools(text: &str) -> bool {
     let lower = text.to_lowercase();
     [
@@ -450,7 +468,7 @@ fn has_no_tools(text: &str) -> bool {
     .any(|phrase| lower.contains(phrase))
 }
 
-/// Detects the error of a server that does not have the model.
+/// True if the message of an error states that the server does not have the model.
 fn is_unknown_model(text: &str) -> bool {
     let lower = text.to_lowercase();
     let is_missing = [": model", ": the model", "model_not_found"];
@@ -461,7 +479,7 @@ fn is_unknown_model(text: &str) -> bool {
             .any(|phrase| lower.contains(phrase))
 }
 
-/// Detects an error about the path of a request, not about its model.
+/// True if the message of an error is about the path of the request, not about its model.
 fn is_wrong_path(text: &str) -> bool {
     let lower = text.to_lowercase();
     [" answered 404", " answered 405"]
@@ -470,14 +488,15 @@ fn is_wrong_path(text: &str) -> bool {
         && !lower.contains("model")
 }
 
-/// Returns an address without the parts that may be secret.
-pub(crate) fn shown(url: &str) -> String {
+/// Returns a URL without the parts that may be secret: user, password, query and fragment. Empty if
+/// it is not a URL.
+pub(crate) fn without_url_secrets(url: &str) -> String {
     let Ok(mut url) = reqwest::Url::parse(url) else {
         return String::new();
     };
     url.set_query(None);
     url.set_fragment(None);
-    // Both fail only for addresses that cannot have them.
+    // Both fail only for URLs that cannot have a user.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     url.into()
@@ -487,12 +506,12 @@ fn with_origin(answer: AnswerStream, origin: RequestOrigin) -> AnswerStream {
     Box::pin(answer.map(move |item| item.map_err(|e| origin.explain(e))))
 }
 
-/// Adds a suggestion to errors about a missing model, whose name is usually misspelt or has a
-/// successor.
+/// Adds the most similar model name to errors about an unknown model: its name is usually misspelt,
+/// or replaced by that of a newer version.
 fn with_suggestions(
     answer: AnswerStream,
     requested: String,
-    siblings: Arc<[String]>,
+    model_names: Arc<[String]>,
 ) -> AnswerStream {
     let is_missing = |text: &str| {
         let text = text.to_lowercase();
@@ -511,7 +530,7 @@ fn with_suggestions(
     Box::pin(answer.map(move |item| {
         item.map_err(|e| match e {
             Error::BadRequest(text) if is_missing(&text) => {
-                let others = siblings
+                let others = model_names
                     .iter()
                     .map(String::as_str)
                     .filter(|name| *name != requested);
@@ -544,12 +563,12 @@ mod tests {
             wire,
             target: RequestTarget::default(),
             secrets: Vec::new(),
-            of_editor: false,
+            is_set_by_editor: false,
             login: None,
-            limits: RequestTimeouts::default(),
+            timeouts: RequestTimeouts::default(),
             options: options.as_object().cloned().unwrap_or_default(),
             variants: Vec::new(),
-            siblings: Arc::default(),
+            model_names: Arc::default(),
             unusable: None,
             key_source: String::new(),
             key_remedy: None,
@@ -712,8 +731,8 @@ mod tests {
             model: "gemma3".into(),
             api_id: "gemma3:4b".into(),
             base: "http://me:pw@127.0.0.1:11434/openai".into(),
-            url: shown("http://me:pw@127.0.0.1:11434/openai/x?key=k#f"),
-            of_editor: false,
+            url: without_url_secrets("http://me:pw@127.0.0.1:11434/openai/x?key=k#f"),
+            is_set_by_editor: false,
             key: "the key from ACME_KEY".into(),
             key_remedy: None,
             variable: None,
@@ -731,13 +750,13 @@ mod tests {
         };
         assert_eq!(
             keyless.explain(Error::Auth("No.".into())),
-            Error::Keyless(format!(
+            Error::NoKey(format!(
                 "No. The request went to {url} with no key, because ACME_KEY is not set (a.json:1). Set it, or \
                  run `adjutant auth login ollama`."
             ))
         );
         assert_eq!(
-            explained(Error::Refused("It is not running.".into())),
+            explained(Error::ConnectionRefused("It is not running.".into())),
             format!(
                 "It is not running. The address is {url}. Start it with `ollama serve`, or choose another model (`adjutant models`)."
             )
@@ -811,7 +830,7 @@ mod tests {
             api_id: "m".into(),
             base: base.into(),
             url: format!("{base}/messages"),
-            of_editor: false,
+            is_set_by_editor: false,
             key: "no key".into(),
             key_remedy: None,
             variable: Some(variable.into()),
@@ -821,7 +840,7 @@ mod tests {
         let moved = "A answered 301 Moved Permanently: it redirects to https://b/messages.";
         let table = [
             (
-                Error::Refused("No.".into()),
+                Error::ConnectionRefused("No.".into()),
                 format!(
                     "No. {address} Start it, correct ANTHROPIC_BASE_URL, or choose another model (`adjutant models`)."
                 ),
@@ -839,7 +858,8 @@ mod tests {
         for (error, expected) in table {
             assert_eq!(anthropic.explain(error).to_string(), expected);
         }
-        let ollama = origin("ollama", "OLLAMA_HOST").explain(Error::Refused("No.".into()));
+        let ollama =
+            origin("ollama", "OLLAMA_HOST").explain(Error::ConnectionRefused("No.".into()));
         assert_eq!(
             ollama.to_string(),
             format!(

@@ -1,5 +1,7 @@
-//! Settings of providers and their models, from the configuration, the catalogue or a server on
-//! this machine: all in one form, so that one can be merged over another.
+//! Settings of providers ([`ProviderEntry`]) and their models ([`ModelEntry`]).
+//!
+//! They come from the configuration, the catalogue or a server on this machine, all in one form, so
+//! that one can be merged over another ([`ProviderEntry::overlaid_with`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,50 +37,56 @@ pub struct ProviderEntry {
     /// The part of a model's name before the slash.
     pub id: String,
     /// The provider's id in the catalogue, if it differs.
-    pub known_as: Option<String>,
+    pub catalog_id: Option<String>,
+    /// The display name; `None` means the id.
     pub name: Option<String>,
     /// The SDK package of the provider's wire format, as in OpenCode and the catalogue.
     pub npm: Option<String>,
-    /// The base address; `${VAR}` is replaced from the environment.
+    /// The base address; `${VAR}` is replaced from the environment. `None` means the address of the
+    /// SDK package.
     pub base_url: Option<String>,
     /// The key, if the settings contain it.
     pub api_key: Option<Secret>,
-    /// The variable in the settings that the key is from, for errors about it.
+    /// The environment variable in the settings that contains the key, for errors about it.
     pub key_variable: Option<String>,
-    /// The variable that `base_url` is from, for errors about it.
+    /// The environment variable that contains `base_url`, for errors about it.
     pub address_variable: Option<String>,
-    /// Variables that may hold the key.
+    /// The environment variables that may hold the key or parts of the address.
     pub env: Vec<String>,
-    /// The OAuth login that replaces a key.
+    /// The OAuth server for logins; `None` if the provider only accepts keys.
     pub login: Option<Login>,
+    /// Headers of every request: name, value.
     pub headers: Vec<(String, String)>,
-    pub limits: RequestTimeouts,
-    /// Whether to send the session id for the provider's cache; `None` leaves it to the wire
-    /// format.
+    pub timeouts: RequestTimeouts,
+    /// True to send the session id as the key of the provider's prompt cache, false to send none;
+    /// `None` leaves it to the wire format.
     pub cache_key: Option<bool>,
-    /// If set, only these models are offered.
+    /// The models that are offered; `None` offers all.
     pub whitelist: Option<Vec<String>>,
     /// Models that are not offered.
     pub blacklist: Vec<String>,
+    /// The models. If there are none, any model name is accepted.
     pub models: Vec<ModelEntry>,
     /// Further options, sent with every request.
     pub options: Map<String, Value>,
     /// The last settings source that mentions the provider, for display; empty if there is none.
     pub source: String,
-    /// The clause about the variable that the settings name for the key and that is not set.
+    /// Set if the settings name an environment variable for the key that is not set: a clause that
+    /// names the variable and the settings file.
     pub unset_key: Option<String>,
-    /// The same for the address.
+    /// Like `unset_key`, for the address.
     pub unset_address: Option<String>,
-    /// True if a part of the project's settings for it is not used until the user trusts the
-    /// project.
+    /// True if a part of the project's settings for the provider is not used until the user trusts
+    /// the project.
     pub waits_for_trust: bool,
-    /// The endpoint that the editor has set, if these settings are for it.
+    /// The endpoint that the editor has set; `None` if it has set none.
     pub endpoint: Option<Arc<CustomEndpoint>>,
 }
 
 impl ProviderEntry {
-    /// Returns the reason why the provider cannot be used, if its address or key may be in the part
-    /// of the settings that waits for trust.
+    /// Returns the sentence about the settings that wait for trust; `None` if there are none.
+    /// Callers show it if the provider cannot be used, because the missing address or key may be
+    /// among them.
     pub(crate) fn trust_notice(&self) -> Option<String> {
         self.waits_for_trust.then(|| {
             format!(
@@ -90,28 +98,32 @@ impl ProviderEntry {
     }
 }
 
-/// The settings of a model. Missing values are assumed.
+/// The settings of a model. `None` means unknown: the registry assumes a default.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ModelEntry {
     /// The part of the model's name after the slash.
     pub key: String,
     /// The provider's own id of the model, if it differs from `key`.
     pub id: Option<String>,
+    /// The display name; `None` means `key`.
     pub name: Option<String>,
     /// The release date, such as `2026-11-21`.
-    pub released: Option<String>,
-    /// Whether the model accepts any files.
+    pub release_date: Option<String>,
+    /// True if the model accepts any files.
     pub attachment: Option<bool>,
+    /// True if the model can think before it answers.
     pub reasoning: Option<bool>,
+    /// True if the model accepts a sampling temperature.
     pub temperature: Option<bool>,
+    /// True if the model can call tools.
     pub tool_call: Option<bool>,
     /// The field in which the model's reasoning is sent back.
-    pub interleaved: Option<String>,
+    pub reasoning_field: Option<String>,
     pub price: Option<Price>,
     /// The context window in tokens.
     pub context: Option<u64>,
-    /// True if the model's own parameters on its server set the window, which the server's
-    /// default does not change.
+    /// True if the parameters of the model on its server set the context window (Ollama's
+    /// `num_ctx`), so that the default of the server does not apply to it.
     pub has_own_window: bool,
     /// The maximum input in tokens.
     pub input: Option<u64>,
@@ -131,7 +143,7 @@ pub struct ModelEntry {
     pub headers: Vec<(String, String)>,
     /// The supported efforts, weakest first; `None` if unknown.
     pub efforts: Option<Vec<String>>,
-    /// Named sets of options; `None` removes a variant.
+    /// Sets of options, by the name of the effort that selects them; `None` removes an effort.
     pub variants: Vec<(String, Option<Map<String, Value>>)>,
 }
 
@@ -145,39 +157,40 @@ pub struct Login {
     pub authorize_url: Option<String>,
     /// The endpoint that exchanges codes and refresh tokens.
     pub token_url: String,
-    /// The endpoint that issues device codes.
+    /// The endpoint that issues device codes; `None` if there are only browser logins.
     pub device_url: Option<String>,
+    /// The access rights to request.
     pub scopes: Vec<String>,
 }
 
 /// The timeouts of a request; `None` waits indefinitely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestTimeouts {
-    /// From the request to the first byte of the answer.
-    pub first: Option<Duration>,
-    /// Between bytes.
+    /// The time from the request to the first byte of the answer.
+    pub first_byte: Option<Duration>,
+    /// The time without a byte during the answer.
     pub idle: Option<Duration>,
-    /// For the whole answer.
+    /// The time from the request to the end of the answer.
     pub total: Option<Duration>,
 }
 
 impl Default for RequestTimeouts {
     fn default() -> Self {
         Self {
-            first: Some(Duration::from_secs(300)),
+            first_byte: Some(Duration::from_secs(300)),
             idle: Some(Duration::from_secs(90)),
             total: None,
         }
     }
 }
 
-/// US dollars per million tokens.
+/// The price of a model, which may depend on the length of a request.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Price {
     /// The rates of requests below all thresholds.
     pub base: Rates,
-    /// Thresholds in input tokens, ascending, with the rates of requests above them.
-    pub longer: Vec<(u64, Rates)>,
+    /// Thresholds in input tokens, ascending, with the rates of requests above each of them.
+    pub long_requests: Vec<(u64, Rates)>,
 }
 
 /// US dollars per million tokens, by kind of token.
@@ -206,12 +219,12 @@ impl Rates {
 }
 
 impl Price {
-    /// Returns the rates of a request with this many input tokens, cached or not.
-    pub fn at(&self, input: u64) -> &Rates {
-        self.longer
+    /// Returns the rates of a request with this number of input tokens, cached and uncached.
+    pub fn rates_for(&self, input_tokens: u64) -> &Rates {
+        self.long_requests
             .iter()
             .rev()
-            .find(|(more, _)| input > *more)
+            .find(|(more, _)| input_tokens > *more)
             .map_or(&self.base, |(_, rates)| rates)
     }
 }
@@ -220,13 +233,14 @@ impl From<Rates> for Price {
     fn from(base: Rates) -> Self {
         Self {
             base,
-            longer: Vec::new(),
+            long_requests: Vec::new(),
         }
     }
 }
 
 impl ProviderEntry {
-    /// Merges `over` into these settings; the values of `over` take precedence.
+    /// Returns these settings with `over` merged over them: values of `over` take precedence, lists
+    /// and options are joined.
     #[must_use]
     pub fn overlaid_with(mut self, over: &Self) -> Self {
         overlay_option(&mut self.name, &over.name);
@@ -249,7 +263,7 @@ impl ProviderEntry {
         if !over.env.is_empty() {
             self.env.clone_from(&over.env);
         }
-        self.limits = over.limits;
+        self.timeouts = over.timeouts;
         self.source.clone_from(&over.source);
         self.headers.extend(over.headers.iter().cloned());
         self.blacklist.extend(over.blacklist.iter().cloned());
@@ -280,12 +294,12 @@ impl ModelEntry {
     fn overlay(&mut self, over: &Self) {
         overlay_option(&mut self.id, &over.id);
         overlay_option(&mut self.name, &over.name);
-        overlay_option(&mut self.released, &over.released);
+        overlay_option(&mut self.release_date, &over.release_date);
         overlay_option(&mut self.attachment, &over.attachment);
         overlay_option(&mut self.reasoning, &over.reasoning);
         overlay_option(&mut self.temperature, &over.temperature);
         overlay_option(&mut self.tool_call, &over.tool_call);
-        overlay_option(&mut self.interleaved, &over.interleaved);
+        overlay_option(&mut self.reasoning_field, &over.reasoning_field);
         overlay_option(&mut self.price, &over.price);
         overlay_option(&mut self.context, &over.context);
         overlay_option(&mut self.input, &over.input);
@@ -325,10 +339,10 @@ mod tests {
         let rates = |input: f64| Rates::new(input, 0.0, None, None);
         let price = Price {
             base: rates(1.0),
-            longer: vec![(100, rates(2.0)), (200, rates(3.0))],
+            long_requests: vec![(100, rates(2.0)), (200, rates(3.0))],
         };
         for (input, expected) in [(0, 1.0), (100, 1.0), (101, 2.0), (200, 2.0), (1000, 3.0)] {
-            assert_eq!(price.at(input).input, expected, "{input}");
+            assert_eq!(price.rates_for(input).input, expected, "{input}");
         }
     }
 

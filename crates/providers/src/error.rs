@@ -1,43 +1,45 @@
-//! Failures of requests to models. Each variant exists because it is handled differently: by the
-//! retry of a turn, by compaction, by the user.
+//! Failures of requests to models ([`Error`]). The variants differ in the reaction: whether a turn
+//! retries the request, compacts the conversation or drops an image, and what the user can do.
+//! The payload is the message for the user.
 
 use std::time::Duration;
 
 use transcript::{Fault, FaultKind};
 
+/// A failed request to a model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Too many requests; to be retried after the time that the provider states.
+    /// Too many requests; retried after the time that the provider states.
     #[error("{message}")]
     RateLimited {
-        /// The provider's message, for display.
         message: String,
-        /// The wait that the provider requests, if it states one; may be days.
-        after: Option<Duration>,
+        /// The wait that the provider requests; `None` if it states none. May be days.
+        retry_after: Option<Duration>,
     },
     /// The provider is busy or broken at the moment (5xx, overloaded).
     #[error("{message}")]
     Overloaded {
         message: String,
-        /// The wait that the provider requests, if it states one; may be days.
-        after: Option<Duration>,
+        /// The wait that the provider requests; `None` if it states none. May be days.
+        retry_after: Option<Duration>,
     },
     /// The conversation exceeds the context window.
     #[error("{0}")]
     ContextOverflow(String),
     /// The model rejects an image in the conversation.
     #[error("{0}")]
-    Image(String),
+    ImageRejected(String),
     /// A wrong key, a refused login, or missing rights.
     #[error("{0}")]
     Auth(String),
-    /// A key, a login or a part of the address is missing, or is the editor's. The text contains
-    /// the remedy.
+    /// A key, a login or a part of the address is missing; or the editor has set the key, and the
+    /// provider refuses it. The text contains the remedy.
     #[error("{0}")]
-    Keyless(String),
-    /// The provider's address or key is among the project's settings that the user has not trusted.
+    NoKey(String),
+    /// The provider's address or key may be in the project's settings, which are not used until the
+    /// user trusts the project.
     #[error("{0}")]
-    Withheld(String),
+    WaitsForTrust(String),
     /// The quota is exhausted; an early retry does not help.
     #[error("{0}")]
     Quota(String),
@@ -46,143 +48,152 @@ pub enum Error {
     BadRequest(String),
     /// A content filter of the provider rejected the request.
     #[error("{0}")]
-    Filtered(String),
+    ContentFiltered(String),
     /// The server could not be authenticated (TLS). Never retried, never downgraded.
     #[error("{0}")]
-    Untrusted(String),
-    /// Nothing listens at the address, which is on this machine. The text contains the remedy.
+    UntrustedServer(String),
+    /// No server listens at the address, which is on this machine. The text contains the remedy.
     #[error("{0}")]
-    Refused(String),
+    ConnectionRefused(String),
     /// No connection could be made: the host is unknown, cannot be reached, or refuses.
     #[error("{0}")]
     Unreachable(String),
     /// The connection broke.
     #[error("{0}")]
     Network(String),
-    /// The connection to a server of this machine broke; the text has the remedy.
+    /// The connection to a server on this machine broke. The text contains the remedy.
     #[error("{0}")]
     LocalNetwork(String),
     /// No data arrived within the time limit.
     #[error("The model sent nothing for {}.", seconds(*.0))]
-    Stalled(Duration),
-    /// The answer is a page for people: of a gateway's sign-in, or of another program at this
+    Timeout(Duration),
+    /// The answer is a web page: the sign-in of a gateway, or the page of another program at this
     /// address.
     #[error("{0}")]
     WebPage(String),
     /// The answer could not be parsed, or its end was missing.
     #[error("{0}")]
-    InvalidResult(String),
+    InvalidAnswer(String),
     /// The answer exceeded the size limits, and was not read to its end.
     #[error("{0}")]
-    TooMuch(String),
+    AnswerTooLarge(String),
 }
 
 impl Error {
-    /// Returns a short name of the kind of error, for programs.
+    /// Returns the name of the kind of error, as programs see it.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::RateLimited { .. } => "rate_limited",
             Self::Overloaded { .. } => "overloaded",
             Self::ContextOverflow(_) => "context_overflow",
-            Self::Image(_) => "image",
+            Self::ImageRejected(_) => "image",
             Self::Auth(_) => "auth",
-            Self::Keyless(_) => "no_key",
-            Self::Withheld(_) => "waits_for_trust",
+            Self::NoKey(_) => "no_key",
+            Self::WaitsForTrust(_) => "waits_for_trust",
             Self::Quota(_) => "quota",
             Self::BadRequest(_) => "bad_request",
-            Self::Filtered(_) => "content_filter",
-            Self::Untrusted(_) => "untrusted_server",
-            Self::Refused(_) => "connection_refused",
+            Self::ContentFiltered(_) => "content_filter",
+            Self::UntrustedServer(_) => "untrusted_server",
+            Self::ConnectionRefused(_) => "connection_refused",
             Self::Unreachable(_) => "unreachable",
             Self::Network(_) | Self::LocalNetwork(_) => "network",
-            Self::Stalled(_) => "timeout",
+            Self::Timeout(_) => "timeout",
             Self::WebPage(_) => "web_page",
-            Self::InvalidResult(_) => "invalid_answer",
-            Self::TooMuch(_) => "answer_too_large",
+            Self::InvalidAnswer(_) => "invalid_answer",
+            Self::AnswerTooLarge(_) => "answer_too_large",
         }
     }
-}
 
-impl Error {
-    /// Returns whether the same request may succeed in a moment.
+    /// True if the same request may succeed in a moment.
     pub fn is_transient(&self) -> bool {
         matches!(
             self,
             Self::RateLimited { .. }
                 | Self::Overloaded { .. }
-                | Self::Refused(_)
+                | Self::ConnectionRefused(_)
                 | Self::Unreachable(_)
                 | Self::Network(_)
                 | Self::LocalNetwork(_)
-                | Self::Stalled(_)
-                | Self::InvalidResult(_)
+                | Self::Timeout(_)
+                | Self::InvalidAnswer(_)
         )
     }
 
-    /// Returns the same error with its message rewritten by `word`.
+    /// Returns the same error with its message rewritten by `rewrite`.
     #[must_use]
-    pub fn reworded(self, word: impl FnOnce(String) -> String) -> Self {
+    pub fn map_message(self, rewrite: impl FnOnce(String) -> String) -> Self {
         match self {
-            Self::RateLimited { message, after } => Self::RateLimited {
-                message: word(message),
-                after,
+            Self::RateLimited {
+                message,
+                retry_after,
+            } => Self::RateLimited {
+                message: rewrite(message),
+                retry_after,
             },
-            Self::Overloaded { message, after } => Self::Overloaded {
-                message: word(message),
-                after,
+            Self::Overloaded {
+                message,
+                retry_after,
+            } => Self::Overloaded {
+                message: rewrite(message),
+                retry_after,
             },
-            Self::ContextOverflow(m) => Self::ContextOverflow(word(m)),
-            Self::Image(m) => Self::Image(word(m)),
-            Self::Auth(m) => Self::Auth(word(m)),
-            Self::Keyless(m) => Self::Keyless(word(m)),
-            Self::Withheld(m) => Self::Withheld(word(m)),
-            Self::Quota(m) => Self::Quota(word(m)),
-            Self::BadRequest(m) => Self::BadRequest(word(m)),
-            Self::Filtered(m) => Self::Filtered(word(m)),
-            Self::Untrusted(m) => Self::Untrusted(word(m)),
-            Self::Refused(m) => Self::Refused(word(m)),
-            Self::Unreachable(m) => Self::Unreachable(word(m)),
-            Self::Network(m) => Self::Network(word(m)),
-            Self::LocalNetwork(m) => Self::LocalNetwork(word(m)),
-            Self::Stalled(limit) => Self::Stalled(limit),
-            Self::WebPage(m) => Self::WebPage(word(m)),
-            Self::InvalidResult(m) => Self::InvalidResult(word(m)),
-            Self::TooMuch(m) => Self::TooMuch(word(m)),
+            Self::ContextOverflow(m) => Self::ContextOverflow(rewrite(m)),
+            Self::ImageRejected(m) => Self::ImageRejected(rewrite(m)),
+            Self::Auth(m) => Self::Auth(rewrite(m)),
+            Self::NoKey(m) => Self::NoKey(rewrite(m)),
+            Self::WaitsForTrust(m) => Self::WaitsForTrust(rewrite(m)),
+            Self::Quota(m) => Self::Quota(rewrite(m)),
+            Self::BadRequest(m) => Self::BadRequest(rewrite(m)),
+            Self::ContentFiltered(m) => Self::ContentFiltered(rewrite(m)),
+            Self::UntrustedServer(m) => Self::UntrustedServer(rewrite(m)),
+            Self::ConnectionRefused(m) => Self::ConnectionRefused(rewrite(m)),
+            Self::Unreachable(m) => Self::Unreachable(rewrite(m)),
+            Self::Network(m) => Self::Network(rewrite(m)),
+            Self::LocalNetwork(m) => Self::LocalNetwork(rewrite(m)),
+            Self::Timeout(limit) => Self::Timeout(limit),
+            Self::WebPage(m) => Self::WebPage(rewrite(m)),
+            Self::InvalidAnswer(m) => Self::InvalidAnswer(rewrite(m)),
+            Self::AnswerTooLarge(m) => Self::AnswerTooLarge(rewrite(m)),
         }
     }
 
-    /// Returns the wait that the provider requests before a retry.
-    pub fn after(&self) -> Option<Duration> {
+    /// Returns the wait that the provider requests before a retry; `None` if it states none.
+    pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::RateLimited { after, .. } | Self::Overloaded { after, .. } => *after,
+            Self::RateLimited { retry_after, .. } | Self::Overloaded { retry_after, .. } => {
+                *retry_after
+            }
             _ => None,
         }
     }
 
-    /// Returns the failure as it is shown to the user and stored in the history.
+    /// Returns the failure as it is shown to the user and stored in the history, with advice unless
+    /// the message contains the remedy.
     pub fn fault(&self) -> Fault {
         let (kind, advice) = match self {
             Self::Auth(_) => (
                 FaultKind::Auth,
                 "Check the key: `adjutant auth list` shows where it comes from.",
             ),
-            Self::Keyless(_) => (FaultKind::Auth, ""),
+            Self::NoKey(_) => (FaultKind::Auth, ""),
             // The text has the remedy, or the provider's own reason.
-            Self::Refused(_) | Self::LocalNetwork(_) | Self::Withheld(_) | Self::BadRequest(_) => {
-                (FaultKind::Provider, "")
-            }
+            Self::ConnectionRefused(_)
+            | Self::LocalNetwork(_)
+            | Self::WaitsForTrust(_)
+            | Self::BadRequest(_) => (FaultKind::Provider, ""),
             Self::ContextOverflow(_) => (
                 FaultKind::ContextOverflow,
                 "Start a new session, or choose a model with a larger context.",
             ),
-            Self::Image(_) => (FaultKind::Image, "Choose a model that accepts images."),
+            Self::ImageRejected(_) => (FaultKind::Image, "Choose a model that accepts images."),
             Self::Quota(_) => (
                 FaultKind::Provider,
                 "Check the account's plan and billing at the provider, or choose another model.",
             ),
             Self::RateLimited {
-                after: Some(after), ..
-            } if *after > Duration::from_secs(60) => (
+                retry_after: Some(wait),
+                ..
+            } if *wait > Duration::from_secs(60) => (
                 FaultKind::Provider,
                 "Send the prompt again when that time is over, or choose another model.",
             ),
@@ -190,15 +201,15 @@ impl Error {
                 FaultKind::Provider,
                 "Wait a moment and send the prompt again, or choose another model.",
             ),
-            Self::Overloaded { .. } | Self::Stalled(_) | Self::TooMuch(_) => (
+            Self::Overloaded { .. } | Self::Timeout(_) | Self::AnswerTooLarge(_) => (
                 FaultKind::Provider,
                 "Send the prompt again, or choose another model.",
             ),
-            Self::Filtered(_) => (
+            Self::ContentFiltered(_) => (
                 FaultKind::Provider,
                 "Rephrase the prompt, or choose another model.",
             ),
-            Self::Untrusted(_) => (
+            Self::UntrustedServer(_) => (
                 FaultKind::Provider,
                 "Check the provider's address and the clock; for a certificate of your own authority set SSL_CERT_FILE or NODE_EXTRA_CA_CERTS.",
             ),
@@ -210,7 +221,7 @@ impl Error {
                 FaultKind::Provider,
                 "Check the provider's address, and whether a gateway asks you to sign in.",
             ),
-            Self::InvalidResult(_) => (
+            Self::InvalidAnswer(_) => (
                 FaultKind::Provider,
                 "Check that the provider's address is a model API, then send the prompt again.",
             ),
@@ -243,27 +254,27 @@ mod tests {
             (
                 Error::RateLimited {
                     message: text(),
-                    after: None,
+                    retry_after: None,
                 },
                 true,
             ),
             (
                 Error::Overloaded {
                     message: text(),
-                    after: None,
+                    retry_after: None,
                 },
                 true,
             ),
             (Error::Unreachable(text()), true),
             (Error::Network(text()), true),
-            (Error::Stalled(Duration::from_secs(90)), true),
-            (Error::InvalidResult(text()), true),
+            (Error::Timeout(Duration::from_secs(90)), true),
+            (Error::InvalidAnswer(text()), true),
             (Error::ContextOverflow(text()), false),
-            (Error::Image(text()), false),
+            (Error::ImageRejected(text()), false),
             (Error::Auth(text()), false),
             (Error::Quota(text()), false),
-            (Error::Filtered(text()), false),
-            (Error::Untrusted(text()), false),
+            (Error::ContentFiltered(text()), false),
+            (Error::UntrustedServer(text()), false),
             (Error::WebPage(text()), false),
         ];
         for (error, transient) in cases {
@@ -275,11 +286,11 @@ mod tests {
             );
         }
         // The message itself contains the remedy.
-        assert_eq!(Error::Keyless(text()).fault().advice, None);
-        assert_eq!(Error::Refused(text()).fault().advice, None);
+        assert_eq!(Error::NoKey(text()).fault().advice, None);
+        assert_eq!(Error::ConnectionRefused(text()).fault().advice, None);
         assert_eq!(Error::BadRequest(text()).fault().advice, None);
         assert_eq!(Error::LocalNetwork(text()).fault().advice, None);
-        assert!(Error::Refused(text()).is_transient());
+        assert!(Error::ConnectionRefused(text()).is_transient());
         assert!(Error::LocalNetwork(text()).is_transient());
     }
 }

@@ -1,8 +1,9 @@
-//! Classification of provider errors. Pure: status, headers and body in, an [`Error`] out, whose
-//! text names the provider, the status and the reason.
+//! Maps the errors of providers to [`Error`]: HTTP responses that are no answers
+//! ([`classify_response`]), and error objects inside of an answer ([`classify_event`]).
 //!
 //! Providers agree neither on codes nor on statuses (a conversation that is too long is a 400, a
-//! 413, a 422 or an event inside a 200), so the text counts as much as the numbers.
+//! 413, a 422 or an event inside a 200), so phrases of the text are as important as the numbers.
+//! The message of the resulting error names the provider, the status and the reason.
 
 use std::time::Duration;
 
@@ -12,18 +13,26 @@ use serde_json::Value;
 use super::Error;
 use base::environment::Timestamp;
 
-/// A longer wait than this is part of the message, because users do not wait for it.
+/// A requested wait that is longer than this is stated in the message, because the user will not
+/// wait for it.
 const MIN_REPORTED_WAIT: Duration = Duration::from_secs(60);
 /// The maximum length of the reason in a message, in characters.
 const MAX_REASON_CHARS: usize = 600;
 
-/// The words before the target of a redirect, in the message about one.
-pub(crate) const REDIRECTS: &str = ": it redirects to ";
+/// The phrase before the target in the message about a redirect.
+pub(crate) const REDIRECT_PHRASE: &str = ": it redirects to ";
 
-/// Classifies an HTTP response that is not an answer.
-pub fn reply(who: &str, status: u16, headers: &HeaderMap, body: &str, now: Timestamp) -> Error {
+/// Returns the error of an HTTP response that is not an answer. `server_name` is the provider's
+/// display name; `now` is needed for a `retry-after` date.
+pub fn classify_response(
+    server_name: &str,
+    status: u16,
+    headers: &HeaderMap,
+    body: &str,
+    now: Timestamp,
+) -> Error {
     let error = ErrorBody::read(body);
-    let wait = wait(headers, &error.body, now);
+    let wait = requested_wait(headers, &error.body, now);
     let phrase = reqwest::StatusCode::from_u16(status)
         .ok()
         .and_then(|s| s.canonical_reason());
@@ -33,8 +42,8 @@ pub fn reply(who: &str, status: u16, headers: &HeaderMap, body: &str, now: Times
         reason.clear();
     }
     let head = match phrase {
-        Some(phrase) => format!("{who} answered {status} {phrase}"),
-        None => format!("{who} answered {status}"),
+        Some(phrase) => format!("{server_name} answered {status} {phrase}"),
+        None => format!("{server_name} answered {status}"),
     };
     let mut message = if reason.is_empty() {
         format!("{head}.")
@@ -54,22 +63,22 @@ pub fn reply(who: &str, status: u16, headers: &HeaderMap, body: &str, now: Times
             .get("location")
             .and_then(|v| v.to_str().ok())
             .unwrap_or("another address");
-        let message = format!("{head}{REDIRECTS}{target}.");
+        let message = format!("{head}{REDIRECT_PHRASE}{target}.");
         return Error::BadRequest(message);
     }
     if let Some(requested) = wait.filter(|wait| *wait > MIN_REPORTED_WAIT) {
         message = format!("{message} It asks to wait {}.", format_wait(requested));
     }
-    kind(&ErrorHints {
+    classify(&ErrorHints {
         status: Some(status),
         wait,
         ..error.hints(&reason)
     })
-    .error(message, wait)
+    .into_error(message, wait)
 }
 
-/// Classifies an error object inside an answer.
-pub fn event(who: &str, error: &Value) -> Error {
+/// Returns the error of an error object inside of an answer.
+pub fn classify_event(server_name: &str, error: &Value) -> Error {
     let parsed = ErrorBody {
         body: error.clone(),
         is_html: false,
@@ -77,9 +86,11 @@ pub fn event(who: &str, error: &Value) -> Error {
     let reason = parsed.reason("");
     let hints = parsed.hints(&reason);
     let message = match (&reason, hints.codes.first()) {
-        (reason, _) if !reason.is_empty() => format!("{who} broke off: {}", sentence(reason)),
-        (_, Some(code)) => format!("{who} broke off: {}", sentence(code)),
-        _ => format!("{who} broke off without a reason."),
+        (reason, _) if !reason.is_empty() => {
+            format!("{server_name} broke off: {}", sentence(reason))
+        }
+        (_, Some(code)) => format!("{server_name} broke off: {}", sentence(code)),
+        _ => format!("{server_name} broke off without a reason."),
     };
     // A number in the `code` of an event is the HTTP status that the error would have had.
     let status = hints
@@ -87,13 +98,13 @@ pub fn event(who: &str, error: &Value) -> Error {
         .iter()
         .find_map(|code| code.parse().ok())
         .filter(|n| (400..600).contains(n));
-    let wait = wait(&HeaderMap::new(), error, Timestamp::default());
-    kind(&ErrorHints {
+    let wait = requested_wait(&HeaderMap::new(), error, Timestamp::default());
+    classify(&ErrorHints {
         status,
         wait,
         ..hints
     })
-    .error(message, wait)
+    .into_error(message, wait)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,44 +121,53 @@ enum ErrorKind {
 }
 
 impl ErrorKind {
-    fn error(self, message: String, after: Option<Duration>) -> Error {
+    fn into_error(self, message: String, retry_after: Option<Duration>) -> Error {
         match self {
             Self::Overflow => Error::ContextOverflow(message),
-            Self::Image => Error::Image(message),
+            Self::Image => Error::ImageRejected(message),
             Self::Auth => Error::Auth(message),
             Self::Quota => Error::Quota(message),
-            Self::RateLimited => Error::RateLimited { message, after },
-            Self::Overloaded => Error::Overloaded { message, after },
-            Self::Filtered => Error::Filtered(message),
+            Self::RateLimited => Error::RateLimited {
+                message,
+                retry_after,
+            },
+            Self::Overloaded => Error::Overloaded {
+                message,
+                retry_after,
+            },
+            Self::Filtered => Error::ContentFiltered(message),
             Self::BadRequest => Error::BadRequest(message),
             Self::Network => Error::Network(message),
         }
     }
 }
 
+/// The facts of a response that determine the kind of its error.
 #[derive(Default)]
 struct ErrorHints {
+    /// The HTTP status; `None` inside of an answer.
     status: Option<u16>,
     /// All codes and types in the body, in lower case.
     codes: Vec<String>,
     /// The text, in lower case.
     text: String,
+    /// The wait that the provider requests.
     wait: Option<Duration>,
 }
 
 impl ErrorHints {
-    fn has_code(&self, any: &[&str]) -> bool {
+    fn has_any_code(&self, any: &[&str]) -> bool {
         self.codes.iter().any(|code| any.contains(&code.as_str()))
     }
 
-    fn contains(&self, any: &[&str]) -> bool {
+    fn contains_any(&self, any: &[&str]) -> bool {
         any.iter().any(|part| self.text.contains(part))
     }
 }
 
-/// Messages for a conversation that is too long, from the providers' documentation and from users'
-/// reports.
-const OVERFLOW: &[&str] = &[
+/// Phrases of errors about a conversation that is too long, from the providers' documentation and
+/// from users' reports.
+const OVERFLOW_PHRASES: &[&str] = &[
     "prompt is too long",
     "input is too long",
     "maximum context length",
@@ -177,8 +197,8 @@ const OVERFLOW: &[&str] = &[
     "n_ctx",
 ];
 
-/// Returns whether a text reports that the request has too many tokens: it must name the input, its
-/// size, and that it is too large. Messages about the length of the answer or of a field do not
+/// True if a text states that the request has too many tokens. It must contain words for the input,
+/// for its size, and for an excess; so messages about the length of the answer or of a field do not
 /// match.
 fn is_too_long(text: &str) -> bool {
     let tokens: Vec<&str> = text
@@ -186,7 +206,7 @@ fn is_too_long(text: &str) -> bool {
         .collect();
     let has_word = |any: &[&str]| tokens.iter().any(|token| any.contains(token));
     let contains = |any: &[&str]| any.iter().any(|part| text.contains(part));
-    let input = has_word(&[
+    let names_input = has_word(&[
         "prompt",
         "prompts",
         "input",
@@ -195,9 +215,9 @@ fn is_too_long(text: &str) -> bool {
         "conversation",
         "sequence",
     ]) || contains(&["model length", "model's length", "total number of tokens"]);
-    let size = has_word(&["token", "tokens", "context", "window"])
+    let names_size = has_word(&["token", "tokens", "context", "window"])
         || (has_word(&["prompt"]) && has_word(&["length"]));
-    let too_much = contains(&[
+    let names_excess = contains(&[
         "exceed",
         "longer than",
         "larger than",
@@ -219,10 +239,11 @@ fn is_too_long(text: &str) -> bool {
         "maximum model length",
     ]);
     // Validation errors about a parameter begin like this.
-    input && size && too_much && !contains(&["should be", "should have"])
+    names_input && names_size && names_excess && !contains(&["should be", "should have"])
 }
 
-const QUOTA: &[&str] = &[
+/// Phrases of errors about an exhausted quota or account.
+const QUOTA_PHRASES: &[&str] = &[
     "insufficient_quota",
     "exceeded your current quota",
     "credit balance is too low",
@@ -241,8 +262,8 @@ const QUOTA: &[&str] = &[
     "arrears",
 ];
 
-/// Messages for a server that accepts the same request later.
-const BUSY: &[&str] = &[
+/// Phrases of errors of a server that accepts the same request later.
+const BUSY_PHRASES: &[&str] = &[
     "overloaded",
     "service unavailable",
     "service is temporarily unavailable",
@@ -253,9 +274,9 @@ const BUSY: &[&str] = &[
     "retry your request",
 ];
 
-/// Messages for a failure of the server itself. With a status that rejects the request they only
-/// name the part of the server that rejects it.
-const BROKEN: &[&str] = &[
+/// Phrases of errors about a failure of the server itself. They are ignored if the status rejects
+/// the request (4xx): then they only name the part of the server that rejects it.
+const BROKEN_PHRASES: &[&str] = &[
     "internal server error",
     "internal error",
     "server error",
@@ -265,7 +286,8 @@ const BROKEN: &[&str] = &[
     "provider returned error",
 ];
 
-const FILTERED: &[&str] = &[
+/// Phrases of errors of a content filter.
+const FILTER_PHRASES: &[&str] = &[
     "content management policy",
     "content filtering policy",
     "content_policy_violation",
@@ -275,8 +297,8 @@ const FILTERED: &[&str] = &[
     "data_inspection_failed",
 ];
 
-/// Messages for a rejected image, whatever is wrong with it.
-const PICTURE: &[&str] = &[
+/// Phrases of errors about a rejected image.
+const IMAGE_PHRASES: &[&str] = &[
     "could not process image",
     "unable to process input image",
     "unable to process image",
@@ -310,30 +332,30 @@ const PICTURE: &[&str] = &[
     "does not support multimodal",
 ];
 
-fn kind(hints: &ErrorHints) -> ErrorKind {
+fn classify(hints: &ErrorHints) -> ErrorKind {
     let may_concern_content = !matches!(hints.status, Some(401 | 403 | 408 | 429));
-    if may_concern_content && hints.contains(PICTURE) {
+    if may_concern_content && hints.contains_any(IMAGE_PHRASES) {
         ErrorKind::Image
     } else {
-        kind_without_pictures(hints)
+        classify_without_images(hints)
     }
 }
 
-fn kind_without_pictures(hints: &ErrorHints) -> ErrorKind {
+fn classify_without_images(hints: &ErrorHints) -> ErrorKind {
     let status = hints.status.unwrap_or(0);
-    let rate = hints.has_code(&[
+    let rate = hints.has_any_code(&[
         "rate_limit_exceeded",
         "rate_limit_error",
         "too_many_requests",
         "throttlingexception",
-    ]) || hints.contains(&[
+    ]) || hints.contains_any(&[
         "rate limit",
         "rate_limit",
         "too many requests",
         "requests per minute",
         "tokens per minute",
     ]);
-    let overflow_code = hints.has_code(&[
+    let overflow_code = hints.has_any_code(&[
         "context_length_exceeded",
         "model_context_window_exceeded",
         "request_too_large",
@@ -344,27 +366,27 @@ fn kind_without_pictures(hints: &ErrorHints) -> ErrorKind {
         || (status != 429
             && !rate
             && status < 500
-            && (hints.contains(OVERFLOW) || is_too_long(&hints.text)))
+            && (hints.contains_any(OVERFLOW_PHRASES) || is_too_long(&hints.text)))
     {
         return ErrorKind::Overflow;
     }
     let quota = status == 402
-        || hints.has_code(&[
+        || hints.has_any_code(&[
             "insufficient_quota",
             "billing_error",
             "billing_not_active",
             "freeusagelimiterror",
             "gousagelimiterror",
         ])
-        || hints.contains(QUOTA);
+        || hints.contains_any(QUOTA_PHRASES);
     // Google reports "exceeded your current quota" for a quota per minute too, and then the
     // time of a retry. The code of OpenAI has one meaning, whatever the headers say.
-    let is_used_up = hints.has_code(&["insufficient_quota", "billing_not_active"]);
+    let is_used_up = hints.has_any_code(&["insufficient_quota", "billing_not_active"]);
     if is_used_up || quota && !(status == 429 && hints.wait.is_some()) {
         return ErrorKind::Quota;
     }
-    if hints.contains(FILTERED)
-        || hints.has_code(&["content_filter", "content_policy_violation", "refusal"])
+    if hints.contains_any(FILTER_PHRASES)
+        || hints.has_any_code(&["content_filter", "content_policy_violation", "refusal"])
     {
         return ErrorKind::Filtered;
     }
@@ -375,16 +397,16 @@ fn kind_without_pictures(hints: &ErrorHints) -> ErrorKind {
         408 | 425 | 500.. => return ErrorKind::Overloaded,
         _ => {}
     }
-    if rate || hints.has_code(&["resource_exhausted"]) {
+    if rate || hints.has_any_code(&["resource_exhausted"]) {
         return ErrorKind::RateLimited;
     }
-    let auth = hints.has_code(&[
+    let auth = hints.has_any_code(&[
         "authentication_error",
         "permission_error",
         "invalid_api_key",
         "unauthenticated",
         "permission_denied",
-    ]) || hints.contains(&[
+    ]) || hints.contains_any(&[
         "api key not valid",
         "invalid api key",
         "incorrect api key",
@@ -396,13 +418,13 @@ fn kind_without_pictures(hints: &ErrorHints) -> ErrorKind {
     }
     // Ollama and others have `api_error` for invalid requests as well, with their status.
     let is_rejected = (400..500).contains(&status);
-    let busy = hints.has_code(&["overloaded_error", "unavailable", "server_is_overloaded"])
+    let busy = hints.has_any_code(&["overloaded_error", "unavailable", "server_is_overloaded"])
         || !is_rejected
-            && hints.has_code(&["api_error", "server_error", "internal", "timeout_error"]);
+            && hints.has_any_code(&["api_error", "server_error", "internal", "timeout_error"]);
     if status == 0 {
         // Inside an answer the request was already accepted, so it is not invalid, unless a code
         // states it.
-        let bad = hints.has_code(&[
+        let bad = hints.has_any_code(&[
             "invalid_request_error",
             "invalid_prompt",
             "invalid_argument",
@@ -415,7 +437,8 @@ fn kind_without_pictures(hints: &ErrorHints) -> ErrorKind {
             ErrorKind::Overloaded
         };
     }
-    let says_busy = hints.contains(BUSY) || !is_rejected && hints.contains(BROKEN);
+    let says_busy =
+        hints.contains_any(BUSY_PHRASES) || !is_rejected && hints.contains_any(BROKEN_PHRASES);
     if busy || says_busy && status != 404 {
         ErrorKind::Overloaded
     } else {
@@ -423,7 +446,9 @@ fn kind_without_pictures(hints: &ErrorHints) -> ErrorKind {
     }
 }
 
+/// The body of an error response.
 struct ErrorBody {
+    /// The parsed JSON; `null` if it is something else.
     body: Value,
     is_html: bool,
 }
@@ -455,6 +480,8 @@ impl ErrorBody {
         }
     }
 
+    /// Returns the provider's message, shortened; `raw` is the text of the body, which is used if
+    /// no message is found in it.
     fn reason(&self, raw: &str) -> String {
         let inner = self.inner();
         // OpenRouter puts the error of the upstream provider into `metadata.raw`.
@@ -481,7 +508,7 @@ impl ErrorBody {
         .iter()
         .find_map(|key| inner.get(key).and_then(text_of))
         .or_else(|| inner.pointer("/errors/0/message").and_then(text_of))
-        .or_else(|| inner.pointer("/detail/0").and_then(text_of_place))
+        .or_else(|| inner.pointer("/detail/0").and_then(validation_message))
         .or_else(|| inner.as_str().map(str::to_owned));
         let direct = direct.map(|direct| with_tool(direct, inner));
         let text = match (direct, upstream) {
@@ -494,6 +521,7 @@ impl ErrorBody {
         shortened(&text, MAX_REASON_CHARS)
     }
 
+    /// Returns the codes and the text for the classification.
     fn hints(&self, reason: &str) -> ErrorHints {
         let inner = self.inner();
         let codes = ["code", "type", "status", "reason", "__type"]
@@ -525,8 +553,9 @@ fn text_of(value: &Value) -> Option<String> {
     }
 }
 
-/// Returns the message of FastAPI about a part of the request, after the path of that part.
-fn text_of_place(detail: &Value) -> Option<String> {
+/// Returns the message of an item of FastAPI's list of validation errors, with the path of the
+/// field before it.
+fn validation_message(detail: &Value) -> Option<String> {
     let text = detail.get("msg").and_then(text_of)?;
     let steps = detail.get("loc").and_then(Value::as_array);
     let steps = steps.into_iter().flatten().filter_map(|step| match step {
@@ -542,7 +571,8 @@ fn text_of_place(detail: &Value) -> Option<String> {
     })
 }
 
-/// Adds the parameter that an error is about to its message, if it is a declared tool.
+/// Adds the name of the parameter that is wrong to the message of an error, if the parameter is a
+/// declared tool.
 fn with_tool(message: String, error: &Value) -> String {
     let param = error.get("param").and_then(Value::as_str);
     match param.filter(|param| param.starts_with("tools") || param.starts_with("functions")) {
@@ -555,7 +585,7 @@ fn with_tool(message: String, error: &Value) -> String {
 
 /// Returns the wait that the provider requests: `retry-after-ms`, `retry-after` in seconds or as a
 /// date, Gemini's `retryDelay`. `None` for a time in the past and for invalid values.
-fn wait(headers: &HeaderMap, body: &Value, now: Timestamp) -> Option<Duration> {
+fn requested_wait(headers: &HeaderMap, body: &Value, now: Timestamp) -> Option<Duration> {
     let header = |name: &str| {
         headers
             .get(name)

@@ -1,21 +1,23 @@
-//! Paths of fields in the error messages of providers, in all their notations.
+//! Finds paths of fields in the error messages of providers, in their various notations: the index
+//! of the tool or message that an error is about.
 
 /// The characters between the name of a list and an index in it: `tools.3`, `tools[3]`, `/tools/3`,
 /// `["tools",3]`, `['tools', 3]`, `tools -> 3`.
-const STEPS: [&str; 9] = [".", "[", "/", "\",", "\", ", "',", "', ", " -> ", "]["];
+const INDEX_PREFIXES: [&str; 9] = [".", "[", "/", "\",", "\", ", "',", "', ", " -> ", "]["];
 
-/// The lists of tools in requests.
-pub const TOOLS: [&str; 2] = ["tools", "functions"];
+/// The names of the list of tools in requests.
+pub const TOOL_LISTS: [&str; 2] = ["tools", "functions"];
 
-/// The lists of declarations in a tool of Gemini, in lower case.
-pub const DECLARATIONS: [&str; 2] = ["function_declarations", "functiondeclarations"];
+/// The names of the list of declarations in a tool of Gemini, in lower case.
+pub const DECLARATION_LISTS: [&str; 2] = ["function_declarations", "functiondeclarations"];
 
-/// The lists of a conversation's messages in requests.
-pub(crate) const MESSAGES: [&str; 3] = ["messages", "input", "contents"];
+/// The names of the list of messages in requests.
+pub(crate) const MESSAGE_LISTS: [&str; 3] = ["messages", "input", "contents"];
 
-/// Returns the first index in a list that a text in lower case names.
-pub fn index_in(folded: &str, list: &str) -> Option<usize> {
-    STEPS
+/// Returns the first index of the list `list` that a text in lower case contains; `None` if there
+/// is none.
+pub fn find_index(folded: &str, list: &str) -> Option<usize> {
+    INDEX_PREFIXES
         .into_iter()
         .find_map(|step| index_after(folded, &format!("{list}{step}")))
 }
@@ -48,7 +50,7 @@ mod tests {
             ("too many tools: 130", None),
             ("tools.", None),
         ] {
-            assert_eq!(index_in(text, "tools"), expected, "{text}");
+            assert_eq!(find_index(text, "tools"), expected, "{text}");
         }
     }
 }

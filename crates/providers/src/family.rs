@@ -1,13 +1,14 @@
-//! Recommended request settings for families of models, independent of the provider. The figures
-//! are those of the models' makers, as OpenCode uses them.
+//! Request settings that the makers of model families recommend: sampling parameters
+//! ([`recommended_sampling`]) and options that enable reasoning at some providers
+//! ([`recommended_options`]). The figures are those that OpenCode uses.
 
 use serde_json::{Map, Value, json};
 
 use super::Model;
 use super::request_target::RequestTarget;
-use super::wire::entry;
+use super::wire_format::single_entry;
 
-/// Sampling parameters recommended by the maker of a model family; `None` leaves one to the server.
+/// Recommended sampling parameters; `None` leaves a parameter to the server.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Sampling {
     pub temperature: Option<f64>,
@@ -16,7 +17,7 @@ pub struct Sampling {
 }
 
 impl Sampling {
-    fn of(temperature: Option<f64>, top_p: Option<f64>, top_k: Option<u64>) -> Self {
+    fn new(temperature: Option<f64>, top_p: Option<f64>, top_k: Option<u64>) -> Self {
         Self {
             temperature,
             top_p,
@@ -25,50 +26,52 @@ impl Sampling {
     }
 }
 
-/// Returns the sampling parameters for the provider's id of a model.
-pub fn sampling(api_id: &str) -> Sampling {
+/// Returns the recommended sampling parameters of a model; `api_id` is the provider's id of it.
+pub fn recommended_sampling(api_id: &str) -> Sampling {
     let id = api_id.to_lowercase();
     let has = |names: &[&str]| names.iter().any(|name| id.contains(name));
     if has(&["gemini-2.5", "gemini-3"]) {
-        Sampling::of(Some(1.0), Some(0.95), Some(64))
+        Sampling::new(Some(1.0), Some(0.95), Some(64))
     } else if has(&["gemini"]) {
-        Sampling::of(None, None, Some(64))
+        Sampling::new(None, None, Some(64))
     } else if has(&["glm-4.6", "glm-4.7"]) {
-        Sampling::of(Some(1.0), None, None)
+        Sampling::new(Some(1.0), None, None)
     } else if has(&["minimax-m2."]) {
-        Sampling::of(Some(1.0), Some(0.95), Some(40))
+        Sampling::new(Some(1.0), Some(0.95), Some(40))
     } else if has(&["minimax-m2"]) {
-        Sampling::of(Some(1.0), Some(0.95), Some(20))
+        Sampling::new(Some(1.0), Some(0.95), Some(20))
     } else if has(&["kimi-k2.5", "kimi-k2p5", "kimi-k2-5"]) {
-        Sampling::of(Some(1.0), Some(0.95), None)
+        Sampling::new(Some(1.0), Some(0.95), None)
     } else if has(&["kimi-k2"]) {
-        Sampling::of(
+        Sampling::new(
             Some(if has(&["thinking", "k2."]) { 1.0 } else { 0.6 }),
             None,
             None,
         )
     } else if has(&["deepseek-v4-flash"]) {
-        Sampling::of(None, Some(0.95), None)
+        Sampling::new(None, Some(0.95), None)
     } else {
         Sampling::default()
     }
 }
 
-/// Returns the options that enable the full abilities of a model at this provider.
-pub fn options(model: &Model, target: &RequestTarget) -> Map<String, Value> {
+/// Returns the options that a provider needs to enable a model's reasoning, or to report the usage.
+pub fn recommended_options(model: &Model, target: &RequestTarget) -> Map<String, Value> {
     let id = model.api_id.to_lowercase();
     match target.provider.as_str() {
-        "zai" | "zai-coding-plan" | "zhipuai" | "zhipuai-coding-plan" if model.reasoning => entry(
-            "thinking",
-            json!({"type": "enabled", "clear_thinking": false}),
-        ),
+        "zai" | "zai-coding-plan" | "zhipuai" | "zhipuai-coding-plan" if model.reasoning => {
+            single_entry(
+                "thinking",
+                json!({"type": "enabled", "clear_thinking": false}),
+            )
+        }
         "alibaba-cn" if model.reasoning && !id.contains("kimi-k2-thinking") => {
-            entry("enable_thinking", true)
+            single_entry("enable_thinking", true)
         }
         "baseten" if model.reasoning => {
-            entry("chat_template_args", json!({"enable_thinking": true}))
+            single_entry("chat_template_args", json!({"enable_thinking": true}))
         }
-        "openrouter" => entry("usage", json!({"include": true})),
+        "openrouter" => single_entry("usage", json!({"include": true})),
         _ => Map::new(),
     }
 }
@@ -93,7 +96,7 @@ mod tests {
         ];
         for (id, temperature, top_p, top_k) in cases {
             assert_eq!(
-                sampling(id),
+                recommended_sampling(id),
                 Sampling {
                     temperature,
                     top_p,

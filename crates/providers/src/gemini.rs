@@ -1,7 +1,9 @@
-//! Google's generateContent API, of the Gemini API and Vertex.
+//! The wire format of Google's generateContent API ([`Gemini`]), which the Gemini API and Vertex
+//! offer.
 //!
-//! Thought signatures stay on their parts. Tool schemas are reduced to the subset that the API
-//! accepts. The key is sent in a header, never in the address.
+//! `encode.rs` writes requests, `schema.rs` reduces tool schemas to the subset that the API accepts,
+//! `decode.rs` reads answers. A thought signature is sent back with the part that it came with. The
+//! key is sent in a header, never in the address.
 
 mod decode;
 mod encode;
@@ -10,9 +12,10 @@ mod schema;
 use serde_json::{Map, Value, json};
 
 use super::request_target::{RequestOptions, RequestTarget};
-use super::wire::{Decoder, HttpCall, Package, WireFormat, entry};
+use super::wire_format::{Decoder, HttpCall, SdkPackage, WireFormat, single_entry};
 use super::{Error, Model, Request};
 
+/// The wire format of the generateContent API.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Gemini;
 
@@ -21,8 +24,8 @@ impl WireFormat for Gemini {
         "gemini"
     }
 
-    fn package(&self) -> Option<Package> {
-        Some(Package {
+    fn package(&self) -> Option<SdkPackage> {
+        Some(SdkPackage {
             name: "@ai-sdk/google",
             address: "https://generativelanguage.googleapis.com/v1beta",
             variable: "",
@@ -39,7 +42,7 @@ impl WireFormat for Gemini {
     }
 
     fn decoder(&self, target: &RequestTarget) -> Box<dyn Decoder> {
-        Box::new(decode::Parts::new(&target.name))
+        Box::new(decode::GeminiDecoder::new(&target.name))
     }
 
     fn efforts(&self, model: &Model) -> Vec<String> {
@@ -69,7 +72,7 @@ impl WireFormat for Gemini {
             };
             json!({"includeThoughts": budget > 0, "thinkingBudget": budget})
         };
-        entry("thinkingConfig", config)
+        single_entry("thinkingConfig", config)
     }
 
     fn least_effort(&self, model: &Model) -> Option<Map<String, Value>> {
@@ -78,17 +81,17 @@ impl WireFormat for Gemini {
         }
         // Pro always thinks; this is its smallest budget.
         let budget = if model.api_id.contains("pro") { 128 } else { 0 };
-        Some(entry(
+        Some(single_entry(
             "thinkingConfig",
             json!({"includeThoughts": false, "thinkingBudget": budget}),
         ))
     }
 
     #[cfg(test)]
-    fn samples(&self) -> crate::wire::WireSamples {
+    fn samples(&self) -> crate::wire_format::WireSamples {
         use serde_json::{Value, json};
 
-        crate::wire::WireSamples {
+        crate::wire_format::WireSamples {
             text: |text| vec![json!({"candidates": [{"content": {"parts": [{"text": text}]}}]})],
             call: |_, id, tool, arguments| {
                 // Here arguments are a JSON value: anything else can only be sent as a string.
@@ -122,8 +125,8 @@ fn generation(id: &str) -> Option<u32> {
         .ok()
 }
 
-/// Returns whether Google can search the web for this model.
-pub(super) fn searches(id: &str) -> bool {
+/// True if Google can search the web for the model with this id.
+pub(super) fn can_search_web(id: &str) -> bool {
     generation(id).is_some_and(|generation| generation >= 2)
         && !id.contains("image")
         && !id.contains("tts")

@@ -1,9 +1,10 @@
-//! The HTTP client: posts encoded requests and reads answers, with limits.
+//! The HTTP client ([`HttpClient`]): posts encoded requests, streams answers, and makes small
+//! requests for other modules, with limits on time and size.
 //!
-//! An answer is decoded as it arrives. It is complete when the wire format has seen its end; an
-//! answer that stops without one was cut off and is an error, even if the connection was closed
-//! regularly. A task of its own reads the answer as long as its receiver exists, because a turn is
-//! many futures deep and there is one packet per word.
+//! An answer is decoded as it arrives (`stream.rs`). It is complete when the wire format has seen
+//! its end; an answer that stops before its end was cut off and is an error, even if the connection
+//! was closed regularly. A task of its own reads the answer as long as its receiver exists, because
+//! a turn is many futures deep and there is one packet per word.
 
 pub mod resolver;
 mod stream;
@@ -23,20 +24,41 @@ use tokio::time::{Instant, timeout};
 use self::resolver::{FilteredResolver, ForbiddenAddress, lookup_host};
 use self::stream::ResponseStream;
 use super::recording::Recording;
-use super::wire::{Decoder, HttpCall};
+use super::wire_format::{Decoder, HttpCall};
 use super::{AnswerStream, Error, Model, error_classification, is_loopback};
 pub use crate::entry::RequestTimeouts;
 use crate::secret::Secret;
 use base::environment::Environment;
 
-/// The only HTTP client. Cheap until first used: reading the certificate store takes milliseconds.
+/// The HTTP client of the process. Cheap until first used: reading the certificate store takes
+/// milliseconds.
 #[derive(Debug)]
 pub struct HttpClient {
     environment: Environment,
+    /// The client for other machines, with proxies and certificates.
     outside: OnceLock<Result<reqwest::Client, String>>,
+    /// The client for plain HTTP to this machine.
     loopback: OnceLock<Result<reqwest::Client, String>>,
-    /// Returns the reason why an IP address is never connected to; `None` connects to any.
+    /// Returns the reason why an IP address must not be connected to; `None` if all are allowed.
     forbidden: Option<fn(IpAddr) -> Option<&'static str>>,
+}
+
+/// The response to a small request.
+#[derive(Debug)]
+pub struct SmallResponse {
+    pub status: reqwest::StatusCode,
+    pub headers: HeaderMap,
+    /// The body, truncated to the caller's limit.
+    pub body: Bytes,
+}
+
+/// The response to a conditional request.
+#[derive(Debug)]
+pub struct FetchedDocument {
+    /// The document, truncated to the caller's limit; `None` if it has not changed.
+    pub body: Option<Bytes>,
+    /// The version of the document; `None` if the server sent none.
+    pub etag: Option<String>,
 }
 
 /// The time limit of a small request, and of its response.
@@ -53,9 +75,9 @@ impl HttpClient {
         }
     }
 
-    /// Creates a client that connects to no address that `forbidden` names a reason for, whatever
-    /// its name. It uses no proxy, which would resolve the names itself.
-    pub fn guarded(
+    /// Creates a client that never connects to an IP address for which `forbidden` returns a
+    /// reason. It uses no proxy, because a proxy resolves host names itself.
+    pub fn with_forbidden_addresses(
         environment: &Environment,
         forbidden: fn(IpAddr) -> Option<&'static str>,
     ) -> Self {
@@ -65,76 +87,90 @@ impl HttpClient {
         }
     }
 
-    /// Posts a call and decodes the answer. `who` is the provider's display name; `tape` records
-    /// the traffic.
+    /// Posts a call and streams the decoded answer. `server_name` is the provider's display name,
+    /// for errors; `recording` records the traffic.
     pub fn stream(
         self: &Arc<Self>,
-        who: Arc<str>,
+        server_name: Arc<str>,
         call: HttpCall,
         decoder: Box<dyn Decoder>,
-        limits: RequestTimeouts,
-        tape: Option<Arc<Recording>>,
+        timeouts: RequestTimeouts,
+        recording: Option<Arc<Recording>>,
     ) -> AnswerStream {
         let client = Arc::clone(self);
         let begin = async move {
-            let deadline = limits.total.map(|total| Instant::now() + total);
+            let deadline = timeouts.total.map(|total| Instant::now() + total);
             let response = client
-                .post(&who, call, limits.first, tape.as_deref())
+                .post(
+                    &server_name,
+                    call,
+                    timeouts.first_byte,
+                    recording.as_deref(),
+                )
                 .await?;
             let body = response.bytes_stream();
-            let name = Arc::clone(&who);
+            let name = Arc::clone(&server_name);
             let mut bytes = body
-                .map(move |item| item.map_err(|e| broken(&name, &e)))
+                .map(move |item| item.map_err(|e| connection_error(&name, &e)))
                 .boxed();
-            if let Some(tape) = tape {
-                bytes = recorded(bytes, tape);
+            if let Some(recording) = recording {
+                bytes = record_bytes(bytes, recording);
             }
-            Ok(ResponseStream::new(who, bytes, decoder, limits, deadline))
+            Ok(ResponseStream::new(
+                server_name,
+                bytes,
+                decoder,
+                timeouts,
+                deadline,
+            ))
         };
         stream::answer(begin)
     }
 
     /// Returns a recording for this call if the user wants one.
-    pub fn record(
+    pub fn start_recording(
         &self,
         wire: &str,
-        who: &str,
+        server_name: &str,
         model: &Model,
         call: &HttpCall,
         keys: &[Secret],
     ) -> Option<Arc<Recording>> {
-        Recording::begin(&self.environment, wire, who, model, call, keys)
+        Recording::start(&self.environment, wire, server_name, model, call, keys)
     }
 
-    /// Fetches a small JSON document, truncated to `limit` bytes.
+    /// Fetches a small document, truncated to `limit` bytes.
     ///
     /// # Errors
     /// Same as [`HttpClient::stream`].
     pub async fn get(
         &self,
-        who: &str,
+        server_name: &str,
         url: &str,
         headers: &[(String, String)],
         limit: usize,
     ) -> Result<Bytes, Error> {
-        let (body, _) = self.fetch(who, url, headers, limit).await?;
-        Ok(body.unwrap_or_default())
+        let fetched = self.fetch(server_name, url, headers, limit).await?;
+        Ok(fetched.body.unwrap_or_default())
     }
 
-    /// Fetches a document, truncated to `limit` bytes, and its ETag. The document is `None` if it
-    /// still is the version of `if-none-match`.
+    /// Fetches a document, truncated to `limit` bytes, unless it still has the version that the
+    /// header `if-none-match` names.
     ///
     /// # Errors
     /// Same as [`HttpClient::stream`].
     pub async fn fetch(
         &self,
-        who: &str,
+        server_name: &str,
         url: &str,
         headers: &[(String, String)],
         limit: usize,
-    ) -> Result<(Option<Bytes>, Option<String>), Error> {
+    ) -> Result<FetchedDocument, Error> {
         let request = self.client_for(url)?.get(url).headers(header_map(headers)?);
-        let response = request.send().await.map_err(|e| broken(who, &e))?;
+        let response = request
+            .send()
+            .await
+            .map_err(|e| connection_error(server_name, &e))?;
         let status = response.status();
         let reply_headers = response.headers().clone();
         let etag = reply_headers
@@ -142,15 +178,18 @@ impl HttpClient {
             .and_then(|etag| etag.to_str().ok())
             .map(str::to_owned);
         if status == reqwest::StatusCode::NOT_MODIFIED {
-            return Ok((None, etag));
+            return Ok(FetchedDocument { body: None, etag });
         }
-        let body = read_body(who, response, limit).await?;
+        let body = read_body(server_name, response, limit).await?;
         if status.is_success() {
-            return Ok((Some(body), etag));
+            return Ok(FetchedDocument {
+                body: Some(body),
+                etag,
+            });
         }
         let text = String::from_utf8_lossy(&body);
-        Err(error_classification::reply(
-            who,
+        Err(error_classification::classify_response(
+            server_name,
             status.as_u16(),
             &reply_headers,
             &text,
@@ -158,30 +197,33 @@ impl HttpClient {
         ))
     }
 
-    /// Fetches a small document within a time limit, and returns the response, whatever its status.
-    /// The errors are those of a request to a model.
+    /// Fetches a small document within a time limit, and returns status and body (truncated to
+    /// `limit` bytes), whatever the status.
     ///
     /// # Errors
-    /// An error if there is no response.
+    /// An error if there is no response: the same as that of a request to a model at this address.
     pub async fn probe(
         &self,
-        who: &str,
+        server_name: &str,
         url: &str,
         timeout: Duration,
         limit: usize,
     ) -> Result<(reqwest::StatusCode, Bytes), Error> {
         let exchange = async {
             let sent = self.client_for(url)?.get(url).send().await;
-            let response = sent.map_err(|e| refused(who, &e).unwrap_or_else(|| broken(who, &e)))?;
+            let response = sent.map_err(|e| {
+                server_not_running_error(server_name, &e)
+                    .unwrap_or_else(|| connection_error(server_name, &e))
+            })?;
             let status = response.status();
-            Ok((status, read_body(who, response, limit).await?))
+            Ok((status, read_body(server_name, response, limit).await?))
         };
         tokio::time::timeout(timeout, exchange)
             .await
             .unwrap_or_else(|_| {
                 let seconds = timeout.as_secs();
                 Err(Error::Unreachable(format!(
-                    "{who} has not answered within {seconds} seconds."
+                    "{server_name} has not answered within {seconds} seconds."
                 )))
             })
     }
@@ -193,60 +235,61 @@ impl HttpClient {
     /// An error if there is no response.
     pub async fn exchange(
         &self,
-        who: &str,
+        server_name: &str,
         method: &reqwest::Method,
         url: &str,
         headers: HeaderMap,
         body: Vec<u8>,
         limit: usize,
-    ) -> Result<(reqwest::StatusCode, HeaderMap, Bytes), Error> {
+    ) -> Result<SmallResponse, Error> {
         let request = self
             .client_for(url)?
             .request(method.clone(), url)
             .headers(headers)
             .body(body);
-        exchanged(who, request, EXCHANGE_TIMEOUT, limit).await
+        send_small(server_name, request, EXCHANGE_TIMEOUT, limit).await
     }
 
-    /// Sends JSON like [`HttpClient::exchange`], with a time limit of its own.
+    /// Posts JSON within a time limit, and returns the response like [`HttpClient::exchange`].
     ///
     /// # Errors
     /// Same as [`HttpClient::exchange`].
     pub async fn exchange_json(
         &self,
-        who: &str,
+        server_name: &str,
         url: &str,
         body: &serde_json::Value,
         timeout: Duration,
         limit: usize,
-    ) -> Result<(reqwest::StatusCode, HeaderMap, Bytes), Error> {
+    ) -> Result<SmallResponse, Error> {
         let request = self
             .client_for(url)?
             .post(url)
             .header("content-type", "application/json")
             .body(body.to_string());
-        exchanged(who, request, timeout, limit).await
+        send_small(server_name, request, timeout, limit).await
     }
 
     /// Returns the underlying client for an address, for requests of other crates.
     ///
     /// # Errors
     /// An error if the address is invalid, or no client can be created.
-    pub fn raw(&self, url: &str) -> Result<reqwest::Client, Error> {
+    pub fn reqwest_client(&self, url: &str) -> Result<reqwest::Client, Error> {
         self.client_for(url).cloned()
     }
 
     /// Reads the certificates in advance, which takes some milliseconds.
-    pub fn warm(&self) {
+    pub fn load_certificates(&self) {
         self.client_for("https://localhost").ok();
     }
 
+    /// Posts a call to a provider, and returns the response if its status is a success.
     async fn post(
         &self,
-        who: &str,
+        server_name: &str,
         call: HttpCall,
-        first: Option<Duration>,
-        tape: Option<&Recording>,
+        first_byte: Option<Duration>,
+        recording: Option<&Recording>,
     ) -> Result<reqwest::Response, Error> {
         let mut headers = header_map(&call.headers)?;
         headers.insert("content-type", HeaderValue::from_static("application/json"));
@@ -259,32 +302,39 @@ impl HttpClient {
             .headers(headers)
             .body(call.body)
             .send();
-        let response = within(first, sent)
-            .await
-            .and_then(|sent| sent.map_err(|e| refused(who, &e).unwrap_or_else(|| broken(who, &e))));
+        let response = with_timeout(first_byte, sent).await.and_then(|sent| {
+            sent.map_err(|e| {
+                server_not_running_error(server_name, &e)
+                    .unwrap_or_else(|| connection_error(server_name, &e))
+            })
+        });
         let response = response.inspect_err(|e| {
-            if let Some(tape) = tape {
-                tape.record_failure(e);
+            if let Some(recording) = recording {
+                recording.record_failure(e);
             }
         })?;
         let status = response.status();
-        if let Some(tape) = tape {
-            tape.record_status(status.as_u16(), response.headers());
+        if let Some(recording) = recording {
+            recording.record_status(status.as_u16(), response.headers());
         }
         if status.is_success() {
             return Ok(response);
         }
         let headers = response.headers().clone();
         // The status already determines the error; the body is worth a short wait only.
-        let body = timeout(Duration::from_secs(10), read_body(who, response, 64 << 10)).await;
+        let body = timeout(
+            Duration::from_secs(10),
+            read_body(server_name, response, 64 << 10),
+        )
+        .await;
         let body = body.ok().and_then(Result::ok).unwrap_or_default();
-        if let Some(tape) = tape {
-            tape.piece(&body);
-            tape.ended();
+        if let Some(recording) = recording {
+            recording.record_bytes(&body);
+            recording.record_end();
         }
         let body = String::from_utf8_lossy(&body);
-        Err(error_classification::reply(
-            who,
+        Err(error_classification::classify_response(
+            server_name,
             status.as_u16(),
             &headers,
             &body,
@@ -292,9 +342,13 @@ impl HttpClient {
         ))
     }
 
+    /// Returns the client for an address, which depends on whether the address is on this machine.
     fn client_for(&self, url: &str) -> Result<&reqwest::Client, Error> {
         let parsed = reqwest::Url::parse(url).map_err(|e| {
-            Error::BadRequest(format!("\"{}\" is not an address: {e}.", address(url)))
+            Error::BadRequest(format!(
+                "\"{}\" is not an address: {e}.",
+                without_query(url)
+            ))
         })?;
         // A server on this machine needs neither proxy nor certificates.
         let client = if let Some(forbidden) = self.forbidden {
@@ -302,33 +356,37 @@ impl HttpClient {
             let host = parsed.host_str().unwrap_or_default();
             let bare = host.trim_start_matches('[').trim_end_matches(']');
             if let Some(why) = bare.parse::<IpAddr>().ok().and_then(forbidden) {
-                return Err(Error::BadRequest(format!("{} {why}.", address(url))));
+                return Err(Error::BadRequest(format!("{} {why}.", without_query(url))));
             }
             self.outside.get_or_init(|| {
                 let guard = FilteredResolver {
                     lookup: Arc::new(|host| Box::pin(lookup_host(host))),
                     why_forbidden: forbidden,
                 };
-                build(builder(&self.environment)?.no_proxy().dns_resolver(guard))
+                build(
+                    client_builder(&self.environment)?
+                        .no_proxy()
+                        .dns_resolver(guard),
+                )
             })
         } else if parsed.scheme() == "http" && is_loopback(&parsed) {
             self.loopback
                 .get_or_init(|| build(reqwest::Client::builder().no_proxy().tls_certs_only([])))
         } else {
             self.outside
-                .get_or_init(|| build(builder(&self.environment)?))
+                .get_or_init(|| build(client_builder(&self.environment)?))
         };
-        client
-            .as_ref()
-            .map_err(|e| Error::Untrusted(format!("No connection can be made from here: {e}.")))
+        client.as_ref().map_err(|e| {
+            Error::UntrustedServer(format!("No connection can be made from here: {e}."))
+        })
     }
 }
 
-/// Returns the base of every client: the certificates of the system and of the environment.
+/// Returns the builder of every client, with the certificates of the system and of the environment.
 ///
 /// # Errors
-/// The reason why there are none, for display.
-pub fn builder(environment: &Environment) -> Result<reqwest::ClientBuilder, String> {
+/// The reason why the certificates cannot be read, for display.
+pub fn client_builder(environment: &Environment) -> Result<reqwest::ClientBuilder, String> {
     install_tls();
     with_extra_certificates(environment)
 }
@@ -346,11 +404,11 @@ fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, String> {
         .tcp_keepalive(Duration::from_secs(30))
         .redirect(reqwest::redirect::Policy::custom(redirect))
         .build()
-        .map_err(|e| chain(&e))
+        .map_err(|e| format_causes(&e))
 }
 
-/// Follows a redirect only within an origin, because keys may be in any header, and only if it
-/// preserves the method.
+/// Follows a redirect only within an origin, because any header may contain a key, and only if the
+/// redirect preserves the method.
 fn redirect(attempt: reqwest::redirect::Attempt<'_>) -> reqwest::redirect::Action {
     let is_same_origin = attempt
         .previous()
@@ -373,16 +431,17 @@ fn with_extra_certificates(environment: &Environment) -> Result<reqwest::ClientB
     };
     let wrong = |e: String| format!("NODE_EXTRA_CA_CERTS names {}: {e}", path.display());
     let pem = std::fs::read(&path).map_err(|e| wrong(e.to_string()))?;
-    let certificates = reqwest::Certificate::from_pem_bundle(&pem).map_err(|e| wrong(chain(&e)))?;
+    let certificates =
+        reqwest::Certificate::from_pem_bundle(&pem).map_err(|e| wrong(format_causes(&e)))?;
     Ok(builder.tls_certs_merge(certificates))
 }
 
-/// Returns an address without the parts that may be secret.
-fn address(url: &str) -> &str {
+/// Returns a URL without its query and fragment, which may be secret.
+fn without_query(url: &str) -> &str {
     url.split(['?', '#']).next().unwrap_or_default()
 }
 
-/// Converts headers of the settings; all of them are marked as sensitive.
+/// Converts headers (name, value) of the settings. All of them are marked as sensitive.
 ///
 /// # Errors
 /// An error if a header has invalid characters.
@@ -402,38 +461,50 @@ pub fn header_map(headers: &[(String, String)]) -> Result<HeaderMap, Error> {
     Ok(map)
 }
 
-/// Sends a request, and reads its response. Both take `timeout` at most.
-async fn exchanged(
-    who: &str,
+/// Sends a request, and reads its response. Each of the two takes `timeout` at most.
+async fn send_small(
+    server_name: &str,
     request: reqwest::RequestBuilder,
     timeout: Duration,
     limit: usize,
-) -> Result<(reqwest::StatusCode, HeaderMap, Bytes), Error> {
-    let response = within(Some(timeout), request.send())
+) -> Result<SmallResponse, Error> {
+    let response = with_timeout(Some(timeout), request.send())
         .await?
-        .map_err(|e| broken(who, &e))?;
+        .map_err(|e| connection_error(server_name, &e))?;
     let status = response.status();
     let headers = response.headers().clone();
-    let body = within(Some(timeout), read_body(who, response, limit)).await??;
-    Ok((status, headers, body))
+    let body = with_timeout(Some(timeout), read_body(server_name, response, limit)).await??;
+    Ok(SmallResponse {
+        status,
+        headers,
+        body,
+    })
 }
 
-async fn within<T>(limit: Option<Duration>, work: impl Future<Output = T>) -> Result<T, Error> {
+/// Runs `work` within a time limit; `None` waits indefinitely.
+async fn with_timeout<T>(
+    limit: Option<Duration>,
+    work: impl Future<Output = T>,
+) -> Result<T, Error> {
     match limit {
         Some(limit) => timeout(limit, work)
             .await
-            .map_err(|_| Error::Stalled(limit)),
+            .map_err(|_| Error::Timeout(limit)),
         None => Ok(work.await),
     }
 }
 
 async fn read_body(
-    who: &str,
+    server_name: &str,
     mut response: reqwest::Response,
     limit: usize,
 ) -> Result<Bytes, Error> {
     let mut body = Vec::new();
-    while let Some(bytes) = response.chunk().await.map_err(|e| broken(who, &e))? {
+    while let Some(bytes) = response
+        .chunk()
+        .await
+        .map_err(|e| connection_error(server_name, &e))?
+    {
         let remaining = limit - body.len();
         body.extend_from_slice(&bytes[..bytes.len().min(remaining)]);
         if body.len() == limit {
@@ -443,12 +514,12 @@ async fn read_body(
     Ok(body.into())
 }
 
-/// Returns the error of a failed connection, with a message for the user.
-fn broken(who: &str, e: &reqwest::Error) -> Error {
-    let cause = chain(e);
-    if layers(e).any(is_about_trust) {
-        return Error::Untrusted(format!(
-            "The certificate of {who} could not be verified: {cause}."
+/// Returns the error for a failed connection, with a message for the user.
+fn connection_error(server_name: &str, e: &reqwest::Error) -> Error {
+    let cause = format_causes(e);
+    if causes_of(e).any(is_certificate_failure) {
+        return Error::UntrustedServer(format!(
+            "The certificate of {server_name} could not be verified: {cause}."
         ));
     }
     let host = e
@@ -456,27 +527,27 @@ fn broken(who: &str, e: &reqwest::Error) -> Error {
         .and_then(|url| url.host_str())
         .map(|host| format!(" ({host})"))
         .unwrap_or_default();
-    // The name inside a sentence.
-    let it = who
+    // "The model server" inside of a sentence.
+    let name = server_name
         .strip_prefix("The ")
-        .map_or_else(|| who.to_owned(), |name| format!("the {name}"));
-    let what = if layers(e).any(is_of_proxy) {
-        format!("The proxy refused the connection to {it}{host}")
-    } else if e.is_dns() && !layers(e).any(|layer| layer.is::<ForbiddenAddress>()) {
-        format!("The host of {it}{host} was not found")
+        .map_or_else(|| server_name.to_owned(), |name| format!("the {name}"));
+    let what = if causes_of(e).any(is_proxy_failure) {
+        format!("The proxy refused the connection to {name}{host}")
+    } else if e.is_dns() && !causes_of(e).any(|layer| layer.is::<ForbiddenAddress>()) {
+        format!("The host of {name}{host} was not found")
     } else if e.is_connect() || e.is_timeout() {
-        format!("{who}{host} could not be reached")
+        format!("{server_name}{host} could not be reached")
     } else if e.is_builder() {
-        return Error::BadRequest(format!("The request to {it} could not be made: {cause}."));
+        return Error::BadRequest(format!("The request to {name} could not be made: {cause}."));
     } else {
-        return Error::Network(format!("The connection to {it}{host} broke: {cause}."));
+        return Error::Network(format!("The connection to {name}{host} broke: {cause}."));
     };
     Error::Unreachable(format!("{what}: {cause}."))
 }
 
-/// Returns the causes of an error, the outermost first. The cause of an I/O error that wraps
-/// another is that one, which its `source` leaves out.
-fn layers(e: &reqwest::Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+/// Returns the causes of an error, the outermost first. An I/O error that wraps another error
+/// counts as caused by it, although its `source` skips it.
+fn causes_of(e: &reqwest::Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
     std::iter::successors(e.source(), |layer| cause_of(*layer))
 }
 
@@ -492,8 +563,9 @@ fn cause_of<'e>(
     }
 }
 
-/// Returns whether a cause is that one side does not accept the other's certificate or protocol.
-fn is_about_trust(layer: &(dyn std::error::Error + 'static)) -> bool {
+/// True if a cause states that one side does not accept the certificate or the TLS version of the
+/// other.
+fn is_certificate_failure(layer: &(dyn std::error::Error + 'static)) -> bool {
     use rustls::AlertDescription as Alert;
     match layer.downcast_ref::<rustls::Error>() {
         Some(rustls::Error::AlertReceived(alert)) => matches!(
@@ -518,9 +590,9 @@ fn is_about_trust(layer: &(dyn std::error::Error + 'static)) -> bool {
     }
 }
 
-/// Returns whether a cause is the failure of a proxy. The types of these errors are private, so it
-/// is recognized by the beginning of its own text.
-fn is_of_proxy(layer: &(dyn std::error::Error + 'static)) -> bool {
+/// True if a cause is the failure of a proxy. The types of these errors are private, so their texts
+/// are compared.
+fn is_proxy_failure(layer: &(dyn std::error::Error + 'static)) -> bool {
     const STARTS: [&str; 4] = [
         "tunnel error",
         "SOCKS error",
@@ -531,9 +603,9 @@ fn is_of_proxy(layer: &(dyn std::error::Error + 'static)) -> bool {
     STARTS.iter().any(|start| text.starts_with(start))
 }
 
-/// Returns the error for a model server of this machine that is not running: no program listens at
-/// its port.
-fn refused(who: &str, e: &reqwest::Error) -> Option<Error> {
+/// Returns the error for a model server on this machine that is not running; `None` if the address
+/// is elsewhere, or a program listens at its port.
+fn server_not_running_error(server_name: &str, e: &reqwest::Error) -> Option<Error> {
     let url = e.url().filter(|url| is_loopback(url))?;
     let mut cause = e.source();
     let is_refused = |cause: &(dyn std::error::Error + 'static)| {
@@ -546,20 +618,20 @@ fn refused(who: &str, e: &reqwest::Error) -> Option<Error> {
     }
     let host = url.host_str().unwrap_or_default();
     let port = url.port_or_known_default().unwrap_or_default();
-    Some(Error::Refused(format!(
-        "{who} is not running at {host}:{port}."
+    Some(Error::ConnectionRefused(format!(
+        "{server_name} is not running at {host}:{port}."
     )))
 }
 
-/// Formats the causes of an error, without addresses (they may contain keys) and without
-/// repetition.
-pub fn chain(e: &reqwest::Error) -> String {
+/// Formats the causes of an error, separated by colons, without repetition and without addresses,
+/// which may contain keys.
+pub fn format_causes(e: &reqwest::Error) -> String {
     let mut causes: Vec<String> = Vec::new();
     let mut next = e.source();
     while let Some(cause) = next {
         let text = cause.to_string();
-        // The names of network layers do not help a user, as long as the layer below has a reason.
-        let layers = [
+        // The names of network layers do not help a user if the layer below has a reason.
+        let layer_names = [
             "client error",
             "error trying to connect",
             "tcp connect error",
@@ -568,7 +640,7 @@ pub fn chain(e: &reqwest::Error) -> String {
             "request or response body error",
             "error reading a body from connection",
         ];
-        // The libraries describe the encoding of the answer, in which its end is missing.
+        // The texts of the libraries are about the encoding of the answer.
         let is_unfinished = text.starts_with("unexpected EOF")
             || text == "connection closed before message completed";
         let text = if is_unfinished {
@@ -577,7 +649,7 @@ pub fn chain(e: &reqwest::Error) -> String {
             text
         };
         let deeper = cause.source();
-        if deeper.is_some() && layers.iter().any(|start| text.starts_with(start)) {
+        if deeper.is_some() && layer_names.iter().any(|start| text.starts_with(start)) {
             next = deeper;
             continue;
         }
@@ -596,31 +668,40 @@ pub fn chain(e: &reqwest::Error) -> String {
     causes.join(": ")
 }
 
-/// Decodes recorded bytes as if they came from a connection.
-pub fn read(
-    who: Arc<str>,
+/// Decodes recorded bytes as if they came from a connection. `server_name` is the provider's display
+/// name, for errors.
+pub fn decode_recorded(
+    server_name: Arc<str>,
     bytes: BytesStream,
     decoder: Box<dyn Decoder>,
-    limits: RequestTimeouts,
+    timeouts: RequestTimeouts,
 ) -> AnswerStream {
-    stream::answer(async move { Ok(ResponseStream::new(who, bytes, decoder, limits, None)) })
+    stream::answer(async move {
+        Ok(ResponseStream::new(
+            server_name,
+            bytes,
+            decoder,
+            timeouts,
+            None,
+        ))
+    })
 }
 
-/// Passes bytes on and records them.
-fn recorded(bytes: BytesStream, tape: Arc<Recording>) -> BytesStream {
-    let ended = Arc::clone(&tape);
+/// Returns a stream of the same bytes that records them as they pass.
+fn record_bytes(bytes: BytesStream, recording: Arc<Recording>) -> BytesStream {
+    let ended = Arc::clone(&recording);
     let pieces = bytes.inspect(move |item| match item {
-        Ok(bytes) => tape.piece(bytes),
-        Err(e) => tape.record_failure(e),
+        Ok(bytes) => recording.record_bytes(bytes),
+        Err(e) => recording.record_failure(e),
     });
     let end = futures_util::stream::poll_fn(move |_| {
-        ended.ended();
+        ended.record_end();
         Poll::Ready(None)
     });
     pieces.chain(end).boxed()
 }
 
-/// The chunks of a body.
+/// The chunks of a response body.
 type BytesStream = futures_util::stream::BoxStream<'static, Result<Bytes, Error>>;
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
-//! Model providers: a [`Request`] in, a stream of [`Delta`]s out. Only the module of a wire format
-//! knows the quirks of that format.
+//! Model providers: sends a [`Request`] to a model and streams its answer as [`Delta`]s.
 //!
-//! A wire format is two pure functions: `encode` makes the HTTP call of a request, `decode` turns
-//! one server-sent event into deltas. `http.rs` does everything between them.
+//! A [`registry::Registry`] lists the available [`Model`]s, with the [`Provider`] that serves each
+//! of them: usually an [`endpoint::Endpoint`], which combines the address, the key and the wire
+//! format. A [`wire_format::WireFormat`] encodes a request as an HTTP call, and decodes the
+//! server-sent events of the answer to deltas; both are pure functions. [`http::HttpClient`]
+//! transfers the bytes. Only the module of a wire format knows the quirks of that format.
 
 pub mod anthropic;
 pub mod chat;
@@ -10,7 +12,7 @@ pub mod gemini;
 pub mod responses;
 
 /// All wire formats.
-static WIRES: &[&dyn wire::WireFormat] = &[
+static WIRE_FORMATS: &[&dyn wire_format::WireFormat] = &[
     &anthropic::Messages,
     &responses::Responses,
     &chat::Chat,
@@ -22,7 +24,7 @@ pub mod body;
 pub mod catalog;
 pub mod custom_endpoint;
 pub mod delta;
-pub mod editor;
+pub mod editor_endpoints;
 pub mod endpoint;
 pub mod entry;
 pub mod error;
@@ -33,7 +35,7 @@ pub mod http;
 pub mod local;
 pub mod oauth;
 pub mod offline;
-pub mod optional;
+pub mod optional_fields;
 pub mod platform;
 mod preference;
 pub mod recording;
@@ -46,7 +48,7 @@ pub mod scripted;
 pub mod secret;
 pub mod sse;
 mod surrogates;
-pub mod wire;
+pub mod wire_format;
 
 #[cfg(test)]
 mod bad_input;
@@ -72,6 +74,7 @@ use transcript::ModelRef;
 /// The deltas of an answer in the order of arrival. Dropping the stream closes the connection.
 pub type AnswerStream = Pin<Box<dyn Stream<Item = Result<Delta, Error>> + Send>>;
 
+/// A service that answers requests to its models.
 pub trait Provider: Send + Sync {
     /// Sends a request and streams its answer; requires a Tokio runtime. The request may be sent
     /// before the stream is polled.
@@ -90,8 +93,8 @@ pub trait Provider: Send + Sync {
         std::future::ready(Ok(())).boxed()
     }
 
-    /// Returns whether the provider itself can search the web for this model.
-    fn searches(&self, _model: &Model) -> bool {
+    /// True if the provider itself can search the web for this model.
+    fn can_search_web(&self, _model: &Model) -> bool {
         false
     }
 }
@@ -101,6 +104,7 @@ pub trait Provider: Send + Sync {
 pub struct Model {
     /// `provider/model`, with the chosen effort.
     pub id: ModelRef,
+    /// The display name.
     pub name: String,
     /// The provider's display name.
     pub provider_name: String,
@@ -108,28 +112,32 @@ pub struct Model {
     pub api_id: String,
     /// The context window in tokens; `None` if unknown.
     pub context: Option<u64>,
-    /// True if the model's own parameters on its server set the window, which the server's
-    /// default does not change.
+    /// True if the parameters of the model on its server set the context window (Ollama's
+    /// `num_ctx`), so that the default of the server does not apply to it.
     pub has_own_window: bool,
-    /// The maximum input in tokens, if it is limited separately from the window.
+    /// The maximum input in tokens; `None` if only the context window limits it.
     pub input: Option<u64>,
     /// The maximum output in tokens; `None` if unknown.
     pub output: Option<u64>,
     /// US dollars per million tokens; `None` if unknown.
     pub price: Option<Price>,
     pub images: ImageSupport,
+    /// True if the model accepts PDF files.
     pub pdf: bool,
-    /// Whether the model accepts audio, and its wire format can carry it.
+    /// True if the model accepts audio, and its wire format can carry it.
     pub audio: bool,
+    /// True if the model can call tools.
     pub tools: bool,
+    /// True if the model can think before it answers.
     pub reasoning: bool,
+    /// True if the model accepts a sampling temperature.
     pub temperature: bool,
     /// The available efforts, weakest first.
     pub efforts: Vec<String>,
-    /// The address of its requests, if the editor has set it.
+    /// The address of the model's requests, if the editor has set it.
     pub editor_address: Option<Arc<str>>,
-    /// The clause about the variable that the settings name for the key, if it is not set and
-    /// requests are sent without a key.
+    /// Set if the settings name an environment variable for the key that is not set, so that
+    /// requests are sent without a key: a clause that names the variable and the settings file.
     pub unset_key: Option<Arc<str>>,
 }
 
@@ -137,22 +145,24 @@ pub struct Model {
 #[derive(Clone)]
 pub struct ImageSupport {
     known: OnceLock<bool>,
-    look: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
+    /// Finds the answer if `known` is empty.
+    lookup: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
 }
 
 impl ImageSupport {
-    /// Defers the answer to `look`, which runs at most once and may read files.
-    pub fn deferred(look: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+    /// Defers the answer to `lookup`, which runs at most once and may read files.
+    pub fn deferred(lookup: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self {
             known: OnceLock::new(),
-            look: Some(Arc::new(look)),
+            lookup: Some(Arc::new(lookup)),
         }
     }
 
-    pub fn get(&self) -> bool {
+    /// True if the model accepts images. May read files at the first call.
+    pub fn is_supported(&self) -> bool {
         *self
             .known
-            .get_or_init(|| self.look.as_ref().is_some_and(|look| look()))
+            .get_or_init(|| self.lookup.as_ref().is_some_and(|lookup| lookup()))
     }
 }
 
@@ -160,14 +170,14 @@ impl From<bool> for ImageSupport {
     fn from(known: bool) -> Self {
         Self {
             known: known.into(),
-            look: None,
+            lookup: None,
         }
     }
 }
 
 impl PartialEq for ImageSupport {
     fn eq(&self, other: &Self) -> bool {
-        self.get() == other.get()
+        self.is_supported() == other.is_supported()
     }
 }
 
@@ -180,13 +190,13 @@ impl fmt::Debug for ImageSupport {
 }
 
 impl Model {
-    /// The context window assumed if it is unknown: small enough for most models, large enough to
-    /// work with.
-    pub const ASSUMED_CONTEXT: u64 = 128_000;
+    /// The context window, in tokens, that is assumed if it is unknown: small enough for most
+    /// models, large enough to work with.
+    pub const ASSUMED_CONTEXT_TOKENS: u64 = 128_000;
     /// The maximum output requested, in tokens.
-    pub const OUTPUT_LIMIT: u64 = 32_000;
+    pub const MAX_OUTPUT_TOKENS: u64 = 32_000;
 
-    /// Creates a model of which only the name is known.
+    /// Creates a model with default properties, for a model about which only the id is known.
     pub fn unknown(id: ModelRef) -> Self {
         Self {
             name: id.model.clone(),
@@ -213,33 +223,38 @@ impl Model {
     /// Returns the maximum output to request, in tokens: at most a quarter of the window, because
     /// the conversation needs the rest.
     pub fn max_output(&self) -> u64 {
-        let output = self.output.filter(|n| *n > 0).unwrap_or(Self::OUTPUT_LIMIT);
+        let output = self
+            .output
+            .filter(|n| *n > 0)
+            .unwrap_or(Self::MAX_OUTPUT_TOKENS);
         output
-            .min(Self::OUTPUT_LIMIT)
+            .min(Self::MAX_OUTPUT_TOKENS)
             .min((self.window() / 4).max(1))
     }
 
-    /// Returns the context window in tokens, or [`Self::ASSUMED_CONTEXT`] if it is unknown.
+    /// Returns the context window in tokens, or [`Self::ASSUMED_CONTEXT_TOKENS`] if it is unknown.
     pub fn window(&self) -> u64 {
         self.context
             .filter(|n| *n > 0)
-            .unwrap_or(Self::ASSUMED_CONTEXT)
+            .unwrap_or(Self::ASSUMED_CONTEXT_TOKENS)
     }
 
     /// Returns the number of tokens that a conversation may take before it must be compacted: the
-    /// input limit (if there is none, the window) without the reserve, which is at most half of the
-    /// limit. `reserved` is the user's choice; by default the reserve is [`Self::max_output`], and
-    /// at most 20,000 tokens for models with an input limit.
-    pub fn usable(&self, reserved: Option<u64>) -> u64 {
-        let (limit, free) = match self.input.filter(|n| *n > 0) {
-            Some(input) => (input, self.max_output().min(20_000)),
+    /// input limit (the context window if there is none) minus a reserve for the answer. The reserve
+    /// is `reserved` tokens if the user has set them; otherwise [`Self::max_output`], but at most
+    /// 20,000 tokens for models with an input limit. It is never more than half of the limit.
+    pub fn usable_tokens(&self, reserved: Option<u64>) -> u64 {
+        /// The default reserve of models whose input is limited separately.
+        const MAX_DEFAULT_RESERVE: u64 = 20_000;
+        let (limit, default_reserve) = match self.input.filter(|n| *n > 0) {
+            Some(input) => (input, self.max_output().min(MAX_DEFAULT_RESERVE)),
             None => (self.window(), self.max_output()),
         };
-        limit - reserved.unwrap_or(free).min(limit / 2)
+        limit - reserved.unwrap_or(default_reserve).min(limit / 2)
     }
 }
 
-/// Returns whether the address is a loopback address.
+/// True if the host of a URL is `localhost` or a loopback address.
 pub fn is_loopback(url: &reqwest::Url) -> bool {
     let host = url
         .host_str()
@@ -291,7 +306,7 @@ mod tests {
                 output,
                 ..Model::unknown(id)
             };
-            let found = (model.max_output(), model.usable(reserved));
+            let found = (model.max_output(), model.usable_tokens(reserved));
             assert_eq!(
                 found, expected,
                 "{context:?} {input:?} {output:?} {reserved:?}"

@@ -1,10 +1,12 @@
-//! Model servers on this machine: Ollama, LM Studio, llama.cpp and vLLM. They are looked for if no
-//! provider is configured, or if a model of theirs is wanted: all at once, and for a limited time.
-//! Each reports the abilities of its models and the context window that it really uses in an API of
-//! its own.
+//! Model servers on this machine: Ollama, LM Studio, llama.cpp and vLLM.
 //!
-//! `ADJUTANT_LOCAL_SERVERS` selects the servers, for users whose server has another port and for
-//! those who do not want the search. It contains ports of this machine and no addresses, so nothing
+//! [`find_servers`] searches for them if no provider is configured, or if the user names one of
+//! their models: all at once, and for a limited time. `details.rs` reads the abilities of the models
+//! and their actual context windows from the servers' own APIs. Other functions explain to the user
+//! how to start a server, fetch a model, or enlarge a context window.
+//!
+//! `ADJUTANT_LOCAL_SERVERS` selects the servers, for users whose server has another port or who do
+//! not want the search. It contains ports of this machine and no addresses, so that no request
 //! leaves the machine because of it. The servers' own variables (`OLLAMA_HOST`, `LLAMA_ARG_HOST`,
 //! `LLAMA_ARG_PORT`) are respected.
 
@@ -30,7 +32,7 @@ pub const SEARCH_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time limit of loading a model.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The most models of a server whose details are requested.
+/// The maximum number of models of a server whose details are requested.
 const MAX_DETAILED: usize = 64;
 
 /// The maximum size of a response, in bytes. Ollama describes a model with its template and
@@ -39,38 +41,46 @@ const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
 /// A server that may run on this machine.
 #[derive(Debug, Clone)]
-pub struct Local {
+pub struct LocalServer {
+    /// The provider's id.
     pub id: &'static str,
+    /// The display name.
     pub name: &'static str,
     pub port: u16,
     /// The address without a path.
     origin: String,
-    /// The variable that the address is from, if it is from one.
+    /// The environment variable that contains the address; `None` for the usual address.
     variable: Option<&'static str>,
-    /// The context window from the server's variable, if this process has the same.
+    /// The context window in tokens, from the server's environment variable, which this process may
+    /// have too; `None` if it is not set here.
     context: Option<u64>,
 }
 
-/// The properties of a known server.
+/// The properties of a known kind of server.
 struct KnownServer {
+    /// The provider's id.
     id: &'static str,
+    /// The display name.
     name: &'static str,
+    /// The usual port.
     port: u16,
-    /// The command that starts it.
+    /// The command that starts the server.
     start: &'static str,
-    /// The command that fetches a model, which is appended; empty if there is none.
+    /// The command that fetches a model, without the model's name; empty if there is none.
     fetch: &'static str,
-    /// The variables of its address.
-    host: &'static str,
+    /// The environment variable of its address; empty if there is none.
+    host_variable: &'static str,
+    /// The environment variable of its port; empty if there is none.
     port_variable: &'static str,
-    /// The variable of the context window.
-    context: &'static str,
+    /// The environment variable of the context window; empty if there is none.
+    context_variable: &'static str,
 }
 
-/// The variable that selects the servers to look for, instead of all at their usual ports.
-pub const VARIABLE: &str = "ADJUTANT_LOCAL_SERVERS";
+/// The environment variable that selects the servers to search for; without it, these are all known
+/// servers at their usual ports.
+pub const SERVERS_VARIABLE: &str = "ADJUTANT_LOCAL_SERVERS";
 
-/// The value of [`VARIABLE`] for none.
+/// The value of [`SERVERS_VARIABLE`] that turns the search off.
 pub const NONE: &str = "none";
 
 const OLLAMA: &str = "ollama";
@@ -86,9 +96,9 @@ static SERVERS: [KnownServer; 4] = [
         port: 11434,
         start: "ollama serve",
         fetch: "ollama pull",
-        host: "OLLAMA_HOST",
+        host_variable: "OLLAMA_HOST",
         port_variable: "",
-        context: "OLLAMA_CONTEXT_LENGTH",
+        context_variable: "OLLAMA_CONTEXT_LENGTH",
     },
     KnownServer {
         id: LM_STUDIO,
@@ -96,9 +106,9 @@ static SERVERS: [KnownServer; 4] = [
         port: 1234,
         start: "lms server start",
         fetch: "lms get",
-        host: "",
+        host_variable: "",
         port_variable: "",
-        context: "",
+        context_variable: "",
     },
     KnownServer {
         id: LLAMA_CPP,
@@ -106,9 +116,9 @@ static SERVERS: [KnownServer; 4] = [
         port: 8080,
         start: "llama-server",
         fetch: "",
-        host: "LLAMA_ARG_HOST",
+        host_variable: "LLAMA_ARG_HOST",
         port_variable: "LLAMA_ARG_PORT",
-        context: "",
+        context_variable: "",
     },
     KnownServer {
         id: VLLM,
@@ -116,18 +126,18 @@ static SERVERS: [KnownServer; 4] = [
         port: 8000,
         start: "vllm serve",
         fetch: "",
-        host: "",
+        host_variable: "",
         port_variable: "",
-        context: "",
+        context_variable: "",
     },
 ];
 
-/// Returns whether a provider of this name is one of the known local servers.
+/// True if a provider's id is that of a known local server.
 pub fn is_known(id: &str) -> bool {
     SERVERS.iter().any(|server| server.id == id)
 }
 
-/// Returns the name of a known local server for display.
+/// Returns the display name of a known local server; `None` for other ids.
 pub fn display_name(id: &str) -> Option<&'static str> {
     let known = SERVERS.iter().find(|server| server.id == id)?;
     Some(known.name)
@@ -136,9 +146,9 @@ pub fn display_name(id: &str) -> Option<&'static str> {
 /// The tag of an Ollama model whose name has none.
 const DEFAULT_TAG: &str = ":latest";
 
-/// Returns the other name that a server on this machine has for a model: Ollama's `llama3.2` is its
-/// `llama3.2:latest`.
-pub(crate) fn other_name(model: &ModelRef) -> Option<String> {
+/// Returns the second name of a model of Ollama, with or without the default tag: `llama3.2` and
+/// `llama3.2:latest` are the same model. `None` for other tags and servers.
+pub(crate) fn alternative_name(model: &ModelRef) -> Option<String> {
     let name = &model.model;
     if model.provider != OLLAMA {
         return None;
@@ -151,26 +161,27 @@ pub(crate) fn other_name(model: &ModelRef) -> Option<String> {
     (!last.contains(':')).then(|| format!("{name}{DEFAULT_TAG}"))
 }
 
-/// Returns whether two names, whatever their efforts, are of the same model.
+/// True if two references are to the same model, even with different efforts.
 pub fn is_same_model(one: &ModelRef, other: &ModelRef) -> bool {
     one.provider == other.provider
-        && (one.model == other.model || other_name(one).as_ref() == Some(&other.model))
+        && (one.model == other.model || alternative_name(one).as_ref() == Some(&other.model))
 }
 
-/// Returns the command that starts the local server of a provider, known by its name or its port.
+/// Returns the command that starts the local server of a provider, which is recognised by its id or
+/// its port; `None` if it is no known local server.
 pub fn start_command(provider: &str, base_url: &str) -> Option<&'static str> {
-    recognized(provider, base_url).map(|known| known.start)
+    find_known_server(provider, base_url).map(|known| known.start)
 }
 
-/// Returns the command that fetches a model for the local server of a provider, known by its name
-/// or its port.
+/// Returns the command that fetches a model for the local server of a provider, which is recognised
+/// by its id or its port; `None` if there is no such command.
 pub(crate) fn fetch_command(provider: &str, base_url: &str, model: &str) -> Option<String> {
-    let known = recognized(provider, base_url).filter(|known| !known.fetch.is_empty())?;
+    let known = find_known_server(provider, base_url).filter(|known| !known.fetch.is_empty())?;
     Some(format!("{} {model}", known.fetch))
 }
 
-/// Returns the known server that a provider is, by its name or by the port of its address.
-fn recognized(provider: &str, base_url: &str) -> Option<&'static KnownServer> {
+/// Returns the known server with the provider's id, otherwise the one with the port of the address.
+fn find_known_server(provider: &str, base_url: &str) -> Option<&'static KnownServer> {
     let url = reqwest::Url::parse(base_url).ok();
     let port = url.and_then(|url| url.port());
     let named = SERVERS.iter().find(|server| server.id == provider);
@@ -180,10 +191,11 @@ fn recognized(provider: &str, base_url: &str) -> Option<&'static KnownServer> {
     is_certain.then_some(found)
 }
 
-/// Returns the reason why a server has no models, for one that is looked for.
-pub fn absent(provider: &str, environment: &Environment) -> Option<String> {
+/// Returns the sentence for the user about a server that does not answer, with the command that
+/// starts it; `None` if it is not among the servers to search for.
+pub fn explain_absent_server(provider: &str, environment: &Environment) -> Option<String> {
     let known = SERVERS.iter().find(|server| server.id == provider)?;
-    let servers = servers(environment).ok()?;
+    let servers = servers_to_search(environment).ok()?;
     let server = servers.iter().find(|server| server.id == provider)?;
     let (_, address) = server.origin.split_once("://")?;
     let (source, correction) = match server.variable {
@@ -199,36 +211,37 @@ pub fn absent(provider: &str, environment: &Environment) -> Option<String> {
     ))
 }
 
-/// Remembers the servers that have answered, for [`stopped`].
-pub fn remember<'a>(environment: &Environment, servers: impl Iterator<Item = &'a str>) {
+/// Stores the ids of the servers that have answered, for [`explain_stopped_server`].
+pub fn remember_servers<'a>(environment: &Environment, servers: impl Iterator<Item = &'a str>) {
     let ids: Vec<&str> = servers.collect();
-    if remembered(environment) == ids {
+    if read_answered_servers(environment) == ids {
         return;
     }
     let text = serde_json::to_vec(&ids).unwrap_or_default();
     let written = private_dir(&environment.dirs.state)
-        .and_then(|()| write_private_file(&memory(environment), &text));
+        .and_then(|()| write_private_file(&answered_servers_path(environment), &text));
     if let Err(e) = written {
         tracing::info!("the model servers that have answered are not remembered: {e}");
     }
 }
 
-/// Returns the servers that have answered last.
-fn remembered(environment: &Environment) -> Vec<String> {
-    let text = std::fs::read(memory(environment)).unwrap_or_default();
+/// Reads the ids that [`remember_servers`] has stored; empty if there are none.
+fn read_answered_servers(environment: &Environment) -> Vec<String> {
+    let text = std::fs::read(answered_servers_path(environment)).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
 }
 
-fn memory(environment: &Environment) -> PathBuf {
+fn answered_servers_path(environment: &Environment) -> PathBuf {
     environment.dirs.state.join("local-servers.json")
 }
 
-/// Returns the reason why a server has no models that is installed or set up on this machine, or has
-/// answered before, if the search has found none.
-pub fn stopped(environment: &Environment) -> Option<String> {
+/// Returns the sentence for the user about a server that is installed or set up on this machine, or
+/// has answered before, and is not running now; `None` if there is no such server. For a search that
+/// has found no server.
+pub fn explain_stopped_server(environment: &Environment) -> Option<String> {
     let folders = environment.path();
-    let remembered = remembered(environment);
-    let is_set_up = |server: &&Local| {
+    let remembered = read_answered_servers(environment);
+    let is_set_up = |server: &&LocalServer| {
         let known = SERVERS.iter().find(|known| known.id == server.id);
         let program = known.and_then(|known| known.start.split(' ').next());
         let is_installed =
@@ -237,26 +250,27 @@ pub fn stopped(environment: &Environment) -> Option<String> {
             || is_installed
             || remembered.iter().any(|known| known == server.id)
     };
-    let servers = servers(environment).ok()?;
-    absent(servers.iter().find(is_set_up)?.id, environment)
+    let servers = servers_to_search(environment).ok()?;
+    explain_absent_server(servers.iter().find(is_set_up)?.id, environment)
 }
 
-/// The context window that is recommended for servers on this machine, in tokens.
+/// The recommended context window of models on this machine, in tokens.
 pub const RECOMMENDED_CONTEXT: u64 = 64_000;
 
-/// The context window that is large enough for adjutant's instructions, all its tools and a
+/// The smallest context window, in tokens, for adjutant's instructions, all its tools and a
 /// conversation.
 const MIN_CONTEXT: u64 = 8_192;
 
-/// The context window that is large enough for the essential tools instead of all.
+/// The smallest context window, in tokens, for adjutant's instructions and the essential tools.
 const MIN_REDUCED_CONTEXT: u64 = 4_000;
 
-/// The context window of a model of a local server, compared with the one that adjutant needs.
+/// The context window of a model of a local server, compared with the one that adjutant needs. The
+/// texts are sentences for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WindowCheck {
-    /// Large enough, or not of a local server.
-    Fine,
-    /// Not known before the model is loaded; with the remedy.
+    /// Large enough, or the model is not of a local server.
+    Sufficient,
+    /// Unknown until the server loads the model; with the remedy.
     Unknown(String),
     /// Smaller than recommended; with the remedy.
     Small(String),
@@ -265,9 +279,9 @@ pub enum WindowCheck {
 }
 
 /// Checks the context window of a model.
-pub fn check_window(model: &Model) -> WindowCheck {
-    let Some(remedy) = larger_context(model, RECOMMENDED_CONTEXT) else {
-        return WindowCheck::Fine;
+pub fn check_context_window(model: &Model) -> WindowCheck {
+    let Some(remedy) = explain_larger_context(model, RECOMMENDED_CONTEXT) else {
+        return WindowCheck::Sufficient;
     };
     let context = model.context;
     let model = &model.id;
@@ -276,8 +290,8 @@ pub fn check_window(model: &Model) -> WindowCheck {
             "The context window of {model} is known once it is loaded; Ollama's default may be 4k, \
              in which few tools have room. {remedy}"
         )),
-        None => WindowCheck::Fine,
-        Some(context) if context >= RECOMMENDED_CONTEXT / 2 => WindowCheck::Fine,
+        None => WindowCheck::Sufficient,
+        Some(context) if context >= RECOMMENDED_CONTEXT / 2 => WindowCheck::Sufficient,
         Some(context) => {
             let is_too_small = context < MIN_REDUCED_CONTEXT;
             let verdict = match context {
@@ -300,9 +314,10 @@ pub fn check_window(model: &Model) -> WindowCheck {
     }
 }
 
-/// Returns the notice about a window that is too small for all tools, with the remedy.
-pub fn reduced_tools(model: &Model, tools: &[&str]) -> String {
-    let remedy = larger_context(model, RECOMMENDED_CONTEXT)
+/// Returns the notice that only some tools (`tools`) are offered because the context window is
+/// small, with the remedy.
+pub fn explain_reduced_tools(model: &Model, tools: &[&str]) -> String {
+    let remedy = explain_larger_context(model, RECOMMENDED_CONTEXT)
         .unwrap_or_else(|| "Choose a model with a larger window for all tools.".to_owned());
     format!(
         "The context window of {} has {} tokens, so only these tools are offered: {}. {remedy}",
@@ -312,10 +327,11 @@ pub fn reduced_tools(model: &Model, tools: &[&str]) -> String {
     )
 }
 
-/// Returns the way to give a model of a local server a larger context window.
-pub fn larger_context(model: &Model, tokens: u64) -> Option<String> {
+/// Returns the instruction that gives a model of a local server a context window of `tokens`;
+/// `None` for other models.
+pub fn explain_larger_context(model: &Model, tokens: u64) -> Option<String> {
     // The server does not know an alias of the settings.
-    let name = pasted(&model.api_id);
+    let name = shell_safe_name(&model.api_id);
     match model.id.provider.as_str() {
         // Ollama prefers the model's own parameter to the variable.
         OLLAMA if model.has_own_window => Some(format!(
@@ -338,9 +354,9 @@ pub fn larger_context(model: &Model, tokens: u64) -> Option<String> {
     }
 }
 
-/// Returns the name of a model for a command line that a user may copy. A server can invent names,
-/// so one with characters that a shell interprets is not part of it.
-fn pasted(name: &str) -> &str {
+/// Returns the name of a model for a command line that the user may copy. A server can invent names,
+/// so a name with characters that a shell interprets is replaced by a placeholder.
+fn shell_safe_name(name: &str) -> &str {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._:/@-".contains(c);
     if name.chars().all(is_plain) {
         name
@@ -349,25 +365,26 @@ fn pasted(name: &str) -> &str {
     }
 }
 
-/// Returns the servers to look for: those that [`VARIABLE`] names, otherwise all at their usual
-/// ports or the address of their own variables.
+/// Returns the servers to search for: those that [`SERVERS_VARIABLE`] names, otherwise all known
+/// ones. Without a port there, a server is at the address in its own variables, or at its usual
+/// port.
 ///
 /// # Errors
-/// A sentence for the user if the variable is invalid.
-pub fn servers(environment: &Environment) -> Result<Vec<Local>, String> {
-    let Some(list) = environment.var(VARIABLE) else {
+/// A sentence for the user if [`SERVERS_VARIABLE`] is invalid.
+pub fn servers_to_search(environment: &Environment) -> Result<Vec<LocalServer>, String> {
+    let Some(list) = environment.var(SERVERS_VARIABLE) else {
         return Ok(SERVERS.iter().map(|known| known.at(environment)).collect());
     };
     if list.trim() == NONE {
         return Ok(Vec::new());
     }
     list.split(',')
-        .map(|entry| server(entry.trim(), environment))
+        .map(|entry| parse_server(entry.trim(), environment))
         .collect()
 }
 
-/// Parses `NAME=PORT`; a name alone means its usual port.
-fn server(entry: &str, environment: &Environment) -> Result<Local, String> {
+/// Parses an entry of [`SERVERS_VARIABLE`]: `NAME=PORT`, or only `NAME`.
+fn parse_server(entry: &str, environment: &Environment) -> Result<LocalServer, String> {
     let (name, port) = entry
         .split_once('=')
         .map_or((entry, None), |(name, port)| (name, Some(port)));
@@ -377,7 +394,7 @@ fn server(entry: &str, environment: &Environment) -> Result<Local, String> {
         .ok_or_else(|| {
             let names: Vec<&str> = SERVERS.iter().map(|server| server.id).collect();
             format!(
-                "{VARIABLE}: there is no server \"{name}\"; write {NONE}, or some of {}",
+                "{SERVERS_VARIABLE}: there is no server \"{name}\"; write {NONE}, or some of {}",
                 names.join(", ")
             )
         })?;
@@ -387,21 +404,21 @@ fn server(entry: &str, environment: &Environment) -> Result<Local, String> {
     };
     let port: u16 = port.parse().ok().filter(|port| *port > 0).ok_or_else(|| {
         format!(
-            "{VARIABLE}: \"{port}\" is not a port of {name}; write {name}={}, for example",
+            "{SERVERS_VARIABLE}: \"{port}\" is not a port of {name}; write {name}={}, for example",
             known.port
         )
     })?;
-    Ok(Local {
+    Ok(LocalServer {
         port,
         origin: format!("http://127.0.0.1:{port}"),
-        variable: Some(VARIABLE),
+        variable: Some(SERVERS_VARIABLE),
         ..usual
     })
 }
 
 impl KnownServer {
     /// Returns the server at the address of its own variables, or at its usual port.
-    fn at(&self, environment: &Environment) -> Local {
+    fn at(&self, environment: &Environment) -> LocalServer {
         let number = |name: &str| {
             environment
                 .var(name)
@@ -410,31 +427,31 @@ impl KnownServer {
         let port = number(self.port_variable)
             .and_then(|port| u16::try_from(port).ok())
             .unwrap_or(self.port);
-        let host = environment.var(self.host).unwrap_or_default();
+        let host = environment.var(self.host_variable).unwrap_or_default();
         let without_host = origin("", port);
         let (origin, own_port) = origin(host, port);
-        // A variable that changes nothing, such as one that cannot be read, is not the cause of the address.
+        // A variable without effect, such as an invalid one, is not the source of the address.
         let variable = if (&origin, own_port) != (&without_host.0, without_host.1) {
-            Some(self.host)
+            Some(self.host_variable)
         } else if port != self.port {
             Some(self.port_variable)
         } else {
             None
         };
-        Local {
+        LocalServer {
             id: self.id,
             name: self.name,
             port: own_port,
             origin,
             variable,
-            context: number(self.context),
+            context: number(self.context_variable),
         }
     }
 }
 
-/// Returns the address of a server, and its port, from the value of a variable: a host, a port or
-/// both, with or without a scheme. An address that a server listens at everywhere means this
-/// machine.
+/// Returns the address and the port of a server from the value of its variable: a host, a port or
+/// both, with or without a scheme; `port` is the default. `0.0.0.0` and `[::]`, at which a server
+/// listens on all interfaces, mean this machine. An invalid value means the usual address.
 fn origin(host: &str, port: u16) -> (String, u16) {
     let usual = || (format!("http://127.0.0.1:{port}"), port);
     let host = host.trim().trim_end_matches('/');
@@ -442,7 +459,7 @@ fn origin(host: &str, port: u16) -> (String, u16) {
     let rest = rest
         .strip_prefix(':')
         .map_or_else(|| rest.to_owned(), |port| format!("127.0.0.1:{port}"));
-    // A path is a socket in the file system.
+    // A path is a Unix socket, for which we have no client.
     if rest.is_empty() || rest.starts_with('/') {
         return usual();
     }
@@ -473,18 +490,21 @@ fn origin(host: &str, port: u16) -> (String, u16) {
 
 /// The result of the search for one server.
 #[derive(Debug)]
-pub enum SearchResult {
+pub enum ServerSearchResult {
+    /// The server with its models and their details.
     Found(Box<ProviderEntry>),
-    /// The server listed its models, but its details did not come in time.
+    /// The server with its models; their details did not arrive in time.
     WithoutDetails(Box<ProviderEntry>),
-    /// A server is there, but busy: it did not answer in time, or refused to for now.
-    Silent(&'static str),
-    /// No server is there.
+    /// The server with this id is there, but busy: it did not answer in time, or refused the request
+    /// for now.
+    Busy(&'static str),
+    /// There is no server with this id.
     Absent(&'static str),
 }
 
-/// Requests the models of each server.
-pub async fn find(client: &HttpClient, servers: &[Local]) -> Vec<SearchResult> {
+/// Requests the models of each server, in parallel and within [`SEARCH_TIMEOUT`]. Returns one result
+/// for each server.
+pub async fn find_servers(client: &HttpClient, servers: &[LocalServer]) -> Vec<ServerSearchResult> {
     let end = Instant::now() + SEARCH_TIMEOUT;
     join_all(servers.iter().map(|server| server.find(client, end))).await
 }
@@ -494,52 +514,56 @@ pub async fn find(client: &HttpClient, servers: &[Local]) -> Vec<SearchResult> {
 ///
 /// # Errors
 /// The reason why the server did not load it.
-pub async fn load(client: &HttpClient, base_url: &str, model: &str) -> Result<(), Error> {
+pub async fn load_model(client: &HttpClient, base_url: &str, model: &str) -> Result<(), Error> {
     let origin = base_url.trim_end_matches('/').trim_end_matches("/v1");
     let url = format!("{origin}/api/generate");
     let body = json!({"model": model, "stream": false});
     post(client, &url, &body, LOAD_TIMEOUT).await.map(drop)
 }
 
-/// Returns whether the window of a model is only known after [`load`].
+/// True if the context window of a model is only known after [`load_model`].
 pub fn must_be_loaded(model: &ModelRef, context: Option<u64>) -> bool {
     model.provider == OLLAMA && context.is_none()
 }
 
+/// Posts JSON to a server's own API, and returns the JSON of the response; `null` if it is
+/// something else.
 async fn post(
     client: &HttpClient,
     url: &str,
     body: &Value,
     limit: Duration,
 ) -> Result<Value, Error> {
-    let (status, _, bytes) = client
+    let response = client
         .exchange_json("The model server", url, body, limit, MAX_RESPONSE_BYTES)
         .await?;
-    if !status.is_success() {
+    if !response.status.is_success() {
         return Err(Error::BadRequest(format!(
-            "The model server answered {status}."
+            "The model server answered {}.",
+            response.status
         )));
     }
-    Ok(serde_json::from_slice(&bytes).unwrap_or_default())
+    Ok(serde_json::from_slice(&response.body).unwrap_or_default())
 }
 
-impl Local {
-    async fn find(&self, client: &HttpClient, end: Instant) -> SearchResult {
+impl LocalServer {
+    /// Requests the models of the server until `end`.
+    async fn find(&self, client: &HttpClient, end: Instant) -> ServerSearchResult {
         let base_url = format!("{}/v1", self.origin);
         let url = format!("{base_url}/models");
         let list = timeout_at(end, client.get(self.name, &url, &[], MAX_RESPONSE_BYTES)).await;
         let body = match list {
-            Err(_) => return SearchResult::Silent(self.id),
-            // As llama.cpp while it loads a model, or a server with a key.
+            Err(_) => return ServerSearchResult::Busy(self.id),
+            // llama.cpp while it loads a model, or a server that requires a key.
             Ok(Err(Error::Overloaded { .. } | Error::RateLimited { .. } | Error::Auth(_))) => {
-                return SearchResult::Silent(self.id);
+                return ServerSearchResult::Busy(self.id);
             }
-            Ok(Err(_)) => return SearchResult::Absent(self.id),
+            Ok(Err(_)) => return ServerSearchResult::Absent(self.id),
             Ok(Ok(body)) => body,
         };
         let mut models = models(&body);
         if models.is_empty() {
-            return SearchResult::Absent(self.id);
+            return ServerSearchResult::Absent(self.id);
         }
         // Without details the list is still of use.
         let mut is_complete = false;
@@ -547,7 +571,7 @@ impl Local {
             is_complete = true;
             for model in &mut models {
                 if let Some(details) = details.iter().find(|details| details.model == model.key) {
-                    details.complete(model);
+                    details.apply_to(model);
                 }
             }
             models.retain(|model| {
@@ -570,9 +594,9 @@ impl Local {
             ..ProviderEntry::default()
         });
         if is_complete {
-            SearchResult::Found(server)
+            ServerSearchResult::Found(server)
         } else {
-            SearchResult::WithoutDetails(server)
+            ServerSearchResult::WithoutDetails(server)
         }
     }
 
@@ -597,13 +621,13 @@ impl Local {
                 let (loaded, shown) = futures_util::join!(get("/api/ps"), shown);
                 shown
                     .iter()
-                    .map(|(model, shown)| details::of_ollama(model, shown, &loaded))
+                    .map(|(model, shown)| details::from_ollama(model, shown, &loaded))
                     .collect()
             }
             LM_STUDIO => {
-                let found = details::of_lm_studio(&get("/api/v1/models").await);
+                let found = details::from_lm_studio(&get("/api/v1/models").await);
                 if found.is_empty() {
-                    details::of_lm_studio(&get("/api/v0/models").await)
+                    details::from_lm_studio(&get("/api/v0/models").await)
                 } else {
                     found
                 }
@@ -612,7 +636,7 @@ impl Local {
                 let properties = get("/props").await;
                 models
                     .iter()
-                    .map(|model| details::of_llama_cpp(&model.key, &properties))
+                    .map(|model| details::from_llama_cpp(&model.key, &properties))
                     .collect()
             }
             _ => Vec::new(),
@@ -620,7 +644,7 @@ impl Local {
     }
 }
 
-/// Returns the entries of an OpenAI-like list of models.
+/// Returns the entries of a list of models in OpenAI's format.
 fn list_entries(body: &[u8]) -> Vec<Value> {
     let list: Value = serde_json::from_slice(body).unwrap_or_default();
     match list.get("data") {
@@ -629,17 +653,17 @@ fn list_entries(body: &[u8]) -> Vec<Value> {
     }
 }
 
-/// Returns the names of all models of an OpenAI-like list.
-pub(crate) fn listed(body: &[u8]) -> Vec<String> {
+/// Returns the names of all models in a list in OpenAI's format.
+pub(crate) fn listed_models(body: &[u8]) -> Vec<String> {
     let entries = list_entries(body).into_iter();
     entries
         .filter_map(|entry| entry.get("id")?.as_str().map(str::to_owned))
         .collect()
 }
 
-/// Returns whether the server of an OpenAI-like list takes more names than those in it: llama.cpp's
-/// ignores the name if it has one model, and gateways list wildcards.
-pub(crate) fn takes_other_names(body: &[u8]) -> bool {
+/// True if the server of a list in OpenAI's format accepts more model names than it lists: llama.cpp
+/// with one model ignores the name, and gateways list wildcards.
+pub(crate) fn accepts_unlisted_models(body: &[u8]) -> bool {
     let entries = list_entries(body);
     let text = |entry: &Value, key: &str| Some(entry.get(key)?.as_str()?.to_owned());
     let is_wildcard = |entry: &Value| text(entry, "id").is_some_and(|name| name.contains('*'));
@@ -649,7 +673,8 @@ pub(crate) fn takes_other_names(body: &[u8]) -> bool {
     }
 }
 
-/// Returns the models of an OpenAI-like list that can hold a conversation.
+/// Returns the models in a list in OpenAI's format, except for those that cannot hold a
+/// conversation.
 fn models(body: &[u8]) -> Vec<ModelEntry> {
     let model = |entry: &Value| {
         let key = entry.get("id")?.as_str().filter(|id| !id.is_empty())?;
@@ -695,7 +720,7 @@ mod tests {
             ("a' b", "MODEL"),
             ("a$(b)", "MODEL"),
         ] {
-            assert_eq!(pasted(name), copied);
+            assert_eq!(shell_safe_name(name), copied);
         }
     }
 
@@ -704,15 +729,15 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().to_str().unwrap();
         let environment = environment(&[("HOME", path), ("PATH", path)]);
-        assert_eq!(stopped(&environment), None);
-        remember(&environment, ["lmstudio"].into_iter());
-        let why = stopped(&environment).unwrap();
+        assert_eq!(explain_stopped_server(&environment), None);
+        remember_servers(&environment, ["lmstudio"].into_iter());
+        let why = explain_stopped_server(&environment).unwrap();
         assert!(
             why.starts_with("LM Studio does not answer at 127.0.0.1:1234"),
             "{why}"
         );
         std::fs::write(home.path().join("ollama"), "").unwrap();
-        let why = stopped(&environment).unwrap();
+        let why = explain_stopped_server(&environment).unwrap();
         assert!(
             why.starts_with("Ollama does not answer at 127.0.0.1:11434"),
             "{why}"
@@ -722,7 +747,7 @@ mod tests {
     #[test]
     fn servers_follow_the_variable() {
         let of = |value: &str| {
-            let found = servers(&environment(&[(VARIABLE, value)]))?;
+            let found = servers_to_search(&environment(&[(SERVERS_VARIABLE, value)]))?;
             Ok::<_, String>(
                 found
                     .iter()
@@ -782,7 +807,7 @@ mod tests {
             ("a b", "http://127.0.0.1:11434"),
         ];
         for (value, expected) in table {
-            let all = servers(&environment(&[("OLLAMA_HOST", value)])).unwrap();
+            let all = servers_to_search(&environment(&[("OLLAMA_HOST", value)])).unwrap();
             assert_eq!(all[0].origin, expected, "{value}");
             // The variable is named only if the address is from it.
             let is_usual = expected == "http://127.0.0.1:11434";
@@ -795,7 +820,7 @@ mod tests {
             ("", "many", None),
         ] {
             let vars = [("LLAMA_ARG_HOST", host), ("LLAMA_ARG_PORT", port)];
-            let all = servers(&environment(&vars)).unwrap();
+            let all = servers_to_search(&environment(&vars)).unwrap();
             let found = all.iter().find(|server| server.id == LLAMA_CPP).unwrap();
             assert_eq!(found.variable, variable, "{host}:{port}");
         }
@@ -803,9 +828,9 @@ mod tests {
             ("LLAMA_ARG_HOST", "0.0.0.0"),
             ("LLAMA_ARG_PORT", "9000"),
             ("OLLAMA_HOST", "gpu"),
-            (VARIABLE, "llama.cpp,ollama=7"),
+            (SERVERS_VARIABLE, "llama.cpp,ollama=7"),
         ];
-        let all = servers(&environment(&vars)).unwrap();
+        let all = servers_to_search(&environment(&vars)).unwrap();
         let origins: Vec<&str> = all.iter().map(|server| server.origin.as_str()).collect();
         assert_eq!(origins, ["http://127.0.0.1:9000", "http://127.0.0.1:7"]);
     }
@@ -854,7 +879,7 @@ mod tests {
         ];
         for (model, expected) in table {
             let model = ModelRef::parse(model).unwrap();
-            assert_eq!(other_name(&model).as_deref(), expected, "{model}");
+            assert_eq!(alternative_name(&model).as_deref(), expected, "{model}");
         }
     }
 
@@ -874,7 +899,7 @@ mod tests {
             ("no list", false),
         ];
         for (body, expected) in table {
-            assert_eq!(takes_other_names(body.as_bytes()), expected, "{body}");
+            assert_eq!(accepts_unlisted_models(body.as_bytes()), expected, "{body}");
         }
     }
 
@@ -885,17 +910,17 @@ mod tests {
             ("ollama/m", Some(3_999), "TooSmall"),
             ("ollama/m", Some(4_096), "Small"),
             ("ollama/m", Some(16_384), "Small"),
-            ("ollama/m", Some(32_768), "Fine"),
-            ("vllm/m", None, "Fine"),
+            ("ollama/m", Some(32_768), "Sufficient"),
+            ("vllm/m", None, "Sufficient"),
             ("vllm/m", Some(2_048), "TooSmall"),
-            ("openai/m", Some(2_048), "Fine"),
+            ("openai/m", Some(2_048), "Sufficient"),
         ];
         let sized = |name: &str, context| Model {
             context,
             ..Model::unknown(ModelRef::parse(name).unwrap())
         };
         for (name, context, expected) in table {
-            let checked = format!("{:?}", check_window(&sized(name, context)));
+            let checked = format!("{:?}", check_context_window(&sized(name, context)));
             assert!(
                 checked.starts_with(expected),
                 "{name} {context:?}: {checked}"
@@ -920,7 +945,7 @@ mod tests {
             ),
         ] {
             let expected = WindowCheck::TooSmall(format!("{small} {remedy}"));
-            assert_eq!(check_window(&model), expected);
+            assert_eq!(check_context_window(&model), expected);
         }
     }
 

@@ -1,5 +1,8 @@
-//! OAuth logins at providers: with a browser (PKCE, and a redirect to a loopback port) or with a
-//! device code; also the exchange of refresh tokens.
+//! OAuth logins at providers.
+//!
+//! A [`LoginService`] logs in with a browser (PKCE, and a redirect to a loopback port) or with a
+//! device code, and returns the credential to store. A [`TokenRefresher`] supplies requests with
+//! valid access tokens: it exchanges the refresh token before the access token expires.
 
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -24,43 +27,45 @@ use crate::secret::Secret;
 use base::environment::Environment;
 use base::lock::lock;
 
-/// The time limit of a login, in which the user may have to find a password.
+/// The time limit of a login. The user may have to look up a password.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(600);
 /// The remaining lifetime in milliseconds below which a token is exchanged before it is used.
 const EXPIRY_MARGIN_MS: u64 = 60_000;
 
+/// The login of one provider.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Service {
+pub struct LoginService {
+    /// The provider's id.
     provider: String,
-    kind: ServiceKind,
+    kind: LoginServiceKind,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum ServiceKind {
+enum LoginServiceKind {
     /// OAuth 2.0 as specified.
     Standard(Login),
     /// OpenRouter: the code is exchanged for a permanent key, by a non-standard request, and
-    /// clients are not registered.
+    /// clients are not registered. The URLs of the login page and of the exchange.
     Key { authorize: String, exchange: String },
 }
 
-/// The action required of the user in a login.
+/// An action that the user must perform during a login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoginStep {
-    /// Open this address in a browser on this machine.
-    Open(String),
-    /// Open this address anywhere and type this code.
-    Type { address: String, code: String },
+    /// Open this URL in a browser on this machine.
+    OpenPage(String),
+    /// Open the URL `address` on any device, and enter the code.
+    EnterCode { address: String, code: String },
 }
 
-impl Service {
-    /// Returns the login of a provider; `None` if it only accepts keys.
-    pub fn of(settings: &ProviderEntry) -> Option<Self> {
+impl LoginService {
+    /// Returns the login service of a provider; `None` if it only accepts keys.
+    pub fn for_provider(settings: &ProviderEntry) -> Option<Self> {
         let provider = settings.id.clone();
         if let Some(login) = &settings.login {
             return Some(Self {
                 provider,
-                kind: ServiceKind::Standard(login.clone()),
+                kind: LoginServiceKind::Standard(login.clone()),
             });
         }
         if settings.id == "openrouter" {
@@ -72,7 +77,7 @@ impl Service {
             let origin = base
                 .strip_suffix("/api/v1")
                 .unwrap_or("https://openrouter.ai");
-            let kind = ServiceKind::Key {
+            let kind = LoginServiceKind::Key {
                 authorize: format!("{origin}/auth"),
                 exchange: format!("{origin}/api/v1/auth/keys"),
             };
@@ -81,21 +86,23 @@ impl Service {
         None
     }
 
-    /// Returns whether device codes are available.
-    pub fn has_codes(&self) -> bool {
-        matches!(&self.kind, ServiceKind::Standard(login) if login.device_url.is_some())
+    /// True if a login with a device code is possible.
+    pub fn has_device_codes(&self) -> bool {
+        matches!(&self.kind, LoginServiceKind::Standard(login) if login.device_url.is_some())
     }
 
-    /// Returns whether a login with a browser on this machine is available.
-    pub fn has_browser(&self) -> bool {
-        !matches!(&self.kind, ServiceKind::Standard(login) if login.authorize_url.is_none())
+    /// True if a login with a browser on this machine is possible.
+    pub fn has_browser_login(&self) -> bool {
+        !matches!(&self.kind, LoginServiceKind::Standard(login) if login.authorize_url.is_none())
     }
 
-    /// Logs in with a browser on this machine. `show` presents the required action to the user.
+    /// Logs in with a browser on this machine, and returns the credential to store. `show` presents
+    /// the required action to the user.
     ///
     /// # Errors
-    /// [`Error`], with the server's message.
-    pub async fn browse(
+    /// The login was refused, with the server's message; or the server cannot be reached; or the
+    /// login took more than ten minutes.
+    pub async fn log_in_with_browser(
         &self,
         client: &Arc<HttpClient>,
         environment: &Environment,
@@ -108,37 +115,38 @@ impl Service {
         let (challenge, verifier) = PkceCodeChallenge::new_random_sha256();
         let state = CsrfToken::new_random();
         match &self.kind {
-            ServiceKind::Key {
+            LoginServiceKind::Key {
                 authorize,
                 exchange,
             } => {
                 // This flow has no `state` parameter, so the path of the redirect contains it.
                 let redirect = format!("http://localhost:{port}/{}", state.secret());
-                let mut url =
-                    reqwest::Url::parse(authorize).map_err(|e| self.wrong("authorizeUrl", &e))?;
+                let mut url = reqwest::Url::parse(authorize)
+                    .map_err(|e| self.setup_error("authorizeUrl", &e))?;
                 url.query_pairs_mut()
                     .append_pair("callback_url", &redirect)
                     .append_pair("code_challenge", challenge.as_str())
                     .append_pair("code_challenge_method", challenge.method());
-                show(LoginStep::Open(url.into()));
+                show(LoginStep::OpenPage(url.into()));
                 let path = format!("/{}", state.secret());
                 let code = code(&await_redirect(&self.provider, &listener, &path, None).await?);
                 self.exchange_for_key(client, exchange, &code, &verifier)
                     .await
             }
-            ServiceKind::Standard(login) => {
+            LoginServiceKind::Standard(login) => {
                 let redirect = format!("http://127.0.0.1:{port}/callback");
                 let authorize = login.authorize_url.clone().unwrap_or_default();
                 let oauth = BasicClient::new(ClientId::new(login.client_id.clone()))
                     .set_auth_uri(
-                        AuthUrl::new(authorize).map_err(|e| self.wrong("authorizeUrl", &e))?,
+                        AuthUrl::new(authorize)
+                            .map_err(|e| self.setup_error("authorizeUrl", &e))?,
                     )
                     .set_token_uri(
                         TokenUrl::new(login.token_url.clone())
-                            .map_err(|e| self.wrong("tokenUrl", &e))?,
+                            .map_err(|e| self.setup_error("tokenUrl", &e))?,
                     )
                     .set_redirect_uri(
-                        RedirectUrl::new(redirect).map_err(|e| self.wrong("redirect", &e))?,
+                        RedirectUrl::new(redirect).map_err(|e| self.setup_error("redirect", &e))?,
                     );
                 let expected = state.secret().clone();
                 let (url, _) = oauth
@@ -146,7 +154,7 @@ impl Service {
                     .add_scopes(login.scopes.iter().cloned().map(Scope::new))
                     .set_pkce_challenge(challenge)
                     .url();
-                show(LoginStep::Open(url.into()));
+                show(LoginStep::OpenPage(url.into()));
                 let code = code(
                     &await_redirect(&self.provider, &listener, "/callback", Some(&expected))
                         .await?,
@@ -157,7 +165,7 @@ impl Service {
                     .set_pkce_verifier(verifier)
                     .request_async(&send)
                     .await;
-                let answer = answer.map_err(|e| refused(&self.provider, e))?;
+                let answer = answer.map_err(|e| login_error(&self.provider, e))?;
                 Ok(Credential::Tokens(tokens(
                     &answer,
                     login,
@@ -168,27 +176,31 @@ impl Service {
         }
     }
 
-    /// Logs in with a device code, which the user enters on any device.
+    /// Logs in with a device code, which the user enters on any device, and returns the credential
+    /// to store. `show` presents the code to the user.
     ///
     /// # Errors
-    /// [`Error`], with the server's message.
-    pub async fn type_code(
+    /// Same as [`Self::log_in_with_browser`]; also an error unless [`Self::has_device_codes`].
+    pub async fn log_in_with_device_code(
         &self,
         client: &Arc<HttpClient>,
         environment: &Environment,
         show: impl Fn(LoginStep),
     ) -> Result<Credential, Error> {
-        let (ServiceKind::Standard(login), true) = (&self.kind, self.has_codes()) else {
+        let (LoginServiceKind::Standard(login), true) = (&self.kind, self.has_device_codes())
+        else {
             let text = format!("There is no login with a code at {}.", self.provider);
             return Err(Error::BadRequest(text));
         };
         let device = login.device_url.clone().unwrap_or_default();
         let oauth = BasicClient::new(ClientId::new(login.client_id.clone()))
             .set_token_uri(
-                TokenUrl::new(login.token_url.clone()).map_err(|e| self.wrong("tokenUrl", &e))?,
+                TokenUrl::new(login.token_url.clone())
+                    .map_err(|e| self.setup_error("tokenUrl", &e))?,
             )
             .set_device_authorization_url(
-                DeviceAuthorizationUrl::new(device).map_err(|e| self.wrong("deviceUrl", &e))?,
+                DeviceAuthorizationUrl::new(device)
+                    .map_err(|e| self.setup_error("deviceUrl", &e))?,
             );
         let send = sender(client, &self.provider);
         let request = oauth
@@ -197,8 +209,8 @@ impl Service {
         let details: StandardDeviceAuthorizationResponse = request
             .request_async(&send)
             .await
-            .map_err(|e| refused(&self.provider, e))?;
-        show(LoginStep::Type {
+            .map_err(|e| login_error(&self.provider, e))?;
+        show(LoginStep::EnterCode {
             address: details.verification_uri().to_string(),
             code: details.user_code().secret().clone(),
         });
@@ -206,7 +218,7 @@ impl Service {
         let answer = request
             .request_async(&send, tokio::time::sleep, Some(LOGIN_TIMEOUT))
             .await;
-        let answer = answer.map_err(|e| refused(&self.provider, e))?;
+        let answer = answer.map_err(|e| login_error(&self.provider, e))?;
         Ok(Credential::Tokens(tokens(
             &answer,
             login,
@@ -228,9 +240,9 @@ impl Service {
             .header("content-type", "application/json")
             .body(body.to_string().into_bytes());
         let answer = client
-            .send(
+            .send_oauth(
                 &self.provider,
-                request.map_err(|e| self.wrong("address", &e))?,
+                request.map_err(|e| self.setup_error("address", &e))?,
             )
             .await?;
         let status = answer.status();
@@ -249,15 +261,17 @@ impl Service {
         }
     }
 
-    fn wrong(&self, what: &str, e: &dyn std::fmt::Display) -> Error {
+    /// Returns the error for an invalid field of the login's settings.
+    fn setup_error(&self, field: &str, e: &dyn std::fmt::Display) -> Error {
         Error::BadRequest(format!(
-            "The login of {} is not set up: {what}: {e}.",
+            "The login of {} is not set up: {field}: {e}.",
             self.provider
         ))
     }
 }
 
-fn refused<T>(
+/// Converts an error of the OAuth library.
+fn login_error<T>(
     provider: &str,
     e: RequestTokenError<Error, oauth2::StandardErrorResponse<T>>,
 ) -> Error
@@ -277,12 +291,12 @@ where
         }
         RequestTokenError::Parse(_, body) => {
             let excerpt = super::error_classification::excerpt(&body);
-            Error::InvalidResult(format!(
+            Error::InvalidAnswer(format!(
                 "{provider} gave an unexpected answer to the login: {excerpt}."
             ))
         }
         RequestTokenError::Other(why) => {
-            Error::InvalidResult(format!("The login at {provider} failed: {why}."))
+            Error::InvalidAnswer(format!("The login at {provider} failed: {why}."))
         }
     }
 }
@@ -291,13 +305,14 @@ fn no_loopback_port(e: std::io::Error) -> Error {
     Error::Network(format!("No loopback port can be opened: {e}."))
 }
 
-/// Waits for the browser's redirect after a login at `who`, and returns its URL, which contains the
-/// code.
+/// Waits for the browser's redirect to `path` after a login, and returns its URL, which contains the
+/// code. A redirect with another `state` than the given one is ignored. `server_name` is the name
+/// of the server that the user logs in to, for errors.
 ///
 /// # Errors
 /// An error if the login was refused, or the redirect did not arrive in time.
 pub async fn await_redirect(
-    who: &str,
+    server_name: &str,
     listener: &TcpListener,
     path: &str,
     state: Option<&str>,
@@ -307,10 +322,12 @@ pub async fn await_redirect(
             let (socket, _) = listener.accept().await.map_err(no_loopback_port)?;
             // Browsers also request icons, and open connections that they never use.
             let visit =
-                tokio::time::timeout(Duration::from_secs(10), visit(socket, path, state)).await;
+                tokio::time::timeout(Duration::from_secs(10), serve_visit(socket, path, state))
+                    .await;
             if let Ok(Some(outcome)) = visit {
-                return outcome
-                    .map_err(|why| Error::Auth(format!("{who} refused the login: {why}.")));
+                return outcome.map_err(|why| {
+                    Error::Auth(format!("{server_name} refused the login: {why}."))
+                });
             }
         }
     };
@@ -320,6 +337,7 @@ pub async fn await_redirect(
         .map_err(late)?
 }
 
+/// Returns the authorisation code in the URL of a redirect; empty if there is none.
 fn code(redirect: &reqwest::Url) -> String {
     query_value(redirect, "code").unwrap_or_default()
 }
@@ -332,7 +350,7 @@ fn query_value(url: &reqwest::Url, name: &str) -> Option<String> {
 
 /// Serves one request of the browser. Returns the URL with the code, or the refusal; `None` if the
 /// request is not the expected redirect.
-async fn visit(
+async fn serve_visit(
     socket: TcpStream,
     path: &str,
     state: Option<&str>,
@@ -377,6 +395,8 @@ async fn visit(
     outcome
 }
 
+/// Converts the server's tokens to the form in which they are stored. `old` is the refresh token
+/// before, if there was one.
 fn tokens(
     answer: &BasicTokenResponse,
     login: &Login,
@@ -398,11 +418,13 @@ fn tokens(
     }
 }
 
-/// The tokens of one provider, exchanged before they expire.
+/// The access token of one provider, which is exchanged for a new one before it expires.
 pub struct TokenRefresher {
+    /// The provider's id.
     provider: String,
     client: Arc<HttpClient>,
     environment: Environment,
+    /// The path of `auth.json`, in which new tokens are stored.
     path: PathBuf,
     // A leaf lock around the last known tokens; never held across an await.
     tokens: Mutex<OauthTokens>,
@@ -425,10 +447,11 @@ impl TokenRefresher {
         }
     }
 
-    /// Returns a valid token.
+    /// Returns a valid access token: the known one, one that another process has stored in the
+    /// meantime, or a new one from the server.
     ///
     /// # Errors
-    /// [`Error::Keyless`] if a new login is required, other errors if the server cannot be reached.
+    /// [`Error::NoKey`] if a new login is required, other errors if the server cannot be reached.
     pub async fn token(&self) -> Result<Secret, Error> {
         let known = self.known();
         if self.is_valid(&known) {
@@ -439,7 +462,7 @@ impl TokenRefresher {
             return Ok(newer);
         }
         let Some(refresh) = &known.refresh else {
-            return Err(self.log_in("the login has expired"));
+            return Err(self.login_required("the login has expired"));
         };
         let token_url = TokenUrl::new(known.login.token_url.clone());
         let token_url = token_url
@@ -465,16 +488,16 @@ impl TokenRefresher {
                 let path = self.path.clone();
                 let provider = self.provider.clone();
                 let stored = base::task::spawn_blocking(move || {
-                    Auth::keep(&path, &provider, Some(&Credential::Tokens(fresh)))
+                    Auth::store(&path, &provider, Some(&Credential::Tokens(fresh)))
                 });
                 if let Ok(Err(e)) = stored.await {
                     tracing::warn!("the new login of {} could not be saved: {e}", self.provider);
                 }
                 Ok(access)
             }
-            Err(e) => match (refused(&self.provider, e), self.stored_token()) {
+            Err(e) => match (login_error(&self.provider, e), self.stored_token()) {
                 (_, Some(newer)) => Ok(newer),
-                (Error::Auth(why), None) => Err(self.log_in(why.trim_end_matches('.'))),
+                (Error::Auth(why), None) => Err(self.login_required(why.trim_end_matches('.'))),
                 (other, None) => Err(other),
             },
         }
@@ -484,13 +507,14 @@ impl TokenRefresher {
         lock(&self.tokens).clone()
     }
 
+    /// True if the access token can still be used for a request.
     fn is_valid(&self, tokens: &OauthTokens) -> bool {
         tokens
             .expires
             .is_none_or(|expires| expires > self.environment.now().0 + EXPIRY_MARGIN_MS)
     }
 
-    /// Returns the token in the file if it is valid.
+    /// Returns the access token in the file if it is valid, and remembers the tokens.
     fn stored_token(&self) -> Option<Secret> {
         let text = base::file::read_regular_text(&self.path).unwrap_or_default();
         let newer = Auth::parse(&text)
@@ -500,8 +524,9 @@ impl TokenRefresher {
         Some(newer.access)
     }
 
-    fn log_in(&self, why: &str) -> Error {
-        Error::Keyless(format!(
+    /// Returns the error for a login that must be repeated; `why` is the reason.
+    fn login_required(&self, why: &str) -> Error {
+        Error::NoKey(format!(
             "{why}; run `adjutant auth login {}`.",
             self.provider
         ))
@@ -509,39 +534,43 @@ impl TokenRefresher {
 }
 
 /// Adapts our HTTP client to the interface of the OAuth library.
-fn sender(client: &Arc<HttpClient>, who: &str) -> impl Fn(HttpRequest) -> Sent + use<> {
+fn sender(client: &Arc<HttpClient>, server_name: &str) -> impl Fn(HttpRequest) -> Sent + use<> {
     let client = Arc::clone(client);
-    let who = Arc::<str>::from(who);
+    let server_name = Arc::<str>::from(server_name);
     move |request| {
         let client = Arc::clone(&client);
-        let who = Arc::clone(&who);
-        Box::pin(async move { client.send(&who, request).await })
+        let server_name = Arc::clone(&server_name);
+        Box::pin(async move { client.send_oauth(&server_name, request).await })
     }
 }
 
 type Sent = Pin<Box<dyn Future<Output = Result<HttpResponse, Error>> + Send>>;
 
 impl HttpClient {
-    /// Sends a request of a login. `who` is the provider's name, for errors.
+    /// Sends a request of the OAuth library. `server_name` is the name of the server, for errors.
     ///
     /// # Errors
     /// An error if there is no response.
-    pub async fn send(&self, who: &str, request: HttpRequest) -> Result<HttpResponse, Error> {
+    pub async fn send_oauth(
+        &self,
+        server_name: &str,
+        request: HttpRequest,
+    ) -> Result<HttpResponse, Error> {
         const MAX_REPLY_BYTES: usize = 1 << 20;
         let (parts, body) = request.into_parts();
         let url = parts.uri.to_string();
         let exchange = self.exchange(
-            who,
+            server_name,
             &parts.method,
             &url,
             parts.headers,
             body,
             MAX_REPLY_BYTES,
         );
-        let (status, headers, body) = exchange.await?;
-        let mut response = HttpResponse::new(body.into());
-        *response.status_mut() = status;
-        *response.headers_mut() = headers;
+        let reply = exchange.await?;
+        let mut response = HttpResponse::new(reply.body.into());
+        *response.status_mut() = reply.status;
+        *response.headers_mut() = reply.headers;
         Ok(response)
     }
 }

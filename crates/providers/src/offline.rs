@@ -1,12 +1,14 @@
-//! The offline model, which needs no key, no network and no weights. It finds definitions in the
-//! code by name and shows them, and carries out simple instructions, with the same tools as any
-//! other model, so that permissions and diffs can be tried before a provider is connected. It is a
-//! function of the request: it stores nothing between two requests, and the same request gives the
-//! same answer, byte for byte.
+//! The offline model ([`Offline`]): a program that answers like a model, and needs no key, no
+//! network and no weights.
 //!
-//! Reading order: `turn` reads the request and looks up the results of the calls made so far,
-//! `instruction` carries out instructions, `search` finds definitions. If the request could not be
-//! fulfilled, the answer finishes with [`Finish::NotDone`].
+//! It finds definitions in the code by name and shows them, and carries out simple instructions. It
+//! uses the same tools as any other model, so that users can try permissions and diffs before they
+//! connect a provider. It stores nothing between two requests: the same request gives the same
+//! answer, byte for byte.
+//!
+//! `turn.rs` reads the request and looks up the results of the calls made so far, `instruction.rs`
+//! carries out instructions, `search.rs` finds definitions. If the request could not be fulfilled,
+//! the answer finishes with [`Finish::NotDone`].
 
 mod instruction;
 mod search;
@@ -37,11 +39,10 @@ impl Provider for Offline {
     }
 }
 
-/// Returns the answer to a request as deltas, one for each word and each part of a call. A pure
-/// function.
+/// Returns the answer to a request as deltas, one for each word and each part of a call.
 fn answer(request: &Request) -> Vec<Delta> {
     let (text, calls, finish) =
-        match instruction::carry_out(&OfflineTurn::of(request), search::answer) {
+        match instruction::carry_out(&OfflineTurn::new(request), search::answer) {
             Ok(text) => (text, Vec::new(), Finish::Stop),
             Err(EarlyEnd::Calls(text, calls)) => (text, calls, Finish::ToolCalls),
             Err(EarlyEnd::Unable(text)) => (text, Vec::new(), Finish::NotDone),

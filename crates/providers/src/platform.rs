@@ -1,8 +1,9 @@
-//! The wire format, the address and the authentication of each provider, as far as the wire formats
-//! do not determine them.
+//! The differences between providers outside of the wire formats: which wire format and address a
+//! provider has ([`address`]), which variables hold its key ([`key_variable`]), and which headers it
+//! requires.
 //!
-//! Wire formats are named by the SDK packages of OpenCode's catalogue. An unknown package is
-//! assumed to use Chat Completions, as nearly all do.
+//! The catalogue and the settings name a wire format by an SDK package, as OpenCode does. An unknown
+//! package is assumed to use Chat Completions, as nearly all do.
 
 use serde_json::{Map, Value};
 
@@ -11,8 +12,8 @@ use super::chat::Chat;
 use super::gemini::Gemini;
 use super::request_target::RequestTarget;
 use super::responses::Responses;
-use super::wire::{Package, WireFormat};
-use super::{Error, Model, WIRES, is_loopback};
+use super::wire_format::{SdkPackage, WireFormat};
+use super::{Error, Model, WIRE_FORMATS, is_loopback};
 use crate::entry::LOCATION_OPTIONS;
 use crate::entry::ProviderEntry;
 use base::environment::Environment;
@@ -21,20 +22,24 @@ use transcript::ModelRef;
 /// The wire format of unknown providers.
 pub const CHAT: &dyn WireFormat = &Chat;
 
-pub fn wire(name: &str) -> Option<&'static dyn WireFormat> {
-    WIRES.iter().copied().find(|wire| wire.name() == name)
+/// Returns the wire format with this name, as in recordings; `None` if there is none.
+pub fn find_wire_format(name: &str) -> Option<&'static dyn WireFormat> {
+    WIRE_FORMATS
+        .iter()
+        .copied()
+        .find(|wire| wire.name() == name)
 }
 
-/// A wire format and the address of its API.
-pub struct WireAddress {
+/// The address of an API, and its wire format.
+pub struct ApiAddress {
     pub wire: &'static dyn WireFormat,
+    /// The address without the path of a method.
     pub base_url: String,
-    /// The variable that the address is from, if it is from one.
+    /// The environment variable that contains the address; `None` if it is from elsewhere.
     pub variable: Option<String>,
 }
 
-/// SDK packages without a wire format of their own, with the one that they use and their usual
-/// address.
+/// SDK packages that share a wire format with others: package, wire format, usual address.
 static PACKAGES: &[(&str, &dyn WireFormat, &str)] = &[
     ("@ai-sdk/groq", CHAT, "https://api.groq.com/openai/v1"),
     ("@ai-sdk/mistral", CHAT, "https://api.mistral.ai/v1"),
@@ -72,13 +77,13 @@ static PACKAGES: &[(&str, &dyn WireFormat, &str)] = &[
     ),
 ];
 
-/// Returns all SDK packages with their wire formats.
-fn packages() -> impl Iterator<Item = (Package, &'static dyn WireFormat)> {
-    let own = WIRES
+/// Returns all known SDK packages with their wire formats.
+fn packages() -> impl Iterator<Item = (SdkPackage, &'static dyn WireFormat)> {
+    let own = WIRE_FORMATS
         .iter()
         .filter_map(|wire| Some((wire.package()?, *wire)));
     let others = PACKAGES.iter().map(|(name, wire, address)| {
-        let package = Package {
+        let package = SdkPackage {
             name,
             address,
             variable: "",
@@ -88,8 +93,8 @@ fn packages() -> impl Iterator<Item = (Package, &'static dyn WireFormat)> {
     own.chain(others)
 }
 
-/// SDK packages and providers that need a login or a protocol that is not supported, with the
-/// reason for the user.
+/// SDK packages and providers that need a login or a protocol that adjutant does not support: the
+/// beginning of the name of the package or of the provider's id, and the reason for the user.
 const UNSUPPORTED: &[(&str, &str)] = &[
     ("gitlab-ai-provider", "GitLab's login is not supported"),
     (
@@ -103,6 +108,7 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ),
 ];
 
+/// Returns the reason why a provider is not supported; `None` if it is.
 fn unsupported(id: &str, npm: Option<&str>) -> Option<&'static str> {
     let matches = |name: &str| npm.is_some_and(|npm| npm.starts_with(name)) || id.starts_with(name);
     UNSUPPORTED
@@ -111,7 +117,7 @@ fn unsupported(id: &str, npm: Option<&str>) -> Option<&'static str> {
         .map(|(_, why)| *why)
 }
 
-/// Returns whether a provider that is only known from the catalogue can be used with just a key.
+/// True if a provider of the catalogue can be used with only a key.
 pub fn is_supported(settings: &ProviderEntry) -> bool {
     why_unsupported(settings).is_none()
 }
@@ -124,61 +130,62 @@ pub fn why_unsupported(known: &ProviderEntry) -> Option<String> {
     Some(format!("The provider {name} cannot be used: {why}."))
 }
 
-/// Returns the wire format and the address for an SDK package.
+/// Returns the address of a model's requests, and its wire format. `npm` and `base_url` are those of
+/// the model if it has its own, otherwise those of the provider.
 ///
 /// # Errors
-/// The missing setting, in a sentence for the user.
+/// A sentence for the user, usually about a missing setting.
 pub fn address(
     npm: Option<&str>,
     base_url: Option<&str>,
     settings: &ProviderEntry,
     model: &Model,
     environment: &Environment,
-) -> Result<WireAddress, Error> {
+) -> Result<ApiAddress, Error> {
     let id = settings.id.as_str();
     if let Some(unset) = &settings.unset_address {
-        return Err(Error::Keyless(format!(
+        return Err(Error::NoKey(format!(
             "There is no address for {id}: {unset}."
         )));
     }
-    // Users who configure an address know the API there.
+    // If the user has configured an address, the API there is supported.
     if base_url.is_none()
         && let Some(why) = unsupported(id, npm)
     {
-        return Err(Error::Keyless(format!(
+        return Err(Error::NoKey(format!(
             "The provider \"{id}\" is not supported: {why}."
         )));
     }
     let known = packages().find(|(package, _)| npm == Some(package.name));
     let mut variable = None;
-    // A model may have an address of its own.
+    // The variable contains the provider's address; a model may have an address of its own.
     if base_url == settings.base_url.as_deref() {
         variable.clone_from(&settings.address_variable);
     }
     let (wire, base): (&'static dyn WireFormat, Option<String>) = match (npm, known) {
-        // The address below is that of Google's own models.
+        // Models of other publishers have another address than the one below.
         (Some("@ai-sdk/google-vertex"), _)
             if base_url.is_none() && model.id.model.contains('/') =>
         {
-            return Err(Error::Keyless(format!(
+            return Err(Error::NoKey(format!(
                 "The model \"{}\" is not supported: on Vertex, adjutant uses only Gemini and Claude.",
                 model.id.model
             )));
         }
         (Some("@ai-sdk/google-vertex"), _) => (
             &Gemini,
-            Some(base_url.map_or_else(|| vertex(settings, environment), str::to_owned)),
+            Some(base_url.map_or_else(|| vertex_address(settings, environment), str::to_owned)),
         ),
         (Some(CLAUDE_ON_VERTEX), _) => {
             let base = match base_url {
                 Some(base) => base.to_owned(),
-                None => claude_on_vertex(settings, environment)?,
+                None => claude_on_vertex_address(settings, environment)?,
             };
             (&Messages, Some(base))
         }
         (Some("@ai-sdk/amazon-bedrock"), _) if base_url.is_none() && is_claude(model) => (
             &Messages,
-            Some(claude_on_bedrock(model, settings, environment)?),
+            Some(claude_on_bedrock_address(model, settings, environment)?),
         ),
         (Some("@ai-sdk/azure"), _) => {
             let chat = settings
@@ -188,15 +195,17 @@ pub fn address(
                 == Some(true);
             (
                 if chat { CHAT } else { &Responses },
-                Some(azure(base_url, settings, environment)?),
+                Some(azure_address(base_url, settings, environment)?),
             )
         }
         (Some("@ai-sdk/amazon-bedrock"), _) => (
             CHAT,
-            Some(base_url.map_or_else(|| bedrock(settings, environment), str::to_owned)),
+            Some(base_url.map_or_else(|| bedrock_address(settings, environment), str::to_owned)),
         ),
         (_, Some((package, wire))) => {
-            let own = environment.var(package.variable).map(rooted);
+            let own = environment
+                .var(package.variable)
+                .map(complete_variable_address);
             if base_url.is_none() && own.is_some() {
                 variable = Some(package.variable.to_owned());
             }
@@ -214,42 +223,48 @@ pub fn address(
         );
         return Err(Error::BadRequest(text));
     };
-    let base = filled(&base, id, environment)?;
-    Ok(WireAddress {
+    let base = expand_variables(&base, id, environment)?;
+    Ok(ApiAddress {
         wire,
-        base_url: corrected(&base, wire.name()),
+        base_url: correct_address(&base, wire.name()),
         variable,
     })
 }
 
-/// Corrects an address where its meaning is certain: adds a missing scheme, removes the path of a
-/// method, and adds the path of the API to the bare address of a known host or of a server on
-/// this machine.
-pub fn corrected(base: &str, wire: &str) -> String {
+/// Corrects the address of an API if the intention is certain: adds a missing scheme, removes the
+/// path of a method, and adds the path of the API to an address without a path if the host is known
+/// or this machine. `wire` is the name of the wire format.
+pub fn correct_address(base: &str, wire: &str) -> String {
     let base = base.trim();
     let (base, query) = match base.split_once('?') {
         Some((base, query)) => (base, format!("?{query}")),
         None => (base, String::new()),
     };
     let mut base = base.trim_end_matches('/');
-    let method = self::wire(wire).and_then(WireFormat::method);
-    let mut is_whole = false;
+    let method = find_wire_format(wire).and_then(WireFormat::method);
+    let mut has_method = false;
     for end in method.into_iter().chain(["/chat/completions"]) {
         if let Some(before) = base.strip_suffix(end) {
             base = before;
-            is_whole = true;
+            has_method = true;
         }
     }
     let mut base = base.to_owned();
     if !base.is_empty() && !base.contains("://") {
-        let is_near = reqwest::Url::parse(&format!("http://{base}")).is_ok_and(|url| {
-            let private = url.host_str().and_then(|host| host.parse().ok());
-            is_loopback(&url) || private.is_some_and(|ip: std::net::Ipv4Addr| ip.is_private())
-        });
-        base = format!("{}://{base}", if is_near { "http" } else { "https" });
+        let is_in_private_network =
+            reqwest::Url::parse(&format!("http://{base}")).is_ok_and(|url| {
+                let private = url.host_str().and_then(|host| host.parse().ok());
+                is_loopback(&url) || private.is_some_and(|ip: std::net::Ipv4Addr| ip.is_private())
+            });
+        let scheme = if is_in_private_network {
+            "http"
+        } else {
+            "https"
+        };
+        base = format!("{scheme}://{base}");
     }
-    // The address of a method contains that of the API, even if that is the root.
-    if !is_whole
+    // The address of a method contains the path of the API, which may be empty.
+    if !has_method
         && let Ok(url) = reqwest::Url::parse(&base)
         && url.path() == "/"
     {
@@ -267,8 +282,8 @@ pub fn corrected(base: &str, wire: &str) -> String {
     base + &query
 }
 
-/// Returns the address with the version that most servers have in it; `None` if it has one.
-pub fn versioned(base: &str) -> Option<String> {
+/// Returns the address with `/v1`, which most APIs have; `None` if it has a version already.
+pub fn with_version(base: &str) -> Option<String> {
     let (base, _) = base.split_once('?').unwrap_or((base, ""));
     let base = base.trim_end_matches('/');
     let is_version = |part: &str| {
@@ -295,8 +310,8 @@ pub fn usual_address(settings: &ProviderEntry, environment: &Environment) -> Opt
     address.ok().map(|address| address.base_url)
 }
 
-/// Completes an address from a variable, which may lack the version.
-fn rooted(base: &str) -> String {
+/// Adds `/v1` to an address from an environment variable, unless it has a path.
+fn complete_variable_address(base: &str) -> String {
     let base = base.trim_end_matches('/');
     let has_path = base
         .split_once("://")
@@ -308,7 +323,7 @@ fn rooted(base: &str) -> String {
     }
 }
 
-fn option<'a>(settings: &'a ProviderEntry, name: &str) -> Option<&'a str> {
+fn text_option<'a>(settings: &'a ProviderEntry, name: &str) -> Option<&'a str> {
     settings
         .options
         .get(name)
@@ -316,11 +331,12 @@ fn option<'a>(settings: &'a ProviderEntry, name: &str) -> Option<&'a str> {
         .filter(|text| !text.is_empty())
 }
 
-fn first<'a>(environment: &'a Environment, names: &[&str]) -> Option<&'a str> {
+fn first_variable<'a>(environment: &'a Environment, names: &[&str]) -> Option<&'a str> {
     names.iter().find_map(|name| environment.var(name))
 }
 
-fn azure(
+/// Returns the address of a resource of Azure.
+fn azure_address(
     base_url: Option<&str>,
     settings: &ProviderEntry,
     environment: &Environment,
@@ -334,10 +350,10 @@ fn azure(
         });
     }
     let resource =
-        option(settings, "resourceName").or_else(|| environment.var("AZURE_RESOURCE_NAME"));
+        text_option(settings, "resourceName").or_else(|| environment.var("AZURE_RESOURCE_NAME"));
     match resource {
         Some(name) => Ok(format!("https://{name}.openai.azure.com/openai/v1")),
-        None => Err(Error::Keyless(format!(
+        None => Err(Error::NoKey(format!(
             "Azure needs the name of your resource. Set AZURE_RESOURCE_NAME, or provider.{}.options.resourceName.",
             settings.id
         ))),
@@ -347,31 +363,31 @@ fn azure(
 /// The package of Claude on Vertex.
 const CLAUDE_ON_VERTEX: &str = "@ai-sdk/google-vertex/anthropic";
 
-/// Returns whether a model of Bedrock is Claude: `anthropic.claude-…`, `us.anthropic.claude-…`.
+/// True if a model of Bedrock is Claude: `anthropic.claude-…`, `us.anthropic.claude-…`.
 fn is_claude(model: &Model) -> bool {
     model.api_id.contains("anthropic.")
 }
 
 fn region<'a>(settings: &'a ProviderEntry, environment: &'a Environment) -> &'a str {
-    option(settings, "region")
-        .or_else(|| first(environment, &["AWS_REGION", "AWS_DEFAULT_REGION"]))
+    text_option(settings, "region")
+        .or_else(|| first_variable(environment, &["AWS_REGION", "AWS_DEFAULT_REGION"]))
         .unwrap_or("us-east-1")
 }
 
-/// Returns Bedrock's OpenAI-compatible address, which takes its API keys.
-fn bedrock(settings: &ProviderEntry, environment: &Environment) -> String {
+/// Returns the address of Bedrock's Chat Completions API, which accepts Bedrock's API keys.
+fn bedrock_address(settings: &ProviderEntry, environment: &Environment) -> String {
     let region = region(settings, environment);
     format!("https://bedrock-runtime.{region}.amazonaws.com/openai/v1")
 }
 
-/// Returns Bedrock's address of the Messages API, which takes its API keys and answers in
-/// server-sent events. Its models have the ids of Bedrock, older ones with a version at the end, or
-/// of an inference profile.
+/// Returns the address of Bedrock's Messages API, which accepts Bedrock's API keys and answers with
+/// server-sent events. A model's id is that of Bedrock, with a version at the end if the model is
+/// older, or that of an inference profile.
 /// Source: <https://docs.aws.amazon.com/bedrock/latest/userguide/inference-messages-api.html>.
 ///
 /// # Errors
-/// The model's id is of another part of the world than the region, which does not know it.
-fn claude_on_bedrock(
+/// The model is only available in another part of the world than the region.
+fn claude_on_bedrock_address(
     model: &Model,
     settings: &ProviderEntry,
     environment: &Environment,
@@ -388,7 +404,7 @@ fn claude_on_bedrock(
         Some(_) => &[],
     };
     if !regions.iter().any(|start| region.starts_with(start)) {
-        return Err(Error::Keyless(format!(
+        return Err(Error::NoKey(format!(
             "{id} is available only in its own part of the world, and the region is {region}. Set AWS_REGION, or provider.{}.options.region.",
             settings.id
         )));
@@ -408,7 +424,7 @@ fn vertex_project<'a>(
         "GCP_PROJECT",
         "GCLOUD_PROJECT",
     ];
-    option(settings, "project").or_else(|| first(environment, &names))
+    text_option(settings, "project").or_else(|| first_variable(environment, &names))
 }
 
 fn vertex_location<'a>(
@@ -420,15 +436,21 @@ fn vertex_location<'a>(
         "GOOGLE_CLOUD_LOCATION",
         "VERTEX_LOCATION",
     ];
-    option(settings, "location").or_else(|| first(environment, &names))
+    text_option(settings, "location").or_else(|| first_variable(environment, &names))
 }
 
-/// Returns the address of Claude on Vertex, whose requests name a project.
-fn claude_on_vertex(settings: &ProviderEntry, environment: &Environment) -> Result<String, Error> {
+/// Returns the address of Claude on Vertex.
+///
+/// # Errors
+/// The project, which the address contains, is not set.
+fn claude_on_vertex_address(
+    settings: &ProviderEntry,
+    environment: &Environment,
+) -> Result<String, Error> {
     let location = vertex_location(settings, environment).unwrap_or("global");
     let host = vertex_host(location);
     let project = vertex_project(settings, environment).ok_or_else(|| {
-        Error::Keyless(format!(
+        Error::NoKey(format!(
             "Claude on Vertex needs your project. Set GOOGLE_VERTEX_PROJECT, or provider.{}.options.project.",
             settings.id
         ))
@@ -438,7 +460,7 @@ fn claude_on_vertex(settings: &ProviderEntry, environment: &Environment) -> Resu
     ))
 }
 
-/// Returns the host of a location of Vertex: a region, a part of the world, or the whole of it.
+/// Returns the host of a location of Vertex: a region, a multi-region, or `global`.
 /// Source: <https://docs.cloud.google.com/vertex-ai/docs/general/locations>.
 fn vertex_host(location: &str) -> String {
     match location {
@@ -448,20 +470,24 @@ fn vertex_host(location: &str) -> String {
     }
 }
 
-fn vertex(settings: &ProviderEntry, environment: &Environment) -> String {
+/// Returns the address of Gemini on Vertex.
+fn vertex_address(settings: &ProviderEntry, environment: &Environment) -> String {
     let location = vertex_location(settings, environment).unwrap_or("us-central1");
     let host = vertex_host(location);
     match vertex_project(settings, environment) {
         Some(project) => {
             format!("https://{host}/v1/projects/{project}/locations/{location}/publishers/google")
         }
-        // Requests with a key instead of an account name no project.
+        // Requests with an API key instead of an account's token need no project.
         None => "https://aiplatform.googleapis.com/v1/publishers/google".to_owned(),
     }
 }
 
-/// Replaces every `${VAR}` of an address from the environment.
-fn filled(base: &str, id: &str, environment: &Environment) -> Result<String, Error> {
+/// Replaces every `${VAR}` in the address of the provider `id` from the environment.
+///
+/// # Errors
+/// A variable is not set.
+fn expand_variables(base: &str, id: &str, environment: &Environment) -> Result<String, Error> {
     let mut out = String::new();
     let mut rest = base;
     while let Some((before, after)) = rest.split_once("${") {
@@ -472,7 +498,7 @@ fn filled(base: &str, id: &str, environment: &Environment) -> Result<String, Err
             let text = format!(
                 "The address of the provider \"{id}\" needs the variable {name}, which is not set."
             );
-            return Err(Error::Keyless(text));
+            return Err(Error::NoKey(text));
         };
         out.push_str(before);
         out.push_str(value);
@@ -481,7 +507,7 @@ fn filled(base: &str, id: &str, environment: &Environment) -> Result<String, Err
     Ok(out + rest)
 }
 
-/// Ends of the names of variables with the parts of an address.
+/// Ends of the names of variables that hold parts of an address.
 const ADDRESS_VARIABLE_SUFFIXES: &[&str] = &[
     "_HOST",
     "_URL",
@@ -498,26 +524,28 @@ const ADDRESS_VARIABLE_SUFFIXES: &[&str] = &[
     "_PROFILE",
 ];
 
-/// Ends of the names of variables with credentials that are not used as keys: the parts of a
-/// signature, files, and the token of git hosting, which is set for other programs and would send
-/// prompts to a service that nobody chose.
-const UNUSED_CREDENTIALS: &[&str] = &[
+/// Ends of the names of variables with credentials that are not used as keys: parts of a signature,
+/// files, and GitHub's token, which users set for other programs, so that prompts would go to a
+/// service that they did not choose.
+const UNUSED_CREDENTIAL_SUFFIXES: &[&str] = &[
     "_CREDENTIALS",
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
     "GITHUB_TOKEN",
 ];
 
-fn has_end(name: &str, ends: &[&str]) -> bool {
+fn ends_with_any(name: &str, ends: &[&str]) -> bool {
     ends.iter().any(|end| name.ends_with(end))
 }
 
+/// True if a variable of this name holds a key.
 fn is_key_name(name: &str) -> bool {
-    !has_end(name, ADDRESS_VARIABLE_SUFFIXES) && !has_end(name, UNUSED_CREDENTIALS)
+    !ends_with_any(name, ADDRESS_VARIABLE_SUFFIXES)
+        && !ends_with_any(name, UNUSED_CREDENTIAL_SUFFIXES)
 }
 
-/// Returns name and value of the first set variable that holds a key. Names of locations, files and
-/// parts of a signature are skipped.
+/// Returns name and value of the first variable among `names` that is set and holds a key; `None` if
+/// there is none. Variables with parts of an address, files and parts of a signature are skipped.
 pub fn key_variable<'a>(
     names: &'a [String],
     environment: &'a Environment,
@@ -528,9 +556,9 @@ pub fn key_variable<'a>(
         .find_map(|name| Some((name.as_str(), environment.var(name)?)))
 }
 
-/// Returns name and value of the variable with the token of a Vertex account; the catalogue does
-/// not list these variables.
-pub fn token<'a>(
+/// Returns name and value of the variable with the token or API key for Vertex; `None` for other
+/// packages, or if none is set. The catalogue does not list these variables.
+pub fn vertex_token<'a>(
     npm: Option<&str>,
     environment: &'a Environment,
 ) -> Option<(&'static str, &'a str)> {
@@ -553,30 +581,32 @@ fn is_vertex(npm: Option<&str>) -> bool {
 /// The headers in which providers expect a key.
 const KEY_HEADERS: [&str; 4] = ["authorization", "x-api-key", "api-key", "x-goog-api-key"];
 
-/// Detects headers with a key among those that the user configured.
-pub fn has_key(headers: &[(String, String)]) -> bool {
+/// True if one of the headers (name, value) holds a key.
+pub fn has_key_header(headers: &[(String, String)]) -> bool {
     let is_key = |name: &str| KEY_HEADERS.iter().any(|key| name.eq_ignore_ascii_case(key));
     headers.iter().any(|(name, _)| is_key(name))
 }
 
-/// Returns the header of the key and the prefix of its value, if the platform expects another
-/// header than the wire format. `token` is set if the key of Vertex is the token of a project.
-fn key_header(npm: Option<&str>, token: bool) -> Option<(&'static str, &'static str)> {
+/// Returns the header of the key, and the prefix of its value; `None` if the provider expects the
+/// key where the wire format puts it. `has_project` is true if a project of Vertex is set: then the
+/// key is the token of an account.
+fn key_header(npm: Option<&str>, has_project: bool) -> Option<(&'static str, &'static str)> {
     match npm {
         Some("@ai-sdk/azure") => Some(("api-key", "")),
-        _ if is_vertex(npm) && token => Some(("authorization", "Bearer ")),
+        _ if is_vertex(npm) && has_project => Some(("authorization", "Bearer ")),
         _ => None,
     }
 }
 
-/// Returns the error for a provider that needs a key and has none.
-pub fn needs_key(
+/// Returns the error for a provider that needs a key and has none; `None` if it needs no key, or the
+/// configured headers hold one. `name` is its display name.
+pub fn missing_key_error(
     npm: Option<&str>,
     settings: &ProviderEntry,
     name: &str,
     environment: &Environment,
 ) -> Option<Error> {
-    let own = settings.headers.iter().any(|(name, _)| {
+    let has_key_in_headers = settings.headers.iter().any(|(name, _)| {
         let name = name.to_lowercase();
         KEY_HEADERS.contains(&name.as_str())
             || key_header(npm, false).is_some_and(|(header, _)| header == name)
@@ -586,14 +616,14 @@ pub fn needs_key(
     }
     let id = &settings.id;
     if let Some(unset) = &settings.unset_key {
-        return Some(Error::Keyless(format!(
+        return Some(Error::NoKey(format!(
             "There is no key for {name}: {unset}. Set it, or run `adjutant auth login {id}`."
         )));
     }
-    if own || settings.env.is_empty() {
+    if has_key_in_headers || settings.env.is_empty() {
         return None;
     }
-    Some(Error::Keyless(missing_key(
+    Some(Error::NoKey(explain_missing_key(
         npm,
         id,
         name,
@@ -602,16 +632,19 @@ pub fn needs_key(
     )))
 }
 
-/// Returns whether a provider is a server on this machine, which is used without a key unless it
-/// has a login.
+/// True if a provider is a server on this machine that is used without a key: it has no login.
 fn is_keyless_server(settings: &ProviderEntry) -> bool {
-    settings.login.is_none() && settings.base_url.as_deref().is_some_and(is_local)
+    settings.login.is_none()
+        && settings
+            .base_url
+            .as_deref()
+            .is_some_and(is_loopback_address)
 }
 
-/// Returns the sentences for the missing key of a provider whose catalogue entry names the
-/// variables `env`. They name only variables that have an effect, and credentials that are set
-/// without one.
-pub fn missing_key(
+/// Returns the sentences about the missing key of a provider: how to set it, and which credentials
+/// are set but not used. `id` and `name` are those of the provider, `env` the variables that its
+/// catalogue entry names.
+pub fn explain_missing_key(
     npm: Option<&str>,
     id: &str,
     name: &str,
@@ -638,8 +671,9 @@ pub fn missing_key(
             }
         }
     };
-    let is_unused =
-        |name: &&str| has_end(name, UNUSED_CREDENTIALS) && environment.var(name).is_some();
+    let is_unused = |name: &&str| {
+        ends_with_any(name, UNUSED_CREDENTIAL_SUFFIXES) && environment.var(name).is_some()
+    };
     let unused: Vec<&str> = env.iter().map(String::as_str).filter(is_unused).collect();
     match unused.as_slice() {
         [] => missing,
@@ -651,12 +685,12 @@ pub fn missing_key(
     }
 }
 
-fn is_local(base: &str) -> bool {
-    reqwest::Url::parse(&corrected(base, CHAT.name())).is_ok_and(|url| is_loopback(&url))
+fn is_loopback_address(base: &str) -> bool {
+    reqwest::Url::parse(&correct_address(base, CHAT.name())).is_ok_and(|url| is_loopback(&url))
 }
 
-/// Returns the headers that a provider itself requires.
-pub fn headers(settings: &ProviderEntry) -> Vec<(String, String)> {
+/// Returns the headers (name, value) that a provider requires.
+pub fn required_headers(settings: &ProviderEntry) -> Vec<(String, String)> {
     match settings.id.as_str() {
         id if id.starts_with("github-copilot") => {
             vec![("openai-intent".into(), "conversation-edits".into())]
@@ -668,18 +702,19 @@ pub fn headers(settings: &ProviderEntry) -> Vec<(String, String)> {
     }
 }
 
-/// Moves the key to the header that the provider expects, if the wire format uses another one.
-pub fn sign(
+/// Moves the key in `target` to the header that the provider expects, if the wire format would put
+/// it into another one.
+pub fn move_key_to_header(
     npm: Option<&str>,
     settings: &ProviderEntry,
     environment: &Environment,
     target: &mut RequestTarget,
 ) {
-    let token = vertex_project(settings, environment).is_some();
-    let Some((header, before)) = key_header(npm, token) else {
+    let has_project = vertex_project(settings, environment).is_some();
+    let Some((header, before)) = key_header(npm, has_project) else {
         return;
     };
-    // In `target.key` as well it would be sent twice. `Endpoint::secret` still has it for
+    // If it stayed in `target.key`, it would be sent twice. `Endpoint::secrets` has it for
     // redaction.
     if let Some(key) = target.key.take() {
         target
@@ -688,7 +723,8 @@ pub fn sign(
     }
 }
 
-/// Returns the options for request bodies, without those that configure the address or the client.
+/// Returns the options that belong to request bodies: all but those that configure the address or
+/// the client.
 pub fn body_options(options: &Map<String, Value>) -> Map<String, Value> {
     const CLIENT_OPTIONS: &[&str] = &[
         "apiVersion",
@@ -713,7 +749,7 @@ pub fn body_options(options: &Map<String, Value>) -> Map<String, Value> {
 mod tests {
     use super::*;
     use crate::secret::Secret;
-    use crate::wire::entry;
+    use crate::wire_format::single_entry;
     use transcript::ModelRef;
 
     fn environment(vars: &[(&str, &str)]) -> Environment {
@@ -753,7 +789,7 @@ mod tests {
     fn packages_are_listed_once_with_https_addresses() {
         let names: Vec<&str> = packages().map(|(package, _)| package.name).collect();
         for (package, _) in packages() {
-            let Package { name, address, .. } = package;
+            let SdkPackage { name, address, .. } = package;
             let rows = names.iter().filter(|other| **other == name).count();
             assert_eq!(rows, 1, "{name}");
             let is_base = address.starts_with("https://") && !address.ends_with('/');
@@ -784,7 +820,13 @@ mod tests {
             "http://mine/x"
         );
         assert_eq!(
-            at("@ai-sdk/azure", None, entry("resourceName", "r"), &[], "m"),
+            at(
+                "@ai-sdk/azure",
+                None,
+                single_entry("resourceName", "r"),
+                &[],
+                "m"
+            ),
             "https://r.openai.azure.com/openai/v1"
         );
         assert_eq!(
@@ -936,8 +978,12 @@ mod tests {
             ("", "chat", ""),
         ];
         for (base, wire, expected) in table {
-            assert_eq!(corrected(base, wire), expected, "{base} {wire}");
-            assert_eq!(corrected(expected, wire), expected, "{expected} {wire}");
+            assert_eq!(correct_address(base, wire), expected, "{base} {wire}");
+            assert_eq!(
+                correct_address(expected, wire),
+                expected,
+                "{expected} {wire}"
+            );
         }
         // An API at the root of a local server is meant by the address of its method.
         for (base, wire, expected) in [
@@ -962,7 +1008,7 @@ mod tests {
                 "http://localhost:8080",
             ),
         ] {
-            assert_eq!(corrected(base, wire), expected, "{base} {wire}");
+            assert_eq!(correct_address(base, wire), expected, "{base} {wire}");
         }
         for (base, meant) in [
             ("https://h", Some("https://h/v1")),
@@ -970,7 +1016,7 @@ mod tests {
             ("https://h/v1", None),
             ("https://h/v1beta/openai", None),
         ] {
-            assert_eq!(versioned(base).as_deref(), meant, "{base}");
+            assert_eq!(with_version(base).as_deref(), meant, "{base}");
         }
     }
 
@@ -1003,7 +1049,7 @@ mod tests {
                 key: Some(Secret::new("k")),
                 ..RequestTarget::default()
             };
-            sign(
+            move_key_to_header(
                 Some(npm),
                 &ProviderEntry::default(),
                 &environment(vars),

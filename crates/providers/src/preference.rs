@@ -1,10 +1,10 @@
-//! The order of preference among models, for users who did not choose one: what an engineer would
-//! choose for work on code, as far as the catalogue and the name tell.
+//! The order of preference among models ([`rank`]), for users who did not choose one: as an engineer
+//! would choose a model for work on code, judging by the catalogue and the model's name.
 
 use super::{Model, local};
 
 /// Families of models that are good at work with tools, the best last.
-const FAMILIES: [&str; 18] = [
+const FAMILIES_BY_RANK: [&str; 18] = [
     "llama-",
     "gpt-oss-120b",
     "command-a",
@@ -25,9 +25,9 @@ const FAMILIES: [&str; 18] = [
     "claude-sonnet",
 ];
 
-/// Providers that made the models they offer. With the keys of a maker and a gateway, the gateway's
-/// is for the models that the maker does not have.
-pub(crate) const MAKERS: [&str; 10] = [
+/// Providers that made the models they offer. Users with the keys of a maker and of a gateway use
+/// the gateway for models that the maker does not have, so the maker's models are preferred.
+pub(crate) const MODEL_MAKERS: [&str; 10] = [
     "anthropic",
     "deepseek",
     "google",
@@ -40,8 +40,8 @@ pub(crate) const MAKERS: [&str; 10] = [
     "zhipuai",
 ];
 
-/// Names of models that are for something else.
-const OTHER_PURPOSES: NameParts = NameParts {
+/// Words in the names of models that are not made for conversations.
+const OTHER_PURPOSE_NAMES: NameParts = NameParts {
     words: &["image", "tts", "realtime", "search", "ocr", "omni", "veo"],
     parts: &[
         "imagen",
@@ -64,14 +64,14 @@ const OTHER_PURPOSES: NameParts = NameParts {
     ],
 };
 
-/// Names of models that may change or vanish.
-const EARLY: NameParts = NameParts {
+/// Words in the names of models that may change or vanish.
+const PREVIEW_NAMES: NameParts = NameParts {
     words: &["exp", "alpha", "beta"],
     parts: &["preview", "experimental"],
 };
 
-/// Names of the smaller models of a family, and of special versions.
-const SMALLER: NameParts = NameParts {
+/// Words in the names of the smaller models of a family, and of special versions.
+const SMALLER_MODEL_NAMES: NameParts = NameParts {
     words: &[
         "nano", "mini", "lite", "small", "flash", "haiku", "fast", "turbo", "air", "flashx",
         "airx", "turbos", "free", "spark", "luna", "eap", "codex", "1b", "3b", "4b", "7b", "8b",
@@ -82,14 +82,15 @@ const SMALLER: NameParts = NameParts {
 
 /// Words that occur in the names of models.
 struct NameParts {
-    /// Short words, which also occur inside others: they count between the punctuation of a name.
+    /// Short words, which also occur inside of others: they must be a whole word of the name.
     words: &'static [&'static str],
-    /// Words that count anywhere in a name.
+    /// Words that may be anywhere in a name.
     parts: &'static [&'static str],
 }
 
 impl NameParts {
-    fn are_in(&self, name: &str) -> bool {
+    /// True if one of the words occurs in a model's name, which is in lower case.
+    fn occur_in(&self, name: &str) -> bool {
         let mut words = name.split(|c: char| !c.is_alphanumeric());
         // A digit at the end is a version: `veo3`.
         let is_known = |word: &str| {
@@ -100,21 +101,23 @@ impl NameParts {
     }
 }
 
-/// The smallest context window for work, in tokens.
-const ENOUGH_CONTEXT: u64 = 64_000;
+/// The smallest context window of a preferred model, in tokens.
+const MIN_CONTEXT_TOKENS: u64 = 64_000;
 
-/// Returns the rank of a model; higher is better. `released` is its date, or empty.
-pub(super) fn rank(model: &Model, released: &str) -> impl Ord + use<> {
+/// Returns the rank of a model; higher is better. `release_date` may be empty.
+pub(super) fn rank(model: &Model, release_date: &str) -> impl Ord + use<> {
     let key = model.id.model.to_lowercase().replace(['.', '_'], "-");
     let name = key.rsplit('/').next().unwrap_or_default();
-    let is_large_enough =
-        has_server_window(model) || model.context.is_none_or(|window| window >= ENOUGH_CONTEXT);
-    let is_able = model.tools && is_large_enough && !OTHER_PURPOSES.are_in(name);
+    let is_large_enough = has_server_window(model)
+        || model
+            .context
+            .is_none_or(|window| window >= MIN_CONTEXT_TOKENS);
+    let is_able = model.tools && is_large_enough && !OTHER_PURPOSE_NAMES.occur_in(name);
     let is_gpt = name.contains("gpt");
-    // The chat models of others are their main ones: `deepseek-chat`.
-    let is_smaller =
-        SMALLER.are_in(name) || is_gpt && (name.contains("-pro") || name.contains("chat"));
-    let family = FAMILIES
+    // `chat` names the smaller models of OpenAI, but the main models of others: `deepseek-chat`.
+    let is_smaller = SMALLER_MODEL_NAMES.occur_in(name)
+        || is_gpt && (name.contains("-pro") || name.contains("chat"));
+    let family = FAMILIES_BY_RANK
         .iter()
         .rposition(|family| name.contains(family))
         .map_or(0, |at| at + 1);
@@ -125,10 +128,10 @@ pub(super) fn rank(model: &Model, released: &str) -> impl Ord + use<> {
     (
         is_able,
         !is_smaller,
-        !EARLY.are_in(name),
-        MAKERS.contains(&model.id.provider.as_str()),
+        !PREVIEW_NAMES.occur_in(name),
+        MODEL_MAKERS.contains(&model.id.provider.as_str()),
         family,
-        released.to_owned(),
+        release_date.to_owned(),
         name.contains("latest"),
         std::cmp::Reverse(model.id.model.len()),
         std::cmp::Reverse(microdollars(price)),
@@ -136,14 +139,14 @@ pub(super) fn rank(model: &Model, released: &str) -> impl Ord + use<> {
     )
 }
 
-/// Returns whether a server on this machine decides the window of a model. Such a window is only
-/// known while the model is loaded, and another model of the server would get the same one, so it
-/// must not change the order: otherwise the default would depend on the model that was used last.
+/// True if a server on this machine determines the context window of a model. Such a window is only
+/// known while the model is loaded, and every model of the server has the same one. It must not
+/// change the order: otherwise the default model would depend on the model that was used last.
 fn has_server_window(model: &Model) -> bool {
     local::is_known(&model.id.provider) && !model.has_own_window
 }
 
-/// Converts a price to a number that can be ordered.
+/// Converts a price in US dollars to an integer, which can be ordered.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -214,9 +217,9 @@ mod tests {
         ];
         for (name, other, early, smaller) in table {
             let found = (
-                OTHER_PURPOSES.are_in(name),
-                EARLY.are_in(name),
-                SMALLER.are_in(name),
+                OTHER_PURPOSE_NAMES.occur_in(name),
+                PREVIEW_NAMES.occur_in(name),
+                SMALLER_MODEL_NAMES.occur_in(name),
             );
             assert_eq!(found, (other, early, smaller), "{name}");
         }

@@ -1,8 +1,8 @@
-//! Recordings of the traffic with providers, for bug reports and tests.
+//! Records the traffic with providers, for bug reports and tests.
 //!
-//! With `ADJUTANT_RECORD=dir` every exchange is written to a file `0001.jsonl`, `0002.jsonl` … in
-//! that directory: the request, then the response, chunk by chunk. Keys are left out: of the
-//! headers only harmless ones are written, addresses lose their query, and the key itself is
+//! With `ADJUTANT_RECORD=dir`, every exchange is written to a file `0001.jsonl`, `0002.jsonl` … in
+//! that directory: the request, then the response, chunk by chunk, one [`RecordLine`] per line. Keys
+//! are left out: only harmless headers are written, URLs lose their query, and the key itself is
 //! replaced everywhere. The text of the conversation is recorded unchanged.
 //!
 //! [`super::replay`] replays such a directory.
@@ -18,7 +18,7 @@ use reqwest::header::{HeaderMap, HeaderValue};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::wire::HttpCall;
+use super::wire_format::HttpCall;
 use super::{Error, Model};
 use crate::entry::Rates;
 use crate::secret::{Secret, without_secrets};
@@ -27,7 +27,7 @@ use base::lock::lock;
 use transcript::ModelRef;
 
 /// The headers that are recorded; all others may contain keys.
-const HARMLESS: &[&str] = &[
+const RECORDED_HEADERS: &[&str] = &[
     "accept",
     "anthropic-beta",
     "anthropic-version",
@@ -40,38 +40,48 @@ const HARMLESS: &[&str] = &[
     "user-agent",
 ];
 
+/// One line of a recording.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum RecordLine {
-    /// The request; `asked` in files.
+    /// The request, always the first line; `asked` in files.
     #[serde(rename = "asked")]
     Request(Box<RecordedRequest>),
     /// The status and headers of the response; before all of its data.
-    Came {
+    #[serde(rename = "came")]
+    Response {
         status: u16,
         headers: Vec<(String, String)>,
     },
+    /// A chunk of the response.
     Text(String),
     /// A chunk of the response that is not valid UTF-8 on its own, in Base64.
     Bytes(String),
     /// An error: the connection broke, or could not be made.
-    Broken(String),
+    #[serde(rename = "broken")]
+    Failure(String),
     End,
 }
 
+/// The request of a recording.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RecordedRequest {
+    /// The version of adjutant.
     adjutant: String,
+    /// The name of the wire format.
     pub(super) wire: String,
+    /// The provider's display name.
     pub(super) provider: String,
     pub(super) model: RecordedModel,
+    /// The URL without its query.
     url: String,
+    /// The harmless headers: name, value.
     headers: Vec<(String, String)>,
     pub(super) body: Box<RawValue>,
 }
 
-/// The properties of a model that affect the display.
+/// The properties of a model that affect the encoding of requests and the display; see [`Model`].
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct RecordedModel {
@@ -92,7 +102,7 @@ pub(super) struct RecordedModel {
 }
 
 impl RecordedModel {
-    fn of(model: &Model) -> Self {
+    fn from_model(model: &Model) -> Self {
         let rates = |rates: Rates| {
             [
                 rates.input,
@@ -109,7 +119,7 @@ impl RecordedModel {
             input: model.input,
             output: model.output,
             price: model.price.as_ref().map(|price| rates(price.base)),
-            images: model.images.get(),
+            images: model.images.is_supported(),
             pdf: model.pdf,
             audio: model.audio,
             tools: model.tools,
@@ -118,7 +128,8 @@ impl RecordedModel {
         }
     }
 
-    pub(super) fn model(self, id: ModelRef) -> Model {
+    /// Converts the properties to those of the model with this id.
+    pub(super) fn into_model(self, id: ModelRef) -> Model {
         let rates = |[input, output, read, write]: [f64; 4]| {
             Rates::new(input, output, Some(read), Some(write)).into()
         };
@@ -141,17 +152,20 @@ impl RecordedModel {
     }
 }
 
-/// The recording of one exchange. Data is appended as it arrives, so that a recording is complete
-/// up to a crash.
+/// The recording of one exchange. Data is appended as it arrives, so that a crash loses none that
+/// arrived before it.
 pub struct Recording {
     // A leaf lock around a file; never held across an await.
     file: Mutex<File>,
+    /// The keys to redact.
     keys: Vec<Secret>,
 }
 
 impl Recording {
-    /// Starts a recording if the user wants one.
-    pub fn begin(
+    /// Starts a recording with its request. `None` unless `ADJUTANT_RECORD` is set, or if no file
+    /// can be created. `wire` is the name of the wire format, `provider` the provider's display
+    /// name; `keys` are redacted.
+    pub fn start(
         environment: &Environment,
         wire: &str,
         provider: &str,
@@ -162,29 +176,29 @@ impl Recording {
         let dir = PathBuf::from(environment.var("ADJUTANT_RECORD")?);
         match Self::open(&dir) {
             Ok(file) => {
-                let tape = Self {
+                let recording = Self {
                     file: Mutex::new(file),
                     keys: keys.to_vec(),
                 };
                 let body = String::from_utf8_lossy(&call.body).into_owned();
-                let body = RawValue::from_string(tape.clean(&body))
+                let body = RawValue::from_string(recording.redact(&body))
                     .or_else(|_| RawValue::from_string("null".into()));
                 let headers = call
                     .headers
                     .iter()
-                    .filter(|(name, _)| is_harmless(name))
-                    .map(|(name, value)| (name.clone(), tape.clean(value)))
+                    .filter(|(name, _)| is_recorded_header(name))
+                    .map(|(name, value)| (name.clone(), recording.redact(value)))
                     .collect();
-                tape.write(&RecordLine::Request(Box::new(RecordedRequest {
+                recording.write(&RecordLine::Request(Box::new(RecordedRequest {
                     adjutant: env!("CARGO_PKG_VERSION").into(),
                     wire: wire.into(),
                     provider: provider.into(),
-                    model: RecordedModel::of(model),
+                    model: RecordedModel::from_model(model),
                     url: call.url.split(['?', '#']).next().unwrap_or_default().into(),
                     headers,
                     body: body.ok()?,
                 })));
-                Some(Arc::new(tape))
+                Some(Arc::new(recording))
             }
             Err(e) => {
                 tracing::error!(
@@ -213,34 +227,37 @@ impl Recording {
         }
     }
 
+    /// Records the status and the harmless headers of the response.
     pub fn record_status(&self, status: u16, headers: &HeaderMap) {
         let recorded = headers
             .iter()
-            .filter(|(name, _)| is_harmless(name.as_str()));
+            .filter(|(name, _)| is_recorded_header(name.as_str()));
         let text = |value: &HeaderValue| value.to_str().unwrap_or_default().to_owned();
         let headers = recorded
             .map(|(name, value)| (name.to_string(), text(value)))
             .collect();
-        self.write(&RecordLine::Came { status, headers });
+        self.write(&RecordLine::Response { status, headers });
     }
 
-    pub fn piece(&self, bytes: &[u8]) {
+    /// Records a chunk of the response.
+    pub fn record_bytes(&self, bytes: &[u8]) {
         self.write(&match std::str::from_utf8(bytes) {
-            Ok(text) => RecordLine::Text(self.clean(text)),
+            Ok(text) => RecordLine::Text(self.redact(text)),
             Err(_) => RecordLine::Bytes(STANDARD.encode(bytes)),
         });
     }
 
     /// Records that the connection broke, or could not be made.
     pub fn record_failure(&self, e: &Error) {
-        self.write(&RecordLine::Broken(self.clean(&e.to_string())));
+        self.write(&RecordLine::Failure(self.redact(&e.to_string())));
     }
 
-    pub fn ended(&self) {
+    /// Records the regular end of the response.
+    pub fn record_end(&self) {
         self.write(&RecordLine::End);
     }
 
-    fn clean(&self, text: &str) -> String {
+    fn redact(&self, text: &str) -> String {
         without_secrets(text, &self.keys)
     }
 
@@ -255,8 +272,8 @@ impl Recording {
     }
 }
 
-fn is_harmless(name: &str) -> bool {
-    HARMLESS
+fn is_recorded_header(name: &str) -> bool {
+    RECORDED_HEADERS
         .iter()
         .any(|known| name.eq_ignore_ascii_case(known))
 }
@@ -313,7 +330,7 @@ mod tests {
             ),
             (
                 "status",
-                RecordLine::Came {
+                RecordLine::Response {
                     status: 200,
                     headers: Vec::new(),
                 },
@@ -327,7 +344,7 @@ mod tests {
             ),
             (
                 "error",
-                RecordLine::Broken("reset".into()),
+                RecordLine::Failure("reset".into()),
                 json!({"broken": "reset"}),
             ),
             ("end", RecordLine::End, json!("end")),

@@ -1,6 +1,8 @@
-//! The model `replay:dir`, which answers from a directory of recordings ([`super::recording`]),
-//! made with `ADJUTANT_RECORD=dir`, without key or network: with the exchange of the same request,
-//! otherwise with the next one that was not replayed yet.
+//! The model `replay:dir` ([`ReplayProvider`]), which answers from a directory of recordings
+//! ([`super::recording`]), without key or network.
+//!
+//! A request is answered with the recorded answer to the same conversation, otherwise with the next
+//! recording that was not replayed yet. Each recording is replayed once.
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,11 +27,13 @@ use transcript::ModelRef;
 pub struct ReplayProvider {
     dir: PathBuf,
     // A leaf lock around the exchanges that were not replayed yet; `None` before the first request.
-    left: Mutex<Option<VecDeque<Exchange>>>,
+    remaining: Mutex<Option<VecDeque<Exchange>>>,
 }
 
+/// A recorded exchange.
 struct Exchange {
     request: Box<RecordedRequest>,
+    /// The lines after the request.
     lines: Vec<RecordLine>,
 }
 
@@ -38,43 +42,53 @@ impl ReplayProvider {
     pub fn new(dir: &Path) -> Arc<Self> {
         Arc::new(Self {
             dir: dir.into(),
-            left: Mutex::new(None),
+            remaining: Mutex::new(None),
         })
     }
 
+    /// Returns the model of the next recording, under the given id; a model with default properties
+    /// if there is none.
     pub fn model(&self, id: &ModelRef) -> Model {
-        let first = self.with(|left| left.front().map(|exchange| exchange.request.model.clone()));
+        let first = self.with_remaining(|remaining| {
+            remaining
+                .front()
+                .map(|exchange| exchange.request.model.clone())
+        });
         first.flatten().map_or_else(
             || Model::unknown(id.clone()),
-            |facts| facts.model(id.clone()),
+            |facts| facts.into_model(id.clone()),
         )
     }
 
     /// Calls `work` with the remaining exchanges; returns `None` if they cannot be read.
-    fn with<T>(&self, work: impl FnOnce(&mut VecDeque<Exchange>) -> T) -> Option<T> {
-        let mut left = lock(&self.left);
-        if left.is_none() {
-            *left = read(&self.dir).ok();
+    fn with_remaining<T>(&self, work: impl FnOnce(&mut VecDeque<Exchange>) -> T) -> Option<T> {
+        let mut remaining = lock(&self.remaining);
+        if remaining.is_none() {
+            *remaining = read_exchanges(&self.dir).ok();
         }
-        left.as_mut().map(work)
+        remaining.as_mut().map(work)
     }
 
-    fn next(&self, request: &Request) -> Result<Exchange, Error> {
+    /// Removes and returns the exchange that answers a request.
+    ///
+    /// # Errors
+    /// There are no recordings, or all have been replayed.
+    fn take_exchange(&self, request: &Request) -> Result<Exchange, Error> {
         let missing = |what: &str| {
             let dir = self.dir.display();
             Error::BadRequest(format!(
                 "{what} in {dir}. ADJUTANT_RECORD=dir writes what `replay:dir` plays."
             ))
         };
-        let found = self.with(|left| {
-            let same = |exchange: &Exchange| {
-                let wire = platform::wire(&exchange.request.wire)?;
+        let found = self.with_remaining(|remaining| {
+            let is_same_conversation = |exchange: &Exchange| {
+                let wire = platform::find_wire_format(&exchange.request.wire)?;
                 let model = Arc::new(
                     exchange
                         .request
                         .model
                         .clone()
-                        .model(request.model.id.clone()),
+                        .into_model(request.model.id.clone()),
                 );
                 let request = Request {
                     model,
@@ -87,14 +101,14 @@ impl ReplayProvider {
                         &RequestOptions::default(),
                     )
                     .ok()?;
-                (conversation(&call.body)? == conversation(exchange.request.body.get().as_bytes())?)
-                    .then_some(())
+                let recorded = conversation(exchange.request.body.get().as_bytes())?;
+                Some(conversation(&call.body)? == recorded)
             };
-            let at = left
+            let at = remaining
                 .iter()
-                .position(|exchange| same(exchange).is_some())
+                .position(|exchange| is_same_conversation(exchange) == Some(true))
                 .unwrap_or(0);
-            left.remove(at)
+            remaining.remove(at)
         });
         match found {
             None => Err(missing("There are no recordings")),
@@ -104,7 +118,7 @@ impl ReplayProvider {
     }
 }
 
-/// Returns the part of a body that distinguishes one request from another.
+/// Returns the conversation in the body of a request; `None` if it has none.
 fn conversation(body: &[u8]) -> Option<serde_json::Value> {
     let mut body: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(body).ok()?;
     ["messages", "input", "contents"]
@@ -112,7 +126,8 @@ fn conversation(body: &[u8]) -> Option<serde_json::Value> {
         .find_map(|name| body.remove(*name))
 }
 
-fn read(dir: &Path) -> io::Result<VecDeque<Exchange>> {
+/// Reads the recordings of a directory, in the order of their names. Invalid files are left out.
+fn read_exchanges(dir: &Path) -> io::Result<VecDeque<Exchange>> {
     let mut paths: Vec<PathBuf> = std::fs::read_dir(dir)?
         .flatten()
         .map(|entry| entry.path())
@@ -140,7 +155,7 @@ fn read(dir: &Path) -> io::Result<VecDeque<Exchange>> {
 
 impl Provider for Arc<ReplayProvider> {
     fn stream(&self, request: Arc<Request>) -> AnswerStream {
-        match self.next(&request) {
+        match self.take_exchange(&request) {
             Ok(exchange) => exchange.play(),
             Err(e) => Box::pin(futures_util::stream::iter([Err(e)])),
         }
@@ -148,10 +163,11 @@ impl Provider for Arc<ReplayProvider> {
 }
 
 impl Exchange {
+    /// Returns the recorded answer, or the recorded error.
     fn play(self) -> AnswerStream {
         let fail = |e: Error| -> AnswerStream { Box::pin(futures_util::stream::iter([Err(e)])) };
         let name = self.request.provider;
-        let Some(wire) = platform::wire(&self.request.wire) else {
+        let Some(wire) = platform::find_wire_format(&self.request.wire) else {
             return fail(Error::BadRequest(format!(
                 "The wire \"{}\" is not supported.",
                 self.request.wire
@@ -163,7 +179,7 @@ impl Exchange {
         for line in self.lines {
             match line {
                 RecordLine::Request(_) | RecordLine::End => {}
-                RecordLine::Came {
+                RecordLine::Response {
                     status: code,
                     headers: named,
                 } => {
@@ -179,10 +195,10 @@ impl Exchange {
                 RecordLine::Text(text) => pieces.push(Ok(text.into())),
                 RecordLine::Bytes(text) => {
                     pieces.push(STANDARD.decode(text).map(Bytes::from).map_err(|e| {
-                        Error::InvalidResult(format!("The recording is damaged: {e}."))
+                        Error::InvalidAnswer(format!("The recording is damaged: {e}."))
                     }))
                 }
-                RecordLine::Broken(why) => pieces.push(Err(Error::Network(why))),
+                RecordLine::Failure(why) => pieces.push(Err(Error::Network(why))),
             }
         }
         match status {
@@ -196,7 +212,7 @@ impl Exchange {
                     ..RequestTarget::default()
                 };
                 let bytes = futures_util::stream::iter(pieces).boxed();
-                http::read(
+                http::decode_recorded(
                     name.into(),
                     bytes,
                     wire.decoder(&target),
@@ -205,7 +221,7 @@ impl Exchange {
             }
             Some(code) => {
                 let body: Vec<u8> = pieces.into_iter().flatten().flatten().collect();
-                fail(error_classification::reply(
+                fail(error_classification::classify_response(
                     &name,
                     code,
                     &headers,

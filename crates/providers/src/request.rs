@@ -1,6 +1,8 @@
-//! A request to a model, independent of the wire format. The session makes it from the history and
-//! guarantees two things: every call has exactly one result right after the message that made it,
-//! and the same history gives the same request, byte for byte.
+//! A request to a model ([`Request`]), independent of the wire format.
+//!
+//! The session makes it from the history, and guarantees two things: every call has exactly one
+//! result directly after the message with the call, and the same history gives the same request,
+//! byte for byte.
 
 pub(crate) mod cache;
 
@@ -14,6 +16,7 @@ pub use transcript::model_message::{
     Attachment, CallResult, DataUrl, ModelInput, ModelMessage, ModelOutput,
 };
 
+/// A request to a model.
 #[derive(Debug, Clone)]
 pub struct Request {
     pub model: Arc<Model>,
@@ -24,20 +27,22 @@ pub struct Request {
     pub messages: Vec<ModelMessage>,
     /// The available tools, sorted by name.
     pub tools: Vec<ToolSpec>,
-    /// Whether the model must call a tool.
+    /// True if the model must call a tool.
     pub must_call: bool,
     pub params: ModelParams,
-    /// The session id, as a key for the provider's cache.
+    /// The session id, as a key for the provider's prompt cache; empty to send none.
     pub session: String,
-    /// The encoded body, for reuse by the next request; not part of the content.
+    /// The encoded body, for reuse by the next request; not a part of what is sent.
     pub body_cache: BodyCache,
 }
 
-/// Returns the index of the last block of a system prompt that other sessions of the project share.
+/// Returns the index of the last block of a system prompt that other sessions of the project share,
+/// from the number of its blocks.
 pub(crate) const fn last_shared_block(blocks: usize) -> usize {
     blocks.saturating_sub(2)
 }
 
+/// The parameters of a request, from the agent and the session.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ModelParams {
     /// The sampling temperature; `None` if the agent does not set it or the model does not accept
@@ -52,13 +57,13 @@ pub struct ModelParams {
     /// Headers sent in addition to the provider's own, which they do not replace: name in lower
     /// case, value.
     pub headers: Vec<(String, String)>,
-    /// Whether the provider shall search the web; only set if [`super::Provider::searches`] returns
-    /// `true`.
+    /// True to let the provider search the web; only set if [`super::Provider::can_search_web`]
+    /// returns `true`.
     pub search: bool,
-    /// Requests as little thinking as the model can do, whatever effort is chosen.
+    /// True to request as little thinking as the model can do, instead of the chosen effort.
     pub least_effort: bool,
     /// Fields of the body that are left out, because the provider rejects them
-    /// ([`super::optional::rejected`]).
+    /// ([`super::optional_fields::rejected_field`]).
     pub omitted: Vec<&'static str>,
 }
 

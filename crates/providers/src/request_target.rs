@@ -1,4 +1,5 @@
-//! The address and credentials of a request, and its resolved options.
+//! The resolved inputs of a wire format, in addition to the request itself: the address and credentials
+//! ([`RequestTarget`]), and the options ([`RequestOptions`]).
 
 use serde_json::{Map, Value};
 
@@ -9,30 +10,34 @@ use crate::secret::Secret;
 pub struct RequestTarget {
     /// The provider's id in the configuration.
     pub provider: String,
+    /// The provider's display name.
     pub name: String,
     /// The address without the path of a method; may have a query.
     pub base_url: String,
+    /// The key, which the wire format puts into its usual header; `None` if there is none, or it is
+    /// in `headers`.
     pub key: Option<Secret>,
-    /// Headers of every call; the last one of a name takes precedence.
+    /// Headers of every call (name, value). The last one of a name takes precedence.
     pub headers: Vec<(String, String)>,
-    /// Whether to send the session id for the provider's cache; `None` leaves it to the wire
-    /// format.
+    /// True to send the session id as the key of the provider's prompt cache, false to send none;
+    /// `None` leaves it to the wire format.
     pub cache_key: Option<bool>,
-    /// The field in which this model's reasoning is sent back, if it is known (Chat only).
+    /// The field in which this model's reasoning is sent back; `None` if unknown. Only for Chat
+    /// Completions.
     pub reasoning_field: Option<String>,
 }
 
 impl RequestTarget {
-    /// Returns `true` for OpenAI itself, and for Azure.
+    /// True for OpenAI itself, and for Azure.
     pub fn is_openai(&self) -> bool {
         self.provider.starts_with("azure")
             || self.base_url.contains("api.openai.com")
             || self.base_url.contains(".openai.azure.com")
     }
 
-    /// Decides if the session id is sent as `prompt_cache_key`: as the user sets it, otherwise to
-    /// servers that document the field. Others may reject a request with an unknown field.
-    pub fn takes_cache_key(&self) -> bool {
+    /// True if the session id is sent as `prompt_cache_key`: if the user has chosen so, otherwise if
+    /// the server documents the field. Other servers may reject a request with an unknown field.
+    pub fn accepts_cache_key(&self) -> bool {
         const HOSTS: [&str; 5] = [
             "api.x.ai",
             "api.venice.ai",
@@ -67,11 +72,11 @@ pub struct RequestOptions {
     pub temperature: Option<f64>,
     /// The nucleus sampling threshold; `None` leaves it to the model.
     pub top_p: Option<f64>,
-    /// The number of candidate tokens; `None` leaves it to the model.
+    /// The number of candidate tokens for sampling; `None` leaves it to the model.
     pub top_k: Option<u64>,
-    /// The maximum output in tokens; `None` if a high limit might be refused.
+    /// The maximum output in tokens; `None` if the server might reject a request with a high limit.
     pub max_output: Option<u64>,
-    /// All other options, under the provider's names or OpenCode's.
+    /// All other options, under the provider's names or OpenCode's; the wire format converts them.
     pub options: Map<String, Value>,
 }
 
@@ -97,7 +102,7 @@ mod tests {
                 cache_key,
                 ..RequestTarget::default()
             };
-            assert_eq!(target.takes_cache_key(), expected, "{provider} {base}");
+            assert_eq!(target.accepts_cache_key(), expected, "{provider} {base}");
         }
     }
 

@@ -1,7 +1,8 @@
-//! OpenAI's Responses API.
+//! The wire format of OpenAI's Responses API ([`Responses`]).
 //!
-//! Nothing is stored at the provider (`store: false`): every request contains the whole
-//! conversation, with reasoning in its encrypted form and each item as it arrived.
+//! `encode.rs` writes requests, `decode.rs` reads answers. The provider stores nothing
+//! (`store: false`): every request contains the whole conversation, with encrypted reasoning and
+//! every item as it arrived.
 
 mod decode;
 mod encode;
@@ -9,9 +10,10 @@ mod encode;
 use serde_json::{Map, Value, json};
 
 use super::request_target::{RequestOptions, RequestTarget};
-use super::wire::{Decoder, HttpCall, Package, WireFormat};
+use super::wire_format::{Decoder, HttpCall, SdkPackage, WireFormat};
 use super::{Error, Model, Request};
 
+/// The wire format of the Responses API.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Responses;
 
@@ -20,8 +22,8 @@ impl WireFormat for Responses {
         "responses"
     }
 
-    fn package(&self) -> Option<Package> {
-        Some(Package {
+    fn package(&self) -> Option<SdkPackage> {
+        Some(SdkPackage {
             name: "@ai-sdk/openai",
             address: "https://api.openai.com/v1",
             variable: "OPENAI_BASE_URL",
@@ -42,12 +44,12 @@ impl WireFormat for Responses {
     }
 
     fn decoder(&self, target: &RequestTarget) -> Box<dyn Decoder> {
-        Box::new(decode::Items::new(&target.name))
+        Box::new(decode::ResponsesDecoder::new(&target.name))
     }
 
     fn efforts(&self, model: &Model) -> Vec<String> {
         let id = model.api_id.to_lowercase();
-        let names: &[&str] = match gpt(&id) {
+        let names: &[&str] = match gpt_version(&id) {
             _ if id.contains("deep-research") => &["medium"],
             Some((5, _)) if id.contains("-chat") => &["medium"],
             Some((5, 0)) if id.contains("codex") => &["low", "medium", "high"],
@@ -73,11 +75,11 @@ impl WireFormat for Responses {
     }
 
     #[cfg(test)]
-    fn samples(&self) -> crate::wire::WireSamples {
+    fn samples(&self) -> crate::wire_format::WireSamples {
         use crate::conversations::strings;
         use serde_json::{Value, json};
 
-        crate::wire::WireSamples {
+        crate::wire_format::WireSamples {
             text: |text| {
                 let of = |kind: &str, rest: Value| {
                     let mut event = json!({"type": kind, "output_index": 0, "content_index": 0, "item_id": "msg_1"});
@@ -116,7 +118,7 @@ impl WireFormat for Responses {
 }
 
 /// Returns the version of a GPT model from its id: `gpt-5`, `gpt-5.1-codex`, `openai/gpt-5.2`.
-fn gpt(id: &str) -> Option<(u32, u32)> {
+fn gpt_version(id: &str) -> Option<(u32, u32)> {
     let (_, rest) = id.split_once("gpt-")?;
     let version: String = rest
         .chars()
@@ -126,11 +128,11 @@ fn gpt(id: &str) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().unwrap_or(0)))
 }
 
-/// Returns whether OpenAI can search the web for this model.
-pub(super) fn searches(id: &str) -> bool {
+/// True if OpenAI can search the web for the model with this id.
+pub(super) fn can_search_web(id: &str) -> bool {
     let is_reasoning_model = ["o3", "o4"].iter().any(|family| id.starts_with(family));
     (is_reasoning_model
-        || gpt(id).is_some_and(|version| version >= (4, 1))
+        || gpt_version(id).is_some_and(|version| version >= (4, 1))
         || id.contains("gpt-4o"))
         && !["nano", "audio", "realtime", "codex-mini"]
             .iter()

@@ -1,4 +1,5 @@
-//! The mock provider of the tests: it answers from a script, and records its requests.
+//! The mock provider of the tests ([`Scripted`]): it answers requests from scripts
+//! ([`ScriptedAnswer`]), and records the requests.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -9,15 +10,17 @@ use super::{AnswerStream, Delta, Error, Provider, Request};
 use base::lock::lock;
 use transcript::{Finish, Usage};
 
+/// The script of one answer.
 #[derive(Debug, Clone, Default)]
 pub struct ScriptedAnswer {
     /// The deltas and errors, in order.
     pub pieces: Vec<Result<Delta, Error>>,
-    /// Whether the answer then stays open without data, until the receiver drops it.
+    /// True if the answer then stays open without data, until the receiver drops it.
     pub hangs: bool,
 }
 
 impl ScriptedAnswer {
+    /// Creates an answer of one text.
     pub fn text(text: &str) -> Self {
         Self::from_iter([
             Delta::Text {
@@ -67,6 +70,7 @@ impl ScriptedAnswer {
         }
     }
 
+    /// Creates an answer that never sends anything.
     pub fn silence() -> Self {
         Self {
             pieces: Vec::new(),
@@ -132,9 +136,13 @@ pub struct Scripted {
 
 #[derive(Debug, Default)]
 struct State {
+    /// The scripts of the next answers.
     scripts: VecDeque<ScriptedAnswer>,
+    /// The requests so far.
     requests: Vec<Arc<Request>>,
+    /// For each request, true if it came with the preceding one.
     follows: Vec<bool>,
+    /// True to yield to other tasks between the deltas.
     paced: bool,
 }
 
@@ -167,7 +175,7 @@ impl Scripted {
         lock(&self.state).requests.clone()
     }
 
-    /// Returns, for each request, whether it came with the preceding one, whose encoded body can be
+    /// Returns for each request true if it came with the preceding one, whose encoded body can be
     /// reused.
     pub fn follows(&self) -> Vec<bool> {
         lock(&self.state).follows.clone()
@@ -182,7 +190,7 @@ impl Scripted {
 impl Provider for Scripted {
     fn stream(&self, request: Arc<Request>) -> AnswerStream {
         let mut state = lock(&self.state);
-        state.follows.push(request.body_cache.follows());
+        state.follows.push(request.body_cache.has_preceding());
         // A copy, because the caller takes the request back.
         state.requests.push(Arc::new(Request::clone(&request)));
         let unscripted =

@@ -1,6 +1,6 @@
-//! Texts that are never shown, such as keys.
+//! Texts that are never shown ([`Secret`]), such as keys, and their redaction from other texts.
 
-/// A text that is never shown, such as a key.
+/// A text that is never shown, such as a key. Its `Debug` output does not contain it.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Secret(String);
 
@@ -9,13 +9,14 @@ impl Secret {
         Self(text.into())
     }
 
-    /// Returns the text, for sending only.
+    /// Returns the text. Only for sending it to the provider, and for redaction.
     pub fn expose(&self) -> &str {
         &self.0
     }
 }
 
-/// Replaces secrets in a text, except for those that are too short to be any.
+/// Returns a text with `[key]` in place of the secrets, except for those that are so short that they
+/// may be ordinary words.
 pub fn without_secrets(text: &str, secrets: &[Secret]) -> String {
     const MIN_SECRET_BYTES: usize = 6;
     let secrets = secrets.iter().map(Secret::expose);

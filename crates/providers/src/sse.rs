@@ -1,73 +1,81 @@
-//! A parser of server-sent events that accepts any packet boundaries and line endings.
+//! A parser of server-sent events ([`SseParser`]) that accepts any packet boundaries and line
+//! endings.
 //!
-//! Events are lent to a sink instead of being collected, so that a stream of twenty thousand small
-//! events costs no allocation here. The rules are those of the HTML standard (9.2.6), with two
-//! differences: the size of an event is limited, and an event that is incomplete at the end of the
-//! stream is still delivered, because some servers omit the last empty line.
+//! It passes every event to a callback (the sink) instead of collecting them, so that a stream of
+//! twenty thousand small events needs no allocation here. The rules are those of the HTML standard
+//! (9.2.6), with two differences: the size of an event is limited, and an event that is incomplete
+//! at the end of the stream is still delivered, because some servers omit the last empty line.
 
 use memchr::memchr2;
 
 /// The maximum size of an event, in bytes.
 pub const MAX_EVENT_BYTES: usize = 16 << 20;
 
+/// The decision of the receiver of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
+    /// More events are expected.
     More,
     /// The answer is complete; the rest is ignored.
     Done,
 }
 
+/// An event that cannot be parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum BadEvent {
+pub enum InvalidEvent {
     #[error("an event is longer than {} MiB", MAX_EVENT_BYTES >> 20)]
     TooLong,
     #[error("an event is not valid UTF-8")]
     NotText,
 }
 
-/// The state of an incomplete event.
+/// The parser of one stream, with the state of an incomplete event.
 #[derive(Debug, Default)]
 pub struct SseParser {
+    /// The incomplete line.
     line: Vec<u8>,
+    /// The value of the field `event`.
     name: Vec<u8>,
+    /// The values of the fields `data`, as lines.
     data: Vec<u8>,
     has_data: bool,
-    after_cr: bool,
-    begun: bool,
+    /// True directly after a carriage return, which a line feed may follow.
+    is_after_cr: bool,
+    /// True after the first line, which may begin with a byte order mark.
+    has_begun: bool,
 }
 
 impl SseParser {
-    /// Parses more bytes and lends every completed event, its name and its data, to the sink, until
-    /// that returns [`Flow::Done`].
+    /// Parses more bytes, and passes the name and the data of every complete event to the sink,
+    /// until the sink returns [`Flow::Done`].
     ///
     /// # Errors
-    /// The error of the sink, or one converted from [`BadEvent`]; the parser must not be used
-    /// afterwards.
-    pub fn push<E: From<BadEvent>>(
+    /// The error of the sink, or [`InvalidEvent`]; the parser must not be used afterwards.
+    pub fn push<E: From<InvalidEvent>>(
         &mut self,
         mut bytes: &[u8],
         mut sink: impl FnMut(&str, &str) -> Result<Flow, E>,
     ) -> Result<Flow, E> {
-        if self.after_cr && !bytes.is_empty() {
-            self.after_cr = false;
+        if self.is_after_cr && !bytes.is_empty() {
+            self.is_after_cr = false;
             bytes = bytes.strip_prefix(b"\n").unwrap_or(bytes);
         }
         while let Some(end) = memchr2(b'\n', b'\r', bytes) {
             let line = &bytes[..end];
             let rest = &bytes[end + 1..];
             let flow = if self.line.is_empty() {
-                self.line(line, &mut sink)?
+                self.parse_line(line, &mut sink)?
             } else {
                 self.buffer(line)?;
                 let mut whole = std::mem::take(&mut self.line);
-                let flow = self.line(&whole, &mut sink)?;
+                let flow = self.parse_line(&whole, &mut sink)?;
                 whole.clear();
                 self.line = whole;
                 flow
             };
             bytes = match (bytes[end], rest) {
                 (b'\r', []) => {
-                    self.after_cr = true;
+                    self.is_after_cr = true;
                     rest
                 }
                 (b'\r', [b'\n', rest @ ..]) => rest,
@@ -81,36 +89,38 @@ impl SseParser {
         Ok(Flow::More)
     }
 
-    /// Ends the stream: lends the incomplete event to the sink, if there is one.
+    /// Ends the stream: passes the incomplete event to the sink, if there is one.
     ///
     /// # Errors
     /// Same as [`SseParser::push`].
-    pub fn end<E: From<BadEvent>>(
+    pub fn end<E: From<InvalidEvent>>(
         &mut self,
         mut sink: impl FnMut(&str, &str) -> Result<Flow, E>,
     ) -> Result<Flow, E> {
         let line = std::mem::take(&mut self.line);
-        if !line.is_empty() && self.line(&line, &mut sink)? == Flow::Done {
+        if !line.is_empty() && self.parse_line(&line, &mut sink)? == Flow::Done {
             return Ok(Flow::Done);
         }
-        self.line(b"", &mut sink)
+        self.parse_line(b"", &mut sink)
     }
 
-    fn buffer(&mut self, bytes: &[u8]) -> Result<(), BadEvent> {
+    /// Adds bytes to the incomplete line.
+    fn buffer(&mut self, bytes: &[u8]) -> Result<(), InvalidEvent> {
         if self.line.len() + self.data.len() + bytes.len() > MAX_EVENT_BYTES {
-            return Err(BadEvent::TooLong);
+            return Err(InvalidEvent::TooLong);
         }
         self.line.extend_from_slice(bytes);
         Ok(())
     }
 
-    fn line<E: From<BadEvent>>(
+    /// Parses a complete line.
+    fn parse_line<E: From<InvalidEvent>>(
         &mut self,
         mut line: &[u8],
         sink: &mut impl FnMut(&str, &str) -> Result<Flow, E>,
     ) -> Result<Flow, E> {
-        if !self.begun {
-            self.begun = true;
+        if !self.has_begun {
+            self.has_begun = true;
             line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line);
         }
         if line.is_empty() {
@@ -118,7 +128,7 @@ impl SseParser {
         }
         if let Some(value) = field(line, b"data") {
             if self.data.len() + value.len() > MAX_EVENT_BYTES {
-                return Err(BadEvent::TooLong.into());
+                return Err(InvalidEvent::TooLong.into());
             }
             if self.has_data {
                 self.data.push(b'\n');
@@ -130,18 +140,19 @@ impl SseParser {
             self.name.extend_from_slice(value);
         } else if std::str::from_utf8(line).is_err() {
             // The damage may be in the name of a field, whose text would then be lost.
-            return Err(BadEvent::NotText.into());
+            return Err(InvalidEvent::NotText.into());
         }
         Ok(Flow::More)
     }
 
-    fn dispatch<E: From<BadEvent>>(
+    /// Passes the event to the sink after its last line.
+    fn dispatch<E: From<InvalidEvent>>(
         &mut self,
         sink: &mut impl FnMut(&str, &str) -> Result<Flow, E>,
     ) -> Result<Flow, E> {
         let flow = if self.has_data {
-            let name = std::str::from_utf8(&self.name).map_err(|_| BadEvent::NotText)?;
-            let data = std::str::from_utf8(&self.data).map_err(|_| BadEvent::NotText)?;
+            let name = std::str::from_utf8(&self.name).map_err(|_| InvalidEvent::NotText)?;
+            let data = std::str::from_utf8(&self.data).map_err(|_| InvalidEvent::NotText)?;
             sink(name, data)?
         } else {
             Flow::More
@@ -166,7 +177,7 @@ fn field<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 mod tests {
     use super::*;
 
-    fn events(pieces: &[&[u8]]) -> Result<Vec<String>, BadEvent> {
+    fn events(pieces: &[&[u8]]) -> Result<Vec<String>, InvalidEvent> {
         let mut parser = SseParser::default();
         let mut seen = Vec::new();
         let mut sink = |name: &str, data: &str| {
@@ -178,11 +189,11 @@ mod tests {
             })
         };
         for piece in pieces {
-            if parser.push::<BadEvent>(piece, &mut sink)? == Flow::Done {
+            if parser.push::<InvalidEvent>(piece, &mut sink)? == Flow::Done {
                 return Ok(seen);
             }
         }
-        parser.end::<BadEvent>(&mut sink)?;
+        parser.end::<InvalidEvent>(&mut sink)?;
         Ok(seen)
     }
 
@@ -226,8 +237,8 @@ mod tests {
 
     #[test]
     fn invalid_utf8_is_an_error() {
-        assert_eq!(events(&[b"data: a\xff\n\n"]), Err(BadEvent::NotText));
-        assert_eq!(events(&[b"data: \xf0\x9f\n\n"]), Err(BadEvent::NotText));
+        assert_eq!(events(&[b"data: a\xff\n\n"]), Err(InvalidEvent::NotText));
+        assert_eq!(events(&[b"data: \xf0\x9f\n\n"]), Err(InvalidEvent::NotText));
     }
 
     #[test]
@@ -236,9 +247,9 @@ mod tests {
         let ten = large(10);
         let pieces: Vec<&[u8]> = ten.chunks(9973).collect();
         assert_eq!(events(&pieces).unwrap()[0].len(), (10 << 20) + 1);
-        assert_eq!(events(&[&large(17)]), Err(BadEvent::TooLong));
+        assert_eq!(events(&[&large(17)]), Err(InvalidEvent::TooLong));
         let many =
             b"data: xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n".repeat(300_000);
-        assert_eq!(events(&[&many]), Err(BadEvent::TooLong));
+        assert_eq!(events(&[&many]), Err(InvalidEvent::TooLong));
     }
 }

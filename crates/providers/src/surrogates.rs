@@ -1,4 +1,5 @@
-//! Joins characters whose UTF-16 halves arrive in different events of an answer.
+//! Joins characters whose UTF-16 surrogates arrive in different events of an answer
+//! ([`SurrogateJoiner`]): servers cut texts between the two surrogates of an emoji.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -6,12 +7,13 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::sse::Flow;
-use super::wire::Decoder;
+use super::wire_format::Decoder;
 use super::{Delta, Error, FoundPage};
 use base::text::surrogates;
 
-/// A decoder that joins the halves in the deltas of another one. The first half of a character at
-/// the end of a delta is held back until the next delta of its block, or the end of the answer.
+/// A decoder that joins the halves of characters in the deltas of another decoder. If a delta ends
+/// with the first half of a character, that half is held back until the next delta of its block, or
+/// the end of the answer.
 pub(crate) struct SurrogateJoiner {
     decoder: Box<dyn Decoder>,
     /// True once an event had an unpaired surrogate. Until then, deltas are passed on as they are.
@@ -20,9 +22,11 @@ pub(crate) struct SurrogateJoiner {
     pending: BTreeMap<usize, PendingHalf>,
 }
 
-/// The placeholder of a first half, and the constructor of the deltas of its block.
+/// A first half that is held back.
 struct PendingHalf {
+    /// The placeholder of the half, which alone is no valid character.
     half: char,
+    /// The constructor of the deltas of its block.
     delta: fn(usize, String) -> Delta,
 }
 
@@ -35,6 +39,7 @@ impl SurrogateJoiner {
         }
     }
 
+    /// Joins the halves in a delta, and passes it on.
     fn join(&mut self, mut delta: Delta, out: &mut Vec<Delta>) {
         let constructor = constructor(&delta);
         match &mut delta {
@@ -54,15 +59,15 @@ impl SurrogateJoiner {
                 }
             }
             Delta::Call { name, .. } => *name = surrogates::joined(name),
-            Delta::Provider { data, .. } => data.values_mut().for_each(join_value),
-            Delta::Found(pages) => pages.iter_mut().for_each(join_page),
+            Delta::ProviderData { data, .. } => data.values_mut().for_each(join_value),
+            Delta::FoundPages(pages) => pages.iter_mut().for_each(join_page),
             Delta::Usage(_) => {}
             Delta::Finish(_) => self.flush(out),
         }
         out.push(delta);
     }
 
-    /// Passes on the halves that remained without their counterpart, as U+FFFD.
+    /// Passes on the halves without a counterpart, as U+FFFD.
     fn flush(&mut self, out: &mut Vec<Delta>) {
         for (index, pending) in std::mem::take(&mut self.pending) {
             let text = char::REPLACEMENT_CHARACTER.to_string();
@@ -116,8 +121,8 @@ fn constructor(delta: &Delta) -> Option<fn(usize, String) -> Delta> {
         Delta::Reasoning { .. } => Some(|index, text| Delta::Reasoning { index, text }),
         Delta::Arguments { .. } => Some(|index, json| Delta::Arguments { index, json }),
         Delta::Call { .. }
-        | Delta::Provider { .. }
-        | Delta::Found(_)
+        | Delta::ProviderData { .. }
+        | Delta::FoundPages(_)
         | Delta::Usage(_)
         | Delta::Finish(_) => None,
     }

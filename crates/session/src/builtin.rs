@@ -377,7 +377,7 @@ async fn log_out(turn: &TurnContext, rest: &str) -> Result<String, String> {
 /// Carries out `/logout` with its argument; the inner error is that there is no such key. Blocks on
 /// file access.
 fn delete_keys(environment: &Environment, chosen: &str) -> std::io::Result<Result<String, String>> {
-    let stored = Auth::stored(environment);
+    let stored = Auth::stored_providers(environment);
     if stored.is_empty() {
         let none = "No keys or logins are stored. Keys in variables and settings are not changed.";
         let is_list = chosen.is_empty() || chosen == "all";
@@ -389,7 +389,7 @@ fn delete_keys(environment: &Environment, chosen: &str) -> std::io::Result<Resul
     }
     let names = text::title(&stored.join(", "));
     if chosen == "all" {
-        Auth::forget_all(environment)?;
+        Auth::remove_all(environment)?;
         return Ok(Ok(format!(
             "Deleted the stored keys and logins: {names}. Keys in variables and settings remain."
         )));
@@ -409,7 +409,7 @@ fn delete_keys(environment: &Environment, chosen: &str) -> std::io::Result<Resul
             Err(list)
         });
     }
-    Auth::keep(&Auth::path(environment), chosen, None)?;
+    Auth::store(&Auth::path(environment), chosen, None)?;
     Ok(Ok(format!(
         "Deleted the stored key or login of {}. Keys in variables and settings remain.",
         text::title(chosen)

@@ -15,9 +15,9 @@ use permission::{PermissionContext, Policy};
 use project::agent::registry::Agents;
 use project::instruction::{self, Instructions};
 use project::skill::{self, Skills};
-use providers::editor::EditorEndpoints;
+use providers::editor_endpoints::EditorEndpoints;
 use providers::local;
-use providers::registry::{KeySource, NotFound, ProviderObstacle, Registry};
+use providers::registry::{KeySource, ModelNotFound, ProviderObstacle, Registry};
 use transcript::ModelRef;
 
 /// The problems that are shown one by one when a session starts.
@@ -122,7 +122,12 @@ impl ProjectDefinition {
 
 /// Creates the problem of a model that a server on this machine does not have, or that cannot be
 /// checked because the server does not answer.
-fn local_problem(model: &ModelRef, at: &SourceLocation, key: &str, missing: &NotFound) -> Problem {
+fn local_problem(
+    model: &ModelRef,
+    at: &SourceLocation,
+    key: &str,
+    missing: &ModelNotFound,
+) -> Problem {
     if let Some(ProviderObstacle::Absent(why)) = &missing.obstacle {
         let text = format!(
             "the model {model} was not checked: {}",

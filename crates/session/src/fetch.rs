@@ -356,7 +356,9 @@ async fn git(
 async fn warm(client: &Arc<HttpClient>, address: &str) {
     if address.starts_with("https://") {
         let client = client.clone();
-        base::task::spawn_blocking(move || client.warm()).await.ok(); // if it fails, so does the request
+        base::task::spawn_blocking(move || client.load_certificates())
+            .await
+            .ok(); // if it fails, so does the request
     }
 }
 

@@ -23,7 +23,7 @@ use events::{CommandInfo, Event, EventSender, TurnMessage};
 use mcp::McpServers;
 use mcp::editor::EditorChannel;
 use permission::account::AccountAccess;
-use providers::editor::EditorEndpoints;
+use providers::editor_endpoints::EditorEndpoints;
 use sandbox::Level;
 use tools::process::sandboxing::SandboxChoice;
 use transcript::{Content, ModelRef, Usage};

@@ -10,9 +10,9 @@ use config::settings::{ProviderEntry, Settings};
 use permission::url::forbidden_address;
 use providers::auth::Auth;
 use providers::catalog::{self, Catalog, CatalogRefresh};
-use providers::editor::EditorEndpoints;
+use providers::editor_endpoints::EditorEndpoints;
 use providers::http::HttpClient;
-use providers::local::{self, SearchResult};
+use providers::local::{self, ServerSearchResult};
 use providers::offline::Offline;
 use providers::registry::{self, Registry};
 use providers::{Error, Model};
@@ -39,7 +39,10 @@ impl ModelSources {
         Self {
             environment: environment.clone(),
             client,
-            public_client: Arc::new(HttpClient::guarded(environment, forbidden_address)),
+            public_client: Arc::new(HttpClient::with_forbidden_addresses(
+                environment,
+                forbidden_address,
+            )),
             catalog: Arc::default(),
             found: Mutex::default(),
             windowless: Mutex::default(),
@@ -77,24 +80,24 @@ impl ModelSources {
         settings: &Settings,
         endpoints: &EditorEndpoints,
     ) -> Option<Registry> {
-        let servers = local::servers(&self.environment)
+        let servers = local::servers_to_search(&self.environment)
             .inspect_err(|e| tracing::warn!("no model server on this machine is looked for: {e}"))
             .unwrap_or_default();
-        let results = local::find(&self.client, &servers).await;
+        let results = local::find_servers(&self.client, &servers).await;
         let found = {
             let mut known = lock(&self.found);
             for result in results {
                 match result {
-                    SearchResult::Found(server) => {
+                    ServerSearchResult::Found(server) => {
                         known.retain(|other| other.id != server.id);
                         known.push(*server);
                     }
                     // The earlier list has the details.
-                    SearchResult::WithoutDetails(server)
+                    ServerSearchResult::WithoutDetails(server)
                         if known.iter().any(|other| other.id == server.id) => {}
-                    SearchResult::WithoutDetails(server) => known.push(*server),
-                    SearchResult::Absent(id) => known.retain(|other| other.id != id),
-                    SearchResult::Silent(_) => {}
+                    ServerSearchResult::WithoutDetails(server) => known.push(*server),
+                    ServerSearchResult::Absent(id) => known.retain(|other| other.id != id),
+                    ServerSearchResult::Busy(_) => {}
                 }
             }
             known.clone()
@@ -107,7 +110,7 @@ impl ModelSources {
         let endpoints = endpoints.clone();
         let registry = base::task::spawn_blocking(move || {
             let ids = found.iter().map(|server| server.id.as_str());
-            local::remember(&inputs.environment, ids);
+            local::remember_servers(&inputs.environment, ids);
             inputs.registry(&settings, &endpoints, found, false)
         })
         .await;
@@ -136,7 +139,7 @@ impl ModelSources {
         let Some(address) = address else {
             return false;
         };
-        let loaded = local::load(&self.client, &address, &model.api_id).await;
+        let loaded = local::load_model(&self.client, &address, &model.api_id).await;
         loaded
             .inspect_err(|e| tracing::info!("{} was not loaded: {e}", model.id))
             .is_ok()
@@ -148,7 +151,7 @@ impl ModelSources {
     /// Same as [`catalog::refresh`].
     pub async fn refresh(&self) -> Result<CatalogRefresh, Error> {
         let refreshed = catalog::refresh(&self.client, &self.environment).await?;
-        if refreshed != CatalogRefresh::Same {
+        if refreshed != CatalogRefresh::Unchanged {
             *lock(&self.catalog) = None;
         }
         Ok(refreshed)
@@ -160,9 +163,9 @@ impl ModelSources {
         let client = self.client.clone();
         let environment = self.environment.clone();
         let due = base::task::spawn_blocking(move || {
-            let due = catalog::is_due(&environment);
+            let due = catalog::is_refresh_due(&environment);
             if due {
-                client.warm();
+                client.load_certificates();
             }
             due
         });
@@ -209,7 +212,7 @@ impl RegistryInputs {
         settings: &Settings,
         endpoints: &EditorEndpoints,
         local: Vec<ProviderEntry>,
-        everything: bool,
+        includes_keyless: bool,
     ) -> Registry {
         let none = EditorEndpoints::default();
         let catalog = {
@@ -218,13 +221,13 @@ impl RegistryInputs {
                 .get_or_insert_with(|| Arc::new(Catalog::load(&self.environment)))
                 .clone()
         };
-        Registry::new(registry::Sources {
+        Registry::new(registry::RegistrySources {
             configured: settings.providers.clone(),
             local,
             catalog: &catalog,
             disabled: &settings.general.disabled_providers,
             enabled: settings.general.enabled_providers.as_deref(),
-            everything,
+            includes_keyless,
             auth: &Auth::read(&self.environment)
                 .with_plugin_logins(settings.scripts.iter().any(|script| !script.project)),
             environment: &self.environment,

@@ -48,7 +48,7 @@ use lsp::SessionServers;
 use mcp::{McpServers, McpSessionOptions};
 use permission::Action;
 use permission::account::AccountProperty;
-use providers::editor::EditorEndpoints;
+use providers::editor_endpoints::EditorEndpoints;
 use providers::local;
 use sandbox::Level;
 use snapshot::Tracker;

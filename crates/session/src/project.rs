@@ -342,7 +342,7 @@ fn waits_for_trust(problem: &Problem, trust: &Review) -> bool {
 fn uses(agents: &Agents, environment: &Environment) -> CommandUses {
     CommandUses {
         plans: agents.modes().iter().any(|mode| mode.name == PLANNER),
-        has_logins: !Auth::stored(environment).is_empty(),
+        has_logins: !Auth::stored_providers(environment).is_empty(),
     }
 }
 

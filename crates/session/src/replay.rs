@@ -122,7 +122,7 @@ impl Replay {
         if let Some(used) = size::used_tokens(&history) {
             last.push(Event::Usage {
                 used,
-                size: window.unwrap_or(Model::ASSUMED_CONTEXT),
+                size: window.unwrap_or(Model::ASSUMED_CONTEXT_TOKENS),
                 cost,
             });
         }

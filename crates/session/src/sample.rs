@@ -9,7 +9,7 @@ use crate::turn::trace::{self, RequestPurpose};
 use crate::turn::{TurnContext, budget, step, step_context};
 use events::{Sample, SampleRequest};
 use providers::request::{BodyCache, ModelParams};
-use providers::{Delta, Request, optional};
+use providers::{Delta, Request, optional_fields};
 use transcript::{Finish, Usage};
 
 /// Sends a request to the model and returns its answer, unless the receiver is dropped.
@@ -78,7 +78,7 @@ impl SamplingRequest {
             .models
             .find(&wanted)
             .map_err(|e| e.to_string())?;
-        if self.search && !provider.searches(&model) {
+        if self.search && !provider.can_search_web(&model) {
             return Err(format!(
                 "{} does not search the web for {}",
                 model.provider_name, model.name
@@ -122,12 +122,12 @@ impl SamplingRequest {
         while let Some(delta) = answer.next().await {
             match delta {
                 Ok(Delta::Text { text: more, .. }) => text.push_str(&more),
-                Ok(Delta::Found(pages)) => found.extend(pages),
+                Ok(Delta::FoundPages(pages)) => found.extend(pages),
                 Ok(Delta::Usage(usage)) => guard.usage = usage,
                 Ok(Delta::Finish(end)) => finish = Some(end),
                 Ok(_) => {}
                 Err(error) => {
-                    let field = optional::rejected(&error, &request.params.omitted)
+                    let field = optional_fields::rejected_field(&error, &request.params.omitted)
                         .ok_or_else(|| error.to_string())?;
                     request.params.omitted.push(field);
                     text.clear();

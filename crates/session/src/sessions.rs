@@ -28,7 +28,7 @@ use config::settings::TelemetrySettings;
 use events::bus::EventBus;
 use lsp::LanguageServers;
 use permission::account::AccountAccess;
-use providers::editor::EditorEndpoints;
+use providers::editor_endpoints::EditorEndpoints;
 use providers::local;
 use providers::registry::Registry;
 use sandbox::Sandbox;

@@ -13,7 +13,7 @@ use base::task::JoinHandle;
 use project::agent::Agent;
 use providers::registry::Registry;
 use providers::request::{BodyCache, ModelInput, ModelMessage, ModelParams};
-use providers::{Delta, Error, Model, Provider, Request, optional};
+use providers::{Delta, Error, Model, Provider, Request, optional_fields};
 use transcript::{Content, Message};
 
 /// The time limit of the title agent. No client waits for it.
@@ -144,7 +144,7 @@ fn start(turn: &TurnContext, history: &History) -> Option<JoinHandle<Option<Stri
                     Ok(text) => return Ok(text),
                     Err(error) => error,
                 };
-                match optional::rejected(&error, &request.params.omitted) {
+                match optional_fields::rejected_field(&error, &request.params.omitted) {
                     Some(field) => request.params.omitted.push(field),
                     None => return Err(error),
                 }

@@ -345,7 +345,7 @@ fn request_cost(model: &Model, usage: &Usage) -> Option<f64> {
     let rates = model
         .price
         .as_ref()?
-        .at(usage.input + usage.cache_read + usage.cache_write);
+        .rates_for(usage.input + usage.cache_read + usage.cache_write);
     #[expect(
         clippy::cast_precision_loss,
         reason = "token counts are far below 2^52"

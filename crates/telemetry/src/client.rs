@@ -68,8 +68,8 @@ impl CollectorClient {
                     .build()
                     .map_err(|e| e.to_string())
             };
-            let outside = client(providers::http::builder(&self.environment)?)?;
-            let loopback = client(providers::http::builder(&self.environment)?.no_proxy())?;
+            let outside = client(providers::http::client_builder(&self.environment)?)?;
+            let loopback = client(providers::http::client_builder(&self.environment)?.no_proxy())?;
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()

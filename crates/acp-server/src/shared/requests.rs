@@ -19,7 +19,7 @@ macro_rules! requests {
         use crate::server::Server;
         use crate::sessions::{self, SessionStatus, SystemPromptAddition};
         use ::providers::custom_endpoint::ApiType;
-        use ::providers::editor::ConfigurableProvider;
+        use ::providers::editor_endpoints::ConfigurableProvider;
         use base::id::SessionId;
         use store::{DiffStats, Record};
         use transcript::Usage;

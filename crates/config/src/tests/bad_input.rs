@@ -611,7 +611,7 @@ fn variables_and_files_in_values_are_substituted() {
     );
     assert_eq!(
         loaded.settings.providers[0]
-            .limits
+            .timeouts
             .total
             .unwrap()
             .as_millis(),

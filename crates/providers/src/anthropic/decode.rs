@@ -7,17 +7,20 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::sse::Flow;
-use crate::wire::{Decoder, counted, entry, finished};
+use crate::wire_format::{Decoder, deserialize_token_count, finish_once, single_entry};
 use crate::{Delta, Error, FoundPage, error_classification};
 use transcript::{Finish, Usage};
 
-/// The state of one answer.
-pub(super) struct Blocks {
-    who: String,
+/// The decoder of one answer.
+pub(super) struct MessagesDecoder {
+    /// The provider's display name, for errors.
+    server_name: String,
+    /// The incomplete blocks, by their index.
     open: BTreeMap<usize, OpenBlock>,
     usage: Usage,
     finish: Option<Finish>,
-    over: bool,
+    /// True once the finish reason has been passed on.
+    has_ended: bool,
 }
 
 /// An incomplete block, with the parts that must be complete before they are passed on.
@@ -26,11 +29,11 @@ struct OpenBlock {
     kind: Kind,
     signature: String,
     citations: Vec<Value>,
-    /// A block of an unknown type, or a call that the provider runs itself; for our calls, the
-    /// input sent at once.
-    whole: Map<String, Value>,
-    /// The JSON of the input of a call that the provider runs itself.
-    json: String,
+    /// Of an opaque block, the whole block; of a call, its `input` if it came with the start of the
+    /// block.
+    fields: Map<String, Value>,
+    /// The JSON text of the input of a call that the provider runs itself.
+    input_json: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,22 +41,24 @@ enum Kind {
     #[default]
     Text,
     Thinking,
+    /// A call of one of our tools.
     Call,
+    /// A block of an unknown type, or a call that the provider runs itself.
     Opaque,
 }
 
-impl Blocks {
-    pub(super) fn new(who: &str) -> Self {
+impl MessagesDecoder {
+    pub(super) fn new(server_name: &str) -> Self {
         Self {
-            who: who.to_owned(),
+            server_name: server_name.to_owned(),
             open: BTreeMap::new(),
             usage: Usage::default(),
             finish: None,
-            over: false,
+            has_ended: false,
         }
     }
 
-    fn start(&mut self, index: usize, block: Value, out: &mut Vec<Delta>) {
+    fn start_block(&mut self, index: usize, block: Value, out: &mut Vec<Delta>) {
         let text = |name: &str| {
             block
                 .get(name)
@@ -92,9 +97,9 @@ impl Blocks {
                     index,
                     text: String::new(),
                 });
-                out.push(Delta::Provider {
+                out.push(Delta::ProviderData {
                     index,
-                    data: entry("redacted", text("data")),
+                    data: single_entry("redacted", text("data")),
                 });
             }
             "tool_use" => {
@@ -109,7 +114,7 @@ impl Blocks {
                     .get("input")
                     .filter(|input| input.as_object().is_some_and(|o| !o.is_empty()))
                 {
-                    open.whole.insert("input".into(), input.clone());
+                    open.fields.insert("input".into(), input.clone());
                 }
             }
             _ => {
@@ -119,14 +124,14 @@ impl Blocks {
                     text: String::new(),
                 });
                 if let Value::Object(whole) = block {
-                    open.whole = whole;
+                    open.fields = whole;
                 }
             }
         }
         self.open.insert(index, open);
     }
 
-    fn delta(&mut self, index: usize, delta: BlockDelta<'_>, out: &mut Vec<Delta>) {
+    fn extend_block(&mut self, index: usize, delta: BlockDelta<'_>, out: &mut Vec<Delta>) {
         let open = self.open.entry(index).or_insert_with(|| {
             // Some servers do not announce their blocks.
             let kind = if delta.thinking.is_some() {
@@ -141,7 +146,7 @@ impl Blocks {
         });
         if let Some(text) = delta.text {
             if open.kind == Kind::Opaque {
-                append(&mut open.whole, "text", &text);
+                append(&mut open.fields, "text", &text);
             } else if !text.is_empty() {
                 out.push(Delta::Text { index, text });
             }
@@ -151,10 +156,10 @@ impl Blocks {
         }
         if let Some(json) = delta.partial_json.filter(|json| !json.is_empty()) {
             if open.kind == Kind::Call {
-                open.whole.clear();
+                open.fields.clear();
                 out.push(Delta::Arguments { index, json });
             } else {
-                open.json.push_str(&json);
+                open.input_json.push_str(&json);
             }
         }
         if let Some(signature) = delta.signature {
@@ -163,30 +168,30 @@ impl Blocks {
         open.citations.extend(delta.citation);
     }
 
-    fn stop(&mut self, index: usize, out: &mut Vec<Delta>) {
+    fn finish_block(&mut self, index: usize, out: &mut Vec<Delta>) {
         let Some(mut open) = self.open.remove(&index) else {
             return;
         };
         match open.kind {
             Kind::Text if !open.citations.is_empty() => {
-                let cited: Vec<FoundPage> = open.citations.iter().filter_map(page).collect();
+                let cited: Vec<FoundPage> = open.citations.iter().filter_map(read_page).collect();
                 if !cited.is_empty() {
-                    out.push(Delta::Found(cited));
+                    out.push(Delta::FoundPages(cited));
                 }
-                out.push(Delta::Provider {
+                out.push(Delta::ProviderData {
                     index,
-                    data: entry("citations", open.citations),
+                    data: single_entry("citations", open.citations),
                 });
             }
             Kind::Thinking if !open.signature.is_empty() => {
-                out.push(Delta::Provider {
+                out.push(Delta::ProviderData {
                     index,
-                    data: entry("signature", open.signature),
+                    data: single_entry("signature", open.signature),
                 });
             }
             // Some servers do not stream calls: the input came with the start of the block.
             Kind::Call => {
-                if let Some(input) = open.whole.get("input") {
+                if let Some(input) = open.fields.get("input") {
                     out.push(Delta::Arguments {
                         index,
                         json: input.to_string(),
@@ -195,32 +200,33 @@ impl Blocks {
             }
             Kind::Opaque => {
                 let results = open
-                    .whole
+                    .fields
                     .get("content")
                     .and_then(Value::as_array)
                     .into_iter()
                     .flatten();
-                let found: Vec<FoundPage> = results.filter_map(page).collect();
+                let found: Vec<FoundPage> = results.filter_map(read_page).collect();
                 if !found.is_empty() {
-                    out.push(Delta::Found(found));
+                    out.push(Delta::FoundPages(found));
                 }
-                if let Ok(input) = serde_json::from_str::<Value>(&open.json) {
-                    open.whole.insert("input".into(), input);
+                if let Ok(input) = serde_json::from_str::<Value>(&open.input_json) {
+                    open.fields.insert("input".into(), input);
                 }
-                out.push(Delta::Provider {
+                out.push(Delta::ProviderData {
                     index,
-                    data: entry("block", open.whole),
+                    data: single_entry("block", open.fields),
                 });
             }
             Kind::Text | Kind::Thinking => {}
         }
     }
 
-    fn count(&mut self, usage: &MessageUsage, out: &mut Vec<Delta>) {
+    /// Passes the token counts on. An event has only the counts that have changed.
+    fn update_usage(&mut self, usage: &MessageUsage, out: &mut Vec<Delta>) {
         let counted = &mut self.usage;
-        set(&mut counted.input, usage.input_tokens);
-        set(&mut counted.cache_read, usage.cache_read_input_tokens);
-        set(&mut counted.cache_write, usage.cache_creation_input_tokens);
+        update_count(&mut counted.input, usage.input_tokens);
+        update_count(&mut counted.cache_read, usage.cache_read_input_tokens);
+        update_count(&mut counted.cache_write, usage.cache_creation_input_tokens);
         if let Some(output) = usage.output_tokens {
             let thought = usage
                 .output_tokens_details
@@ -234,7 +240,7 @@ impl Blocks {
         out.push(Delta::Usage(*counted));
     }
 
-    fn reason(&mut self, reason: &str) {
+    fn set_finish(&mut self, reason: &str) {
         self.finish = Some(match reason {
             "end_turn" | "stop_sequence" => Finish::Stop,
             "tool_use" => Finish::ToolCalls,
@@ -244,27 +250,28 @@ impl Blocks {
         });
     }
 
-    fn whole(&mut self, message: AnthropicMessage, out: &mut Vec<Delta>) {
+    /// Decodes the answer of a server that does not stream.
+    fn decode_message(&mut self, message: AnthropicMessage, out: &mut Vec<Delta>) {
         for (index, block) in message.content.unwrap_or_default().into_iter().enumerate() {
-            self.start(index, block, out);
-            self.stop(index, out);
+            self.start_block(index, block, out);
+            self.finish_block(index, out);
         }
         if let Some(usage) = &message.usage {
-            self.count(usage, out);
+            self.update_usage(usage, out);
         }
         if let Some(reason) = &message.stop_reason {
-            self.reason(reason);
+            self.set_finish(reason);
         }
     }
 }
 
 /// Sets a count if the event has it.
-fn set(count: &mut u64, sent: Option<u64>) {
+fn update_count(count: &mut u64, sent: Option<u64>) {
     *count = sent.unwrap_or(*count);
 }
 
-/// Reads a search result, or a citation of one.
-fn page(found: &Value) -> Option<FoundPage> {
+/// Reads a search result, or a citation of one; `None` for anything else.
+fn read_page(found: &Value) -> Option<FoundPage> {
     let text = |name: &str| {
         found
             .get(name)
@@ -293,45 +300,48 @@ fn append(map: &mut Map<String, Value>, name: &str, more: &str) {
     }
 }
 
-impl Decoder for Blocks {
+impl Decoder for MessagesDecoder {
     fn decode(&mut self, _event: &str, data: &str, out: &mut Vec<Delta>) -> Result<Flow, Error> {
-        let garbled = |e: &serde_json::Error| {
+        let invalid_event = |e: &serde_json::Error| {
             let excerpt = error_classification::excerpt(data.as_bytes());
-            Error::InvalidResult(format!(
+            Error::InvalidAnswer(format!(
                 "{} sent something that is not an event of an answer ({e}): {excerpt}.",
-                self.who
+                self.server_name
             ))
         };
         if data.trim() == "[DONE]" {
             return Ok(Flow::More);
         }
-        let event: StreamEvent<'_> = serde_json::from_str(data).map_err(|e| garbled(&e))?;
+        let event: StreamEvent<'_> = serde_json::from_str(data).map_err(|e| invalid_event(&e))?;
         if let Some(error) = event.error.filter(|error| !error.is_null()) {
-            return Err(error_classification::event(&self.who, &error));
+            return Err(error_classification::classify_event(
+                &self.server_name,
+                &error,
+            ));
         }
         match (event.kind.as_ref(), event.index) {
             ("content_block_delta", Some(index)) => {
                 if let Some(delta) = event.delta {
-                    self.delta(index, delta, out);
+                    self.extend_block(index, delta, out);
                 }
             }
             ("content_block_start", Some(index)) => {
                 if let Some(block) = event.content_block {
-                    self.start(index, block, out);
+                    self.start_block(index, block, out);
                 }
             }
-            ("content_block_stop", Some(index)) => self.stop(index, out),
+            ("content_block_stop", Some(index)) => self.finish_block(index, out),
             ("message_start", _) => {
                 if let Some(usage) = event.message.and_then(|m| m.usage) {
-                    self.count(&usage, out);
+                    self.update_usage(&usage, out);
                 }
             }
             ("message_delta", _) => {
                 if let Some(reason) = event.delta.and_then(|d| d.stop_reason) {
-                    self.reason(&reason);
+                    self.set_finish(&reason);
                 }
                 if let Some(usage) = &event.usage {
-                    self.count(usage, out);
+                    self.update_usage(usage, out);
                 }
             }
             ("message_stop", _) => {
@@ -340,8 +350,8 @@ impl Decoder for Blocks {
             }
             ("message", _) => {
                 let message: AnthropicMessage =
-                    serde_json::from_str(data).map_err(|e| garbled(&e))?;
-                self.whole(message, out);
+                    serde_json::from_str(data).map_err(|e| invalid_event(&e))?;
+                self.decode_message(message, out);
                 self.end(out)?;
                 return Ok(Flow::Done);
             }
@@ -352,11 +362,11 @@ impl Decoder for Blocks {
     }
 
     fn end(&mut self, out: &mut Vec<Delta>) -> Result<(), Error> {
-        let Some(finish) = finished(&mut self.over, self.finish, &self.who)? else {
+        let Some(finish) = finish_once(&mut self.has_ended, self.finish, &self.server_name)? else {
             return Ok(());
         };
         for index in self.open.keys().copied().collect::<Vec<_>>() {
-            self.stop(index, out);
+            self.finish_block(index, out);
         }
         out.push(Delta::Finish(finish));
         Ok(())
@@ -409,13 +419,13 @@ struct AnthropicMessage {
 
 #[derive(Deserialize)]
 struct MessageUsage {
-    #[serde(default, deserialize_with = "counted")]
+    #[serde(default, deserialize_with = "deserialize_token_count")]
     input_tokens: Option<u64>,
-    #[serde(default, deserialize_with = "counted")]
+    #[serde(default, deserialize_with = "deserialize_token_count")]
     output_tokens: Option<u64>,
-    #[serde(default, deserialize_with = "counted")]
+    #[serde(default, deserialize_with = "deserialize_token_count")]
     cache_read_input_tokens: Option<u64>,
-    #[serde(default, deserialize_with = "counted")]
+    #[serde(default, deserialize_with = "deserialize_token_count")]
     cache_creation_input_tokens: Option<u64>,
     #[serde(default)]
     output_tokens_details: Option<Details>,
@@ -423,6 +433,6 @@ struct MessageUsage {
 
 #[derive(Deserialize)]
 struct Details {
-    #[serde(default, deserialize_with = "counted")]
+    #[serde(default, deserialize_with = "deserialize_token_count")]
     thinking_tokens: Option<u64>,
 }

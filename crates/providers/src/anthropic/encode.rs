@@ -1,4 +1,5 @@
-//! Encodes a request as a Messages call.
+//! Encodes a request as a call of the Messages API: options and limits, tools, the system prompt
+//! and the conversation, with the marks of the prompt cache.
 
 use std::borrow::Cow;
 
@@ -6,13 +7,13 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
-use super::claude;
+use super::claude_version;
 use crate::body::{Element, RequestBody};
 use crate::request::{
     Attachment, CallResult, ModelInput, ModelMessage, ModelOutput, ToolSpec, last_shared_block,
 };
 use crate::request_target::{RequestOptions, RequestTarget};
-use crate::wire::{CallNames, HttpCall, has_calls, readable, renamed};
+use crate::wire_format::{CallIds, HttpCall, check_attachment, has_calls, rename_options};
 use crate::{Error, Model, Request};
 use base::text;
 
@@ -32,12 +33,14 @@ const RESERVED: &[&str] = &[
 /// The end of Vertex's address for Claude. Its requests name the model in the path.
 const VERTEX_PATH: &str = "/publishers/anthropic";
 
-/// The estimated bytes of a token, rather too few than too many.
+/// The bytes of a token for estimates of token counts: a low value, so that the estimated count is
+/// rather too high than too low.
 pub(super) const MIN_BYTES_PER_TOKEN: usize = 2;
 
 /// The maximum number of searches by the provider for one request.
 const MAX_SEARCHES: u64 = 3;
 
+/// OpenCode's names of options, and the API's.
 const OPTION_NAMES: &[(&str, &str)] = &[
     ("outputConfig", "output_config"),
     ("contextManagement", "context_management"),
@@ -49,7 +52,7 @@ pub(super) fn call(
     target: &RequestTarget,
     request_options: &RequestOptions,
 ) -> Result<HttpCall, Error> {
-    let mut options = renamed(&request_options.options, OPTION_NAMES);
+    let mut options = rename_options(&request_options.options, OPTION_NAMES);
     normalize_options(&mut options, request);
     let thinking = options.get("thinking").cloned().unwrap_or_default();
     let budget = thinking
@@ -132,7 +135,12 @@ pub(super) fn call(
         });
         body.field("system", &blocks.collect::<Vec<_>>())?;
     }
-    let body = body.finish("messages", &turns(request, mark.as_ref()), request, target)?;
+    let body = body.finish(
+        "messages",
+        &encode_messages(request, mark.as_ref()),
+        request,
+        target,
+    )?;
     let path = if is_vertex {
         format!("/models/{}:streamRawPredict", request.model.api_id)
     } else {
@@ -166,7 +174,9 @@ fn headers(
             "interleaved-thinking-2025-05-14",
             "fine-grained-tool-streaming-2025-05-14",
         ]);
-        if options.contains_key("output_config") && claude(&request.model.api_id) == Some((4, 5)) {
+        if options.contains_key("output_config")
+            && claude_version(&request.model.api_id) == Some((4, 5))
+        {
             betas.push("effort-2025-11-24");
         }
     }
@@ -212,8 +222,8 @@ fn normalize_options(options: &mut Map<String, Value>, request: &Request) {
     }
 }
 
-/// Returns whether the answer that the last results belong to began with thinking; `true` if there
-/// is none.
+/// True if the last message is not the results of calls, or if the answer with these calls began
+/// with thinking.
 fn begins_with_thought(request: &Request) -> bool {
     if !matches!(request.messages.last(), Some(ModelMessage::Results(_))) {
         return true;
@@ -235,26 +245,31 @@ fn begins_with_thought(request: &Request) -> bool {
     }
 }
 
-/// Returns the maximum output in tokens, to which thinking counts as well.
+/// Returns the value of `max_tokens`: the output and the thinking budget together.
 fn max_tokens(request: &Request, request_options: &RequestOptions, budget: u64) -> u64 {
     let wanted = request_options
         .max_output
         .or(Some(request.params.max_output))
         .filter(|n| *n > 0)
-        .unwrap_or(Model::OUTPUT_LIMIT);
+        .unwrap_or(Model::MAX_OUTPUT_TOKENS);
     // Input and maximum output must fit into the window together, and a conversation is compacted
     // only when `wanted` no longer fits next to it.
     let available = request.model.context.map_or(u64::MAX, |window| {
-        window.saturating_sub(most_input_tokens(request))
+        window.saturating_sub(estimate_max_input_tokens(request))
     });
-    let both = wanted + budget;
-    let with = if both <= available { both } else { wanted };
-    let limit = request.model.output.unwrap_or(with);
-    with.min(limit).max(budget + 1)
+    let with_budget = wanted + budget;
+    let max_tokens = if with_budget <= available {
+        with_budget
+    } else {
+        wanted
+    };
+    let limit = request.model.output.unwrap_or(max_tokens);
+    // The API requires more than the budget.
+    max_tokens.min(limit).max(budget + 1)
 }
 
-/// Estimates the tokens of a request, rather too many than too few.
-fn most_input_tokens(request: &Request) -> u64 {
+/// Estimates the tokens of a request: rather too many than too few.
+fn estimate_max_input_tokens(request: &Request) -> u64 {
     let system = request.system.iter().map(String::len).sum::<usize>();
     let messages = request.messages.iter().map(ModelMessage::length);
     let tools = request
@@ -265,6 +280,7 @@ fn most_input_tokens(request: &Request) -> u64 {
     u64::try_from(bytes / MIN_BYTES_PER_TOKEN).unwrap_or(u64::MAX)
 }
 
+/// Returns the value of `cache_control`; `None` if the settings turn the prompt cache off.
 fn cache_mark(target: &RequestTarget, request_options: &RequestOptions) -> Option<Value> {
     if target.cache_key == Some(false) {
         return None;
@@ -297,10 +313,13 @@ struct MessageParam<'a> {
     content: Vec<CachedBlock<'a>>,
 }
 
-/// Encodes the conversation. Consecutive messages of the user's side are one message, results
-/// first.
-fn turns<'a>(request: &'a Request, mark: Option<&Value>) -> Vec<Element<MessageParam<'a>>> {
-    let names = CallNames::new(request, text::plain);
+/// Encodes the conversation. Consecutive messages of one role become one message. The last blocks
+/// of the last two messages get the mark of the prompt cache.
+fn encode_messages<'a>(
+    request: &'a Request,
+    mark: Option<&Value>,
+) -> Vec<Element<MessageParam<'a>>> {
+    let names = CallIds::new(request, text::plain);
     let model = &request.model;
     let mut turns: Vec<Element<MessageParam<'a>>> = Vec::new();
     for (at, message) in request.messages.iter().enumerate() {
@@ -371,7 +390,7 @@ fn turns<'a>(request: &'a Request, mark: Option<&Value>) -> Vec<Element<MessageP
             .content
             .iter_mut()
             .rev()
-            .find(|marked| marked.block.takes_mark())
+            .find(|marked| marked.block.accepts_mark())
         {
             last.mark = mark.cloned();
         }
@@ -386,12 +405,12 @@ fn user_block<'a>(input: &'a ModelInput, model: &Model) -> Option<ContentBlock<'
             text: text.as_str().into(),
             citations: None,
         }),
-        ModelInput::File(file) => Some(attached(file, model)),
+        ModelInput::File(file) => Some(attachment_block(file, model)),
     }
 }
 
-fn attached<'a>(file: &'a Attachment, model: &Model) -> ContentBlock<'a> {
-    match readable(file, model) {
+fn attachment_block<'a>(file: &'a Attachment, model: &Model) -> ContentBlock<'a> {
+    match check_attachment(file, model) {
         Ok(file) => ContentBlock::File(file),
         Err(replacement) => ContentBlock::Text {
             text: replacement.into(),
@@ -402,7 +421,7 @@ fn attached<'a>(file: &'a Attachment, model: &Model) -> ContentBlock<'a> {
 
 fn assistant_block<'a>(
     output: &'a ModelOutput,
-    names: &CallNames<'_>,
+    names: &CallIds<'_>,
     model: &Model,
 ) -> Option<ContentBlock<'a>> {
     match output {
@@ -419,7 +438,7 @@ fn assistant_block<'a>(
                 Some(ContentBlock::Redacted(data))
             } else if let Some(signature) = signature.filter(|s| !s.is_empty()) {
                 Some(ContentBlock::Thinking { text, signature })
-            } else if claude(&model.api_id).is_none() && !text.trim().is_empty() {
+            } else if claude_version(&model.api_id).is_none() && !text.trim().is_empty() {
                 Some(ContentBlock::Thinking {
                     text,
                     signature: "",
@@ -443,13 +462,13 @@ fn assistant_block<'a>(
 
 fn result_block<'a>(
     result: &'a CallResult,
-    names: &CallNames<'_>,
+    names: &CallIds<'_>,
     model: &Model,
 ) -> ContentBlock<'a> {
     let files = result
         .attachments
         .iter()
-        .map(|file| attached(file, model))
+        .map(|file| attachment_block(file, model))
         .collect();
     ContentBlock::Result {
         id: names.get(&result.id).to_owned(),
@@ -462,14 +481,18 @@ fn result_block<'a>(
 enum ContentBlock<'a> {
     Text {
         text: Cow<'a, str>,
+        /// The list of citations, as the provider sent it.
         citations: Option<&'a Value>,
     },
+    /// An image or a PDF file.
     File(&'a Attachment),
     Thinking {
         text: &'a str,
         signature: &'a str,
     },
+    /// The encrypted data of redacted thinking.
     Redacted(&'a str),
+    /// A whole block as the provider sent it.
     Opaque(&'a Value),
     Call {
         id: String,
@@ -485,7 +508,8 @@ enum ContentBlock<'a> {
 }
 
 impl ContentBlock<'_> {
-    fn takes_mark(&self) -> bool {
+    /// True if the API accepts `cache_control` in the block.
+    fn accepts_mark(&self) -> bool {
         !matches!(
             self,
             Self::Thinking { .. } | Self::Redacted(_) | Self::Opaque(_)
@@ -493,6 +517,7 @@ impl ContentBlock<'_> {
     }
 }
 
+/// A block with its `cache_control`, if it is marked.
 struct CachedBlock<'a> {
     block: ContentBlock<'a>,
     mark: Option<Value>,
@@ -575,6 +600,7 @@ struct Base64Source<'a> {
     data: &'a str,
 }
 
+/// The content of a result with files. An empty text is left out, because the API rejects it.
 struct ResultContent<'a> {
     text: &'a str,
     files: &'a [ContentBlock<'a>],

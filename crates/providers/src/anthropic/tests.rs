@@ -160,8 +160,8 @@ fn stop_reasons_and_errors_end_answer() {
             "{reason}"
         );
     }
-    assert!(matches!(read(&text), Err(Error::InvalidResult(_))));
-    assert!(matches!(read(&[]), Err(Error::InvalidResult(_))));
+    assert!(matches!(read(&text), Err(Error::InvalidAnswer(_))));
+    assert!(matches!(read(&[]), Err(Error::InvalidAnswer(_))));
     let error = |kind: &str| json!({"type": "error", "error": {"type": kind, "message": "m"}});
     assert!(matches!(
         read(&[text[0].clone(), error("overloaded_error")]),
@@ -173,7 +173,7 @@ fn stop_reasons_and_errors_end_answer() {
     ));
     assert!(matches!(
         read(&[json!("half")]),
-        Err(Error::InvalidResult(_))
+        Err(Error::InvalidAnswer(_))
     ));
     let whole = json!({"type": "message", "content": [{"type": "text", "text": "all"}, {"type": "tool_use", "id": "t", "name": "n", "input": {"a": 1}}], "stop_reason": "tool_use", "usage": {"input_tokens": 1, "output_tokens": 2}});
     assert_eq!(
@@ -239,16 +239,16 @@ fn conversation() -> Vec<ModelMessage> {
         ModelMessage::Assistant(vec![
             ModelOutput::Reasoning {
                 text: "hm".into(),
-                provider: entry("signature", "SIG=="),
+                provider: single_entry("signature", "SIG=="),
             },
             ModelOutput::Reasoning {
                 text: String::new(),
-                provider: entry("redacted", "ENC"),
+                provider: single_entry("redacted", "ENC"),
             },
             text("I look."),
             ModelOutput::Reasoning {
                 text: String::new(),
-                provider: entry("block", json!({"type": "new", "z": 1, "a": 2})),
+                provider: single_entry("block", json!({"type": "new", "z": 1, "a": 2})),
             },
             ModelOutput::Reasoning {
                 text: "unsigned".into(),
@@ -512,7 +512,7 @@ fn efforts_follow_model_version() {
             api_id: id.into(),
             ..model()
         };
-        assert_eq!(claude(id), version, "{id}");
+        assert_eq!(claude_version(id), version, "{id}");
         assert_eq!(Messages.efforts(&named).join(" "), efforts, "{id}");
     }
     let effort = |id: &str, effort: &str| {
@@ -579,7 +579,7 @@ fn search_requires_recent_model() {
         ("claude-3-opus", false),
         ("kimi", false),
     ] {
-        assert_eq!(searches(id), wanted, "{id}");
+        assert_eq!(can_search_web(id), wanted, "{id}");
     }
     let mut request = request(vec![ModelMessage::User(vec![ModelInput::Text("x".into())])]);
     (request.tools, request.params.search) = (Vec::new(), true);

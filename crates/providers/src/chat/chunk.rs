@@ -1,5 +1,5 @@
-//! The chunks of an answer as sent by servers. Everything is optional, because servers omit fields
-//! at will.
+//! The JSON of the chunks of an answer ([`ChatChunk`]). Every field is optional, because some
+//! servers omit it.
 
 use std::fmt;
 
@@ -11,12 +11,14 @@ use super::think::ThinkPiece;
 
 #[derive(Deserialize)]
 pub(super) struct ChatChunk {
+    /// `chat.completion.chunk`, `chat.completion` if the server does not stream, or `error`.
     #[serde(default)]
     pub(super) object: Option<String>,
     #[serde(default)]
     pub(super) choices: Option<Vec<ChunkChoice>>,
     #[serde(default)]
     pub(super) usage: Option<Value>,
+    /// Groq's own fields, with `usage`.
     #[serde(default)]
     pub(super) x_groq: Option<Value>,
     #[serde(default)]
@@ -29,7 +31,7 @@ pub(super) struct ChunkChoice {
     pub(super) index: Option<u64>,
     #[serde(default)]
     pub(super) delta: Option<ChunkMessage>,
-    /// The message of a server that does not stream.
+    /// The whole message, if the server does not stream.
     #[serde(default)]
     pub(super) message: Option<ChunkMessage>,
     #[serde(default)]
@@ -87,7 +89,8 @@ pub(super) enum Arguments {
 }
 
 impl Arguments {
-    pub(super) fn text(self) -> String {
+    /// Returns the arguments as JSON text.
+    pub(super) fn into_json(self) -> String {
         match self {
             Self::Text(text) => text,
             Self::Object(Value::Null) => String::new(),
@@ -116,7 +119,7 @@ impl<'de> Deserialize<'de> for ChunkContent {
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<ChunkContent, A::Error> {
                 let mut pieces = Vec::new();
                 while let Some(part) = list.next_element::<Value>()? {
-                    pieces.extend(piece(&part));
+                    pieces.extend(read_part(&part));
                 }
                 Ok(ChunkContent(pieces))
             }
@@ -125,7 +128,8 @@ impl<'de> Deserialize<'de> for ChunkContent {
     }
 }
 
-fn piece(part: &Value) -> Option<ThinkPiece> {
+/// Reads a part of a list: `{"thinking": …}` or `{"text": …}`; `None` for anything else.
+fn read_part(part: &Value) -> Option<ThinkPiece> {
     let text = |part: &Value| part.get("text").and_then(Value::as_str).map(str::to_owned);
     match part.get("thinking") {
         Some(Value::String(text)) => Some(ThinkPiece::Reasoning(text.clone())),

@@ -2,29 +2,33 @@
 
 use serde_json::Value;
 
-use super::chunk::{Arguments, ChatChunk, ChunkChoice, ToolCallDelta};
+use super::chunk::{Arguments, ChatChunk, ChunkChoice, ChunkMessage, ToolCallDelta};
 use super::think::{ThinkPiece, ThinkTags};
 use crate::sse::Flow;
-use crate::wire::{Decoder, entry, finished, tokens};
+use crate::wire_format::{Decoder, finish_once, parse_token_count, single_entry};
 use crate::{Delta, Error, error_classification};
 use transcript::{Finish, Usage};
 
-/// The state of one answer.
-pub(super) struct Chunks {
-    who: String,
-    next: usize,
+/// The decoder of one answer.
+pub(super) struct ChatDecoder {
+    /// The provider's display name, for errors.
+    server_name: String,
+    /// The index of the next block.
+    next_block: usize,
     /// The block to which text is appended, and its kind.
     open: Option<(usize, Kind)>,
-    think: ThinkTags,
+    think_tags: ThinkTags,
+    /// A buffer for the pieces of one chunk.
     pieces: Vec<ThinkPiece>,
-    calls: Vec<Pending>,
+    /// The calls so far.
+    calls: Vec<StreamedCall>,
     /// `reasoning_details` of the open reasoning block.
     details: Vec<Value>,
-    usage: Usage,
     finish: Option<Finish>,
     is_refused: bool,
     has_content: bool,
-    over: bool,
+    /// True once the finish reason has been passed on.
+    has_ended: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,36 +38,40 @@ enum Kind {
     Reasoning,
 }
 
-/// An incomplete call.
-struct Pending {
+/// A call, to which further fragments may belong.
+struct StreamedCall {
+    /// The index of its block.
     block: usize,
     /// The server's index, if it sends one.
     index: Option<usize>,
     id: Option<String>,
     name: String,
+    /// True once the name has arrived.
     is_named: bool,
-    braces: Braces,
+    arguments: ObjectScanner,
 }
 
 /// Detects when JSON text that arrives in fragments is a complete object.
 #[derive(Default)]
-struct Braces {
+struct ObjectScanner {
+    /// The number of open braces and brackets.
     depth: usize,
-    in_string: bool,
-    escaped: bool,
-    begun: bool,
+    is_in_string: bool,
+    /// True directly after a backslash in a string.
+    is_escaped: bool,
+    has_begun: bool,
 }
 
-impl Braces {
+impl ObjectScanner {
     fn push(&mut self, text: &str) {
         for byte in text.bytes() {
             match byte {
-                _ if self.escaped => self.escaped = false,
-                b'\\' if self.in_string => self.escaped = true,
-                b'"' => self.in_string = !self.in_string,
-                _ if self.in_string => {}
+                _ if self.is_escaped => self.is_escaped = false,
+                b'\\' if self.is_in_string => self.is_escaped = true,
+                b'"' => self.is_in_string = !self.is_in_string,
+                _ if self.is_in_string => {}
                 b'{' | b'[' => {
-                    self.begun = true;
+                    self.has_begun = true;
                     self.depth += 1;
                 }
                 b'}' | b']' => self.depth = self.depth.saturating_sub(1),
@@ -72,32 +80,31 @@ impl Braces {
         }
     }
 
-    fn is_whole(&self) -> bool {
-        self.begun && self.depth == 0
+    fn is_complete(&self) -> bool {
+        self.has_begun && self.depth == 0
     }
 }
 
-impl Chunks {
-    pub(super) fn new(who: &str) -> Self {
+impl ChatDecoder {
+    pub(super) fn new(server_name: &str) -> Self {
         Self {
-            who: who.to_owned(),
-            next: 0,
+            server_name: server_name.to_owned(),
+            next_block: 0,
             open: None,
-            think: ThinkTags::default(),
+            think_tags: ThinkTags::default(),
             pieces: Vec::new(),
             calls: Vec::new(),
             details: Vec::new(),
-            usage: Usage::default(),
             finish: None,
             is_refused: false,
             has_content: false,
-            over: false,
+            has_ended: false,
         }
     }
 
     fn new_block(&mut self) -> usize {
-        self.next += 1;
-        self.next - 1
+        self.next_block += 1;
+        self.next_block - 1
     }
 
     /// Returns the open block if it is of this kind, otherwise starts a new one.
@@ -114,9 +121,9 @@ impl Chunks {
                         index: block,
                         text: String::new(),
                     });
-                    out.push(Delta::Provider {
+                    out.push(Delta::ProviderData {
                         index: block,
-                        data: entry("refusal", true),
+                        data: single_entry("refusal", true),
                     });
                 }
                 block
@@ -130,21 +137,22 @@ impl Chunks {
             && !self.details.is_empty()
         {
             let details = std::mem::take(&mut self.details);
-            out.push(Delta::Provider {
+            out.push(Delta::ProviderData {
                 index,
-                data: entry("reasoning_details", details),
+                data: single_entry("reasoning_details", details),
             });
         }
     }
 
-    fn text(&mut self, text: String, out: &mut Vec<Delta>) {
+    fn add_text(&mut self, text: String, out: &mut Vec<Delta>) {
         self.has_content |= !text.is_empty();
         let mut pieces = std::mem::take(&mut self.pieces);
-        self.think.push(text, &mut pieces);
+        self.think_tags.push(text, &mut pieces);
         self.pieces = pieces;
         self.pass_on(out);
     }
 
+    /// Converts the buffered pieces to deltas.
     fn pass_on(&mut self, out: &mut Vec<Delta>) {
         let mut pieces = std::mem::take(&mut self.pieces);
         for piece in pieces.drain(..) {
@@ -153,19 +161,20 @@ impl Chunks {
                     let index = self.open(Kind::Text, out);
                     out.push(Delta::Text { index, text });
                 }
-                ThinkPiece::Reasoning(text) => self.reasoning(text, "think", out),
+                ThinkPiece::Reasoning(text) => self.add_reasoning(text, "think", out),
             }
         }
         self.pieces = pieces;
     }
 
-    fn reasoning(&mut self, text: String, field: &str, out: &mut Vec<Delta>) {
-        let next_before = self.next;
+    /// Passes reasoning on. `field` is the field that contained it, in which it is sent back.
+    fn add_reasoning(&mut self, text: String, field: &str, out: &mut Vec<Delta>) {
+        let next_before = self.next_block;
         let index = self.open(Kind::Reasoning, out);
-        if self.next > next_before {
-            out.push(Delta::Provider {
+        if self.next_block > next_before {
+            out.push(Delta::ProviderData {
                 index,
-                data: entry("field", field),
+                data: single_entry("field", field),
             });
         }
         if !text.is_empty() {
@@ -174,10 +183,12 @@ impl Chunks {
         }
     }
 
-    fn details(&mut self, details: Vec<Value>, has_text: bool, out: &mut Vec<Delta>) {
-        let next_before = self.next;
+    /// Collects `reasoning_details`, and passes their text on unless another field of the same
+    /// chunk had it (`has_text`).
+    fn add_details(&mut self, details: Vec<Value>, has_text: bool, out: &mut Vec<Delta>) {
+        let next_before = self.next_block;
         let index = self.open(Kind::Reasoning, out);
-        if self.next > next_before {
+        if self.next_block > next_before {
             out.push(Delta::Reasoning {
                 index,
                 text: String::new(),
@@ -200,7 +211,8 @@ impl Chunks {
         }
     }
 
-    fn call(&mut self, call: ToolCallDelta, out: &mut Vec<Delta>) {
+    /// Passes a fragment of a call on.
+    fn add_call(&mut self, call: ToolCallDelta, out: &mut Vec<Delta>) {
         self.has_content = true;
         let function = call.function.unwrap_or_default();
         let name = function.name.filter(|name| !name.is_empty());
@@ -213,50 +225,51 @@ impl Chunks {
                 // Two calls with the same id would share their result, so the second one has no id.
                 let id =
                     id.filter(|id| self.calls.iter().all(|known| known.id.as_ref() != Some(id)));
-                self.calls.push(Pending {
+                self.calls.push(StreamedCall {
                     block,
                     index: call.index,
                     id,
                     name: String::new(),
                     is_named: false,
-                    braces: Braces::default(),
+                    arguments: ObjectScanner::default(),
                 });
                 self.calls.len() - 1
             }
         };
-        let pending = &mut self.calls[at];
-        if !pending.is_named
+        let streamed = &mut self.calls[at];
+        if !streamed.is_named
             && let Some(name) = name
         {
-            pending.is_named = true;
-            pending.name = name;
+            streamed.is_named = true;
+            streamed.name = name;
             out.push(Delta::Call {
-                index: pending.block,
-                id: pending.id.clone(),
-                name: pending.name.clone(),
+                index: streamed.block,
+                id: streamed.id.clone(),
+                name: streamed.name.clone(),
             });
         }
         if let Some(json) = function
             .arguments
-            .map(Arguments::text)
+            .map(Arguments::into_json)
             .filter(|json| !json.is_empty())
         {
-            pending.braces.push(&json);
+            streamed.arguments.push(&json);
             out.push(Delta::Arguments {
-                index: pending.block,
+                index: streamed.block,
                 json,
             });
         }
         if let Some(extra) = call.extra_content {
-            out.push(Delta::Provider {
-                index: pending.block,
-                data: entry("extra_content", extra),
+            out.push(Delta::ProviderData {
+                index: streamed.block,
+                data: single_entry("extra_content", extra),
             });
         }
     }
 
-    /// Returns the call that a fragment belongs to; `None` if it starts a new one. An index alone
-    /// is not reliable: some servers give every call the index 0, some give none.
+    /// Returns the position in `calls` of the call that a fragment belongs to; `None` if it starts
+    /// a new one. An index alone is not reliable: some servers give every call the index 0, some
+    /// give none.
     fn find_call(
         &self,
         index: Option<usize>,
@@ -284,7 +297,7 @@ impl Chunks {
         let is_unconfirmed = id.is_none_or(|id| call.id.as_deref() != Some(id));
         match name {
             Some(_) if has_other_id => None,
-            Some(_) if is_unconfirmed && call.is_named && call.braces.is_whole() => None,
+            Some(_) if is_unconfirmed && call.is_named && call.arguments.is_complete() => None,
             Some(name)
                 if index.is_none() && is_unconfirmed && call.is_named && call.name != name =>
             {
@@ -294,51 +307,16 @@ impl Chunks {
         }
     }
 
-    fn choice(&mut self, choice: ChunkChoice, out: &mut Vec<Delta>) -> Result<(), Error> {
+    /// Decodes the first choice of a chunk; we request only one.
+    fn decode_choice(&mut self, choice: ChunkChoice, out: &mut Vec<Delta>) -> Result<(), Error> {
         if choice.index.is_some_and(|index| index > 0) {
             return Ok(());
         }
         if let Some(usage) = choice.usage {
-            self.count(&usage, out);
+            pass_usage_on(&usage, out);
         }
-        if let Some(delta) = choice.delta.or(choice.message) {
-            let mut has_reasoning = false;
-            if let Some(text) = delta.reasoning_content.filter(|t| !t.is_empty()) {
-                has_reasoning = true;
-                self.reasoning(text, "reasoning_content", out);
-            } else if let Some(text) = delta.reasoning.filter(|t| !t.is_empty()) {
-                has_reasoning = true;
-                self.reasoning(text, "reasoning", out);
-            }
-            if let Some(details) = delta.reasoning_details.filter(|d| !d.is_empty()) {
-                self.details(details, has_reasoning, out);
-            }
-            for piece in delta.content.into_iter().flat_map(|content| content.0) {
-                match piece {
-                    ThinkPiece::Text(text) if text.is_empty() => {}
-                    ThinkPiece::Text(text) => self.text(text, out),
-                    ThinkPiece::Reasoning(text) => self.reasoning(text, "thinking", out),
-                }
-            }
-            if let Some(text) = delta.refusal.filter(|t| !t.is_empty()) {
-                self.is_refused = true;
-                self.has_content = true;
-                let index = self.open(Kind::Refusal, out);
-                out.push(Delta::Text { index, text });
-            }
-            for call in delta.tool_calls.into_iter().flatten() {
-                self.call(call, out);
-            }
-            if let Some(function) = delta.function_call {
-                self.call(
-                    ToolCallDelta {
-                        index: Some(0),
-                        function: Some(function),
-                        ..ToolCallDelta::default()
-                    },
-                    out,
-                );
-            }
+        if let Some(message) = choice.delta.or(choice.message) {
+            self.decode_message(message, out);
         }
         let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) else {
             return Ok(());
@@ -350,7 +328,10 @@ impl Chunks {
             let error = choice
                 .error
                 .unwrap_or_else(|| Value::String(format!("it stopped with \"{reason}\"")));
-            return Err(error_classification::event(&self.who, &error));
+            return Err(error_classification::classify_event(
+                &self.server_name,
+                &error,
+            ));
         }
         self.finish = Some(match reason.as_str() {
             "length" | "max_tokens" | "model_length" => Finish::Length,
@@ -365,20 +346,57 @@ impl Chunks {
         Ok(())
     }
 
-    fn count(&mut self, usage: &Value, out: &mut Vec<Delta>) {
-        let Some(counted) = counted(usage) else {
-            return;
-        };
-        self.usage = counted;
-        out.push(Delta::Usage(counted));
+    fn decode_message(&mut self, message: ChunkMessage, out: &mut Vec<Delta>) {
+        let mut has_reasoning = false;
+        if let Some(text) = message.reasoning_content.filter(|t| !t.is_empty()) {
+            has_reasoning = true;
+            self.add_reasoning(text, "reasoning_content", out);
+        } else if let Some(text) = message.reasoning.filter(|t| !t.is_empty()) {
+            has_reasoning = true;
+            self.add_reasoning(text, "reasoning", out);
+        }
+        if let Some(details) = message.reasoning_details.filter(|d| !d.is_empty()) {
+            self.add_details(details, has_reasoning, out);
+        }
+        for piece in message.content.into_iter().flat_map(|content| content.0) {
+            match piece {
+                ThinkPiece::Text(text) if text.is_empty() => {}
+                ThinkPiece::Text(text) => self.add_text(text, out),
+                ThinkPiece::Reasoning(text) => self.add_reasoning(text, "thinking", out),
+            }
+        }
+        if let Some(text) = message.refusal.filter(|t| !t.is_empty()) {
+            self.is_refused = true;
+            self.has_content = true;
+            let index = self.open(Kind::Refusal, out);
+            out.push(Delta::Text { index, text });
+        }
+        for call in message.tool_calls.into_iter().flatten() {
+            self.add_call(call, out);
+        }
+        // The older field for a single call.
+        if let Some(function) = message.function_call {
+            self.add_call(
+                ToolCallDelta {
+                    index: Some(0),
+                    function: Some(function),
+                    ..ToolCallDelta::default()
+                },
+                out,
+            );
+        }
     }
 }
 
-impl Decoder for Chunks {
+fn pass_usage_on(usage: &Value, out: &mut Vec<Delta>) {
+    out.extend(read_usage(usage).map(Delta::Usage));
+}
+
+impl Decoder for ChatDecoder {
     fn decode(&mut self, event: &str, data: &str, out: &mut Vec<Delta>) -> Result<Flow, Error> {
         let data = data.trim();
         if data == "[DONE]" {
-            // A server that ends without a finish reason has completed its answer.
+            // Some servers send no finish reason: the answer is complete nevertheless.
             if self.finish.is_none() && self.has_content {
                 self.finish = Some(if self.calls.is_empty() {
                     Finish::Stop
@@ -394,27 +412,33 @@ impl Decoder for Chunks {
         }
         let chunk: ChatChunk = serde_json::from_str(data).map_err(|e| {
             let excerpt = error_classification::excerpt(data.as_bytes());
-            Error::InvalidResult(format!(
+            Error::InvalidAnswer(format!(
                 "{} sent something that is not a chunk of an answer ({e}): {excerpt}.",
-                self.who
+                self.server_name
             ))
         })?;
         if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
-            return Err(error_classification::event(&self.who, &error));
+            return Err(error_classification::classify_event(
+                &self.server_name,
+                &error,
+            ));
         }
         if event == "error" || chunk.object.as_deref() == Some("error") {
             let whole = serde_json::from_str(data).unwrap_or_default();
-            return Err(error_classification::event(&self.who, &whole));
+            return Err(error_classification::classify_event(
+                &self.server_name,
+                &whole,
+            ));
         }
-        let whole = chunk.object.as_deref() == Some("chat.completion");
+        let is_whole_answer = chunk.object.as_deref() == Some("chat.completion");
         for choice in chunk.choices.into_iter().flatten() {
-            self.choice(choice, out)?;
+            self.decode_choice(choice, out)?;
         }
         let usage = chunk.usage.or_else(|| chunk.x_groq?.get("usage").cloned());
         if let Some(usage) = usage.filter(|usage| !usage.is_null()) {
-            self.count(&usage, out);
+            pass_usage_on(&usage, out);
         }
-        if whole {
+        if is_whole_answer {
             self.end(out)?;
             return Ok(Flow::Done);
         }
@@ -422,11 +446,11 @@ impl Decoder for Chunks {
     }
 
     fn end(&mut self, out: &mut Vec<Delta>) -> Result<(), Error> {
-        let Some(finish) = finished(&mut self.over, self.finish, &self.who)? else {
+        let Some(finish) = finish_once(&mut self.has_ended, self.finish, &self.server_name)? else {
             return Ok(());
         };
         let mut pieces = std::mem::take(&mut self.pieces);
-        self.think.end(&mut pieces);
+        self.think_tags.end(&mut pieces);
         self.pieces = pieces;
         self.pass_on(out);
         self.close(out);
@@ -435,14 +459,13 @@ impl Decoder for Chunks {
     }
 }
 
-/// Appends a fragment of `reasoning_details` to the one it continues: the same type with the same
-/// index.
+/// Adds a fragment of `reasoning_details` to `known`: it continues the last one if that has the
+/// same type and index.
 fn join_detail(known: &mut Vec<Value>, detail: Value) {
-    let same =
+    let is_continued =
         |a: &Value| a.get("type") == detail.get("type") && a.get("index") == detail.get("index");
-    let (Some(Value::Object(last)), Value::Object(more)) =
-        (known.last_mut().filter(|last| same(last)), &detail)
-    else {
+    let last = known.last_mut().filter(|last| is_continued(last));
+    let (Some(Value::Object(last)), Value::Object(more)) = (last, &detail) else {
         known.push(detail);
         return;
     };
@@ -461,10 +484,11 @@ fn join_detail(known: &mut Vec<Value>, detail: Value) {
     }
 }
 
-/// Reads the token counts from any of the usual fields. The cache is part of `prompt_tokens`, and
-/// reasoning of `completion_tokens`, unless the total shows that reasoning is separate.
-fn counted(usage: &Value) -> Option<Usage> {
-    let number = |path: &str| usage.pointer(path).and_then(tokens);
+/// Reads the token counts from any of the usual fields; `None` if there is no `prompt_tokens`.
+/// Cached tokens are part of `prompt_tokens`, and reasoning tokens are part of `completion_tokens`
+/// unless `total_tokens` shows that they are not.
+fn read_usage(usage: &Value) -> Option<Usage> {
+    let number = |path: &str| usage.pointer(path).and_then(parse_token_count);
     let first = |paths: &[&str]| paths.iter().find_map(|path| number(path)).unwrap_or(0);
     let prompt = number("/prompt_tokens")?;
     let completion = first(&["/completion_tokens"]);

@@ -1,4 +1,5 @@
-//! Encodes a request as a Chat Completions call.
+//! Encodes a request as a call of the Chat Completions API. [`ChatDialect`] has the differences
+//! between servers and models.
 
 use std::borrow::Cow;
 
@@ -12,7 +13,7 @@ use crate::request::{
     last_shared_block,
 };
 use crate::request_target::{RequestOptions, RequestTarget};
-use crate::wire::{CallNames, HttpCall, has_calls, readable, renamed};
+use crate::wire_format::{CallIds, HttpCall, check_attachment, has_calls, rename_options};
 use crate::{Error, Model, Request};
 
 /// Fields that the user's options cannot replace.
@@ -35,17 +36,16 @@ pub(super) fn call(
     target: &RequestTarget,
     request_options: &RequestOptions,
 ) -> Result<HttpCall, Error> {
-    let dialect = ChatDialect::of(&request.model, target);
+    let dialect = ChatDialect::new(&request.model, target);
     let head = head(request, target, request_options, &dialect);
     let mut body = RequestBody::new(
         head,
-        &renamed(&request_options.options, OPTION_NAMES),
+        &rename_options(&request_options.options, OPTION_NAMES),
         RESERVED,
         request,
     )?;
     // Some gateways reject calls in the history of a request without tools.
-    let noop = request.tools.is_empty() && has_calls(request) && dialect.wants_tools;
-    if noop {
+    if request.tools.is_empty() && has_calls(request) && dialect.requires_tools {
         body.field("tools", &[noop_tool()])?;
         body.field("tool_choice", "none")?;
     } else if !request.tools.is_empty() {
@@ -54,7 +54,7 @@ pub(super) fn call(
             body.field("tool_choice", "required")?;
         }
     }
-    let names = CallNames::new(request, |id| dialect.call_id(id));
+    let names = CallIds::new(request, |id| dialect.call_id(id));
     let conversation = ChatMessages {
         request,
         dialect: &dialect,
@@ -79,6 +79,7 @@ pub(super) fn call(
     })
 }
 
+/// Returns the fields before the tools and the conversation.
 fn head(
     request: &Request,
     target: &RequestTarget,
@@ -110,7 +111,7 @@ fn head(
     {
         head.insert("top_k".into(), top_k.into());
     }
-    if target.takes_cache_key() && !request.session.is_empty() {
+    if target.accepts_cache_key() && !request.session.is_empty() {
         head.insert("prompt_cache_key".into(), request.session.as_str().into());
     }
     head
@@ -118,37 +119,41 @@ fn head(
 
 /// The differences between servers and models.
 struct ChatDialect {
-    /// Whether the server is OpenAI itself, or Azure.
+    /// True if the server is OpenAI itself, or Azure.
     is_openai: bool,
-    /// Whether the prompt cache needs explicit marks.
-    marks: bool,
-    /// Whether ids and the order of roles follow Mistral's rules.
+    /// True if the prompt cache needs explicit marks (`cache_control`).
+    needs_cache_marks: bool,
+    /// True if ids and the order of roles must follow Mistral's rules.
     is_mistral: bool,
-    /// Whether every assistant message must have reasoning, even if it is empty.
-    always_reasons: bool,
-    wants_tools: bool,
+    /// True if every assistant message must have reasoning, even if it is empty.
+    requires_reasoning: bool,
+    /// True if a history with calls is only accepted in a request with tools.
+    requires_tools: bool,
+    /// The field in which reasoning is sent back; `None` if it is not sent back unless the model
+    /// sent it in a field of its own.
     reasoning_field: Option<String>,
 }
 
 impl ChatDialect {
-    fn of(model: &Model, target: &RequestTarget) -> Self {
+    fn new(model: &Model, target: &RequestTarget) -> Self {
         let id = model.api_id.to_lowercase();
         let any = |names: &[&str]| names.iter().any(|name| id.contains(name));
         let claude = any(&["claude", "anthropic"]);
         let provider = target.provider.as_str();
         Self {
             is_openai: target.is_openai(),
-            marks: claude && target.cache_key != Some(false),
+            needs_cache_marks: claude && target.cache_key != Some(false),
             is_mistral: provider == "mistral"
                 || any(&["mistral", "devstral", "codestral", "pixtral", "mixtral"]),
-            always_reasons: any(&["deepseek"]) && model.reasoning,
-            wants_tools: claude
+            requires_reasoning: any(&["deepseek"]) && model.reasoning,
+            requires_tools: claude
                 || provider.starts_with("github-copilot")
                 || provider.contains("litellm"),
             reasoning_field: target.reasoning_field.clone(),
         }
     }
 
+    /// Converts the id of a call to a form that the server accepts.
     fn call_id<'a>(&self, id: &'a str) -> Cow<'a, str> {
         if !self.is_mistral {
             return id.into();
@@ -195,10 +200,11 @@ impl Serialize for Tools<'_> {
     }
 }
 
+/// The conversation of a request.
 struct ChatMessages<'a> {
     request: &'a Request,
     dialect: &'a ChatDialect,
-    names: CallNames<'a>,
+    names: CallIds<'a>,
 }
 
 /// A message of the API.
@@ -220,7 +226,7 @@ impl ChatMessages<'_> {
             value,
         }));
         for (at, message) in messages.iter().enumerate() {
-            let marked = self.dialect.marks && at + 2 >= messages.len();
+            let marked = self.dialect.needs_cache_marks && at + 2 >= messages.len();
             let mut add = |value| {
                 elements.push(Element {
                     message_count: at + 1,
@@ -230,9 +236,10 @@ impl ChatMessages<'_> {
             };
             match message {
                 ModelMessage::User(inputs) => {
+                    // Files of results are in a user message, which follows them.
                     let ends_with_results = |message: &ModelMessage| matches!(message, ModelMessage::Results(results) if !has_files(results));
                     if at > 0 && ends_with_results(&messages[at - 1]) {
-                        self.between().into_iter().for_each(&mut add);
+                        self.separator().into_iter().for_each(&mut add);
                     }
                     add(ChatMessage::Text(TextMessage {
                         role: "user",
@@ -256,9 +263,9 @@ impl ChatMessages<'_> {
         elements
     }
 
-    /// Returns the message between a result and a user message: Mistral rejects a user message
-    /// directly after a tool message.
-    fn between(&self) -> Option<ChatMessage<'static>> {
+    /// Returns the message to insert between a result and a user message; `None` unless the server
+    /// is Mistral's, which rejects a user message directly after a tool message.
+    fn separator(&self) -> Option<ChatMessage<'static>> {
         let content = ChatContent::Text("Done.".into());
         self.dialect
             .is_mistral
@@ -279,7 +286,7 @@ impl ChatMessages<'_> {
         if system.is_empty() {
             return None;
         }
-        let content = if self.dialect.marks {
+        let content = if self.dialect.needs_cache_marks {
             ChatContent::Parts(
                 system
                     .iter()
@@ -319,7 +326,7 @@ impl ChatMessages<'_> {
     }
 
     fn file<'a>(&self, file: &'a Attachment) -> ContentPart<'a> {
-        match readable(file, &self.request.model) {
+        match check_attachment(file, &self.request.model) {
             Err(replacement) => ContentPart::Text {
                 text: replacement.into(),
                 marked: false,
@@ -360,7 +367,7 @@ impl ChatMessages<'_> {
             .collect();
         if !pieces.is_empty() {
             pieces.insert(0, ContentPart::text(prompts::wire::FROM_RESULT, false));
-            self.between().into_iter().for_each(&mut add);
+            self.separator().into_iter().for_each(&mut add);
             add(ChatMessage::Text(TextMessage {
                 role: "user",
                 content: ChatContent::Parts(pieces),
@@ -394,7 +401,11 @@ enum ChatContent<'a> {
 }
 
 enum ContentPart<'a> {
-    Text { text: Cow<'a, str>, marked: bool },
+    /// A text; `marked` adds `cache_control`.
+    Text {
+        text: Cow<'a, str>,
+        marked: bool,
+    },
     Image(&'a Attachment),
     Audio(&'a Attachment),
     Pdf(&'a Attachment),
@@ -481,9 +492,10 @@ impl Serialize for ContentPart<'_> {
     }
 }
 
+/// A message of the model, whose outputs are merged into the API's fields.
 struct AssistantMessage<'a> {
     outputs: &'a [ModelOutput],
-    names: &'a CallNames<'a>,
+    names: &'a CallIds<'a>,
     dialect: &'a ChatDialect,
     marked: bool,
 }
@@ -558,7 +570,7 @@ impl Serialize for AssistantMessage<'_> {
             && let Some(field) = field
         {
             map.serialize_entry(field, &reasoning)?;
-        } else if self.dialect.always_reasons {
+        } else if self.dialect.requires_reasoning {
             map.serialize_entry("reasoning_content", "")?;
         }
         if !calls.is_empty() {

@@ -8,7 +8,7 @@ use crate::request::{
 };
 use crate::secret::Secret;
 use crate::sse::Flow;
-use crate::wire::entry;
+use crate::wire_format::single_entry;
 use crate::{Delta, Model};
 use transcript::{Finish, ModelRef, Usage};
 
@@ -252,7 +252,7 @@ fn finish_reasons_are_mapped() {
     // one.
     assert_eq!(read(&[&text, "[DONE]"]).unwrap(), "0 text x\nfinish Stop");
     for cut in [&[text.as_str()][..], &[], &["[DONE]"]] {
-        assert!(matches!(read(cut), Err(Error::InvalidResult(_))), "{cut:?}");
+        assert!(matches!(read(cut), Err(Error::InvalidAnswer(_))), "{cut:?}");
     }
     assert!(matches!(
         read(&[&text, &end("error")]),
@@ -283,11 +283,11 @@ fn errors_inside_an_answer_are_classified() {
     ));
     assert!(matches!(
         of(r#"{"choices":[{"delta":{"con"#),
-        Error::InvalidResult(_)
+        Error::InvalidAnswer(_)
     ));
     assert!(matches!(
         of("ceci n'est pas du JSON"),
-        Error::InvalidResult(_)
+        Error::InvalidAnswer(_)
     ));
     // Unusual content is not an error.
     for odd in [
@@ -389,7 +389,7 @@ fn conversation() -> Vec<ModelMessage> {
         ModelMessage::Assistant(vec![
             ModelOutput::Reasoning {
                 text: "hm".into(),
-                provider: entry("field", "reasoning_content"),
+                provider: single_entry("field", "reasoning_content"),
             },
             ModelOutput::Text {
                 text: "I look.".into(),
@@ -400,7 +400,7 @@ fn conversation() -> Vec<ModelMessage> {
                 provider_id: Some("wire_1".into()),
                 name: "read".into(),
                 arguments: json!({"b": 1, "a": 2}).into(),
-                provider: entry("extra_content", json!({"s": 1})),
+                provider: single_entry("extra_content", json!({"s": 1})),
             },
             ModelOutput::Call {
                 id: "call_2".into(),
@@ -535,7 +535,7 @@ fn request_follows_server_and_model() {
     let request_options = RequestOptions {
         max_output: Some(8000),
         temperature: Some(0.5),
-        options: entry("reasoningEffort", "high"),
+        options: single_entry("reasoningEffort", "high"),
         ..RequestOptions::default()
     };
     let sent = body_with(&sample, &openai, &request_options);

@@ -1,10 +1,11 @@
-//! Extracts `<think>…</think>` at the very beginning of an answer: the reasoning of a model whose
-//! server does not extract it. Anywhere else, the tag is ordinary text.
+//! Extracts the reasoning in `<think>…</think>` at the very beginning of an answer, for servers
+//! that do not extract it. Anywhere else, the tag is ordinary text.
 
 /// A parser that separates reasoning from text in a streamed answer.
 #[derive(Debug, Default)]
 pub(super) struct ThinkTags {
     state: State,
+    /// Text that cannot be classified yet.
     pending: String,
 }
 
@@ -13,6 +14,7 @@ enum State {
     /// Only whitespace, or the beginning of a tag, has arrived.
     #[default]
     Start,
+    /// Between the tags.
     Inside,
     /// Directly after the tag: leading whitespace is not part of the text.
     AfterTag,

@@ -6,19 +6,19 @@ fn name(error: &Error) -> &'static str {
         Error::Overloaded { .. } => "busy",
         Error::ContextOverflow(_) => "overflow",
         Error::Auth(_) => "auth",
-        Error::Keyless(_) => "keyless",
-        Error::Withheld(_) => "withheld",
+        Error::NoKey(_) => "keyless",
+        Error::WaitsForTrust(_) => "withheld",
         Error::Quota(_) => "quota",
         Error::BadRequest(_) => "bad",
-        Error::Image(_) => "image",
-        Error::Filtered(_) => "filtered",
-        Error::Untrusted(_) => "untrusted",
-        Error::Refused(_) => "refused",
+        Error::ImageRejected(_) => "image",
+        Error::ContentFiltered(_) => "filtered",
+        Error::UntrustedServer(_) => "untrusted",
+        Error::ConnectionRefused(_) => "refused",
         Error::Unreachable(_) => "unreachable",
         Error::Network(_) | Error::LocalNetwork(_) => "network",
-        Error::Stalled(_) => "stalled",
-        Error::InvalidResult(_) => "garbled",
-        Error::TooMuch(_) => "too much",
+        Error::Timeout(_) => "stalled",
+        Error::InvalidAnswer(_) => "garbled",
+        Error::AnswerTooLarge(_) => "too much",
         Error::WebPage(_) => "web page",
     }
 }
@@ -271,7 +271,7 @@ fn responses_are_classified() {
         (407, "", "network"),
     ];
     for (status, body, expected) in cases {
-        let error = reply("Acme", *status, &HeaderMap::new(), body, Timestamp(0));
+        let error = classify_response("Acme", *status, &HeaderMap::new(), body, Timestamp(0));
         assert_eq!(name(&error), *expected, "{status} {body}: {error}");
         assert!(
             error
@@ -314,7 +314,7 @@ fn full_context_window_is_recognised() {
         .chain(other.map(|words| (words, "bad")))
     {
         let body = serde_json::json!({ "error": { "message": words } });
-        let error = reply(
+        let error = classify_response(
             "Acme",
             400,
             &HeaderMap::new(),
@@ -322,7 +322,7 @@ fn full_context_window_is_recognised() {
             Timestamp(0),
         );
         assert_eq!(name(&error), expected, "{words}: {error}");
-        let inside = event(
+        let inside = classify_event(
             "Acme",
             &serde_json::json!({ "message": words, "type": "invalid_request_error" }),
         );
@@ -371,7 +371,7 @@ fn error_events_are_classified() {
         ("{}", "busy"),
     ];
     for (body, expected) in cases {
-        let error = event("Acme", &serde_json::from_str(body).unwrap());
+        let error = classify_event("Acme", &serde_json::from_str(body).unwrap());
         assert_eq!(name(&error), expected, "{body}: {error}");
         assert!(error.to_string().starts_with("Acme broke off"), "{error}");
     }
@@ -404,9 +404,9 @@ fn requested_wait_is_parsed() {
         for (name, value) in *headers {
             map.insert(*name, value.parse().unwrap());
         }
-        let error = reply("Acme", 429, &map, "", now);
+        let error = classify_response("Acme", 429, &map, "", now);
         assert_eq!(
-            error.after().map(|w| w.as_millis() as u64),
+            error.retry_after().map(|w| w.as_millis() as u64),
             *expected,
             "{headers:?}"
         );
@@ -414,7 +414,7 @@ fn requested_wait_is_parsed() {
     let mut map = HeaderMap::new();
     map.insert("retry-after", "10800".parse().unwrap());
     assert!(
-        reply("Acme", 429, &map, "", now)
+        classify_response("Acme", 429, &map, "", now)
             .to_string()
             .ends_with("It asks to wait 3 hours.")
     );
@@ -423,11 +423,11 @@ fn requested_wait_is_parsed() {
 #[test]
 fn excerpt_is_short_and_escaped() {
     let page = format!("<html>\u{1b}[31m{}</html>", "x".repeat(5000));
-    let error = reply("Acme", 500, &HeaderMap::new(), &page, Timestamp(0)).to_string();
+    let error = classify_response("Acme", 500, &HeaderMap::new(), &page, Timestamp(0)).to_string();
     assert!(error.len() < 400 && !error.contains('\u{1b}'), "{error}");
     let long = format!("{{\"error\":{{\"message\":\"{}\"}}}}", "y".repeat(5000));
     assert!(
-        reply("Acme", 400, &HeaderMap::new(), &long, Timestamp(0))
+        classify_response("Acme", 400, &HeaderMap::new(), &long, Timestamp(0))
             .to_string()
             .len()
             < 800
@@ -456,7 +456,8 @@ fn message_names_the_part_of_the_request() {
         ),
     ];
     for (body, wanted) in table {
-        let error = reply("Acme", 400, &HeaderMap::new(), body, Timestamp(0)).to_string();
+        let error =
+            classify_response("Acme", 400, &HeaderMap::new(), body, Timestamp(0)).to_string();
         let message = error.strip_prefix("Acme answered 400 Bad Request: ");
         assert_eq!(message, Some(wanted), "{body}: {error}");
     }

@@ -4,21 +4,25 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::sse::Flow;
-use crate::wire::{Decoder, counted, entry, finished};
+use crate::wire_format::{Decoder, deserialize_token_count, finish_once, single_entry};
 use crate::{Delta, Error, FoundPage, error_classification};
 use transcript::{Finish, Usage};
 
-/// The state of one answer.
-pub(super) struct Parts {
-    who: String,
-    next: usize,
+/// The decoder of one answer.
+pub(super) struct GeminiDecoder {
+    /// The provider's display name, for errors.
+    server_name: String,
+    /// The index of the next block.
+    next_block: usize,
+    /// The block to which text is appended, and its kind.
     open: Option<(usize, Kind)>,
     has_calls: bool,
     /// The counts of the last chunk: they come with every chunk, and only the last ones are passed
     /// on.
     usage: Option<Usage>,
     finish: Option<Finish>,
-    over: bool,
+    /// True once the finish reason has been passed on.
+    has_ended: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,26 +31,29 @@ enum Kind {
     Thought,
 }
 
-impl Parts {
-    pub(super) fn new(who: &str) -> Self {
+impl GeminiDecoder {
+    pub(super) fn new(server_name: &str) -> Self {
         Self {
-            who: who.to_owned(),
-            next: 0,
+            server_name: server_name.to_owned(),
+            next_block: 0,
             open: None,
             has_calls: false,
             usage: None,
             finish: None,
-            over: false,
+            has_ended: false,
         }
     }
 
     fn new_block(&mut self) -> usize {
-        self.next += 1;
-        self.next - 1
+        self.next_block += 1;
+        self.next_block - 1
     }
 
-    fn part(&mut self, mut part: GeminiPart, out: &mut Vec<Delta>) {
-        let signature = part.signature.take().map(|s| entry("thoughtSignature", s));
+    fn decode_part(&mut self, mut part: GeminiPart, out: &mut Vec<Delta>) {
+        let signature = part
+            .signature
+            .take()
+            .map(|s| single_entry("thoughtSignature", s));
         if let Some(call) = part.call {
             self.open = None;
             self.has_calls = true;
@@ -61,7 +68,7 @@ impl Parts {
                 index,
                 json: args.to_string(),
             });
-            out.extend(signature.map(|data| Delta::Provider { index, data }));
+            out.extend(signature.map(|data| Delta::ProviderData { index, data }));
             return;
         }
         let kind = if part.thought {
@@ -76,8 +83,7 @@ impl Parts {
                     .filter(|(_, open)| *open == kind)
                     .map(|(index, _)| index);
                 // A signature may arrive after its text, in a part without text. If there was no
-                // text
-                // at all, it needs a block that is stored although it shows nothing.
+                // text at all, it needs a block that is stored although it shows nothing.
                 if open.is_none() && text.is_empty() {
                     if let Some(mut data) = signature {
                         let index = self.new_block();
@@ -85,7 +91,7 @@ impl Parts {
                             data.insert("plain".into(), true.into());
                         }
                         out.push(Delta::Reasoning { index, text });
-                        out.push(Delta::Provider { index, data });
+                        out.push(Delta::ProviderData { index, data });
                     }
                     return;
                 }
@@ -99,7 +105,7 @@ impl Parts {
                     });
                 }
                 if let Some(data) = signature {
-                    out.push(Delta::Provider { index, data });
+                    out.push(Delta::ProviderData { index, data });
                     // The following text is another part, with its own signature or none.
                     self.open = None;
                 }
@@ -114,41 +120,44 @@ impl Parts {
                     index,
                     text: String::new(),
                 });
-                out.push(Delta::Provider {
+                out.push(Delta::ProviderData {
                     index,
-                    data: entry("part", whole),
+                    data: single_entry("part", whole),
                 });
             }
             None => {
                 if let (Some(data), Some((index, _))) = (signature, self.open) {
-                    out.push(Delta::Provider { index, data });
+                    out.push(Delta::ProviderData { index, data });
                 }
             }
         }
     }
 }
 
-impl Decoder for Parts {
+impl Decoder for GeminiDecoder {
     fn decode(&mut self, _event: &str, data: &str, out: &mut Vec<Delta>) -> Result<Flow, Error> {
         if data.trim() == "[DONE]" {
             return Ok(Flow::More);
         }
-        let garbled = |e: &serde_json::Error| {
+        let invalid_chunk = |e: &serde_json::Error| {
             let excerpt = error_classification::excerpt(data.as_bytes());
-            Error::InvalidResult(format!(
+            Error::InvalidAnswer(format!(
                 "{} sent something that is not a chunk of an answer ({e}): {excerpt}.",
-                self.who
+                self.server_name
             ))
         };
         // Without `alt=sse`, or from a buffering proxy, all chunks arrive in one list.
         let chunks: Vec<Chunk> = if data.trim_start().starts_with('[') {
-            serde_json::from_str(data).map_err(|e| garbled(&e))?
+            serde_json::from_str(data).map_err(|e| invalid_chunk(&e))?
         } else {
-            vec![serde_json::from_str(data).map_err(|e| garbled(&e))?]
+            vec![serde_json::from_str(data).map_err(|e| invalid_chunk(&e))?]
         };
         for chunk in chunks {
             if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
-                return Err(error_classification::event(&self.who, &error));
+                return Err(error_classification::classify_event(
+                    &self.server_name,
+                    &error,
+                ));
             }
             let candidate = chunk
                 .candidates
@@ -161,10 +170,10 @@ impl Decoder for Parts {
                 .and_then(|content| content.parts)
                 .unwrap_or_default()
             {
-                self.part(part, out);
+                self.decode_part(part, out);
             }
             if let Some(usage) = chunk.usage {
-                self.usage = Some(usage.counted());
+                self.usage = Some(usage.to_usage());
             }
             if chunk
                 .feedback
@@ -177,7 +186,7 @@ impl Decoder for Parts {
                 .map(Grounding::pages)
                 .unwrap_or_default();
             if !found.is_empty() {
-                out.push(Delta::Found(found));
+                out.push(Delta::FoundPages(found));
             }
             let Some(reason) = candidate.finish_reason else {
                 continue;
@@ -191,10 +200,13 @@ impl Decoder for Parts {
                 // The model made an invalid call; a retry usually helps.
                 "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" => {
                     let detail = candidate.finish_message.unwrap_or_default();
-                    return Err(Error::InvalidResult(
-                        format!("{} made a call that cannot be read. {detail}", self.who)
-                            .trim_end()
-                            .to_owned(),
+                    return Err(Error::InvalidAnswer(
+                        format!(
+                            "{} made a call that cannot be read. {detail}",
+                            self.server_name
+                        )
+                        .trim_end()
+                        .to_owned(),
                     ));
                 }
                 _ => Finish::Other,
@@ -204,7 +216,7 @@ impl Decoder for Parts {
     }
 
     fn end(&mut self, out: &mut Vec<Delta>) -> Result<(), Error> {
-        let Some(finish) = finished(&mut self.over, self.finish, &self.who)? else {
+        let Some(finish) = finish_once(&mut self.has_ended, self.finish, &self.server_name)? else {
             return Ok(());
         };
         out.extend(self.usage.map(Delta::Usage));
@@ -309,6 +321,7 @@ struct GeminiPart {
     signature: Option<String>,
     #[serde(default, rename = "functionCall")]
     call: Option<FunctionCall>,
+    /// All other fields: of code that the provider ran, and of parts of unknown types.
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
@@ -333,20 +346,20 @@ struct PromptFeedback {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct UsageMetadata {
-    #[serde(deserialize_with = "counted")]
+    #[serde(deserialize_with = "deserialize_token_count")]
     prompt_token_count: Option<u64>,
-    #[serde(deserialize_with = "counted")]
+    #[serde(deserialize_with = "deserialize_token_count")]
     tool_use_prompt_token_count: Option<u64>,
-    #[serde(deserialize_with = "counted")]
+    #[serde(deserialize_with = "deserialize_token_count")]
     cached_content_token_count: Option<u64>,
-    #[serde(deserialize_with = "counted")]
+    #[serde(deserialize_with = "deserialize_token_count")]
     candidates_token_count: Option<u64>,
-    #[serde(deserialize_with = "counted")]
+    #[serde(deserialize_with = "deserialize_token_count")]
     thoughts_token_count: Option<u64>,
 }
 
 impl UsageMetadata {
-    fn counted(&self) -> Usage {
+    fn to_usage(&self) -> Usage {
         let [prompt, of_tools, cache_read, output, reasoning] = [
             self.prompt_token_count,
             self.tool_use_prompt_token_count,

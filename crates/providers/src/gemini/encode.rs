@@ -1,4 +1,4 @@
-//! Encodes a request as a generateContent call.
+//! Encodes a request as a call of the generateContent API.
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -8,14 +8,15 @@ use super::{generation, schema};
 use crate::body::{Element, RequestBody};
 use crate::request::{Attachment, CallResult, ModelInput, ModelMessage, ModelOutput};
 use crate::request_target::{RequestOptions, RequestTarget};
-use crate::wire::{HttpCall, has_calls, merge, readable};
-use crate::{Error, Model, Request, optional};
+use crate::wire_format::{HttpCall, check_attachment, has_calls, merge};
+use crate::{Error, Model, Request, optional_fields};
 
 /// Options at the top level of the body; all others belong to `generationConfig`.
-const TOP: &[&str] = &["safetySettings", "cachedContent", "labels", "serviceTier"];
+const TOP_LEVEL_OPTIONS: &[&str] = &["safetySettings", "cachedContent", "labels", "serviceTier"];
 
-/// The value that Google documents for required signatures, if another model made the call.
-const NO_SIGNATURE: &str = "skip_thought_signature_validator";
+/// The signature that Google documents for calls of other models, which have none although one is
+/// required.
+const PLACEHOLDER_SIGNATURE: &str = "skip_thought_signature_validator";
 
 pub(super) fn call(
     request: &Request,
@@ -49,12 +50,12 @@ pub(super) fn call(
         .options
         .clone()
         .into_iter()
-        .partition(|(name, _)| TOP.contains(&name.as_str()));
+        .partition(|(name, _)| TOP_LEVEL_OPTIONS.contains(&name.as_str()));
     merge(&mut generation, &Value::Object(inner));
 
     let mut body = RequestBody::new(Map::new(), &top, &[], request)?;
     if let Value::Object(generation) = &mut generation {
-        optional::omit(generation, &request.params.omitted);
+        optional_fields::remove_fields(generation, &request.params.omitted);
         if !generation.is_empty() {
             body.field("generationConfig", generation)?;
         }
@@ -174,7 +175,7 @@ fn user_part<'a>(input: &'a ModelInput, model: &Model) -> Option<GeminiPart<'a>>
 }
 
 fn attached<'a>(file: &'a Attachment, model: &Model) -> GeminiPart<'a> {
-    match readable(file, model) {
+    match check_attachment(file, model) {
         Ok(file) => GeminiPart {
             kind: PartData::File(file),
             thought: false,
@@ -193,7 +194,7 @@ fn signature(provider: &Map<String, Value>) -> Option<&str> {
 }
 
 fn model_parts<'a>(outputs: &'a [ModelOutput], model: &Model) -> Vec<GeminiPart<'a>> {
-    let mut first = true;
+    let mut is_first_call = true;
     let part = |output: &'a ModelOutput| match output {
         ModelOutput::Text { text, provider } => Some(GeminiPart {
             signature: signature(provider),
@@ -224,8 +225,9 @@ fn model_parts<'a>(outputs: &'a [ModelOutput], model: &Model) -> Vec<GeminiPart<
         } => {
             // Only the first call of an answer has a signature, which is required since generation
             // 3.
-            let missing = std::mem::take(&mut first) && generation(&model.api_id) >= Some(3);
-            let signature = signature(provider).or(missing.then_some(NO_SIGNATURE));
+            let is_first = std::mem::take(&mut is_first_call);
+            let is_required = is_first && generation(&model.api_id) >= Some(3);
+            let signature = signature(provider).or(is_required.then_some(PLACEHOLDER_SIGNATURE));
             Some(GeminiPart {
                 kind: PartData::Call {
                     id: provider_id.as_deref(),
@@ -267,7 +269,9 @@ fn result_parts<'a>(results: &'a [CallResult], model: &Model) -> Vec<GeminiPart<
 
 struct GeminiPart<'a> {
     kind: PartData<'a>,
+    /// True if the text is reasoning.
     thought: bool,
+    /// The thought signature.
     signature: Option<&'a str>,
 }
 
@@ -285,6 +289,7 @@ enum PartData<'a> {
         text: &'a str,
         failed: bool,
     },
+    /// A whole part as the provider sent it.
     Opaque(&'a Value),
 }
 

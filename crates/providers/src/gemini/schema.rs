@@ -1,15 +1,16 @@
-//! Reduces a tool's schema to the subset of OpenAPI that Gemini accepts: no references, no lists of
-//! types, only non-empty strings in enumerations, no siblings of `anyOf` (Vertex rejects them). The
-//! rest is left out, because the tool validates its arguments anyway.
+//! Reduces a tool's schema to the subset of OpenAPI that Gemini accepts ([`parameters`]): no
+//! references, no lists of types, only non-empty strings in enumerations, no keywords next to
+//! `anyOf` (Vertex rejects them). The rest is left out, because the tool validates its arguments
+//! anyway.
 
 use std::cell::Cell;
 
 use serde_json::{Map, Value, json};
 
-/// The maximum depth of a schema, which may refer to itself.
+/// The maximum depth of the reduced schema. A schema may refer to itself.
 const MAX_DEPTH: usize = 12;
 
-/// The maximum number of schemas that one expands to, because each may refer to itself several
+/// The maximum number of schemas in the reduced schema. Each schema may refer to itself several
 /// times.
 const MAX_SCHEMAS: usize = 5_000;
 
@@ -20,8 +21,8 @@ struct SchemaDocument<'a> {
     remaining: Cell<usize>,
 }
 
-/// Returns the schema of a function's parameters; `None` if there are none, because the API rejects
-/// an object without properties.
+/// Returns the reduced schema of a function's parameters. `None` if there are no parameters,
+/// because the API rejects an object without properties.
 pub(super) fn parameters(schema: &Value) -> Option<Value> {
     let document = SchemaDocument {
         root: schema,
@@ -38,16 +39,18 @@ pub(super) fn parameters(schema: &Value) -> Option<Value> {
             .as_array()
             .into_iter()
             .flatten()
-            .for_each(|member| join(&mut whole, member));
+            .for_each(|member| add_properties(&mut whole, member));
         reduced = whole.into();
     }
-    let empty = reduced
+    let has_properties = reduced
         .get("properties")
         .and_then(Value::as_object)
-        .is_none_or(Map::is_empty);
-    (!empty).then_some(reduced)
+        .is_some_and(|properties| !properties.is_empty());
+    has_properties.then_some(reduced)
 }
 
+/// Returns the reduced form of a schema at a depth of the document. Anything that is not an object,
+/// or too deep, becomes a string.
 fn reduced(schema: &Value, document: &SchemaDocument<'_>, depth: usize) -> Value {
     let Value::Object(schema) = schema else {
         return json!({"type": "string"});
@@ -69,12 +72,13 @@ fn reduced(schema: &Value, document: &SchemaDocument<'_>, depth: usize) -> Value
             |named| reduced(named, document, depth + 1),
         );
         if let Some(description) = description {
-            set(&mut found, "description", description, true);
+            set_keyword(&mut found, "description", description);
         }
         return found;
     }
     let mut out = Map::new();
-    let (mut types, mut nullable) = types(schema);
+    let mut types = types(schema);
+    let mut nullable = is_nullable(schema);
     let choices = ["anyOf", "oneOf"]
         .iter()
         .find_map(|name| schema.get(*name)?.as_array());
@@ -82,7 +86,7 @@ fn reduced(schema: &Value, document: &SchemaDocument<'_>, depth: usize) -> Value
     for choice in choices.into_iter().flatten() {
         if choice.get("type").and_then(Value::as_str) == Some("null") {
             nullable = true;
-        } else if SHAPES.iter().any(|key| choice.get(key).is_some()) {
+        } else if SHAPE_KEYWORDS.iter().any(|key| choice.get(key).is_some()) {
             any.push(reduced(choice, document, depth + 1));
         }
     }
@@ -111,7 +115,7 @@ fn reduced(schema: &Value, document: &SchemaDocument<'_>, depth: usize) -> Value
     if let Some(kind) = types.pop() {
         out.insert("type".into(), kind.into());
     }
-    if let Some(values) = allowed(schema) {
+    if let Some(values) = enum_values(schema) {
         out.insert("type".into(), "string".into());
         out.insert("enum".into(), values.into());
     }
@@ -120,10 +124,11 @@ fn reduced(schema: &Value, document: &SchemaDocument<'_>, depth: usize) -> Value
         any.extend(inner);
     }
     if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
-        object(properties, schema, document, depth, &mut out);
-        any.drain(..).for_each(|member| join(&mut out, &member));
+        add_object(properties, schema, document, depth, &mut out);
+        any.drain(..)
+            .for_each(|member| add_properties(&mut out, &member));
     }
-    array(schema, document, depth, &mut out);
+    add_items(schema, document, depth, &mut out);
     for name in [
         "minItems",
         "maxItems",
@@ -148,16 +153,17 @@ fn reduced(schema: &Value, document: &SchemaDocument<'_>, depth: usize) -> Value
         json!({"anyOf": any})
     };
     if let Some(description) = description {
-        set(&mut out, "description", description, true);
+        set_keyword(&mut out, "description", description);
     }
     if nullable {
-        set(&mut out, "nullable", &true.into(), true);
+        set_keyword(&mut out, "nullable", &true.into());
     }
     out
 }
 
-/// Keywords that define the accepted values; a schema without any of them only narrows another one.
-const SHAPES: [&str; 9] = [
+/// Keywords that define the accepted values. An alternative without any of them only restricts the
+/// schema around it (`required`).
+const SHAPE_KEYWORDS: [&str; 9] = [
     "type",
     "properties",
     "enum",
@@ -169,8 +175,8 @@ const SHAPES: [&str; 9] = [
     "items",
 ];
 
-/// Adds the properties of an alternative object to an object; none of them is required.
-fn join(out: &mut Map<String, Value>, member: &Value) {
+/// Adds the properties of an alternative object to an object, as optional properties.
+fn add_properties(out: &mut Map<String, Value>, member: &Value) {
     let Some(Value::Object(properties)) = out.get_mut("properties") else {
         return;
     };
@@ -186,20 +192,30 @@ fn join(out: &mut Map<String, Value>, member: &Value) {
     }
 }
 
-/// Sets a keyword of a schema: of a union, in each member that does not have it. `over` replaces an
-/// existing value.
-fn set(schema: &mut Value, name: &str, value: &Value, over: bool) {
+/// Sets a keyword of a schema. In a union, it is set in each member that does not have it.
+fn set_keyword(schema: &mut Value, name: &str, value: &Value) {
     if let Some(members) = schema.get_mut("anyOf").and_then(Value::as_array_mut) {
         members
             .iter_mut()
-            .for_each(|member| set(member, name, value, false));
-    } else if over || schema.get(name).is_none() {
+            .for_each(|member| add_keyword(member, name, value));
+    } else {
         schema[name] = value.clone();
     }
 }
 
-/// Adds the required `items` of an array.
-fn array(
+/// Sets a keyword of a schema, or of the members of a union, that does not have it.
+fn add_keyword(schema: &mut Value, name: &str, value: &Value) {
+    if let Some(members) = schema.get_mut("anyOf").and_then(Value::as_array_mut) {
+        members
+            .iter_mut()
+            .for_each(|member| add_keyword(member, name, value));
+    } else if schema.get(name).is_none() {
+        schema[name] = value.clone();
+    }
+}
+
+/// Adds `items` to an array, which the API requires.
+fn add_items(
     schema: &Map<String, Value>,
     document: &SchemaDocument<'_>,
     depth: usize,
@@ -219,9 +235,9 @@ fn array(
     out.insert("items".into(), items);
 }
 
-/// Returns the allowed values as non-empty strings, because the API accepts no others; `None` if
-/// none is left.
-fn allowed(schema: &Map<String, Value>) -> Option<Vec<String>> {
+/// Returns the values of an enumeration as non-empty strings, because the API accepts no others;
+/// `None` if the schema has no such value.
+fn enum_values(schema: &Map<String, Value>) -> Option<Vec<String>> {
     let only = || Some(vec![schema.get("const")?.clone()]);
     let values = schema
         .get("enum")
@@ -241,7 +257,8 @@ fn allowed(schema: &Map<String, Value>) -> Option<Vec<String>> {
     (!values.is_empty()).then_some(values)
 }
 
-fn object(
+/// Writes the keywords of an object to `out`.
+fn add_object(
     properties: &Map<String, Value>,
     schema: &Map<String, Value>,
     document: &SchemaDocument<'_>,
@@ -268,22 +285,26 @@ fn object(
     }
 }
 
-/// Returns the types without `null`, and whether `null` is allowed.
-fn types(schema: &Map<String, Value>) -> (Vec<String>, bool) {
-    let names: Vec<&str> = match schema.get("type") {
+/// Returns the values of `type`.
+fn type_names(schema: &Map<String, Value>) -> Vec<&str> {
+    match schema.get("type") {
         Some(Value::String(one)) => vec![one],
         Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).collect(),
         _ => Vec::new(),
-    };
-    let nullable = names.contains(&"null") || schema.get("nullable") == Some(&Value::Bool(true));
-    (
-        names
-            .into_iter()
-            .filter(|name| *name != "null")
-            .map(str::to_owned)
-            .collect(),
-        nullable,
-    )
+    }
+}
+
+/// Returns the types except for `null`.
+fn types(schema: &Map<String, Value>) -> Vec<String> {
+    let names = type_names(schema).into_iter();
+    names
+        .filter(|name| *name != "null")
+        .map(str::to_owned)
+        .collect()
+}
+
+fn is_nullable(schema: &Map<String, Value>) -> bool {
+    type_names(schema).contains(&"null") || schema.get("nullable") == Some(&Value::Bool(true))
 }
 
 #[cfg(test)]
@@ -333,7 +354,7 @@ mod tests {
                     "r": {"description": "Mine.", "type": "object", "properties": {"k": {"type": "boolean"}}},
                     "o": {"type": "object", "description": "Its.", "properties": {"k": {"type": "boolean"}}, "nullable": true}}})),
             ),
-            // No siblings of a union.
+            // No keywords next to a union.
             (
                 json!({"type": "object", "properties": {
                     "u": {"description": "U.", "minLength": 1, "anyOf": [{"type": "string"}, {"type": "array", "description": "L.", "items": {"type": "string"}}]},

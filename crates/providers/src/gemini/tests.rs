@@ -89,11 +89,11 @@ fn finish_reasons_and_errors_end_answer() {
     }
     assert!(matches!(
         read(std::slice::from_ref(&text)),
-        Err(Error::InvalidResult(_))
+        Err(Error::InvalidAnswer(_))
     ));
     assert!(matches!(
         read(&[text.clone(), finish("MALFORMED_FUNCTION_CALL")]),
-        Err(Error::InvalidResult(_))
+        Err(Error::InvalidAnswer(_))
     ));
     assert_eq!(
         read(&[json!({"promptFeedback": {"blockReason": "SAFETY"}})]).unwrap(),
@@ -162,9 +162,9 @@ fn conversation() -> Vec<ModelMessage> {
             },
             ModelOutput::Text {
                 text: "I look.".into(),
-                provider: entry("thoughtSignature", "S1"),
+                provider: single_entry("thoughtSignature", "S1"),
             },
-            call("c1", Some("x"), entry("thoughtSignature", "S2")),
+            call("c1", Some("x"), single_entry("thoughtSignature", "S2")),
             call("c2", None, Map::new()),
         ]),
         ModelMessage::Results(vec![
@@ -280,6 +280,6 @@ fn search_requires_recent_model() {
         ("gemini-2.5-flash-image", false),
     ];
     for (id, wanted) in table {
-        assert_eq!(searches(id), wanted, "{id}");
+        assert_eq!(can_search_web(id), wanted, "{id}");
     }
 }

@@ -1,6 +1,8 @@
-//! A DNS resolver that refuses forbidden addresses. A name is resolved once and the connection goes
-//! to exactly the checked addresses, so that a name server cannot return a harmless address first
-//! and another later. A literal IP address does not reach a resolver; callers check it themselves.
+//! A DNS resolver that refuses forbidden IP addresses ([`FilteredResolver`]).
+//!
+//! A name is resolved once, and the connection goes to exactly the checked addresses, so that a
+//! name server cannot return a harmless address for the check and another one for the connection.
+//! An IP address in a URL does not reach a resolver; callers check it themselves.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -16,11 +18,11 @@ pub type Lookup = Arc<
         + Sync,
 >;
 
-/// Resolves a host name, or an IP address in brackets. The results have port 0; reqwest replaces it
-/// by the port of the URL.
+/// Resolves a host name, or an IP address in brackets, with the system's resolver. The results have
+/// port 0, which reqwest replaces by the port of the URL.
 ///
 /// # Errors
-/// Returns the error of the system's resolver.
+/// The error of the system's resolver.
 pub async fn lookup_host(host: String) -> io::Result<Vec<SocketAddr>> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     Ok(tokio::net::lookup_host((bare, 0)).await?.collect())
@@ -29,8 +31,8 @@ pub async fn lookup_host(host: String) -> io::Result<Vec<SocketAddr>> {
 /// A resolver that fails for names with forbidden addresses.
 pub struct FilteredResolver {
     pub lookup: Lookup,
-    /// Returns why an address must not be connected to, as the end of a sentence after "which";
-    /// `None` if it may.
+    /// Returns the reason why an address must not be connected to, as the end of a sentence after
+    /// "which"; `None` if the address is allowed.
     pub why_forbidden: fn(IpAddr) -> Option<&'static str>,
 }
 
@@ -56,10 +58,10 @@ pub struct ForbiddenAddress {
     why: &'static str,
 }
 
-/// Checks the addresses of a name.
+/// Checks the addresses of a host name.
 ///
 /// # Errors
-/// Returns [`ForbiddenAddress`] for the first forbidden one.
+/// [`ForbiddenAddress`] for the first forbidden address.
 pub fn check_addresses(
     host: &str,
     found: &[SocketAddr],

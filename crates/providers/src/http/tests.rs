@@ -11,7 +11,7 @@ use crate::Delta;
 use crate::anthropic::Messages;
 use crate::chat::Chat;
 use crate::request_target::RequestTarget;
-use crate::wire::WireFormat;
+use crate::wire_format::WireFormat;
 use transcript::Finish;
 
 const HEAD: &str =
@@ -124,10 +124,10 @@ fn client() -> Arc<HttpClient> {
     ]))))
 }
 
-fn limits(ms: u64) -> RequestTimeouts {
+fn timeouts(ms: u64) -> RequestTimeouts {
     let limit = Some(Duration::from_millis(ms));
     RequestTimeouts {
-        first: limit,
+        first_byte: limit,
         idle: limit,
         total: None,
     }
@@ -136,7 +136,7 @@ fn limits(ms: u64) -> RequestTimeouts {
 async fn answers(
     client: &Arc<HttpClient>,
     address: SocketAddr,
-    limits: RequestTimeouts,
+    timeouts: RequestTimeouts,
 ) -> Vec<Result<Delta, Error>> {
     let call = HttpCall {
         url: format!("http://{address}/v1/x"),
@@ -148,7 +148,7 @@ async fn answers(
         ..RequestTarget::default()
     };
     client
-        .stream("Acme".into(), call, Chat.decoder(&target), limits, None)
+        .stream("Acme".into(), call, Chat.decoder(&target), timeouts, None)
         .collect()
         .await
 }
@@ -161,9 +161,9 @@ fn text(answer: &[Result<Delta, Error>]) -> String {
     texts.collect()
 }
 
-async fn one(acts: Vec<Act>, limits: RequestTimeouts) -> Vec<Result<Delta, Error>> {
+async fn one(acts: Vec<Act>, timeouts: RequestTimeouts) -> Vec<Result<Delta, Error>> {
     let (address, server) = serve(vec![acts]).await;
-    let answer = answers(&client(), address, limits).await;
+    let answer = answers(&client(), address, timeouts).await;
     server.abort();
     answer
 }
@@ -293,18 +293,18 @@ async fn failed_answer_is_an_error_after_its_partial_text() {
         ("a wait", vec![Say("HTTP/1.1 429 T\r\nretry-after: 3\r\ncontent-length: 0\r\n\r\n".into())], "rate", ""),
     ];
     for (name, acts, expected_kind, expected_text) in cases {
-        let answer = one(acts.clone(), limits(300)).await;
+        let answer = one(acts.clone(), timeouts(300)).await;
         let error = answer.last().unwrap().as_ref().expect_err(name);
         let kind = match error {
             Error::Unreachable(_) | Error::Network(_) | Error::LocalNetwork(_) => "network",
-            Error::InvalidResult(_) => "garbled",
+            Error::InvalidAnswer(_) => "garbled",
             Error::WebPage(_) => "web page",
-            Error::TooMuch(_) => "too much",
-            Error::Stalled(_) => "stalled",
+            Error::AnswerTooLarge(_) => "too much",
+            Error::Timeout(_) => "stalled",
             Error::RateLimited { .. } => "rate",
             Error::Auth(_) => "auth",
-            Error::Keyless(_) => "keyless",
-            Error::Withheld(_) => "withheld",
+            Error::NoKey(_) => "keyless",
+            Error::WaitsForTrust(_) => "withheld",
             Error::BadRequest(_) => "bad",
             _ => "other",
         };
@@ -351,7 +351,7 @@ async fn complete_answer_is_no_error_for_any_end_of_the_connection() {
             Close,
         ],
     ] {
-        let answer = one(acts, limits(300)).await;
+        let answer = one(acts, timeouts(300)).await;
         assert_eq!(
             (text(&answer).as_str(), answer.last()),
             ("x", Some(&Ok(Delta::Finish(Finish::Stop))))
@@ -365,7 +365,7 @@ async fn refused_connection_means_the_server_is_not_running() {
     let address = listener.local_addr().unwrap();
     drop(listener);
     let answer = answers(&client(), address, RequestTimeouts::default()).await;
-    let expected = Error::Refused(format!("Acme is not running at {address}."));
+    let expected = Error::ConnectionRefused(format!("Acme is not running at {address}."));
     assert_eq!(answer, [Err(expected)]);
     // Of other servers the reason is reported.
     let error = client()
@@ -444,7 +444,7 @@ impl Decoder for Broken {
 #[should_panic(expected = "on purpose")]
 async fn panic_of_a_decoder_reaches_the_caller() {
     let bytes = futures_util::stream::iter([Ok(Bytes::from(text_event("x") + END))]).boxed();
-    let answer = read(
+    let answer = decode_recorded(
         "Acme".into(),
         bytes,
         Box::new(Broken),
@@ -496,7 +496,7 @@ async fn answer_without_content_stalls() {
         let end = timeout(Duration::from_secs(2_000), end).await;
         assert_eq!(
             end,
-            Ok(Some(Err(Error::Stalled(Duration::from_secs(900))))),
+            Ok(Some(Err(Error::Timeout(Duration::from_secs(900))))),
             "{nothing}"
         );
         assert_eq!(started.elapsed().as_secs(), 900, "{nothing}");
@@ -517,7 +517,7 @@ async fn answer_without_content_stalls() {
     );
     assert_eq!(
         reading.next().await,
-        Some(Err(Error::Stalled(Duration::from_secs(7))))
+        Some(Err(Error::Timeout(Duration::from_secs(7))))
     );
 }
 
@@ -580,7 +580,7 @@ async fn endless_answer_is_cut_off() {
             );
         };
         assert!(
-            matches!(&error, Error::TooMuch(message) if message.contains(what)),
+            matches!(&error, Error::AnswerTooLarge(message) if message.contains(what)),
             "{error}"
         );
         assert!(size <= MAX_ANSWER_BYTES && !error.is_transient(), "{size}");
@@ -677,7 +677,7 @@ async fn unknown_host_is_named_in_the_error() {
         .send()
         .await
         .unwrap_err();
-    let error = broken("Acme", &failed);
+    let error = connection_error("Acme", &failed);
     let text = error.to_string();
     assert!(
         text.starts_with("The host of Acme (models.example) was not found: "),
@@ -709,7 +709,7 @@ async fn cause_is_not_guessed_from_the_name_of_a_host() {
         .send()
         .await
         .unwrap_err();
-    let error = broken("Acme", &failed);
+    let error = connection_error("Acme", &failed);
     assert!(
         error
             .to_string()

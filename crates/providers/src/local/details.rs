@@ -1,4 +1,5 @@
-//! Details of models, as the servers' own APIs report them. Every field may be missing.
+//! Reads the details of models ([`ModelDetails`]) from the servers' own APIs. Every field of their
+//! answers may be missing.
 
 use serde_json::Value;
 
@@ -7,12 +8,15 @@ use crate::entry::ModelEntry;
 /// The details of a model; `None` if the server does not report one.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct ModelDetails {
+    /// The model's name on the server.
     pub(super) model: String,
     /// The context window that the server uses, in tokens.
     context: Option<u64>,
-    /// True if the model's own parameters set the window.
+    /// See [`ModelEntry::has_own_window`].
     has_own_window: bool,
+    /// True if the model can call tools.
     tools: Option<bool>,
+    /// True if the model accepts images.
     images: Option<bool>,
     /// The efforts of a model that reasons, weakest first; empty if it does not.
     efforts: Option<&'static [&'static str]>,
@@ -21,8 +25,8 @@ pub(super) struct ModelDetails {
 }
 
 impl ModelDetails {
-    /// Adds the details to a model.
-    pub(super) fn complete(&self, model: &mut ModelEntry) {
+    /// Writes the details to a model.
+    pub(super) fn apply_to(&self, model: &mut ModelEntry) {
         model.context = self.context.or(model.context);
         model.has_own_window = self.has_own_window;
         model.tool_call = self.tools;
@@ -42,11 +46,13 @@ impl ModelDetails {
     }
 }
 
-fn texts<'a>(list: &'a Value, name: &str) -> Option<Vec<&'a str>> {
-    let list = list.get(name)?.as_array()?;
+/// Returns the texts in the list `name` of an object; `None` if there is no such list.
+fn texts<'a>(object: &'a Value, name: &str) -> Option<Vec<&'a str>> {
+    let list = object.get(name)?.as_array()?;
     Some(list.iter().filter_map(Value::as_str).collect())
 }
 
+/// Returns the list `name` of an object; empty if there is none.
 fn entries<'a>(object: &'a Value, name: &str) -> &'a [Value] {
     object
         .get(name)
@@ -55,14 +61,15 @@ fn entries<'a>(object: &'a Value, name: &str) -> &'a [Value] {
         .unwrap_or_default()
 }
 
-/// The efforts that Ollama accepts for a model that reasons. Those of most models only turn the
+/// The efforts that Ollama accepts for a model with reasoning. With most models, they only turn the
 /// reasoning on or off.
 const OLLAMA_EFFORTS: &[&str] = &["none", "low", "medium", "high"];
 
-/// Reads the answer of Ollama's `/api/show` about a model, and that of `/api/ps`. The window of a
-/// model that is loaded is known; of another one only if its parameters set it, because the default
-/// depends on the server's memory. Models elsewhere always have their largest window.
-pub(super) fn of_ollama(model: &str, shown: &Value, loaded: &Value) -> ModelDetails {
+/// Reads Ollama's answers about a model: `shown` from `/api/show`, `loaded` from `/api/ps`. The
+/// context window is known if the model is loaded or its parameters set the window; the default
+/// depends on the server's memory. A model that Ollama runs on another machine always has its
+/// largest window.
+pub(super) fn from_ollama(model: &str, shown: &Value, loaded: &Value) -> ModelDetails {
     let capabilities = texts(shown, "capabilities");
     let can = |name: &str| capabilities.as_ref().map(|list| list.contains(&name));
     let running = entries(loaded, "models").iter().find(|running| {
@@ -104,9 +111,9 @@ pub(super) fn of_ollama(model: &str, shown: &Value, loaded: &Value) -> ModelDeta
     }
 }
 
-/// Reads the answer of LM Studio's `/api/v1/models`, or of `/api/v0/models` of older versions. Only
-/// the window of a loaded model is known.
-pub(super) fn of_lm_studio(list: &Value) -> Vec<ModelDetails> {
+/// Reads the answer of LM Studio's `/api/v1/models`, or of `/api/v0/models` of older versions. The
+/// context window is only known if the model is loaded.
+pub(super) fn from_lm_studio(list: &Value) -> Vec<ModelDetails> {
     let text =
         |entry: &Value, name: &str| entry.get(name).and_then(Value::as_str).map(str::to_owned);
     let now = entries(list, "models").iter().filter_map(|entry| {
@@ -141,9 +148,10 @@ pub(super) fn of_lm_studio(list: &Value) -> Vec<ModelDetails> {
 }
 
 /// Reads the answer of llama.cpp's `/props`, which is about the only model.
-pub(super) fn of_llama_cpp(model: &str, properties: &Value) -> ModelDetails {
+pub(super) fn from_llama_cpp(model: &str, properties: &Value) -> ModelDetails {
     let flag = |path: &str| properties.pointer(path).and_then(Value::as_bool);
-    // Both are reported; a template may know tools only as calls in the history.
+    // Some templates can write calls in the history, but no definitions of tools, so the second flag
+    // is only used if the first one is missing.
     let tools = flag("/chat_template_caps/supports_tools");
     ModelDetails {
         model: model.to_owned(),
@@ -223,15 +231,15 @@ mod tests {
                 efforts: tools.map(|_| &[][..]),
                 is_chat,
             };
-            assert_eq!(of_ollama("m", &shown, &loaded), expected, "{name}");
+            assert_eq!(from_ollama("m", &shown, &loaded), expected, "{name}");
         }
         let mut thinking = ModelEntry::default();
-        of_ollama(
+        from_ollama(
             "m",
             &show(&["completion", "tools", "thinking"], ""),
             &json!({}),
         )
-        .complete(&mut thinking);
+        .apply_to(&mut thinking);
         assert_eq!(thinking.reasoning, Some(true));
         assert_eq!(
             thinking.efforts.unwrap_or_default(),
@@ -239,7 +247,10 @@ mod tests {
         );
         let mut elsewhere = show(tools, "");
         elsewhere["remote_host"] = "https://ollama.com".into();
-        assert_eq!(of_ollama("m", &elsewhere, &json!({})).context, Some(40_960));
+        assert_eq!(
+            from_ollama("m", &elsewhere, &json!({})).context,
+            Some(40_960)
+        );
     }
 
     #[test]
@@ -252,7 +263,7 @@ mod tests {
             {"id": "a", "type": "llm", "state": "loaded", "max_context_length": 131_072, "loaded_context_length": 8192, "capabilities": ["tool_use"]},
             {"id": "e", "type": "embeddings", "state": "not-loaded", "max_context_length": 2048}]});
         for list in [now, before] {
-            let found = of_lm_studio(&list);
+            let found = from_lm_studio(&list);
             let chat = ModelDetails {
                 model: "a".into(),
                 context: Some(8192),
@@ -284,12 +295,12 @@ mod tests {
             efforts: None,
             is_chat: true,
         };
-        assert_eq!(of_llama_cpp("m", &properties), expected);
+        assert_eq!(from_llama_cpp("m", &properties), expected);
         let unknown = ModelDetails {
             model: "m".into(),
             is_chat: true,
             ..ModelDetails::default()
         };
-        assert_eq!(of_llama_cpp("m", &Value::Null), unknown);
+        assert_eq!(from_llama_cpp("m", &Value::Null), unknown);
     }
 }

@@ -1,4 +1,5 @@
-//! Simple instructions: read, list, run, replace and create.
+//! Parses the prompt and carries out simple instructions: list, run, replace and create
+//! ([`carry_out`]). Also formats files and outputs for the answer.
 
 use std::path::Path;
 
@@ -10,16 +11,19 @@ use base::text::cut_chars;
 /// The maximum number of lines shown of a file or an output.
 const MAX_LINES: usize = 40;
 
-/// A word of a prompt, or the content of backticks, quotation marks or a fence. A shell carries out
-/// backticks in a command line, so examples have single quotation marks.
+/// A word of a prompt, or the content of backticks, quotation marks or a fence. Examples for users
+/// have single quotation marks, because a shell would carry out backticks in a command line.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InstructionToken<'a> {
     pub(super) text: &'a str,
+    /// True if the text was in backticks, quotation marks or a fence.
     pub(super) quoted: bool,
 }
 
+/// Splits a prompt into tokens, without the punctuation after them.
 pub(super) fn tokens(prompt: &str) -> Vec<InstructionToken<'_>> {
-    const AFTER: [char; 6] = [',', ';', ':', '?', '.', '!'];
+    /// The exclamation mark is last: it may belong to a word (`macro_rules!`).
+    const PUNCTUATION: [char; 6] = [',', ';', ':', '?', '.', '!'];
     let mut tokens = Vec::new();
     let mut rest = prompt.trim_start();
     while !rest.is_empty() {
@@ -35,7 +39,7 @@ pub(super) fn tokens(prompt: &str) -> Vec<InstructionToken<'_>> {
             Some((_, text, after)) => (text, after),
             None => rest.split_at(rest.find(char::is_whitespace).unwrap_or(rest.len())),
         };
-        let bare = text.trim_end_matches(&AFTER[..5]);
+        let bare = text.trim_end_matches(&PUNCTUATION[..5]);
         let quoted = quotation.is_some();
         tokens.push(InstructionToken {
             text: if quoted || bare.is_empty() {
@@ -45,13 +49,14 @@ pub(super) fn tokens(prompt: &str) -> Vec<InstructionToken<'_>> {
             },
             quoted,
         });
-        rest = after.trim_start_matches(AFTER).trim_start();
+        rest = after.trim_start_matches(PUNCTUATION).trim_start();
     }
     tokens
 }
 
 impl InstructionToken<'_> {
-    /// Returns whether the token is one of the words of a list.
+    /// True if the token is one of the words in `list`, which are separated by spaces, and is not
+    /// quoted.
     pub(super) fn is_one_of(&self, list: &str) -> bool {
         !self.quoted
             && list
@@ -59,6 +64,7 @@ impl InstructionToken<'_> {
                 .any(|word| word.eq_ignore_ascii_case(self.text))
     }
 
+    /// True if the token looks like a path: it contains a slash, or ends like a file name.
     pub(super) fn is_path(&self) -> bool {
         // "e.g" is not a file.
         let ending =
@@ -71,7 +77,8 @@ impl InstructionToken<'_> {
     }
 }
 
-/// Carries out the instruction in a prompt; a prompt without one is a question, which `answer` answers.
+/// Carries out the instruction in the prompt, and returns the text of the answer. A prompt without
+/// an instruction is passed to `answer`, as a question.
 pub(super) fn carry_out(
     turn: &OfflineTurn<'_>,
     answer: impl FnOnce(&OfflineTurn<'_>, &[InstructionToken<'_>]) -> OfflineResult<String>,
@@ -102,64 +109,66 @@ pub(super) fn carry_out(
     }
 }
 
-/// Makes a call and returns its result.
-fn make(
+/// Makes one call and returns its output. `activity` and `subject` are the text before the call:
+/// `Reading`, `src/lib.rs`.
+fn call_tool(
     turn: &OfflineTurn<'_>,
-    doing: &str,
-    what: &str,
+    activity: &str,
+    subject: &str,
     call: PlannedCall,
 ) -> OfflineResult<String> {
-    let done = turn.calls(format!("{doing} {what}."), vec![call])?;
-    Ok(done.concat())
+    let outputs = turn.calls(format!("{activity} {subject}."), vec![call])?;
+    Ok(outputs.concat())
 }
 
 /// Shows the beginning of a file or a directory.
 pub(super) fn read(turn: &OfflineTurn<'_>, path: &str) -> OfflineResult<String> {
-    let what = quoted(path);
+    let heading = quoted(path);
     // A full stop after the name of the current directory would look like its parent.
-    let place = if path == "." {
+    let subject = if path == "." {
         "this directory"
     } else {
-        what.as_str()
+        heading.as_str()
     };
-    let done = make(turn, "Reading", place, ("read", json!({"filePath": path})))?;
-    Ok(format!("{what}:\n\n{}", fenced(path, &contents(&done))))
+    let call = ("read", json!({"filePath": path}));
+    let output = call_tool(turn, "Reading", subject, call)?;
+    Ok(format!(
+        "{heading}:\n\n{}",
+        fenced(path, &contents(&output))
+    ))
 }
 
 fn run(turn: &OfflineTurn<'_>, command: &str) -> OfflineResult<String> {
-    let what = quoted(command);
-    let done = make(
-        turn,
-        "Running",
-        &what,
-        ("bash", json!({"command": command})),
-    )?;
-    // A nonzero exit code is in a note.
-    let lines = done.trim_end().lines();
+    let heading = quoted(command);
+    let call = ("bash", json!({"command": command}));
+    let output = call_tool(turn, "Running", &heading, call)?;
+    // The note about a nonzero exit code is for models.
+    let lines = output.trim_end().lines();
     let lines: Vec<&str> = lines
         .filter(|line| !line.contains("system-reminder"))
         .collect();
-    Ok(format!("{what}:\n\n{}", fenced("", &lines)))
+    Ok(format!("{heading}:\n\n{}", fenced("", &lines)))
 }
 
 fn replace(turn: &OfflineTurn<'_>, old: &str, new: &str, path: &str) -> OfflineResult<String> {
     // `edit` requires that the file has been read.
     read(turn, path)?;
-    let what = format!("{} with {} in {}", quoted(old), quoted(new), quoted(path));
-    let given = json!({"filePath": path, "oldString": old, "newString": new, "replaceAll": true});
-    make(turn, "Replacing", &what, ("edit", given))?;
-    Ok(format!("Done: replaced {what}."))
+    let subject = format!("{} with {} in {}", quoted(old), quoted(new), quoted(path));
+    let arguments =
+        json!({"filePath": path, "oldString": old, "newString": new, "replaceAll": true});
+    call_tool(turn, "Replacing", &subject, ("edit", arguments))?;
+    Ok(format!("Done: replaced {subject}."))
 }
 
 fn create(turn: &OfflineTurn<'_>, path: &str, content: &str) -> OfflineResult<String> {
     let content = format!("{}\n", content.trim_end_matches('\n'));
-    let given = json!({"filePath": path, "content": content});
-    make(turn, "Writing", &quoted(path), ("write", given))?;
+    let arguments = json!({"filePath": path, "content": content});
+    call_tool(turn, "Writing", &quoted(path), ("write", arguments))?;
     Ok(format!("Done: wrote {}.", quoted(path)))
 }
 
-/// Returns the lines of the file, or the entries of the directory, in the output of `read`; other
-/// output as it is.
+/// Returns the lines of the file, or the entries of the directory, in the output of the tool `read`;
+/// all lines of any other output.
 pub(super) fn contents(printed: &str) -> Vec<&str> {
     let (body, is_file) = if let Some((_, lines)) = printed.split_once("<content>\n") {
         (lines, true)
@@ -188,7 +197,7 @@ pub(super) fn quoted(text: &str) -> String {
     }
 }
 
-/// Returns a fenced block for any lines, in the language of the file.
+/// Returns a fenced block with the first lines, in the language of the file at `path`.
 pub(super) fn fenced(path: &str, lines: &[&str]) -> String {
     let mut text = String::new();
     for line in lines.iter().take(MAX_LINES) {

@@ -1,4 +1,5 @@
-//! Answers to questions about one name: its definition.
+//! Answers questions about one name ([`answer`]): searches for its definition with the tool `grep`,
+//! and shows the code with the tool `read`.
 
 use grep_matcher::Matcher as _;
 use grep_regex::RegexMatcher;
@@ -9,13 +10,14 @@ use super::turn::{EarlyEnd, OfflineResult, OfflineTurn, unable};
 
 /// The maximum number of places shown.
 const MAX_SHOWN: usize = 2;
-/// The number of lines read above a definition, and from it on.
+/// The number of lines read above a definition.
 const LINES_ABOVE: usize = 4;
+/// The number of lines read from the first line of a definition on.
 const LINES_FROM: usize = 12;
 
-/// A pattern for the lines that define `NAME`, in the common languages. In turn: keywords;
-/// constants, of which the name is not followed by another ("static void main("); variables outside
-/// of functions; functions without a keyword, as in C and Java.
+/// A pattern for the lines that define `NAME`, in the common languages. Its alternatives are:
+/// definitions with a keyword; constants, whose name is not followed by another one (as in "static
+/// void main("); variables outside of functions; functions without a keyword, as in C and Java.
 pub(super) const DEFINITION: &str = concat!(
     r"^\s*(?:#\[[^\]]*\]\s*)?(?:(?:pub(?:\([^)]*\))?|export|default|async|unsafe|extern|static|public|private|",
     r"protected|internal|final|abstract|inline|declare|virtual|override|sealed|partial|data|suspend|constexpr|",
@@ -41,7 +43,7 @@ pub(super) fn answer(
     turn: &OfflineTurn<'_>,
     tokens: &[InstructionToken<'_>],
 ) -> OfflineResult<String> {
-    // Some stand for all of the code, and so name no part of it.
+    /// Words that are not the name asked about. Some mean all of the code, and so no part of it.
     const FILLERS: &str = "where what which is are was am does do the a an of i it this that find show me live lives \
         defined declared implemented located definition can you project repository repo codebase code program app \
         application package library software directory folder files everything";
@@ -64,9 +66,9 @@ pub(super) fn answer(
         }
         return read(turn, path.text.trim_start_matches('@'));
     }
-    let is_only =
+    let is_only_word =
         words.len() == 1 && (tokens.len() > 1 || words[0].text.starts_with(char::is_uppercase));
-    if let Some(name) = words.iter().find_map(|token| name(token, is_only)) {
+    if let Some(name) = words.iter().find_map(|token| name(token, is_only_word)) {
         definitions(turn, name)
     } else if words.len() < 2 {
         Err(EarlyEnd::Unable(prompts::offline::HELP.trim().to_owned()))
@@ -77,19 +79,21 @@ pub(super) fn answer(
     }
 }
 
-/// Returns the name in a token that is the only one, or can only be a name: it is quoted, called,
-/// or spelt as in code.
-fn name<'a>(token: &InstructionToken<'a>, is_only: bool) -> Option<&'a str> {
+/// Returns the name in a token; `None` if it may be an ordinary word. It is a name if it is the only
+/// word of the question (`is_only_word`), quoted, followed by `()`, or spelt as in code.
+fn name<'a>(token: &InstructionToken<'a>, is_only_word: bool) -> Option<&'a str> {
     let name = token.text.trim_end_matches("()");
     let is_marked = token.quoted || name != token.text || name.contains('_') || name.contains("::");
     let has_inner_capital = name.chars().skip(1).any(char::is_uppercase);
-    let is_name = is_only || is_marked || has_inner_capital && name.contains(char::is_lowercase);
+    let is_name =
+        is_only_word || is_marked || has_inner_capital && name.contains(char::is_lowercase);
     let fits = |c: char| c.is_alphanumeric() || "_$:.".contains(c);
     (is_name && name.ends_with(char::is_alphanumeric) && name.chars().all(fits)).then_some(name)
 }
 
-/// Shows the likeliest definitions of a name with their code. Searches for the name itself, a pattern
-/// that people read, and for definitions only if there are more uses than a search shows.
+/// Shows the likeliest definitions of a name with their code. First searches for the name itself,
+/// because this is a readable pattern for the user; if there are more uses than a search shows,
+/// searches with the pattern of definitions.
 fn definitions(turn: &OfflineTurn<'_>, name: &str) -> OfflineResult<String> {
     let last = name.rsplit([':', '.']).next().unwrap_or(name);
     let word = last.replace('$', r"\$");
@@ -137,13 +141,13 @@ fn definitions(turn: &OfflineTurn<'_>, name: &str) -> OfflineResult<String> {
     Ok(shown.collect::<Vec<_>>().join("\n\n"))
 }
 
-/// Returns whether the output of `grep` has only some of the matches.
+/// True if the output of the tool `grep` has only some of the matches.
 fn is_cut(printed: &str) -> bool {
     let heading = printed.lines().next().unwrap_or_default();
     heading.contains(" are shown, ")
 }
 
-/// Parses the output of `grep`: `path:`, then `  Line n: text` for each match.
+/// Parses the output of the tool `grep`: `path:`, then `  Line n: text` for each match.
 fn matches(turn: &OfflineTurn<'_>, printed: &str) -> Vec<Definition> {
     let mut found = Vec::new();
     let mut path = "";
@@ -169,8 +173,9 @@ fn matches(turn: &OfflineTurn<'_>, printed: &str) -> Vec<Definition> {
 }
 
 impl Definition {
-    /// Returns the sort key, lowest for the likeliest: sources before tests and prose before
-    /// generated files, public definitions first, outer before inner ones.
+    /// Returns the sort key, which is lowest for the likeliest definition. In this order of
+    /// precedence: sources before tests and prose, and those before generated files; public before
+    /// private definitions; outer before inner ones.
     fn rank(&self) -> impl Ord + use<> {
         const UNLIKELY: [&str; 2] = [
             "test tests testdata fixtures mock bench benches examples html json md rst txt adoc",

@@ -294,8 +294,8 @@ fn fold(deltas: &[Delta]) -> (String, Vec<(String, Value)>) {
             Delta::Finish(why) => finish = Some(*why),
             Delta::Reasoning { .. }
             | Delta::Usage(_)
-            | Delta::Provider { .. }
-            | Delta::Found(_) => {}
+            | Delta::ProviderData { .. }
+            | Delta::FoundPages(_) => {}
         }
     }
     assert_eq!(finish == Some(Finish::ToolCalls), !calls.is_empty());

@@ -1,9 +1,10 @@
-//! The turn that a request belongs to: the last prompt, and the calls made for it.
+//! Reads the turn that a request belongs to ([`OfflineTurn`]): the last prompt, and the calls made
+//! for it.
 //!
 //! The model stores nothing between two requests, so every request repeats the work since the
-//! prompt: a call that was made returns its result, and the first call that was not made ends the
-//! work with an [`EarlyEnd`]. Code can therefore be written as if calls returned immediately, with
-//! `?` after each of them.
+//! prompt: [`OfflineTurn::calls`] returns the results of calls that were already made, and ends the
+//! work with an [`EarlyEnd`] at the first call that was not. Callers can therefore be written as if
+//! calls returned immediately, with `?` after each of them.
 
 use std::sync::Arc;
 
@@ -19,14 +20,15 @@ use prompts::reminder::USER_SPOKE;
 /// A tool and its arguments.
 pub(super) type PlannedCall = (&'static str, Value);
 
-/// The end of an answer that is not the result.
+/// The reason why an answer ends before the result is known.
 pub(super) enum EarlyEnd {
-    /// A text, and the calls to wait for.
+    /// The answer requests these calls, after this text.
     Calls(String, Vec<PlannedCall>),
-    /// The reason why the request cannot be fulfilled.
+    /// The request cannot be fulfilled; the text is for the user.
     Unable(String),
 }
 
+/// A result, or the early end of the answer.
 pub(super) type OfflineResult<T> = Result<T, EarlyEnd>;
 
 /// Returns the end of a turn that cannot fulfil the request. `why` is a sentence.
@@ -56,21 +58,31 @@ fn reason(failure: &str) -> String {
 /// The line before the similar names in a failure of a tool.
 const SIMILAR_NAMES: &str = "Did you mean one of these?";
 
-/// The maximum number of calls for a prompt; more are wanted only if the history does not have them
-/// as they were made.
+/// The maximum number of calls for a prompt. It is only reached if the history has calls in another
+/// form than they were made, so that they are not found and made again.
 const MAX_CALLS: usize = 10;
 
+/// The last prompt of a request and the calls made for it.
 pub(super) struct OfflineTurn<'a> {
     /// The user's text; a mentioned or attached file is replaced by its path.
     pub(super) prompt: String,
     /// The session's directory with a slash at its end; empty if unknown.
     root: String,
     tools: &'a [ToolSpec],
-    made: Vec<(&'a str, &'a Value, &'a CallResult)>,
+    /// The calls made so far.
+    made: Vec<MadeCall<'a>>,
+}
+
+/// A call in the history.
+struct MadeCall<'a> {
+    tool: &'a str,
+    arguments: &'a Value,
+    result: &'a CallResult,
 }
 
 impl<'a> OfflineTurn<'a> {
-    pub(super) fn of(request: &'a Request) -> Self {
+    /// Reads the last turn of a request.
+    pub(super) fn new(request: &'a Request) -> Self {
         let mut lines = request.system.iter().flat_map(|block| block.lines());
         let root = lines.find_map(|line| line.trim().strip_prefix("Working directory: "));
         let mut turn = Self {
@@ -87,7 +99,7 @@ impl<'a> OfflineTurn<'a> {
                 ModelMessage::User(inputs) => {
                     let texts: Vec<String> = inputs
                         .iter()
-                        .filter_map(|input| turn.typed(input))
+                        .filter_map(|input| turn.typed_text(input))
                         .collect();
                     if !texts.is_empty() {
                         turn.prompt = texts.join(" ");
@@ -102,17 +114,25 @@ impl<'a> OfflineTurn<'a> {
                         } => Some((name.as_str(), &**arguments)),
                         _ => None,
                     });
-                    let made = calls.zip(results);
                     turn.made
-                        .extend(made.map(|((name, arguments), result)| (name, arguments, result)));
+                        .extend(
+                            calls
+                                .zip(results)
+                                .map(|((tool, arguments), result)| MadeCall {
+                                    tool,
+                                    arguments,
+                                    result,
+                                }),
+                        );
                 }
             }
         }
         turn
     }
 
-    /// Returns the text that the user typed, or the path of the file that the user refers to.
-    fn typed(&self, input: &ModelInput) -> Option<String> {
+    /// Returns the text that the user typed, or the path of the file that the user refers to; `None`
+    /// for notes of adjutant and for contents of files.
+    fn typed_text(&self, input: &ModelInput) -> Option<String> {
         let ModelInput::Text(text) = input else {
             return None;
         };
@@ -136,12 +156,17 @@ impl<'a> OfflineTurn<'a> {
         Some(format!("`{}`", self.relative(&path)))
     }
 
-    /// Returns a path for display: relative to the session's directory if it is inside.
+    /// Returns a path for display: relative to the session's directory if it is inside of it.
     pub(super) fn relative<'p>(&self, path: &'p str) -> &'p str {
         path.strip_prefix(&self.root).unwrap_or(path)
     }
 
-    /// Makes calls in parallel and returns their outputs, in order. A failed call ends the turn.
+    /// Makes calls in parallel and returns their outputs, in order. `text` is the text of the answer
+    /// before the calls.
+    ///
+    /// # Errors
+    /// [`EarlyEnd::Calls`] if a call was not made yet, [`EarlyEnd::Unable`] if one has failed or
+    /// cannot be made.
     pub(super) fn calls(
         &self,
         text: String,
@@ -149,7 +174,7 @@ impl<'a> OfflineTurn<'a> {
     ) -> OfflineResult<Vec<Arc<str>>> {
         let mut results = Vec::new();
         let mut missing = Vec::new();
-        for (tool, given) in wanted {
+        for (tool, arguments) in wanted {
             if !self.tools.iter().any(|offered| offered.name == tool) {
                 let why = format!("the `{tool}` tool is not offered in this mode");
                 return Err(not_done(&why));
@@ -157,11 +182,11 @@ impl<'a> OfflineTurn<'a> {
             let made = self
                 .made
                 .iter()
-                .find(|(name, arguments, _)| *name == tool && **arguments == given);
-            match made {
-                Some((_, _, result)) if result.failed => return Err(not_done(&result.text)),
-                Some((_, _, result)) => results.push(result.text.clone()),
-                None => missing.push((tool, given)),
+                .find(|call| call.tool == tool && *call.arguments == arguments);
+            match made.map(|call| call.result) {
+                Some(result) if result.failed => return Err(not_done(&result.text)),
+                Some(result) => results.push(result.text.clone()),
+                None => missing.push((tool, arguments)),
             }
         }
         if missing.is_empty() {

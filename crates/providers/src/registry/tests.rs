@@ -2,9 +2,9 @@ use futures_util::StreamExt;
 
 use super::*;
 use crate::custom_endpoint::CustomEndpoint;
-use crate::editor::EditorEndpoint;
+use crate::editor_endpoints::EditorEndpoint;
 use crate::scripted::{Scripted, ScriptedAnswer};
-use crate::wire::entry;
+use crate::wire_format::single_entry;
 use crate::{Delta, Error, Request, request};
 use transcript::Finish;
 
@@ -45,13 +45,13 @@ const CATALOGUE: &str = r#"{"acme": {"name": "Acme", "env": ["ACME_KEY"], "api":
 
 fn registry(configured: Vec<ProviderEntry>, vars: &[(&str, &str)]) -> Registry {
     let environment = environment(vars);
-    Registry::new(Sources {
+    Registry::new(RegistrySources {
         configured,
         local: Vec::new(),
         catalog: &Arc::new(Catalog::parse(CATALOGUE).unwrap()),
         disabled: &["off".into()],
         enabled: None,
-        everything: false,
+        includes_keyless: false,
         auth: &Auth::parse(r#"{"kept":{"type":"api","key":"k"}}"#),
         environment: &environment,
         client: Arc::new(HttpClient::new(&environment)),
@@ -146,7 +146,7 @@ fn unsupported_effort_is_left_out() {
     tuned.reasoning = Some(true);
     tuned.variants = vec![
         ("low".into(), None),
-        ("huge".into(), Some(entry("budget", 9))),
+        ("huge".into(), Some(single_entry("budget", 9))),
     ];
     let configured = ProviderEntry {
         models: vec![tuned],
@@ -231,7 +231,7 @@ async fn unusable_provider_reports_the_missing_setting() {
         .unwrap_err();
     assert_eq!(
         error,
-        Error::Refused(
+        Error::ConnectionRefused(
             "open is not running at 127.0.0.1:9. The address is http://127.0.0.1:9/v1/chat/completions. \
              Start it, correct provider.open.options.baseURL in the configuration, or choose another model (`adjutant models`)."
                 .into()
@@ -293,7 +293,7 @@ fn local_server_needs_no_key() {
         "http://localhost:1234/v1",
         "http://[::1]:1234/v1",
     ] {
-        assert_eq!(access(base), KeySource::Free, "{base}");
+        assert_eq!(access(base), KeySource::NotNeeded, "{base}");
     }
     for base in [
         "https://api.mine.example/v1",
@@ -395,7 +395,7 @@ fn missing_key_names_the_variables_that_are_used() {
             format!("The model \"{name}\" cannot be used. {expected}")
         );
         // The same sentences if the provider is in the settings.
-        let configured = Registry::new(Sources {
+        let configured = Registry::new(RegistrySources {
             configured: vec![ProviderEntry {
                 id: (*provider).to_owned(),
                 ..Default::default()
@@ -404,7 +404,7 @@ fn missing_key_names_the_variables_that_are_used() {
             catalog: &catalog,
             disabled: &[],
             enabled: None,
-            everything: false,
+            includes_keyless: false,
             auth: &Auth::parse("{}"),
             environment: &environment,
             client: Arc::new(HttpClient::new(&environment)),
@@ -439,13 +439,13 @@ fn token_of_vertex_is_a_key() {
 fn login_of_a_plugin_is_no_missing_key() {
     let environment = environment(&[]);
     let with = |lent: bool| {
-        Registry::new(Sources {
+        Registry::new(RegistrySources {
             configured: Vec::new(),
             local: Vec::new(),
             catalog: &Arc::new(Catalog::parse(CATALOGUE).unwrap()),
             disabled: &[],
             enabled: None,
-            everything: false,
+            includes_keyless: false,
             auth: &Auth::parse(r#"{"acme":{"type":"oauth","refresh":"r","access":"a"}}"#)
                 .with_plugin_logins(lent),
             environment: &environment,
@@ -486,13 +486,13 @@ fn unconfigured(
     local: Vec<ProviderEntry>,
     environment: &Environment,
 ) -> Registry {
-    Registry::new(Sources {
+    Registry::new(RegistrySources {
         configured: Vec::new(),
         local,
         catalog,
         disabled: &[],
         enabled: None,
-        everything: false,
+        includes_keyless: false,
         auth: &Auth::parse("{}"),
         environment,
         client: Arc::new(HttpClient::new(environment)),
@@ -612,13 +612,13 @@ fn local_model_without_tools_is_no_default() {
 /// Returns the providers of a user with a key for Acme, with the changes of an editor.
 fn with_editor(editor: &EditorEndpoints) -> Registry {
     let environment = environment(&[("ACME_KEY", "users-key")]);
-    Registry::new(Sources {
+    Registry::new(RegistrySources {
         configured: Vec::new(),
         local: Vec::new(),
         catalog: &Arc::new(Catalog::parse(CATALOGUE).unwrap()),
         disabled: &["opencode".into()],
         enabled: None,
-        everything: false,
+        includes_keyless: false,
         auth: &Auth::parse("{}"),
         environment: &environment,
         client: Arc::new(HttpClient::new(&environment)),

@@ -1,5 +1,5 @@
-//! The encoded body of a request, of which the next request reuses the common beginning
-//! ([`super::super::body`]).
+//! Keeps the encoded body of a request ([`BodyCache`]), so that the next request can reuse the
+//! beginning that the two have in common ([`super::super::body`]).
 
 use std::sync::Mutex;
 
@@ -9,68 +9,85 @@ use super::Request;
 use crate::request_target::RequestTarget;
 use base::lock::{into_inner, lock};
 
-/// The encoded body of a request; before encoding, the preceding request.
+/// The encoded body of a request; before it is encoded, the preceding request.
+// A leaf lock around the state; never held across an await.
 #[derive(Default)]
 pub struct BodyCache(Mutex<CacheState>);
 
 #[derive(Default)]
 struct CacheState {
-    before: Option<Box<Request>>,
-    written: Option<CachedBody>,
+    /// The preceding request; `None` if there is none, or once this request has been encoded.
+    preceding: Option<Box<Request>>,
+    /// The encoded body; `None` until this request has been encoded.
+    encoded: Option<CachedBody>,
 }
 
+/// An encoded body.
 pub(crate) struct CachedBody {
+    /// The target that it was encoded for.
     pub(crate) target: RequestTarget,
-    /// The end offsets of the leading elements that later requests do not change.
+    /// The ends of the leading elements that later requests do not change.
     pub(crate) ends: Vec<ElementEnd>,
     pub(crate) body: Bytes,
 }
 
+/// The end of an element of the conversation in an encoded body.
 pub(crate) struct ElementEnd {
+    /// The number of messages that are encoded up to here.
     pub(crate) message_count: usize,
+    /// The offset in the body, in bytes.
     pub(crate) at: usize,
 }
 
+/// A body that a request may begin with.
+pub(crate) struct ReusableBody {
+    pub(crate) cached: CachedBody,
+    /// The number of leading messages that the request has in common with the body.
+    pub(crate) common_messages: usize,
+}
+
 impl BodyCache {
-    /// Creates the cache of a request that follows `before`, which has ended.
-    pub fn after(before: Request) -> Self {
+    /// Creates the cache of a request that follows `preceding`, which has ended.
+    pub fn after(preceding: Request) -> Self {
         Self(Mutex::new(CacheState {
-            before: Some(Box::new(before)),
-            written: None,
+            preceding: Some(Box::new(preceding)),
+            encoded: None,
         }))
     }
 
-    /// Returns whether the request follows another one. For the mock provider.
+    /// True if the request follows another one. For the mock provider.
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn follows(&self) -> bool {
-        lock(&self.0).before.is_some()
+    pub(crate) fn has_preceding(&self) -> bool {
+        lock(&self.0).preceding.is_some()
     }
 
-    /// Takes the encoded body that this request may begin with, and the number of leading messages
-    /// that are the same. The body is of this request itself if it is sent again, otherwise of the
-    /// preceding one.
-    pub(crate) fn take(
-        &self,
-        request: &Request,
-        target: &RequestTarget,
-    ) -> Option<(CachedBody, usize)> {
+    /// Takes the encoded body that this request may begin with: its own body if it is sent again,
+    /// otherwise that of the preceding request. `None` if there is no such body, or it was encoded
+    /// for another target, model or system prompt.
+    pub(crate) fn take(&self, request: &Request, target: &RequestTarget) -> Option<ReusableBody> {
         let mut state = lock(&self.0);
-        let (written, same) = match (state.written.take(), state.before.take()) {
-            (Some(written), _) => (written, request.messages.len()),
-            (None, Some(before))
-                if before.system == request.system && before.model == request.model =>
+        let reusable = match (state.encoded.take(), state.preceding.take()) {
+            (Some(cached), _) => ReusableBody {
+                cached,
+                common_messages: request.messages.len(),
+            },
+            (None, Some(preceding))
+                if preceding.system == request.system && preceding.model == request.model =>
             {
-                let pairs = before.messages.iter().zip(&request.messages);
-                let same = pairs.take_while(|(one, other)| one.same(other)).count();
-                (into_inner(before.body_cache.0).written?, same)
+                let pairs = preceding.messages.iter().zip(&request.messages);
+                ReusableBody {
+                    common_messages: pairs.take_while(|(one, other)| one.same(other)).count(),
+                    cached: into_inner(preceding.body_cache.0).encoded?,
+                }
             }
             _ => return None,
         };
-        (written.target == *target).then_some((written, same))
+        (reusable.cached.target == *target).then_some(reusable)
     }
 
-    pub(crate) fn put(&self, written: CachedBody) {
-        lock(&self.0).written = Some(written);
+    /// Stores the encoded body of this request.
+    pub(crate) fn put(&self, encoded: CachedBody) {
+        lock(&self.0).encoded = Some(encoded);
     }
 }
 

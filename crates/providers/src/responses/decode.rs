@@ -6,27 +6,32 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::sse::Flow;
-use crate::wire::{Decoder, entry, finished, tokens};
+use crate::wire_format::{Decoder, finish_once, parse_token_count, single_entry};
 use crate::{Delta, Error, FoundPage, error_classification};
 use transcript::{Finish, Usage};
 
-/// The state of one answer.
-pub(super) struct Items {
-    who: String,
+/// The decoder of one answer.
+pub(super) struct ResponsesDecoder {
+    /// The provider's display name, for errors.
+    server_name: String,
+    /// The blocks so far; the position of a block is its index.
     blocks: Vec<Block>,
     is_refused: bool,
     has_calls: bool,
     finish: Option<Finish>,
-    over: bool,
+    /// True once the finish reason has been passed on.
+    has_ended: bool,
 }
 
-/// A block and its source: an item, and within a message its text or its refusal.
+/// A block of the answer. An item of the API is one block; a message may be two: its text and its
+/// refusal.
 struct Block {
+    /// The index of the item.
     output: u64,
     kind: Kind,
-    /// Whether a delta for the block has arrived.
+    /// True if a delta for the block has arrived.
     has_deltas: bool,
-    /// The last part of a summary, whose parts are paragraphs.
+    /// The index of the last part of a summary, whose parts are paragraphs.
     part: Option<u64>,
 }
 
@@ -38,18 +43,19 @@ enum Kind {
     Call,
 }
 
-impl Items {
-    pub(super) fn new(who: &str) -> Self {
+impl ResponsesDecoder {
+    pub(super) fn new(server_name: &str) -> Self {
         Self {
-            who: who.to_owned(),
+            server_name: server_name.to_owned(),
             blocks: Vec::new(),
             is_refused: false,
             has_calls: false,
             finish: None,
-            over: false,
+            has_ended: false,
         }
     }
 
+    /// Returns the index of the block of an item, which is created if there is none.
     fn block(&mut self, output: u64, kind: Kind, out: &mut Vec<Delta>) -> usize {
         if let Some(index) = self
             .blocks
@@ -72,9 +78,9 @@ impl Items {
                     index,
                     text: String::new(),
                 },
-                Delta::Provider {
+                Delta::ProviderData {
                     index,
-                    data: entry("refusal", true),
+                    data: single_entry("refusal", true),
                 },
             ]),
             Kind::Reasoning => out.push(Delta::Reasoning {
@@ -86,7 +92,13 @@ impl Items {
         index
     }
 
-    fn text(&mut self, event: &StreamEvent<'_>, kind: Kind, text: String, out: &mut Vec<Delta>) {
+    fn add_text(
+        &mut self,
+        event: &StreamEvent<'_>,
+        kind: Kind,
+        text: String,
+        out: &mut Vec<Delta>,
+    ) {
         let index = self.block(event.output_index.unwrap_or(0), kind, out);
         let block = &mut self.blocks[index];
         block.has_deltas |= !text.is_empty();
@@ -113,6 +125,7 @@ impl Items {
         }
     }
 
+    /// Handles the start of an item: passes a new call on, because only this event has its name.
     fn add_item(&mut self, output: u64, item: &Value, out: &mut Vec<Delta>) {
         if item.get("type").and_then(Value::as_str) != Some("function_call") {
             return;
@@ -136,7 +149,8 @@ impl Items {
         }
     }
 
-    /// Handles a complete item: outputs the parts that no delta contained.
+    /// Handles a complete item: passes on the parts that no delta contained, and the data to send
+    /// back.
     fn finish_item(&mut self, output: u64, item: Value, out: &mut Vec<Delta>) {
         match item.get("type").and_then(Value::as_str).unwrap_or_default() {
             "message" => {
@@ -160,10 +174,10 @@ impl Items {
                         .and_then(Value::as_array)
                         .into_iter()
                         .flatten()
-                        .filter_map(page)
+                        .filter_map(read_citation)
                         .collect();
                     if !cited.is_empty() {
-                        out.push(Delta::Found(cited));
+                        out.push(Delta::FoundPages(cited));
                     }
                 }
                 let named = ["id", "phase"].map(|name| (name, item.get(name)));
@@ -181,7 +195,7 @@ impl Items {
                 if let Some(index) = index
                     && !data.is_empty()
                 {
-                    out.push(Delta::Provider { index, data });
+                    out.push(Delta::ProviderData { index, data });
                 }
             }
             "function_call" => {
@@ -197,9 +211,9 @@ impl Items {
                     && let Some(id) = item.get("id").filter(|id| id.is_string())
                 {
                     let index = self.block(output, Kind::Call, out);
-                    out.push(Delta::Provider {
+                    out.push(Delta::ProviderData {
                         index,
-                        data: entry("id", id.clone()),
+                        data: single_entry("id", id.clone()),
                     });
                 }
             }
@@ -214,23 +228,24 @@ impl Items {
                     .collect();
                 self.add_missing_text(output, Kind::Reasoning, texts.join("\n\n"), out);
                 let index = self.block(output, Kind::Reasoning, out);
-                out.push(Delta::Provider {
+                out.push(Delta::ProviderData {
                     index,
-                    data: entry("item", without_status(&item)),
+                    data: single_entry("item", without_status(&item)),
                 });
             }
             "" => {}
             // Calls that the provider runs itself, and future items: stored whole.
             _ => {
                 let index = self.block(output, Kind::Reasoning, out);
-                out.push(Delta::Provider {
+                out.push(Delta::ProviderData {
                     index,
-                    data: entry("item", item),
+                    data: single_entry("item", item),
                 });
             }
         }
     }
 
+    /// Passes the text of a block on, unless deltas contained it.
     fn add_missing_text(&mut self, output: u64, kind: Kind, text: String, out: &mut Vec<Delta>) {
         let index = self.block(output, kind, out);
         if self.blocks[index].has_deltas || text.is_empty() {
@@ -244,9 +259,13 @@ impl Items {
         });
     }
 
+    /// Handles the end of the answer.
     fn complete(&mut self, mut response: Value, out: &mut Vec<Delta>) -> Result<(), Error> {
         if let Some(error) = response.get("error").filter(|error| !error.is_null()) {
-            return Err(error_classification::event(&self.who, error));
+            return Err(error_classification::classify_event(
+                &self.server_name,
+                error,
+            ));
         }
         // Without streaming, the response contains all items.
         if self.blocks.is_empty()
@@ -256,7 +275,7 @@ impl Items {
                 self.finish_item(output as u64, item, out);
             }
         }
-        if let Some(usage) = response.get("usage").and_then(usage_of) {
+        if let Some(usage) = response.get("usage").and_then(read_usage) {
             out.push(Delta::Usage(usage));
         }
         let reason = response
@@ -270,10 +289,10 @@ impl Items {
             (_, Some("max_output_tokens")) => Finish::Length,
             (_, Some("content_filter")) => Finish::Refusal,
             ("failed" | "cancelled", _) => {
-                let text = format!("{} broke off: the response is {status}.", self.who);
+                let text = format!("{} broke off: the response is {status}.", self.server_name);
                 return Err(Error::Overloaded {
                     message: text,
-                    after: None,
+                    retry_after: None,
                 });
             }
             ("incomplete", _) => Finish::Other,
@@ -285,8 +304,9 @@ impl Items {
     }
 }
 
-/// Reads a citation. Some servers send a number in place of the title.
-fn page(note: &Value) -> Option<FoundPage> {
+/// Reads a citation; `None` for other annotations. Some servers send a number in place of the title,
+/// which is left out.
+fn read_citation(note: &Value) -> Option<FoundPage> {
     let text = |name: &str| {
         note.get(name)
             .and_then(Value::as_str)
@@ -318,8 +338,9 @@ fn without_status(item: &Value) -> Map<String, Value> {
         .collect()
 }
 
-fn usage_of(usage: &Value) -> Option<Usage> {
-    let number = |path: &str| usage.pointer(path).and_then(tokens);
+/// Reads the token counts; `None` if there are none.
+fn read_usage(usage: &Value) -> Option<Usage> {
+    let number = |path: &str| usage.pointer(path).and_then(parse_token_count);
     let input = number("/input_tokens")?;
     let output = number("/output_tokens").unwrap_or(0);
     let cache_read = number("/input_tokens_details/cached_tokens").unwrap_or(0);
@@ -335,16 +356,16 @@ fn usage_of(usage: &Value) -> Option<Usage> {
     })
 }
 
-impl Decoder for Items {
+impl Decoder for ResponsesDecoder {
     fn decode(&mut self, _event: &str, data: &str, out: &mut Vec<Delta>) -> Result<Flow, Error> {
         if data.trim() == "[DONE]" {
             return Ok(Flow::More);
         }
         let mut event: StreamEvent<'_> = serde_json::from_str(data).map_err(|e| {
             let excerpt = error_classification::excerpt(data.as_bytes());
-            Error::InvalidResult(format!(
+            Error::InvalidAnswer(format!(
                 "{} sent something that is not an event of an answer ({e}): {excerpt}.",
-                self.who
+                self.server_name
             ))
         })?;
         let output = event.output_index.unwrap_or(0);
@@ -356,16 +377,20 @@ impl Decoder for Items {
             }
         });
         match (event.kind.as_ref(), text) {
-            ("response.output_text.delta", Some(text)) => self.text(&event, Kind::Text, text, out),
-            ("response.refusal.delta", Some(text)) => self.text(&event, Kind::Refusal, text, out),
+            ("response.output_text.delta", Some(text)) => {
+                self.add_text(&event, Kind::Text, text, out)
+            }
+            ("response.refusal.delta", Some(text)) => {
+                self.add_text(&event, Kind::Refusal, text, out)
+            }
             (
                 "response.reasoning_summary_text.delta" | "response.reasoning_text.delta",
                 Some(text),
             ) => {
-                self.text(&event, Kind::Reasoning, text, out);
+                self.add_text(&event, Kind::Reasoning, text, out);
             }
             ("response.function_call_arguments.delta", Some(text)) => {
-                self.text(&event, Kind::Call, text, out)
+                self.add_text(&event, Kind::Call, text, out)
             }
             ("response.output_item.added", _) => {
                 if let Some(item) = &event.item {
@@ -394,8 +419,8 @@ impl Decoder for Items {
                     .get("error")
                     .filter(|error| error.is_object())
                     .cloned();
-                return Err(error_classification::event(
-                    &self.who,
+                return Err(error_classification::classify_event(
+                    &self.server_name,
                     &inner.unwrap_or(whole),
                 ));
             }
@@ -405,8 +430,8 @@ impl Decoder for Items {
                 return Ok(Flow::Done);
             }
             ("", _) if event.error.is_some() => {
-                return Err(error_classification::event(
-                    &self.who,
+                return Err(error_classification::classify_event(
+                    &self.server_name,
                     &event.error.unwrap_or_default(),
                 ));
             }
@@ -416,7 +441,7 @@ impl Decoder for Items {
     }
 
     fn end(&mut self, out: &mut Vec<Delta>) -> Result<(), Error> {
-        let Some(finish) = finished(&mut self.over, self.finish, &self.who)? else {
+        let Some(finish) = finish_once(&mut self.has_ended, self.finish, &self.server_name)? else {
             return Ok(());
         };
         out.push(Delta::Finish(finish));

@@ -1,4 +1,4 @@
-//! Encodes a request as a Responses call.
+//! Encodes a request as a call of the Responses API.
 
 use std::borrow::Cow;
 
@@ -6,11 +6,11 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
-use super::gpt;
+use super::gpt_version;
 use crate::body::{Element, RequestBody};
 use crate::request::{Attachment, CallResult, ModelInput, ModelMessage, ModelOutput, ToolSpec};
 use crate::request_target::{RequestOptions, RequestTarget};
-use crate::wire::{CallNames, HttpCall, merge, readable, renamed};
+use crate::wire_format::{CallIds, HttpCall, check_attachment, merge, rename_options};
 use crate::{Error, Request};
 
 /// Fields that the user's options cannot replace, and options that are not fields.
@@ -23,6 +23,7 @@ const RESERVED: &[&str] = &[
     "forceReasoning",
 ];
 
+/// OpenCode's names of options, and the API's.
 const OPTION_NAMES: &[(&str, &str)] = &[
     ("parallelToolCalls", "parallel_tool_calls"),
     ("promptCacheKey", "prompt_cache_key"),
@@ -72,7 +73,7 @@ pub(super) fn call(
             .get("store")
             .and_then(Value::as_bool)
             == Some(true),
-        names: CallNames::new(request, call_id),
+        names: CallIds::new(request, call_id),
     };
     let mut headers = Vec::new();
     if let Some(key) = &target.key {
@@ -117,11 +118,11 @@ fn head(
     } else {
         head.insert("include".into(), json!(["reasoning.encrypted_content"]));
         let id = model.api_id.to_lowercase();
-        if gpt(&id).is_some_and(|(major, _)| major >= 5) && !id.contains("-chat") {
+        if gpt_version(&id).is_some_and(|(major, _)| major >= 5) && !id.contains("-chat") {
             head.insert("reasoning".into(), json!({"summary": "auto"}));
         }
     }
-    if target.takes_cache_key() && !request.session.is_empty() {
+    if target.accepts_cache_key() && !request.session.is_empty() {
         head.insert("prompt_cache_key".into(), request.session.as_str().into());
     }
     head
@@ -129,7 +130,7 @@ fn head(
 
 /// Converts OpenCode's flat options to the nested fields of the API.
 fn options(request_options: &RequestOptions) -> Map<String, Value> {
-    let mut options = Value::Object(renamed(&request_options.options, OPTION_NAMES));
+    let mut options = Value::Object(rename_options(&request_options.options, OPTION_NAMES));
     for (flat, outer, inner) in [
         ("reasoningEffort", "reasoning", "effort"),
         ("reasoningSummary", "reasoning", "summary"),
@@ -148,8 +149,9 @@ fn options(request_options: &RequestOptions) -> Map<String, Value> {
     }
 }
 
+/// Converts the id of a call to a form that the API accepts.
 fn call_id(id: &str) -> Cow<'_, str> {
-    // At most 64 characters are accepted; ids differ at their ends.
+    // At most 64 characters are accepted. The ends are used, because ids begin alike.
     let skip = id.chars().count().saturating_sub(64);
     id.char_indices()
         .nth(skip)
@@ -171,11 +173,13 @@ impl Serialize for FunctionTool<'_> {
     }
 }
 
+/// The conversation of a request.
 struct ResponsesInput<'a> {
     request: &'a Request,
-    /// True if the provider stores items, so that it finds them by their ids.
+    /// True if the provider stores the items of the conversation, so that it finds them by their
+    /// ids.
     is_stored: bool,
-    names: CallNames<'a>,
+    names: CallIds<'a>,
 }
 
 #[derive(Serialize)]
@@ -212,7 +216,7 @@ impl ResponsesInput<'_> {
                 }
                 ModelMessage::Assistant(outputs) => {
                     // An item with an id is rejected without the reasoning item before it.
-                    let with_ids = outputs.iter().all(|output| self.is_sent_with_id(output));
+                    let with_ids = outputs.iter().all(|output| self.permits_ids(output));
                     elements.extend(
                         outputs
                             .iter()
@@ -241,27 +245,27 @@ impl ResponsesInput<'_> {
     }
 
     fn file<'a>(&self, file: &'a Attachment) -> ContentPart<'a> {
-        match readable(file, &self.request.model) {
+        match check_attachment(file, &self.request.model) {
             Ok(file) => ContentPart::File(file),
             Err(replacement) => ContentPart::Text(replacement.into()),
         }
     }
 
-    /// Returns whether an output does not prevent its message from being sent with the ids of
-    /// items: `false` for a reasoning item that is left out, or whose id is rejected.
-    fn is_sent_with_id(&self, output: &ModelOutput) -> bool {
+    /// True if the items of the message with this output may have ids. False for a reasoning item
+    /// that is left out or has no valid id: then the provider rejects ids of the items after it.
+    fn permits_ids(&self, output: &ModelOutput) -> bool {
         let ModelOutput::Reasoning { provider, .. } = output else {
             return true;
         };
         let Some(Value::Object(item)) = provider.get("item") else {
             return true;
         };
-        !is_reasoning(item) || item_id(item).is_some() && self.is_complete(item)
+        !is_reasoning(item) || item_id(item).is_some() && self.is_usable(item)
     }
 
-    /// Returns whether the provider can use an item. Without the encrypted content of reasoning it
-    /// looks for the item in its store, where it is only if the user wants it.
-    fn is_complete(&self, item: &Map<String, Value>) -> bool {
+    /// True if the provider can use an item. Reasoning without its encrypted content can only be
+    /// used if the provider has stored it.
+    fn is_usable(&self, item: &Map<String, Value>) -> bool {
         let is_found = self.is_stored && item_id(item).is_some();
         !is_reasoning(item)
             || is_found
@@ -274,7 +278,7 @@ impl ResponsesInput<'_> {
         };
         match output {
             ModelOutput::Text { text, provider } => Some(InputItem::Output(OutputMessage {
-                // None of another provider, or of a server without ids.
+                // There is none if another provider made the message, or the server sends no ids.
                 id: id(provider),
                 piece: if provider.contains_key("refusal") {
                     ContentPart::Refusal(text)
@@ -287,9 +291,10 @@ impl ResponsesInput<'_> {
                 let Some(Value::Object(item)) = provider.get("item") else {
                     return None;
                 };
-                // A call that the provider ran itself is rejected like a message or another call.
+                // Calls that the provider ran itself are like messages and other calls: without the
+                // reasoning item before them, they are rejected if they have an id.
                 let has_id = item_id(item).is_some() && (with_ids || is_reasoning(item));
-                self.is_complete(item)
+                self.is_usable(item)
                     .then_some(InputItem::Opaque(OpaqueItem { item, has_id }))
             }
             ModelOutput::Call {
@@ -332,24 +337,26 @@ impl ResponsesInput<'_> {
     }
 }
 
-/// The longest id of an item that the API accepts. Some servers give longer ones, and reject them.
-const MAX_ITEM_ID: usize = 64;
+/// The length of the longest id of an item that the API accepts, in bytes. Some servers send longer
+/// ids, and reject them in requests.
+const MAX_ITEM_ID_BYTES: usize = 64;
 
 /// Returns the provider's id of an item, if it can be sent back.
 fn item_id(provider: &Map<String, Value>) -> Option<&str> {
     provider
         .get("id")
         .and_then(Value::as_str)
-        .filter(|id| (1..=MAX_ITEM_ID).contains(&id.len()))
+        .filter(|id| (1..=MAX_ITEM_ID_BYTES).contains(&id.len()))
 }
 
 fn is_reasoning(item: &Map<String, Value>) -> bool {
     item.get("type").and_then(Value::as_str) == Some("reasoning")
 }
 
-/// An item of the provider as it came, but without an id that the API does not accept.
+/// An item as the provider sent it, except for its id if the API would not accept it.
 struct OpaqueItem<'a> {
     item: &'a Map<String, Value>,
+    /// True to send the item's id.
     has_id: bool,
 }
 
@@ -365,7 +372,7 @@ struct MessageItem<'a> {
     content: Vec<ContentPart<'a>>,
 }
 
-/// A message of the model, as it came.
+/// A message of the model, as the provider sent it.
 struct OutputMessage<'a> {
     id: Option<&'a str>,
     piece: ContentPart<'a>,

@@ -7,7 +7,7 @@ use crate::request::{
 };
 use crate::secret::Secret;
 use crate::sse::Flow;
-use crate::wire::entry;
+use crate::wire_format::single_entry;
 use transcript::ModelRef;
 
 fn read(events: &[Value]) -> Result<String, Error> {
@@ -28,13 +28,13 @@ fn read(events: &[Value]) -> Result<String, Error> {
 fn event(kind: &str, output: u64, rest: Value) -> Value {
     let mut event =
         json!({"type": format!("response.{kind}"), "sequence_number": 1, "output_index": output});
-    crate::wire::merge(&mut event, &rest);
+    crate::wire_format::merge(&mut event, &rest);
     event
 }
 
 fn completed(rest: Value) -> Value {
     let mut response = json!({"object": "response", "status": "completed", "output": [], "usage": {"input_tokens": 1000, "input_tokens_details": {"cached_tokens": 900}, "output_tokens": 50, "output_tokens_details": {"reasoning_tokens": 30}}});
-    crate::wire::merge(&mut response, &rest);
+    crate::wire_format::merge(&mut response, &rest);
     json!({"type": "response.completed", "response": response})
 }
 
@@ -186,9 +186,9 @@ fn finish_reasons_and_errors_end_answer() {
     ));
     assert!(matches!(
         read(std::slice::from_ref(&text)),
-        Err(Error::InvalidResult(_))
+        Err(Error::InvalidAnswer(_))
     ));
-    assert!(matches!(with(json!(7)), Err(Error::InvalidResult(_))));
+    assert!(matches!(with(json!(7)), Err(Error::InvalidAnswer(_))));
     // The whole answer at once, with and without streaming.
     let output = json!({"output": [{"type": "message", "content": [{"type": "output_text", "text": "all"}]}, {"type": "function_call", "call_id": "c", "name": "n", "arguments": "{}"}]});
     let whole = completed(output)["response"].clone();
@@ -232,7 +232,7 @@ fn conversation() -> Vec<ModelMessage> {
     };
     let item = |item: Value| ModelOutput::Reasoning {
         text: String::new(),
-        provider: entry("item", item),
+        provider: single_entry("item", item),
     };
     vec![
         ModelMessage::User(vec![
@@ -255,7 +255,7 @@ fn conversation() -> Vec<ModelMessage> {
                 provider_id: Some("wire_1".into()),
                 name: "read".into(),
                 arguments: json!({"b": 1, "a": 2}).into(),
-                provider: entry("id", "fc_1"),
+                provider: single_entry("id", "fc_1"),
             },
         ]),
         ModelMessage::Results(vec![CallResult {
@@ -277,7 +277,7 @@ fn conversation() -> Vec<ModelMessage> {
             // Of a server whose ids it does not accept itself.
             ModelOutput::Text {
                 text: "Or so.".into(),
-                provider: entry("id", "m".repeat(65)),
+                provider: single_entry("id", "m".repeat(65)),
             },
         ]),
         ModelMessage::User(vec![ModelInput::Text("Go on".into())]),
@@ -337,7 +337,7 @@ fn conversation_is_encoded_and_extends_previous_one() {
 fn ids_are_sent_if_the_provider_can_use_them() {
     let reasoning = |id: &str, encrypted: Value| ModelOutput::Reasoning {
         text: String::new(),
-        provider: entry(
+        provider: single_entry(
             "item",
             json!({"id": id, "type": "reasoning", "summary": [], "encrypted_content": encrypted}),
         ),
@@ -393,18 +393,18 @@ fn ids_are_sent_if_the_provider_can_use_them() {
             reasoning,
             ModelOutput::Text {
                 text: "I look.".into(),
-                provider: entry("id", "msg_1"),
+                provider: single_entry("id", "msg_1"),
             },
             ModelOutput::Call {
                 id: "call_1".into(),
                 provider_id: None,
                 name: "read".into(),
                 arguments: json!({}).into(),
-                provider: entry("id", "fc_1"),
+                provider: single_entry("id", "fc_1"),
             },
         ]);
         let request_options = RequestOptions {
-            options: entry("store", is_stored),
+            options: single_entry("store", is_stored),
             ..RequestOptions::default()
         };
         let call = Responses
@@ -501,7 +501,7 @@ fn search_requires_recent_model() {
         ("gpt-3.5-turbo", false),
     ];
     for (id, wanted) in table {
-        assert_eq!(searches(id), wanted, "{id}");
+        assert_eq!(can_search_web(id), wanted, "{id}");
     }
     // Some servers send a number in place of the title.
     let note = |title: &str| json!({"type": "url_citation", "title": title, "url": "u"});

@@ -939,7 +939,7 @@ impl RunningCall<'_> {
 /// it gets a quarter of the usable tokens, at four bytes each.
 fn limits(turn: &TurnContext, step: &StepContext) -> OutputLimits {
     let settings = &turn.project.context.settings;
-    let usable = step.model.usable(settings.compaction.reserved);
+    let usable = step.model.usable_tokens(settings.compaction.reserved);
     let bytes = usize::try_from(usable).unwrap_or(usize::MAX);
     OutputLimits {
         bytes: settings.tool_output.bytes.min(bytes),

@@ -20,7 +20,7 @@ use base::id::PartId;
 use base::text::{thousands, without_tags};
 use events::{CompactionState, Event, Status};
 use providers::request::{BodyCache, ModelInput, ModelMessage, ModelParams};
-use providers::{Delta, Error, Model, Provider, Request, local, optional};
+use providers::{Delta, Error, Model, Provider, Request, local, optional_fields};
 use transcript::{
     Assistant, Compaction, Content, Fault, FaultKind, Finish, Message, Role, Text, Usage, User,
 };
@@ -256,7 +256,7 @@ fn size_before(
     // wrong and must not reject a summary. The next step shows whether the context is large enough.
     let limit = step
         .model
-        .usable(turn.project.context.settings.compaction.reserved);
+        .usable_tokens(turn.project.context.settings.compaction.reserved);
     let trusted = why == CompactionTrigger::Requested || estimated >= limit / 2;
     let before = if counted > 0 && trusted {
         counted
@@ -315,7 +315,7 @@ fn plan(
     let next = request::request(history, step, turn.session.id.as_str());
     let estimated = size::request(&next);
     let fixed = size::fixed_tokens(&next);
-    let usable = step.model.usable(settings.reserved);
+    let usable = step.model.usable_tokens(settings.reserved);
     let seen = view(history);
     let refused = |m: &&Message| {
         why == CompactionTrigger::Refused && m.assistant().is_some_and(|a| a.fault.is_some())
@@ -424,7 +424,7 @@ pub fn has_messages_since_summary(history: &History) -> bool {
 pub fn too_small(model: &Model, fixed: u64, waiting: u64) -> Fault {
     let window = match model.context {
         Some(window) => {
-            let is_local = local::larger_context(model, window).is_some();
+            let is_local = local::explain_larger_context(model, window).is_some();
             let answer = if is_local && fixed + waiting < window {
                 ", which the conversation needs as well"
             } else {
@@ -448,7 +448,7 @@ pub fn too_small(model: &Model, fixed: u64, waiting: u64) -> Fault {
     );
     let needed = model.context.unwrap_or(0).max(fixed + waiting);
     let larger = if needed < local::RECOMMENDED_CONTEXT {
-        local::larger_context(model, local::RECOMMENDED_CONTEXT)
+        local::explain_larger_context(model, local::RECOMMENDED_CONTEXT)
     } else {
         None
     };
@@ -519,7 +519,7 @@ async fn write(
     let available = usable.min(
         writer
             .model
-            .usable(turn.project.context.settings.compaction.reserved),
+            .usable_tokens(turn.project.context.settings.compaction.reserved),
     );
     let mut available = usize::try_from(available * BYTES_PER_TOKEN).unwrap_or(usize::MAX);
     let mut failed = SummaryError::Bad("it did not come");
@@ -610,7 +610,7 @@ async fn request_summary(
             Err(error) => error,
         };
         tracing::warn!("summarising failed: {error}");
-        if let Some(field) = optional::rejected(&error, &request.params.omitted) {
+        if let Some(field) = optional_fields::rejected_field(&error, &request.params.omitted) {
             Arc::make_mut(&mut request).params.omitted.push(field);
             continue;
         }
@@ -662,8 +662,8 @@ async fn read(
             Delta::Finish(reason) => finish = Some(reason),
             Delta::Reasoning { .. }
             | Delta::Arguments { .. }
-            | Delta::Provider { .. }
-            | Delta::Found(_) => {}
+            | Delta::ProviderData { .. }
+            | Delta::FoundPages(_) => {}
         }
         // An endless answer is not read to its end.
         if size::tokens(text.len()) > limit {
@@ -672,7 +672,7 @@ async fn read(
     }
     Ok(match finish {
         None => {
-            return Err(Error::InvalidResult(
+            return Err(Error::InvalidAnswer(
                 "the model's answer was cut off".into(),
             ));
         }

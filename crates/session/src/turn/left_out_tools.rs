@@ -36,7 +36,7 @@ impl LeftOutNotice {
         };
         let listed = step.tools.iter().filter(|tool| tool.listed());
         let offered: Vec<&str> = listed.map(|tool| tool.name()).collect();
-        let title = local::reduced_tools(&step.model, &offered);
+        let title = local::explain_reduced_tools(&step.model, &offered);
         let notice = Event::Notice {
             severity: Severity::Warning,
             title,

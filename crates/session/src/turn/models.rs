@@ -8,9 +8,9 @@ use crate::models::ModelSources;
 use base::lock::lock;
 use config::settings::Settings;
 use project::agent::{Agent, ModelFamily};
-use providers::editor::EditorEndpoints;
+use providers::editor_endpoints::EditorEndpoints;
 use providers::local;
-use providers::registry::{NotFound, Registry};
+use providers::registry::{ModelNotFound, Registry};
 use providers::{Model, Provider};
 use transcript::ModelRef;
 
@@ -182,7 +182,7 @@ impl Models {
     fn must_be_loaded(&self, model: &Model) -> bool {
         model.editor_address.is_none()
             && local::must_be_loaded(&model.id, model.context)
-            && self.registry.borrow().is_found(&model.id.provider)
+            && self.registry.borrow().is_local_server(&model.id.provider)
     }
 
     /// Uses the endpoints that the editor has set by now, from the next request on; `None` changes
@@ -201,8 +201,11 @@ impl Models {
     /// Returns a model and its provider.
     ///
     /// # Errors
-    /// [`NotFound`], with the nearest names.
-    pub fn find(&self, wanted: &ModelRef) -> Result<(Arc<Model>, Arc<dyn Provider>), NotFound> {
+    /// [`ModelNotFound`], with the nearest names.
+    pub fn find(
+        &self,
+        wanted: &ModelRef,
+    ) -> Result<(Arc<Model>, Arc<dyn Provider>), ModelNotFound> {
         self.registry.borrow().find(wanted)
     }
 

@@ -16,7 +16,7 @@ use base::lock::lock;
 use base::text;
 use events::{Event, Severity};
 use providers::request::{Request, ToolSpec};
-use providers::{Error, Model, error_path, optional};
+use providers::{Error, Model, error_path, optional_fields};
 use store::RefusedDeclaration;
 use tools::AnyTool;
 
@@ -39,7 +39,7 @@ pub struct RefusedTools {
 type ModelKey = (String, String, Option<String>);
 
 fn key(model: &Model, field: &str) -> ModelKey {
-    let effort = if optional::depends_on_effort(field) {
+    let effort = if optional_fields::depends_on_effort(field) {
         model.id.effort.clone()
     } else {
         None
@@ -165,7 +165,7 @@ impl Refusals {
     }
 
     fn without_field(&mut self, request: &Request, error: &Error) -> Option<Request> {
-        let name = optional::rejected(error, &request.params.omitted)?;
+        let name = optional_fields::rejected_field(error, &request.params.omitted)?;
         self.fields.push(RefusedField {
             name,
             reason: error.to_string(),
@@ -307,10 +307,10 @@ fn find_refused<'a>(why: &str, tools: &'a [ToolSpec], left_out: &[&str]) -> Opti
     let place_in = |lists: [&str; 2]| {
         lists
             .into_iter()
-            .find_map(|list| error_path::index_in(&folded, list))
+            .find_map(|list| error_path::find_index(&folded, list))
     };
-    let in_declarations = place_in(error_path::DECLARATIONS);
-    let in_tools = place_in(error_path::TOOLS);
+    let in_declarations = place_in(error_path::DECLARATION_LISTS);
+    let in_tools = place_in(error_path::TOOL_LISTS);
     let is_about_one = in_tools.is_some() || DECLARATION.iter().any(|words| folded.contains(words));
     if !is_about_one || CALL.iter().any(|words| folded.contains(words)) {
         return None;

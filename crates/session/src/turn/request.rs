@@ -221,7 +221,7 @@ pub(crate) fn accepts(model: &Model, mime: &str) -> bool {
     match mime {
         "application/pdf" => model.pdf,
         mime => {
-            mime.starts_with("image/") && model.images.get()
+            mime.starts_with("image/") && model.images.is_supported()
                 || mime.starts_with("audio/") && model.audio
         }
     }

@@ -68,7 +68,7 @@ impl Backoff {
         self.repetitions += 1;
         let is_unconnected = match error {
             // A server that broke off and starts again is waited for as long as one that starts.
-            Error::Refused(_) => true,
+            Error::ConnectionRefused(_) => true,
             Error::Unreachable(_) => !self.has_connected,
             _ => {
                 self.has_connected = true;
@@ -82,7 +82,7 @@ impl Backoff {
             let limit = u32::try_from(limit).map_or(MAX_RETRIES, |limit| limit.min(MAX_RETRIES));
             return Some(Retry { delay, limit });
         }
-        let delay = match error.after() {
+        let delay = match error.retry_after() {
             Some(theirs) if theirs > MAX_REQUESTED_DELAY => return None,
             Some(theirs) => theirs,
             None => ours,
@@ -107,9 +107,9 @@ mod tests {
 
     #[test]
     fn requested_delay_is_respected_up_to_limit() {
-        let limited = |after| Error::RateLimited {
+        let limited = |retry_after| Error::RateLimited {
             message: "x".into(),
-            after,
+            retry_after,
         };
         let mut waits = Backoff::new(false);
         let requested = Duration::from_secs(7);
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn missing_connection_is_reported_after_three_seconds() {
-        let refused = Error::Refused("x".into());
+        let refused = Error::ConnectionRefused("x".into());
         let unreachable = Error::Unreachable("x".into());
         assert_eq!(delays(&refused), UNCONNECTED_DELAYS);
         assert_eq!(delays(&unreachable), UNCONNECTED_DELAYS);

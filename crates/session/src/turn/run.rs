@@ -291,7 +291,7 @@ fn limits(turn: &TurnContext, agent: &Agent, spoken_last: bool) -> Limits {
         ),
         money,
         continue_on_deny: turn.goes_on_after_rejection(),
-        usable: model.map(|(model, _)| model.usable(settings.reserved)),
+        usable: model.map(|(model, _)| model.usable_tokens(settings.reserved)),
     }
 }
 

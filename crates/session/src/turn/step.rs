@@ -206,7 +206,7 @@ async fn request_answer(
                     return Ok((finish, usage));
                 }
                 count_unused_answer(turn, &step.model, &usage);
-                Error::InvalidResult("the model's answer was empty".into())
+                Error::InvalidAnswer("the model's answer was empty".into())
             }
             Some(Err(error)) => error,
         };
@@ -448,7 +448,7 @@ async fn fold(
     Some(match (failed, finish) {
         (Some(error), _) => Err(error),
         (None, Some(finish)) => Ok((finish, usage)),
-        (None, None) => Err(Error::InvalidResult(
+        (None, None) => Err(Error::InvalidAnswer(
             "the model's answer was cut off".into(),
         )),
     })
@@ -481,7 +481,7 @@ impl AnswerBuilder<'_> {
             Delta::Arguments { index, json } => {
                 self.arguments.entry(index).or_default().push_str(&json)
             }
-            Delta::Provider { index, data } => {
+            Delta::ProviderData { index, data } => {
                 let part_index = self
                     .part_index(index, || Content::Reasoning(Reasoning::default()))
                     .await;
@@ -494,7 +494,7 @@ impl AnswerBuilder<'_> {
                 self.changed(part_index);
             }
             // The text of the answer contains them, too.
-            Delta::Found(_) => {}
+            Delta::FoundPages(_) => {}
             Delta::Usage(usage) => self.usage = usage,
             Delta::Finish(finish) => self.finish = Some(finish),
         }

@@ -68,7 +68,7 @@ impl StepContext {
             .filter(|window| *window < SMALL_WINDOW_TOKENS)?;
         // Servers on this machine may cut a request without reporting it. The conversation, results
         // and the answer need half of the window.
-        let is_local = local::larger_context(&self.model, window).is_some();
+        let is_local = local::explain_larger_context(&self.model, window).is_some();
         Some(if is_local || !self.left_out.is_empty() {
             window / 2
         } else {
@@ -314,7 +314,7 @@ fn with_tools(
             && !agent.rules.hides(LspTool::NAME))
         .then(|| erase(LspTool));
         let searches = websearch::is_available(&turn.session.common.environment, || {
-            provider.searches(&model)
+            provider.can_search_web(&model)
         }) && !agent.rules.hides(WebsearchTool::NAME);
         let search = searches.then(|| erase(WebsearchTool));
         let custom = turn.session.common.extensions.scripts.tools(&agent.rules);

@@ -123,7 +123,7 @@ async fn mistakes_are_reported_to_model() {
 async fn failed_attempt_is_repeated_and_left_out_of_next_request() {
     let limited = Error::RateLimited {
         message: "slow down".into(),
-        after: Some(Duration::from_secs(12)),
+        retry_after: Some(Duration::from_secs(12)),
     };
     let mut fixture = Fixture::new([
         ScriptedAnswer::text("half an ans").then_fails(limited),

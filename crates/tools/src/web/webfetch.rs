@@ -378,8 +378,8 @@ pub fn secrets(settings: &Settings, environment: &Environment) -> Vec<String> {
         .filter(|(name, _)| base::child_environment::is_secret(name));
     secrets.extend(vars.map(|(_, value)| value.to_owned()));
     secrets.extend(Auth::read(environment).secrets().map(str::to_owned));
-    secrets.extend(Auth::server_secrets(environment));
-    secrets.extend(settings.mcp.iter().flat_map(server_secrets));
+    secrets.extend(Auth::mcp_server_secrets(environment));
+    secrets.extend(settings.mcp.iter().flat_map(mcp_server_secrets));
     let formatters = settings.formatters.iter();
     let formatters = formatters.map(|entry| (&entry.command, &entry.environment));
     let language_servers = settings.language_servers.iter();
@@ -440,7 +440,7 @@ fn argument_secrets(command: &[String]) -> impl Iterator<Item = String> {
 
 /// Returns the secrets in the settings of an MCP server: headers with credentials, variables and
 /// command-line options whose names suggest a secret, and the OAuth client secret.
-fn server_secrets(entry: &McpEntry) -> Vec<String> {
+fn mcp_server_secrets(entry: &McpEntry) -> Vec<String> {
     match &entry.transport {
         Transport::Local {
             command,

@@ -350,20 +350,22 @@ impl Ready {
         // Reading certificates takes milliseconds, so it runs on a thread of its own.
         let client = base::task::spawn_blocking(move || {
             let client = HttpClient::new(&environment);
-            client.warm();
+            client.load_certificates();
             Arc::new(client)
         });
         let client = client.await.map_err(|e| e.to_string())?;
         let answer = client
             .exchange(engine.name, &method, &url, headers, body, MAX_ANSWER_BYTES)
             .await;
-        let (status, _, body) =
-            answer.map_err(|e| e.to_string().trim_end_matches('.').to_owned())?;
-        if !status.is_success() {
-            let message = text::title(&String::from_utf8_lossy(&body));
-            return Err(format!("{} answered {status}: {message}", engine.name));
+        let response = answer.map_err(|e| e.to_string().trim_end_matches('.').to_owned())?;
+        if !response.status.is_success() {
+            let message = text::title(&String::from_utf8_lossy(&response.body));
+            return Err(format!(
+                "{} answered {}: {message}",
+                engine.name, response.status
+            ));
         }
-        serde_json::from_slice(&body)
+        serde_json::from_slice(&response.body)
             .map_err(|_| format!("{} answered with something that is not JSON", engine.name))
     }
 

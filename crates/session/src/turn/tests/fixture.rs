@@ -30,9 +30,9 @@ use project::agent::registry::Agents;
 use project::system::Surroundings;
 use providers::Delta;
 use providers::catalog::Catalog;
-use providers::editor::EditorEndpoints;
+use providers::editor_endpoints::EditorEndpoints;
 use providers::http::HttpClient;
-use providers::registry::{Registry, Sources};
+use providers::registry::{Registry, RegistrySources};
 use providers::request;
 use providers::scripted::{Scripted, ScriptedAnswer};
 use snapshot::Tracker;
@@ -210,13 +210,13 @@ impl Fixture {
         });
         let session = SessionId::new(environment.fresh(SessionId::PREFIX));
         let settings = Arc::new(self.settings.clone());
-        let registry = Registry::new(Sources {
+        let registry = Registry::new(RegistrySources {
             configured: vec![],
             local: vec![],
             catalog: CATALOG.get_or_init(|| Arc::new(Catalog::bundled())),
             disabled: &[],
             enabled: None,
-            everything: false,
+            includes_keyless: false,
             auth: &Default::default(),
             environment: &environment,
             client: Arc::new(HttpClient::new(&environment)),

@@ -93,14 +93,18 @@ impl Web {
                     lookup: Arc::new(|host| Box::pin(lookup_host(host))),
                     why_forbidden: forbidden_address,
                 };
-                build(http::builder(environment)?.no_proxy().dns_resolver(guard))
+                build(
+                    http::client_builder(environment)?
+                        .no_proxy()
+                        .dns_resolver(guard),
+                )
             }),
             Egress::Named => self
                 .named
-                .get_or_init(|| build(http::builder(environment)?.no_proxy())),
+                .get_or_init(|| build(http::client_builder(environment)?.no_proxy())),
             Egress::Proxied => self
                 .proxied
-                .get_or_init(|| build(http::builder(environment)?)),
+                .get_or_init(|| build(http::client_builder(environment)?)),
         };
         made.clone()
     }
@@ -118,7 +122,7 @@ fn build(builder: reqwest::ClientBuilder) -> ClientResult {
         .referer(false)
         .redirect(reqwest::redirect::Policy::none())
         .build()
-        .map_err(|e| http::chain(&e))
+        .map_err(|e| http::format_causes(&e))
 }
 
 /// Describes the error of a request.
@@ -130,7 +134,7 @@ pub(super) fn describe_error(e: &reqwest::Error) -> String {
         }
         next = cause.source();
     }
-    http::chain(e)
+    http::format_causes(e)
 }
 
 #[cfg(test)]
@@ -173,7 +177,7 @@ mod tests {
         // 127.0.0.1 represents a public address, 127.0.0.2 for a private one.
         let forbidden =
             |ip: IpAddr| (ip == IpAddr::from([127, 0, 0, 2])).then_some("is on a private network");
-        let builder = http::builder(&environment())
+        let builder = http::client_builder(&environment())
             .unwrap()
             .no_proxy()
             .dns_resolver(FilteredResolver {

@@ -1,7 +1,8 @@
-//! Endpoints of providers that an editor sets for its connection, in place of those of the user.
+//! The endpoints that an editor has set for its connection ([`EditorEndpoints`]), in place of the
+//! user's own settings.
 //!
-//! An endpoint replaces everything that determines where a request goes and with which credentials:
-//! the user's key never reaches an address of the editor's.
+//! Such an endpoint replaces all settings of a provider that determine the address of requests and
+//! their credentials, so that the user's key is never sent to an address of the editor.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,14 +10,16 @@ use std::sync::Arc;
 use crate::custom_endpoint::{ApiType, CustomEndpoint};
 use crate::entry::{LOCATION_OPTIONS, ModelEntry, ProviderEntry};
 
-/// The state of a provider that an editor has changed.
+/// The change of an editor to one provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EditorEndpoint {
+    /// Requests go to this endpoint.
     Set(Arc<CustomEndpoint>),
+    /// The provider is not offered.
     Disabled,
 }
 
-/// The providers that an editor has changed, by id. A change makes a new value.
+/// The changes of an editor to providers, by the provider's id. Immutable; cheap to clone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EditorEndpoints(Arc<BTreeMap<String, EditorEndpoint>>);
 
@@ -25,7 +28,8 @@ impl EditorEndpoints {
         self.0.is_empty()
     }
 
-    /// Returns the endpoint of a provider, if one is set.
+    /// Returns the endpoint that is set for a provider; `None` if there is none, or the provider is
+    /// disabled.
     pub fn custom(&self, provider: &str) -> Option<&Arc<CustomEndpoint>> {
         match self.0.get(provider)? {
             EditorEndpoint::Set(endpoint) => Some(endpoint),
@@ -37,7 +41,7 @@ impl EditorEndpoints {
         self.0.get(provider) == Some(&EditorEndpoint::Disabled)
     }
 
-    /// Returns these endpoints with one more change.
+    /// Returns a copy with one more change.
     #[must_use]
     pub fn with(&self, provider: &str, endpoint: EditorEndpoint) -> Self {
         let mut all = BTreeMap::clone(&self.0);
@@ -46,29 +50,30 @@ impl EditorEndpoints {
     }
 }
 
-/// A provider whose endpoint an editor can set, with its present endpoint.
+/// A provider whose endpoint an editor can set, with its current endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigurableProvider {
     pub id: String,
     /// The APIs that an endpoint for it may have, its own first.
     pub supported: Vec<ApiType>,
-    /// API and address of its requests, without secrets; `None` if it cannot be asked.
+    /// API and address of the provider's requests, without secrets; `None` if requests are
+    /// impossible: the key is missing, or the provider is disabled.
     pub current: Option<(ApiType, String)>,
 }
 
 impl ProviderEntry {
-    /// Returns the provider at one of the editor's endpoints, without anything of the user that
-    /// determines addresses or credentials.
+    /// Returns the provider with an endpoint of the editor: without the user's settings that
+    /// determine addresses or credentials, and without options of another API.
     #[must_use]
-    pub(crate) fn moved_to(mut self, endpoint: &Arc<CustomEndpoint>) -> Self {
-        let is_kept = |npm: Option<&str>| ApiType::of_package(npm) == endpoint.api;
-        let is_same = is_kept(self.npm.as_deref());
-        if !is_same {
+    pub(crate) fn with_editor_endpoint(mut self, endpoint: &Arc<CustomEndpoint>) -> Self {
+        let has_api = |npm: Option<&str>| ApiType::from_package(npm) == endpoint.api;
+        let keeps_api = has_api(self.npm.as_deref());
+        if !keeps_api {
             self.npm = Some(endpoint.api.package().to_owned());
             // Options of another API.
             self.options.clear();
         }
-        without_location(&mut self.options);
+        remove_location_options(&mut self.options);
         self.base_url = Some(endpoint.base_url.clone());
         self.api_key = None;
         self.key_variable = None;
@@ -83,32 +88,37 @@ impl ProviderEntry {
             .map(|(name, value)| (name.clone(), value.expose().to_owned()))
             .collect();
         for model in &mut self.models {
-            move_model(model, is_same, is_kept);
+            reset_model(model, keeps_api, has_api);
         }
         self.endpoint = Some(endpoint.clone());
         self
     }
 }
 
-/// Removes what a model has of its own that determines addresses or credentials. `is_same`: the
-/// provider keeps its API.
-fn move_model(model: &mut ModelEntry, is_same: bool, is_kept: impl Fn(Option<&str>) -> bool) {
-    let keeps_package = model.npm.is_some() && is_kept(model.npm.as_deref());
-    let keeps_api = keeps_package || is_same && model.npm.is_none();
+/// Removes a model's own settings that determine addresses or credentials, and options of another
+/// API. `provider_keeps_api` is true if the endpoint has the API that the provider had before;
+/// `has_api` is true if an SDK package uses the endpoint's API.
+fn reset_model(
+    model: &mut ModelEntry,
+    provider_keeps_api: bool,
+    has_api: impl Fn(Option<&str>) -> bool,
+) {
+    let keeps_package = model.npm.is_some() && has_api(model.npm.as_deref());
+    let keeps_api = keeps_package || provider_keeps_api && model.npm.is_none();
     if !keeps_package {
         model.npm = None;
     }
     if !keeps_api {
         model.options.clear();
         model.variants.clear();
-        model.interleaved = None;
+        model.reasoning_field = None;
     }
-    without_location(&mut model.options);
+    remove_location_options(&mut model.options);
     model.api = None;
     model.headers.clear();
 }
 
-fn without_location(options: &mut serde_json::Map<String, serde_json::Value>) {
+fn remove_location_options(options: &mut serde_json::Map<String, serde_json::Value>) {
     options.retain(|name, _| !LOCATION_OPTIONS.contains(&name.as_str()));
 }
 
@@ -149,7 +159,7 @@ mod tests {
             ..ProviderEntry::default()
         };
         let endpoint = endpoint("https://gw.example/v1", &[("x-gw", "editors-key")]).unwrap();
-        let moved = entry.moved_to(&Arc::new(endpoint));
+        let moved = entry.with_editor_endpoint(&Arc::new(endpoint));
         let text = format!("{moved:?}");
         assert!(
             !text.contains("users-key") && !text.contains("elsewhere"),
@@ -161,7 +171,7 @@ mod tests {
             moved.headers,
             [("x-gw".to_owned(), "editors-key".to_owned())]
         );
-        // What is not a location stays, because the API is the same.
+        // Other options stay, because the API is the same.
         assert!(moved.models[0].options.contains_key("store"));
     }
 
@@ -177,7 +187,8 @@ mod tests {
             }],
             ..ProviderEntry::default()
         };
-        let moved = entry.moved_to(&Arc::new(endpoint("https://gw.example/v1", &[]).unwrap()));
+        let moved =
+            entry.with_editor_endpoint(&Arc::new(endpoint("https://gw.example/v1", &[]).unwrap()));
         assert_eq!(moved.npm.as_deref(), Some("@ai-sdk/openai-compatible"));
         assert!(moved.options.is_empty());
         assert_eq!(moved.models[0].npm, None);

@@ -1,15 +1,16 @@
 //! Optional fields of requests that some servers reject. A request means the same without them, so
-//! it can be repeated without the one that an error names.
+//! the session repeats it without the field that an error names: [`rejected_field`] finds the field,
+//! [`remove_fields`] removes it from the body.
 
 use serde_json::{Map, Value};
 
 use super::Error;
-use super::error_path::{DECLARATIONS, MESSAGES, TOOLS, index_in};
+use super::error_path::{DECLARATION_LISTS, MESSAGE_LISTS, TOOL_LISTS, find_index};
 
-/// The fields, as paths in the body; a longer path comes before its beginning. Not among them:
-/// messages, tools, schemas, limits, and `store`, whose default at OpenAI is to store the
-/// conversation.
-const FIELDS: [&str; 30] = [
+/// The optional fields, as paths in the body; a path comes before the paths that it begins with.
+/// Not optional are: messages, tools, schemas, limits, and `store`, because OpenAI stores the
+/// conversation without it.
+const OPTIONAL_FIELDS: [&str; 30] = [
     "reasoning.effort",
     "reasoning.summary",
     "text.verbosity",
@@ -42,8 +43,8 @@ const FIELDS: [&str; 30] = [
     "text",
 ];
 
-/// Phrases of errors about a field that the server does not accept.
-const REJECTIONS: [&str; 18] = [
+/// Phrases of errors about a field that the server does not accept, in lower case.
+const REJECTION_PHRASES: [&str; 18] = [
     "unknown",
     "unrecognized",
     "unrecognised",
@@ -64,8 +65,9 @@ const REJECTIONS: [&str; 18] = [
     "does not match any of the expected",
 ];
 
-/// Parts of errors about fields inside of the conversation or of tools, if they name no index.
-const INSIDE: [&str; 7] = [
+/// Parts of errors about fields inside of the conversation or of tools, in notations without an
+/// index.
+const NESTED_FIELD_PREFIXES: [&str; 7] = [
     "messages.",
     "messages[",
     "input[",
@@ -75,33 +77,40 @@ const INSIDE: [&str; 7] = [
     "schema",
 ];
 
-/// Returns whether an error is about a field inside of the conversation or of a tool.
-fn is_inside(folded: &str) -> bool {
-    let mut lists = MESSAGES.iter().chain(&TOOLS).chain(&DECLARATIONS);
-    INSIDE.iter().any(|part| folded.contains(part))
-        || lists.any(|list| index_in(folded, list).is_some())
+/// True if the message of an error, in lower case, is about a field inside of the conversation or of
+/// a tool.
+fn is_about_nested_field(folded: &str) -> bool {
+    let mut lists = MESSAGE_LISTS
+        .iter()
+        .chain(&TOOL_LISTS)
+        .chain(&DECLARATION_LISTS);
+    NESTED_FIELD_PREFIXES
+        .iter()
+        .any(|part| folded.contains(part))
+        || lists.any(|list| find_index(folded, list).is_some())
 }
 
-/// Returns the optional field that a provider's error rejects, unless it is omitted already.
-pub fn rejected(error: &Error, omitted: &[&str]) -> Option<&'static str> {
+/// Returns the optional field that an error of the provider rejects. `None` if the error is another
+/// one, or the field is already among the omitted ones.
+pub fn rejected_field(error: &Error, omitted: &[&str]) -> Option<&'static str> {
     let Error::BadRequest(reason) = error else {
         return None;
     };
     let folded = reason.to_ascii_lowercase();
     let has = |any: &[&str]| any.iter().any(|part| folded.contains(part));
-    if !has(&REJECTIONS) || is_inside(&folded) {
+    if !has(&REJECTION_PHRASES) || is_about_nested_field(&folded) {
         return None;
     }
-    FIELDS
+    OPTIONAL_FIELDS
         .into_iter()
         .filter(|field| !omitted.contains(field))
-        .find(|field| names(reason, field))
+        .find(|field| names_field(reason, field))
 }
 
-/// Returns whether the value of a field follows the chosen effort, so that another effort may be
-/// accepted.
+/// True if the value of a field depends on the chosen effort, so that the provider may accept
+/// another effort.
 pub fn depends_on_effort(field: &str) -> bool {
-    const OF_EFFORT: [&str; 8] = [
+    const EFFORT_FIELDS: [&str; 8] = [
         "reasoning.effort",
         "output_config.effort",
         "reasoning_effort",
@@ -111,27 +120,29 @@ pub fn depends_on_effort(field: &str) -> bool {
         "reasoning",
         "thinking",
     ];
-    OF_EFFORT.contains(&field)
+    EFFORT_FIELDS.contains(&field)
 }
 
-/// Looks for a field in a text: as a separate word, and in quotation marks, as a heading or with a
-/// field inside of it (`thinking.type`) if it also is a word of ordinary sentences.
-fn names(text: &str, field: &str) -> bool {
-    let is_plain = field != "temperature" && field.bytes().all(|byte| byte.is_ascii_lowercase());
-    let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+/// True if a text contains the name of a field as a separate word. A name that is also an ordinary
+/// word must be in quotation marks, before a colon, or before a field inside of it
+/// (`thinking.type`).
+fn names_field(text: &str, field: &str) -> bool {
+    let is_ordinary_word =
+        field != "temperature" && field.bytes().all(|byte| byte.is_ascii_lowercase());
+    let is_name_char = |c: char| c.is_ascii_alphanumeric() || c == '_';
     text.match_indices(field).any(|(at, _)| {
         let before = text[..at].chars().next_back();
         let mut rest = text[at + field.len()..].chars();
         let after = rest.next();
-        let is_outer = after == Some('.') && rest.next().is_some_and(is_of_name);
-        let is_word = !before.is_some_and(is_of_name) && !after.is_some_and(is_of_name);
+        let is_outer = after == Some('.') && rest.next().is_some_and(is_name_char);
+        let is_word = !before.is_some_and(is_name_char) && !after.is_some_and(is_name_char);
         let is_quoted = before.is_some_and(|c| matches!(c, '\'' | '"' | '`' | '“'));
-        is_word && (!is_plain || is_quoted || is_outer || after == Some(':'))
+        is_word && (!is_ordinary_word || is_quoted || is_outer || after == Some(':'))
     })
 }
 
-/// Removes fields from a body.
-pub(crate) fn omit(body: &mut Map<String, Value>, omitted: &[&str]) {
+/// Removes fields, given as paths, from a body; also the objects that become empty.
+pub(crate) fn remove_fields(body: &mut Map<String, Value>, omitted: &[&str]) {
     for path in omitted {
         match path.split_once('.') {
             None => drop(body.shift_remove(*path)),
@@ -229,12 +240,12 @@ mod tests {
         ];
         for (reason, expected) in table {
             let whole = Error::BadRequest(format!("Acme answered 400 Bad Request: {reason}"));
-            assert_eq!(rejected(&whole, &[]), expected, "{reason}");
+            assert_eq!(rejected_field(&whole, &[]), expected, "{reason}");
             let Some(field) = expected else { continue };
-            assert_ne!(rejected(&whole, &[field]), expected, "{reason}");
+            assert_ne!(rejected_field(&whole, &[field]), expected, "{reason}");
         }
         let busy = Error::Network("Unknown parameter: 'top_k'.".into());
-        assert_eq!(rejected(&busy, &[]), None);
+        assert_eq!(rejected_field(&busy, &[]), None);
     }
 
     #[test]
@@ -243,7 +254,7 @@ mod tests {
         let Value::Object(mut body) = body else {
             panic!("no object");
         };
-        omit(
+        remove_fields(
             &mut body,
             &["top_k", "reasoning.summary", "text.verbosity", "usage"],
         );

@@ -1,5 +1,6 @@
-//! The interface of wire formats: encoding requests and decoding events. Both are pure; `http.rs`
-//! transfers the bytes. Also the code that the wire formats share.
+//! The interface of wire formats: [`WireFormat`] encodes requests as an [`HttpCall`], its
+//! [`Decoder`] decodes the events of an answer. Both are pure; `http.rs` transfers the bytes. Also
+//! contains the functions that the wire formats share.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -14,26 +15,30 @@ use super::sse::Flow;
 use super::{Delta, Error, Model, Request};
 use transcript::Finish;
 
-/// An SDK package, its usual address, and the variable that replaces that, if any.
+/// An SDK package of OpenCode, which names a wire format in settings and in the catalogue.
 #[derive(Debug, Clone, Copy)]
-pub struct Package {
+pub struct SdkPackage {
+    /// The name at npm.
     pub name: &'static str,
+    /// The usual address of the API.
     pub address: &'static str,
+    /// The environment variable that replaces the address; empty if there is none.
     pub variable: &'static str,
 }
 
-/// Encodes requests and decodes answers of one API.
+/// A wire format: the API that a provider speaks.
 pub trait WireFormat: Send + Sync {
     /// Returns the name of the format in recordings.
     fn name(&self) -> &'static str;
 
-    /// Returns the SDK package of the provider that the format comes from.
-    fn package(&self) -> Option<Package> {
+    /// Returns the SDK package of the provider that has defined the format; `None` if several
+    /// packages share it ([`super::platform`]).
+    fn package(&self) -> Option<SdkPackage> {
         None
     }
 
-    /// Returns the end of the address of its method, which users may have copied with the address
-    /// of the API.
+    /// Returns the path of the format's method, which users may have copied with the address of the
+    /// API; `None` if it depends on the model or is that of Chat Completions.
     fn method(&self) -> Option<&'static str> {
         None
     }
@@ -41,7 +46,7 @@ pub trait WireFormat: Send + Sync {
     /// Encodes a request as an HTTP call. The same request gives the same bytes.
     ///
     /// # Errors
-    /// [`Error::BadRequest`] if the format cannot express the request, [`Error::Keyless`] if a
+    /// [`Error::BadRequest`] if the format cannot express the request, [`Error::NoKey`] if a
     /// required key is missing.
     fn encode(
         &self,
@@ -50,9 +55,11 @@ pub trait WireFormat: Send + Sync {
         request_options: &RequestOptions,
     ) -> Result<HttpCall, Error>;
 
+    /// Creates the decoder of one answer.
     fn decoder(&self, target: &RequestTarget) -> Box<dyn Decoder>;
 
-    /// Returns the efforts assumed for a reasoning model if they are unknown, weakest first.
+    /// Returns the efforts that are assumed for a reasoning model if they are unknown, weakest
+    /// first.
     fn efforts(&self, model: &Model) -> Vec<String>;
 
     /// Returns the options that request an effort.
@@ -75,7 +82,7 @@ pub trait WireFormat: Send + Sync {
     fn samples(&self) -> WireSamples;
 }
 
-/// The parts of an answer in one wire format as server-sent events, and the ids in its requests.
+/// Functions that encode the parts of an answer as server-sent events, and find the ids in requests.
 #[cfg(test)]
 pub struct WireSamples {
     /// Encodes text in block 0.
@@ -86,24 +93,25 @@ pub struct WireSamples {
     pub counts: fn(&Value) -> Value,
     /// Encodes the end; the flag is set if there were calls.
     pub end: fn(bool) -> Vec<Value>,
-    /// Whether the stream ends with `[DONE]`.
+    /// True if the stream ends with `[DONE]`.
     pub done: bool,
     /// Returns the sorted ids of a request's calls, and those that its results name.
     pub call_ids: fn(&Value) -> [Vec<&str>; 2],
 }
 
-/// Decodes the events of one answer, and holds the state between them.
+/// The decoder of one answer, with its state between events.
 pub trait Decoder: Send {
-    /// Decodes one event.
+    /// Decodes one event (its name and its data), and appends the deltas to `out`. Returns
+    /// [`Flow::Done`] after the end of the answer.
     ///
     /// # Errors
-    /// The error that the event reports, or [`Error::InvalidResult`].
+    /// The error that the event reports, or [`Error::InvalidAnswer`].
     fn decode(&mut self, event: &str, data: &str, out: &mut Vec<Delta>) -> Result<Flow, Error>;
 
-    /// Handles the end of the connection, regular or not.
+    /// Handles the end of the connection, regular or not, and appends the last deltas to `out`.
     ///
     /// # Errors
-    /// [`Error::InvalidResult`] if the answer is not complete.
+    /// [`Error::InvalidAnswer`] if the answer is not complete.
     fn end(&mut self, out: &mut Vec<Delta>) -> Result<(), Error>;
 }
 
@@ -111,13 +119,14 @@ pub trait Decoder: Send {
 #[derive(Clone, PartialEq)]
 pub struct HttpCall {
     pub url: String,
-    /// Headers in the order they were set; the last one of a name takes precedence.
+    /// Headers (name, value) in the order in which they were set. The last one of a name takes
+    /// precedence.
     pub headers: Vec<(String, String)>,
     /// The JSON body.
     pub body: Bytes,
 }
 
-/// Merges one value over another: objects key by key; any other value is replaced.
+/// Merges `over` over `under`: objects key by key; any other value is replaced.
 pub fn merge(under: &mut Value, over: &Value) {
     match (under, over) {
         (Value::Object(under), Value::Object(over)) => {
@@ -129,14 +138,15 @@ pub fn merge(under: &mut Value, over: &Value) {
     }
 }
 
-/// The ids of a conversation's calls as sent to the provider: the provider's own id if it is known
-/// and unique, otherwise ours, converted to the characters that the provider accepts.
-pub struct CallNames<'a>(HashMap<&'a str, Cow<'a, str>>);
+/// The ids of calls as they are sent to the provider, by our ids. An id is the provider's own one if
+/// it is known and unique, otherwise ours, converted to the characters that the provider accepts.
+pub struct CallIds<'a>(HashMap<&'a str, Cow<'a, str>>);
 
-impl<'a> CallNames<'a> {
-    /// Collects the ids of all calls of a request; `tidy` converts an id.
-    pub fn new(request: &'a Request, tidy: impl Fn(&'a str) -> Cow<'a, str>) -> Self {
-        let mut names: HashMap<&str, Cow<'_, str>> = HashMap::new();
+impl<'a> CallIds<'a> {
+    /// Collects the ids of all calls of a request. `convert` replaces the characters of an id that
+    /// the provider does not accept.
+    pub fn new(request: &'a Request, convert: impl Fn(&'a str) -> Cow<'a, str>) -> Self {
+        let mut ids: HashMap<&str, Cow<'_, str>> = HashMap::new();
         let mut used = HashSet::new();
         for message in &request.messages {
             let ModelMessage::Assistant(outputs) = message else {
@@ -152,24 +162,24 @@ impl<'a> CallNames<'a> {
                 let wanted = provider_id
                     .as_deref()
                     .filter(|id| !id.is_empty())
-                    .map(&tidy);
-                let name = wanted
-                    .filter(|name| !used.contains(name))
-                    .unwrap_or_else(|| tidy(id));
-                used.insert(name.clone());
-                names.insert(id, name);
+                    .map(&convert);
+                let sent = wanted
+                    .filter(|sent| !used.contains(sent))
+                    .unwrap_or_else(|| convert(id));
+                used.insert(sent.clone());
+                ids.insert(id, sent);
             }
         }
-        Self(names)
+        Self(ids)
     }
 
-    /// Returns the id to send for our id of a call.
+    /// Returns the id to send for a call with our id; our id itself if the call is unknown.
     pub fn get<'b>(&'b self, id: &'b str) -> &'b str {
         self.0.get(id).map_or(id, |name| name)
     }
 }
 
-/// Returns whether the conversation contains calls.
+/// True if the conversation contains calls.
 pub fn has_calls(request: &Request) -> bool {
     request.messages.iter().any(|message| match message {
         ModelMessage::Assistant(outputs) => outputs
@@ -180,14 +190,17 @@ pub fn has_calls(request: &Request) -> bool {
     })
 }
 
-/// Returns the attachment if the model accepts it.
+/// Returns the attachment if the model accepts files of its type.
 ///
 /// # Errors
 /// The text for the model that replaces the attachment.
-pub fn readable<'a>(attachment: &'a Attachment, model: &Model) -> Result<&'a Attachment, String> {
-    let (kind, can) = match attachment.mime.as_str() {
+pub fn check_attachment<'a>(
+    attachment: &'a Attachment,
+    model: &Model,
+) -> Result<&'a Attachment, String> {
+    let (kind, is_accepted) = match attachment.mime.as_str() {
         "application/pdf" => ("PDF", model.pdf),
-        mime if mime.starts_with("image/") => ("image", model.images.get()),
+        mime if mime.starts_with("image/") => ("image", model.images.is_supported()),
         mime if mime.starts_with("audio/") => ("audio", model.audio),
         mime => (mime, false),
     };
@@ -195,7 +208,7 @@ pub fn readable<'a>(attachment: &'a Attachment, model: &Model) -> Result<&'a Att
     if attachment.data.is_empty() {
         return Err(prompts::wire::EMPTY.replace("{name}", name));
     }
-    if !can {
+    if !is_accepted {
         let text = prompts::wire::UNREADABLE
             .replace("{name}", name)
             .replace("{kind}", kind);
@@ -204,13 +217,14 @@ pub fn readable<'a>(attachment: &'a Attachment, model: &Model) -> Result<&'a Att
     Ok(attachment)
 }
 
-/// Renames options to the provider's names. OpenCode's configuration has them in camel case.
-pub fn renamed(options: &Map<String, Value>, names: &[(&str, &str)]) -> Map<String, Value> {
+/// Returns options with the provider's names instead of OpenCode's, which are in camel case. `names`
+/// has pairs of OpenCode's name and the provider's name.
+pub fn rename_options(options: &Map<String, Value>, names: &[(&str, &str)]) -> Map<String, Value> {
     let name = |name: &str| {
         names
             .iter()
-            .find(|(theirs, _)| *theirs == name)
-            .map_or(name, |(_, ours)| ours)
+            .find(|(opencode, _)| *opencode == name)
+            .map_or(name, |(_, provider)| provider)
             .to_owned()
     };
     options
@@ -219,10 +233,9 @@ pub fn renamed(options: &Map<String, Value>, names: &[(&str, &str)]) -> Map<Stri
         .collect()
 }
 
-/// Reads a count of tokens. Some servers send fractions, strings or negative numbers, and an
-/// invalid count must never lose an answer. An impossibly high count is `None`, so that it is
-/// estimated.
-pub fn tokens(value: &Value) -> Option<u64> {
+/// Reads a count of tokens, which may be a fraction, a string or negative: an invalid count must
+/// never lose an answer. `None` if it is no number, or impossibly high; then the count is estimated.
+pub fn parse_token_count(value: &Value) -> Option<u64> {
     /// Far beyond any context window, and low enough to sum the counts of a conversation.
     const MAX_COUNT: u64 = 1 << 40;
     let whole = value
@@ -237,34 +250,41 @@ pub fn tokens(value: &Value) -> Option<u64> {
     count.filter(|count| *count <= MAX_COUNT)
 }
 
-/// Deserializes an optional count of tokens, see [`tokens`].
+/// Deserializes an optional count of tokens, see [`parse_token_count`].
 ///
 /// # Errors
 /// An error if the value is not JSON.
-pub fn counted<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
-    Ok(tokens(&Value::deserialize(from)?))
+pub fn deserialize_token_count<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<u64>, D::Error> {
+    Ok(parse_token_count(&Value::deserialize(from)?))
 }
 
-/// Returns the finish reason on the first call after the end of an answer, then `None`.
+/// Returns the finish reason of an answer that has ended; `None` if it was returned before, which
+/// `has_ended` remembers.
 ///
 /// # Errors
-/// [`Error::InvalidResult`] if there is no finish reason.
-pub fn finished(
-    over: &mut bool,
+/// [`Error::InvalidAnswer`] if there is no finish reason: the answer was cut off.
+pub fn finish_once(
+    has_ended: &mut bool,
     finish: Option<Finish>,
-    who: &str,
+    server_name: &str,
 ) -> Result<Option<Finish>, Error> {
-    if *over {
+    if *has_ended {
         return Ok(None);
     }
-    let cut_off =
-        || Error::InvalidResult(format!("The answer of {who} was cut off before its end."));
+    let cut_off = || {
+        Error::InvalidAnswer(format!(
+            "The answer of {server_name} was cut off before its end."
+        ))
+    };
     let finish = finish.ok_or_else(cut_off)?;
-    *over = true;
+    *has_ended = true;
     Ok(Some(finish))
 }
 
-pub fn entry(name: &str, value: impl Into<Value>) -> Map<String, Value> {
+/// Returns a map with one entry.
+pub fn single_entry(name: &str, value: impl Into<Value>) -> Map<String, Value> {
     Map::from_iter([(name.to_owned(), value.into())])
 }
 
@@ -289,7 +309,7 @@ mod tests {
             (json!({}), None),
         ];
         for (sent, expected) in cases {
-            assert_eq!(tokens(&sent), expected, "{sent}");
+            assert_eq!(parse_token_count(&sent), expected, "{sent}");
         }
     }
 }
