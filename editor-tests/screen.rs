@@ -19,7 +19,7 @@ use crate::project::Project;
 use crate::pty;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 47] = [
+pub const ALL: [(&str, fn()); 48] = [
     ("run leaves its answer and no spinner", answer),
     ("conversation has one prompt after another", conversation),
     ("conversation begins with a prompt and anew", chat),
@@ -29,6 +29,7 @@ pub const ALL: [(&str, fn()); 47] = [
         refused_in_conversation,
     ),
     ("strict run is no conversation", strict),
+    ("prompt is recalled, completed and continued", typed_prompts),
     ("answer fits the terminal's width", widths),
     ("paragraph and table appear before their end", streamed),
     ("text that was shown stays in its place", grown),
@@ -393,6 +394,48 @@ fn strict() {
         assert_eq!(code, Some(2), "{args:?}: {screen}");
         assert!(screen.contains(expected), "{args:?}: {screen}");
     }
+}
+
+/// Keys recall the prompts of the conversation and of earlier ones in the project, and complete
+/// commands and files; a backslash continues the line.
+fn typed_prompts() {
+    let script = "sees: see @src/calc.py\ntext: One.\n---\nsees: line one\nsees not: \\\ntext: Two.\n---\nsees: line two\ntext: Three.";
+    let (_model, project) = fixture(script, &json!({}));
+    project.write("src/calc.py", "pass\n");
+    let mut terminal = Terminal::start(adjutant(&project, &["chat"]));
+    terminal.wait("commands.\n\n> ");
+    terminal.press("see @s\t");
+    terminal.wait("> see @src/");
+    terminal.press("c\t");
+    terminal.wait("> see @src/calc.py ");
+    terminal.enter("");
+    terminal.wait("One.\n\n> ");
+    terminal.press("/st\t");
+    terminal.wait("> /status ");
+    terminal.press("\u{3}/e\t");
+    terminal.wait("> /e\neffort  exit  export");
+    terminal.press("\u{3}line one\\\n");
+    terminal.wait_until("the first line", |screen| screen.ends_with("> line one"));
+    terminal.enter("line two");
+    terminal.wait("> line one\nline two\n");
+    terminal.wait("Two.\n\n> ");
+    terminal.press("\u{4}");
+    assert_eq!(terminal.end().0, Some(0));
+    // Another conversation of the project has the same prompts.
+    let mut terminal = Terminal::start(adjutant(&project, &["chat"]));
+    terminal.wait("commands.\n\n> ");
+    terminal.press("\u{1b}[A");
+    terminal.wait("> line one\nline two");
+    terminal.press("\u{3}\u{12}calc");
+    terminal.wait("> see @src/calc.py \nsearch earlier prompts: calc");
+    terminal.press("\u{7}\u{1b}[A");
+    terminal.wait("> line one\nline two");
+    terminal.enter("");
+    terminal.wait("Three.\n\n> ");
+    terminal.press("\u{4}");
+    let (code, screen) = terminal.end();
+    assert_eq!(code, Some(0), "{screen}");
+    assert!(!screen.contains("search"), "{screen}");
 }
 
 /// A gateway has hundreds of models. A pipe gets all of them.

@@ -2,7 +2,9 @@
 //! own server over a pair of pipes. It prints exactly the information that an editor receives.
 
 mod client;
+mod completion;
 mod conversation;
+mod history;
 mod keyboard;
 mod prompt;
 mod result;

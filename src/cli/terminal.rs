@@ -7,6 +7,7 @@
 //! On a terminal they are cleaned like everything else.
 
 mod highlight;
+pub(super) mod line_aids;
 mod line_editor;
 mod markdown;
 mod modes;
@@ -484,7 +485,7 @@ pub(super) fn answer(question: &str, environment: &Environment) -> anyhow::Resul
     restore_on_signals();
     let mut modes = Modes::default();
     let can_edit = can_edit(environment);
-    let question = Question::show(&Palette::plain(question), &mut modes, can_edit)?;
+    let question = Question::show(&Palette::plain(question), &mut modes, can_edit, None)?;
     let line = question.answer(None);
     if line.is_none() {
         question::end_line();

@@ -22,6 +22,7 @@ use crate::cli::refused::{self, RefusedCall};
 use crate::cli::reply::{self, TypedReply};
 use crate::cli::terminal;
 use crate::cli::terminal::format_duration;
+use crate::cli::terminal::line_aids::LineAids;
 use crate::cli::terminal::screen::Screen;
 use crate::cli::terminal::style::{BAD, FAINT, STRONG};
 use crate::cli::terminal::styled::{MAX_CHANGE_LINES, Palette, Styled};
@@ -97,6 +98,8 @@ pub(super) struct Client {
     progress: Mutex<RunProgress>,
     /// The config options of a conversation, if the session has changed them.
     options: Mutex<Option<Vec<v1::SessionConfigOption>>>,
+    /// The names of the session's commands, as it has reported them last.
+    commands: Mutex<Vec<String>>,
 }
 
 #[derive(Default)]
@@ -219,6 +222,7 @@ impl Client {
             keyboard: Keyboard::new(screen.clone()),
             screen,
             options: Mutex::default(),
+            commands: Mutex::default(),
             progress: Mutex::new(RunProgress {
                 full_output_hint: Some("adjutant sessions show --full".to_owned()),
                 ..RunProgress::default()
@@ -332,6 +336,11 @@ impl Client {
         lock(&self.options).take()
     }
 
+    /// Returns the names of the session's commands.
+    pub(super) fn commands(&self) -> Vec<String> {
+        lock(&self.commands).clone()
+    }
+
     /// Prints a line that a user needs only once, unless notes are left out.
     pub(super) fn hint(&self, text: &str) {
         if self.has_notes {
@@ -345,12 +354,12 @@ impl Client {
     }
 
     /// Asks for the next prompt of a conversation; returns `None` at the end of the input.
-    pub(super) async fn next_prompt(&self) -> Option<String> {
+    pub(super) async fn next_prompt(&self, aids: LineAids) -> Option<String> {
         let mark = self.screen.aside.styled(STRONG, "> ");
         let mut question = Palette::plain("\n");
         question.push(&mark);
         let check: LineCheck = Box::new(move |line| line.trim().is_empty().then(|| mark.clone()));
-        self.keyboard.ask(question, check).await
+        self.keyboard.ask_for_prompt(question, check, aids).await
     }
 
     /// Begins a turn of a conversation: the state of the turn before it is forgotten, except for the
@@ -535,6 +544,10 @@ impl Client {
             v1::SessionUpdate::ConfigOptionUpdate(update) => {
                 client.show_model(&update.config_options);
                 *lock(&client.options) = Some(update.config_options);
+            }
+            v1::SessionUpdate::AvailableCommandsUpdate(update) => {
+                let names = update.available_commands.into_iter();
+                *lock(&client.commands) = names.map(|command| command.name).collect();
             }
             v1::SessionUpdate::Notice(notice) => {
                 client.notice(&notice_text(&notice));

@@ -3,6 +3,7 @@
 //! editor has menus for are carried out here.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use protocol::acp::{NewSession, v1};
@@ -10,12 +11,16 @@ use protocol::rpc::{CallError, Peer};
 use tokio::signal::unix::Signal;
 
 use super::client::Client;
+use super::completion::PromptNames;
+use super::history::PromptHistory;
 use super::{
     Args, UsageError, check_words, choose, commands, find_local_models, meta, prompt, send, set,
 };
 use crate::cli::in_process::server_error;
 use crate::cli::project_context::ProjectContext;
 use base::id::SessionId;
+use crate::cli::terminal::line_aids::LineAids;
+use base::worktree::Worktree;
 use session::Sessions;
 
 /// The exit code of a conversation that an interrupt ends.
@@ -72,6 +77,12 @@ impl Conversation<'_> {
         self.client.hint(
             "Ctrl-D ends the conversation, Ctrl-C stops an answer; /help lists the commands.",
         );
+        let worktree = Worktree::find(
+            &self.directory,
+            &[],
+            self.shared.environment.home.as_deref(),
+        );
+        let mut history = PromptHistory::read(&worktree.root, &self.shared.environment);
         let mut has_prompts = self.first.is_some();
         if let Some(blocks) = self.first.take() {
             self.answer(blocks).await?;
@@ -80,8 +91,9 @@ impl Conversation<'_> {
             self.client.end_turn();
             // One that arrived with the end of the answer was meant for that.
             while self.interrupts.recv().now_or_never().is_some() {}
+            let aids = self.aids(&history);
             let line = tokio::select! {
-                line = self.client.next_prompt() => line,
+                line = self.client.next_prompt(aids) => line,
                 Some(()) = self.interrupts.recv() => {
                     self.client.screen.interrupt();
                     break INTERRUPTED;
@@ -89,6 +101,7 @@ impl Conversation<'_> {
             };
             let Some(line) = line else { break 0 };
             let text = line.trim_end_matches(['\n', '\r']);
+            history.add(text);
             match self.command(text)? {
                 Some((ConversationCommand::End, _)) => break 0,
                 Some((ConversationCommand::New, _)) => {
@@ -116,6 +129,41 @@ impl Conversation<'_> {
         let id = SessionId::new(self.session.0.to_string());
         let stored = self.shared.store.peek(&id).await;
         stored.is_ok_and(|stored| stored.is_lasting())
+    }
+
+    /// Returns the aids for typing the next prompt.
+    fn aids(&mut self, history: &PromptHistory) -> LineAids {
+        self.update_options();
+        let mut commands = self.client.commands();
+        let own = COMMANDS.iter().filter_map(|(names, _)| names.first());
+        commands.extend(own.map(|name| (*name).to_owned()));
+        commands.push("help".to_owned());
+        let values = COMMANDS
+            .iter()
+            .filter_map(|(names, command)| match command {
+                ConversationCommand::Choose(option) => {
+                    let values = values_of(option, &self.options).into_iter();
+                    Some((*names, values.map(str::to_owned).collect()))
+                }
+                ConversationCommand::End | ConversationCommand::New => None,
+            });
+        let names = PromptNames {
+            commands,
+            values: values.collect(),
+            directory: self.directory.clone(),
+            home: self.shared.environment.home.clone(),
+        };
+        LineAids {
+            earlier: history.prompts(),
+            completer: Arc::new(move |before| names.complete(before)),
+        }
+    }
+
+    /// Takes over the config options that the session has changed.
+    fn update_options(&mut self) {
+        if let Some(options) = self.client.take_options() {
+            self.options = options;
+        }
     }
 
     /// Returns the command that a line is, with its argument. A command of the user has precedence.
@@ -197,9 +245,7 @@ impl Conversation<'_> {
 
     /// Sets a config option; without a value, shows the present one.
     async fn choose(&mut self, option: &'static str, value: &str) -> anyhow::Result<()> {
-        if let Some(options) = self.client.take_options() {
-            self.options = options;
-        }
+        self.update_options();
         if value.is_empty() {
             self.client
                 .screen
@@ -242,15 +288,13 @@ fn typed_command(text: &str) -> Option<(ConversationCommand, &str, &str)> {
     is_whole.then_some((*command, name, value))
 }
 
-/// Describes a config option: its value, and the way to another one.
-fn described(option: &str, options: &[v1::SessionConfigOption]) -> String {
-    /// The most values that are listed.
-    const MAX_LISTED: usize = 12;
+/// Returns the values of a config option; none if it does not exist.
+fn values_of<'o>(option: &str, options: &'o [v1::SessionConfigOption]) -> Vec<&'o str> {
     let known = options.iter().find(|known| *known.id.0 == *option);
     let Some(v1::SessionConfigKind::Select(choice)) = known.map(|known| &known.kind) else {
-        return format!("There is no {option} to choose here.");
+        return Vec::new();
     };
-    let values: Vec<&str> = match &choice.options {
+    match &choice.options {
         v1::SessionConfigSelectOptions::Ungrouped(all) => {
             all.iter().map(|value| &*value.value.0).collect()
         }
@@ -259,7 +303,18 @@ fn described(option: &str, options: &[v1::SessionConfigOption]) -> String {
             all.map(|value| &*value.value.0).collect()
         }
         _ => Vec::new(),
+    }
+}
+
+/// Describes a config option: its value, and the way to another one.
+fn described(option: &str, options: &[v1::SessionConfigOption]) -> String {
+    /// The most values that are listed.
+    const MAX_LISTED: usize = 12;
+    let known = options.iter().find(|known| *known.id.0 == *option);
+    let Some(v1::SessionConfigKind::Select(choice)) = known.map(|known| &known.kind) else {
+        return format!("There is no {option} to choose here.");
     };
+    let values = values_of(option, options);
     let others = if values.len() > MAX_LISTED {
         format!("there are {}: `adjutant models` lists them", values.len())
     } else {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
+use crate::cli::terminal::line_aids::LineAids;
 use crate::cli::terminal::question::Question;
 use crate::cli::terminal::screen::Screen;
 use crate::cli::terminal::styled::Styled;
@@ -16,6 +17,7 @@ pub(super) struct Keyboard(mpsc::UnboundedSender<LineRequest>);
 struct LineRequest {
     question: Styled,
     check: LineCheck,
+    aids: Option<LineAids>,
     answer: oneshot::Sender<Option<String>>,
 }
 
@@ -33,11 +35,31 @@ impl Keyboard {
     /// Shows a question and waits for a valid answer; returns `None` at the end of the input. No
     /// other question is shown in the meantime. Dropping the future withdraws the question.
     pub(super) async fn ask(&self, question: Styled, check: LineCheck) -> Option<String> {
+        self.read_line(question, check, None).await
+    }
+
+    /// Asks for a prompt, as [`Self::ask`] does, with aids for typing it.
+    pub(super) async fn ask_for_prompt(
+        &self,
+        question: Styled,
+        check: LineCheck,
+        aids: LineAids,
+    ) -> Option<String> {
+        self.read_line(question, check, Some(aids)).await
+    }
+
+    async fn read_line(
+        &self,
+        question: Styled,
+        check: LineCheck,
+        aids: Option<LineAids>,
+    ) -> Option<String> {
         let (answer, line) = oneshot::channel();
         self.0
             .send(LineRequest {
                 question,
                 check,
+                aids,
                 answer,
             })
             .ok()?;
@@ -49,6 +71,7 @@ async fn ask_in_turn(mut questions: mpsc::UnboundedReceiver<LineRequest>, screen
     while let Some(LineRequest {
         mut question,
         mut check,
+        aids,
         mut answer,
     }) = questions.recv().await
     {
@@ -56,7 +79,7 @@ async fn ask_in_turn(mut questions: mpsc::UnboundedReceiver<LineRequest>, screen
             continue;
         }
         loop {
-            let Ok(asked) = screen.ask(&question) else {
+            let Ok(asked) = screen.ask(&question, aids.clone()) else {
                 screen.end_question(false);
                 answer.send(None).ok();
                 break;

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use textwrap::core::display_width;
 use unicode_segmentation::UnicodeSegmentation as _;
 
+use super::line_aids::{Completions, LineAids, Recall, Search};
 use base::text;
 
 /// The maximum size of a line; more is not inserted, and the line is not accepted.
@@ -35,6 +36,14 @@ pub(super) struct LineEditor {
     start: usize,
     /// The row of the cursor in the picture, counted from the first row of the text.
     row: usize,
+    /// The aids for a prompt.
+    aids: Option<LineAids>,
+    /// Set while an earlier line is shown.
+    recall: Option<Recall>,
+    /// Set while an earlier line is searched for.
+    search: Option<Search>,
+    /// The words that the last key could complete, which are listed below the line.
+    candidates: Vec<String>,
 }
 
 /// The beginning of a key that consists of several bytes.
@@ -63,6 +72,8 @@ pub(super) enum LineEvent {
     Quit,
     /// Ctrl-Z
     Suspend,
+    /// Ctrl-L in a prompt
+    ClearScreen,
 }
 
 /// A place in the picture.
@@ -79,6 +90,12 @@ impl LineEditor {
             start,
             ..Self::default()
         }
+    }
+
+    /// Adds the aids for a prompt.
+    pub(super) fn with_aids(mut self, aids: Option<LineAids>) -> Self {
+        self.aids = aids;
+        self
     }
 
     /// Creates an empty line that is not shown.
@@ -139,6 +156,7 @@ impl LineEditor {
     }
 
     fn byte(&mut self, byte: u8) -> Option<LineEvent> {
+        self.candidates.clear();
         match std::mem::take(&mut self.key) {
             KeyState::None => return self.first_byte(byte),
             KeyState::Character(mut bytes) => {
@@ -176,6 +194,9 @@ impl LineEditor {
     }
 
     fn first_byte(&mut self, byte: u8) -> Option<LineEvent> {
+        if !self.is_pasting && self.search_key(byte) {
+            return None;
+        }
         match byte {
             0x1b => self.key = KeyState::Escape,
             0x00..0x20 | 0x7f => return self.control_character(byte),
@@ -208,6 +229,10 @@ impl LineEditor {
         const CTRL_F: u8 = ctrl(b'f');
         const CTRL_H: u8 = ctrl(b'h');
         const CTRL_K: u8 = ctrl(b'k');
+        const CTRL_L: u8 = ctrl(b'l');
+        const CTRL_N: u8 = ctrl(b'n');
+        const CTRL_P: u8 = ctrl(b'p');
+        const CTRL_R: u8 = ctrl(b'r');
         const CTRL_U: u8 = ctrl(b'u');
         const CTRL_W: u8 = ctrl(b'w');
         const CTRL_Z: u8 = ctrl(b'z');
@@ -215,13 +240,25 @@ impl LineEditor {
         match byte {
             // Nobody sees whether a hidden line is empty.
             CTRL_C if self.text.is_empty() || self.is_hidden => return Some(LineEvent::Interrupt),
-            CTRL_C => self.delete(0, self.text.len()),
+            CTRL_C => {
+                self.recall = None;
+                self.delete(0, self.text.len());
+            }
             CTRL_Z if !self.is_pasting => return Some(LineEvent::Suspend),
             CTRL_BACKSLASH if !self.is_pasting => return Some(LineEvent::Quit),
             b'\r' | b'\n' if self.is_pasting => self.break_line(),
             b'\t' if self.is_pasting => self.insert("\t"),
             _ if self.is_pasting => {}
+            b'\r' | b'\n' if self.is_continued() => {
+                self.delete(self.before(), self.cursor);
+                self.break_line();
+            }
             b'\r' | b'\n' => return Some(LineEvent::Enter),
+            b'\t' => self.complete(),
+            CTRL_L if self.aids.is_some() => return Some(LineEvent::ClearScreen),
+            CTRL_N => self.recall_newer(),
+            CTRL_P => self.recall_older(),
+            CTRL_R => self.begin_search(),
             CTRL_D if self.text.is_empty() => return Some(LineEvent::EndOfInput),
             CTRL_D => self.delete(self.cursor, self.after()),
             CTRL_A => self.cursor = self.line_start(),
@@ -241,6 +278,8 @@ impl LineEditor {
         match (parameters, action) {
             (b"200", b'~') => self.is_pasting = true,
             (b"201", b'~') => self.is_pasting = false,
+            (b"" | b"1", b'A') => self.move_up(),
+            (b"" | b"1", b'B') => self.move_down(),
             (b"" | b"1", b'D') => self.cursor = self.before(),
             (b"" | b"1", b'C') => self.cursor = self.after(),
             // With Ctrl or Alt.
@@ -253,7 +292,182 @@ impl LineEditor {
         }
     }
 
+    /// Returns whether an Enter continues the prompt in another line: a backslash is before it.
+    fn is_continued(&self) -> bool {
+        self.aids.is_some() && self.text[..self.cursor].ends_with('\\')
+    }
+
+    /// Moves to the line of the text above, or shows the earlier line before the present one.
+    fn move_up(&mut self) {
+        let start = self.line_start();
+        if start == 0 {
+            return self.recall_older();
+        }
+        let column = self.text[start..self.cursor].graphemes(true).count();
+        self.cursor = start - 1;
+        self.cursor = self.line_start();
+        self.move_right(column);
+    }
+
+    /// Moves to the line of the text below, or shows the earlier line after the present one.
+    fn move_down(&mut self) {
+        let end = self.line_end();
+        if end == self.text.len() {
+            return self.recall_newer();
+        }
+        let start = self.line_start();
+        let column = self.text[start..self.cursor].graphemes(true).count();
+        self.cursor = end + 1;
+        self.move_right(column);
+    }
+
+    /// Moves right within the line of the text.
+    fn move_right(&mut self, columns: usize) {
+        let rest = &self.text[self.cursor..self.line_end()];
+        let passed = rest.graphemes(true).take(columns);
+        self.cursor += passed.map(str::len).sum::<usize>();
+    }
+
+    fn earlier(&self) -> &[String] {
+        self.aids.as_ref().map_or(&[], |aids| &*aids.earlier)
+    }
+
+    fn recall_older(&mut self) {
+        let at = match &self.recall {
+            Some(recall) => recall.at,
+            None => self.earlier().len(),
+        };
+        let Some(older) = at.checked_sub(1) else {
+            return;
+        };
+        let Some(text) = self.earlier().get(older).cloned() else {
+            return;
+        };
+        let draft = std::mem::replace(&mut self.text, text);
+        self.cursor = self.text.len();
+        match &mut self.recall {
+            Some(recall) => recall.at = older,
+            None => self.recall = Some(Recall { at: older, draft }),
+        }
+    }
+
+    fn recall_newer(&mut self) {
+        let Some(recall) = self.recall.take() else {
+            return;
+        };
+        let newer = recall.at + 1;
+        match self.earlier().get(newer).cloned() {
+            Some(text) => {
+                self.text = text;
+                self.recall = Some(Recall {
+                    at: newer,
+                    ..recall
+                });
+            }
+            None => self.text = recall.draft,
+        }
+        self.cursor = self.text.len();
+    }
+
+    fn begin_search(&mut self) {
+        if self.aids.is_none() {
+            return;
+        }
+        self.recall = None;
+        self.search = Some(Search {
+            wanted: String::new(),
+            found: None,
+            draft: self.text.clone(),
+        });
+    }
+
+    /// Applies a key to the search, if there is one. Returns false for a key that ends it and is
+    /// applied to the line that was found.
+    fn search_key(&mut self, byte: u8) -> bool {
+        const CTRL_C: u8 = b'c' & 0x1f;
+        const CTRL_G: u8 = b'g' & 0x1f;
+        const CTRL_H: u8 = b'h' & 0x1f;
+        const CTRL_R: u8 = b'r' & 0x1f;
+        let Some(search) = &mut self.search else {
+            return false;
+        };
+        match byte {
+            CTRL_R => {
+                let end = search.found.unwrap_or(usize::MAX);
+                let earlier = self.aids.as_ref().map_or(&[][..], |aids| &aids.earlier);
+                // The oldest match stays.
+                search.found = search.last_before(end, earlier).or(search.found);
+                self.show_found();
+                true
+            }
+            CTRL_H | 0x7f => {
+                search.wanted.pop();
+                self.search_again();
+                true
+            }
+            CTRL_C | CTRL_G => {
+                self.text = std::mem::take(&mut search.draft);
+                self.cursor = self.text.len();
+                self.search = None;
+                true
+            }
+            0x00..0x20 => {
+                self.search = None;
+                false
+            }
+            _ => false,
+        }
+    }
+
+    /// Searches from the newest line on.
+    fn search_again(&mut self) {
+        let earlier = self.aids.as_ref().map_or(&[][..], |aids| &aids.earlier);
+        if let Some(search) = &mut self.search {
+            search.found = search.last_before(usize::MAX, earlier);
+        }
+        self.show_found();
+    }
+
+    /// Shows the line that was found. While none is found, the last one remains.
+    fn show_found(&mut self) {
+        let found = self.search.as_ref().and_then(|search| search.found);
+        if let Some(text) = found.and_then(|at| self.earlier().get(at)).cloned() {
+            self.text = text;
+            self.cursor = self.text.len();
+        }
+    }
+
+    /// Completes the word at the cursor as far as it is certain, or lists the words that it may be.
+    fn complete(&mut self) {
+        let Some(aids) = &self.aids else { return };
+        let before = &self.text[..self.cursor];
+        let completions: Completions = (aids.completer)(before);
+        let Some(typed) = before.get(completions.start..) else {
+            return;
+        };
+        let certain = completions.common_prefix();
+        let is_only = completions.words.len() == 1;
+        let is_longer = certain.len() > typed.len();
+        if !is_only && !is_longer {
+            self.candidates = completions.words;
+            return;
+        }
+        let mut certain = certain.to_owned();
+        let is_at_end = self.cursor == self.text.len();
+        if is_only && is_at_end && !certain.ends_with('/') {
+            certain.push(' ');
+        }
+        self.delete(completions.start, self.cursor);
+        self.insert(&certain);
+    }
+
     fn insert(&mut self, piece: &str) {
+        if let Some(search) = &mut self.search
+            && !self.is_pasting
+        {
+            search.wanted.push_str(piece);
+            return self.search_again();
+        }
         if self.text.len() + piece.len() <= MAX_LINE_BYTES {
             self.text.insert_str(self.cursor, piece);
             self.cursor += piece.len();
@@ -351,11 +565,46 @@ impl LineEditor {
                 out.push_str(&shown(grapheme));
             }
         }
+        for line in self.rows_below(columns, rows.saturating_sub(end + 1)) {
+            out.push_str("\r\n");
+            out.push_str(&line);
+            end += 1;
+        }
         out.push_str(&UP.repeat(end - cursor.row));
         out.push('\r');
         out.push_str(&RIGHT.repeat(cursor.column));
         self.row = cursor.row;
         out
+    }
+
+    /// Returns the rows below the line: the search, or the words that could be completed.
+    fn rows_below(&self, columns: usize, max_rows: usize) -> Vec<String> {
+        /// The most rows of words.
+        const MAX_ROWS: usize = 8;
+        let mut rows: Vec<String> = Vec::new();
+        if let Some(search) = &self.search {
+            rows.push(search.described());
+        }
+        let limit = max_rows.min(MAX_ROWS);
+        for word in &self.candidates {
+            let word = text::shown(word);
+            let width = display_width(&word);
+            let is_full = rows.len() == limit;
+            match rows.last_mut() {
+                Some(row) if display_width(row) + 2 + width < columns => {
+                    row.push_str("  ");
+                    row.push_str(&word);
+                }
+                Some(row) if is_full => {
+                    "…".clone_into(row);
+                    break;
+                }
+                _ => rows.push(word.into_owned()),
+            }
+        }
+        rows.truncate(limit);
+        let cut = |row: String| cut_to_width(&text::shown(&row), columns.saturating_sub(1));
+        rows.into_iter().map(cut).collect()
     }
 
     /// Moves the cursor to the end, so that the next output follows the line.
@@ -393,6 +642,18 @@ impl LineEditor {
     }
 }
 
+/// Returns the beginning of a text that is not wider than this.
+fn cut_to_width(text: &str, columns: usize) -> String {
+    let mut cut = String::new();
+    for grapheme in text.graphemes(true) {
+        if display_width(&cut) + display_width(grapheme) > columns {
+            break;
+        }
+        cut.push_str(grapheme);
+    }
+    cut
+}
+
 /// Returns the picture of a grapheme. Line breaks are drawn by the rows.
 fn shown(grapheme: &str) -> Cow<'_, str> {
     match grapheme {
@@ -405,6 +666,7 @@ fn shown(grapheme: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use std::num::NonZero;
+    use std::sync::Arc;
 
     use super::*;
 
@@ -486,6 +748,103 @@ mod tests {
             let editor = typed(bytes);
             assert_eq!(editor.text(), text, "{name}");
             assert_eq!(&editor.text[editor.cursor..], rest, "{name}");
+        }
+    }
+
+    fn prompt(bytes: &str) -> LineEditor {
+        let earlier = ["first", "second /undo", "two\nlines"].map(str::to_owned);
+        let aids = LineAids {
+            earlier: earlier.into(),
+            completer: Arc::new(|before| {
+                let names = ["undo", "unload", "exit", "src/"];
+                let start = before.rfind('/').map_or(0, |at| at + 1);
+                let typed = &before[start..];
+                let words = names.into_iter().filter(|name| name.starts_with(typed));
+                Completions {
+                    start,
+                    words: words.map(str::to_owned).collect(),
+                }
+            }),
+        };
+        let mut editor = LineEditor::new(2).with_aids(Some(aids));
+        assert_eq!(editor.apply(bytes.as_bytes()), None, "{bytes:?}");
+        editor
+    }
+
+    #[test]
+    fn prompt_is_recalled_completed_and_continued() {
+        const UP_KEY: &str = "\u{1b}[A";
+        const DOWN_KEY: &str = "\u{1b}[B";
+        for (name, bytes, text, rest) in [
+            ("up", UP_KEY, "two\nlines", ""),
+            (
+                "up in the second line",
+                "\u{10}x\u{1b}[A\u{1b}[D",
+                "two\nlinesx",
+                "o\nlinesx",
+            ),
+            ("Ctrl-P", "\u{10}\u{10}", "second /undo", ""),
+            ("up at the oldest", "\u{10}\u{10}\u{10}\u{10}", "first", ""),
+            ("down again", "draft\u{10}\u{10}\u{e}\u{e}", "draft", ""),
+            ("down without up", "draft\u{1b}[B", "draft", ""),
+            ("Ctrl-R", "\u{12}un", "second /undo", ""),
+            ("Ctrl-R again", "\u{12}i\u{12}", "first", ""),
+            ("Ctrl-R at the oldest", "\u{12}i\u{12}\u{12}", "first", ""),
+            (
+                "Ctrl-R with a corrected word",
+                "\u{12}ix\u{7f}",
+                "two\nlines",
+                "",
+            ),
+            ("Ctrl-R for nothing", "draft\u{12}@", "draft", ""),
+            ("Ctrl-R and Ctrl-G", "draft\u{12}un\u{7}s", "drafts", ""),
+            (
+                "Ctrl-R and Ctrl-A",
+                "\u{12}un\u{1}x",
+                "xsecond /undo",
+                "second /undo",
+            ),
+            ("Ctrl-R and left", "\u{12}un\u{1b}[Dx", "second /undxo", "o"),
+            ("Tab for one word", "/und\t", "/undo ", ""),
+            ("Tab within a line", "/undx\u{2}\t", "/undox", "x"),
+            ("Tab for a directory", "/s\t", "/src/", ""),
+            ("Tab for several words", "/u\t", "/un", ""),
+            ("Tab for none", "/x\t", "/x", ""),
+            ("backslash and Enter", "one\\\rtwo", "one\ntwo", ""),
+        ] {
+            let editor = prompt(bytes);
+            assert_eq!(editor.text(), text, "{name}");
+            assert_eq!(&editor.text[editor.cursor..], rest, "{name}");
+        }
+        let mut editor = prompt("");
+        let keys = format!("{DOWN_KEY}\u{12}fir\r");
+        assert_eq!(
+            editor.apply(keys.as_bytes()),
+            Some((LineEvent::Enter, &b""[..]))
+        );
+        assert_eq!(editor.text(), "first");
+        // Other questions have none of it.
+        assert_eq!(typed("no\u{10}\u{12}\t").text(), "no");
+        let mut answer = LineEditor::new(0);
+        assert_eq!(answer.apply(b"a\\\r"), Some((LineEvent::Enter, &b""[..])));
+    }
+
+    #[test]
+    fn rows_below_the_line_are_removed_by_the_next_key() {
+        let mut screen = vt100::Parser::new(NonZero::new(4).unwrap(), NonZero::new(20).unwrap(), 0);
+        screen.process(b"> ");
+        let mut editor = prompt("");
+        for (keys, expected, cursor) in [
+            ("/un", "> /un", (0, 5)),
+            ("\t", "> /un\nundo  unload", (0, 5)),
+            ("l", "> /unl", (0, 6)),
+            ("\u{3}\u{12}fi", "> first\nsearch earlier prom", (0, 7)),
+            ("\u{5}", "> first", (0, 7)),
+        ] {
+            editor.apply(keys.as_bytes());
+            screen.process(editor.draw(20, 4).as_bytes());
+            assert_eq!(screen.screen().contents(), expected, "{keys:?}");
+            assert_eq!(screen.screen().cursor_position(), cursor, "{keys:?}");
         }
     }
 

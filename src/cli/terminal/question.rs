@@ -13,6 +13,7 @@ use rustix::process::{Signal, kill_current_process_group};
 use rustix::termios::Termios;
 use textwrap::core::display_width;
 
+use super::line_aids::LineAids;
 use super::line_editor::{LineEditor, LineEvent};
 use super::modes::{self, Modes};
 use super::styled::Styled;
@@ -22,6 +23,8 @@ const PASTE_PAUSE: Duration = Duration::from_millis(50);
 /// Asks the terminal to mark pasted text.
 const BEGIN_PASTE_MARKS: &str = "\u{1b}[?2004h";
 const END_PASTE_MARKS: &str = "\u{1b}[?2004l";
+/// Empties the window, and moves to its first row.
+const CLEAR_SCREEN: &str = "\u{1b}[H\u{1b}[2J";
 
 /// True while the terminal marks pasted text.
 static MARKS_PASTES: AtomicBool = AtomicBool::new(false);
@@ -96,7 +99,7 @@ enum Answers {
     /// The keys of a line that this process edits.
     Keys {
         question: EditedQuestion,
-        editor: LineEditor,
+        editor: Box<LineEditor>,
     },
 }
 
@@ -142,11 +145,17 @@ impl EditedQuestion {
 
 impl Question {
     /// Shows a question, and stays on its line. Lines that were typed before it are discarded,
-    /// because they do not answer it. With `can_edit`, the answer can be edited.
+    /// because they do not answer it. With `can_edit`, the answer can be edited; `aids` help to type
+    /// a prompt then.
     ///
     /// # Errors
     /// Returns an error if a terminal answers that cannot show the question.
-    pub(super) fn show(question: &Styled, modes: &mut Modes, can_edit: bool) -> io::Result<Self> {
+    pub(super) fn show(
+        question: &Styled,
+        modes: &mut Modes,
+        can_edit: bool,
+        aids: Option<LineAids>,
+    ) -> io::Result<Self> {
         if !io::stdin().is_terminal() {
             return Ok(Self::of_pipe(question));
         }
@@ -172,7 +181,7 @@ impl Question {
         let start = question.draw(&output)?;
         Ok(Self {
             answers: Answers::Keys {
-                editor: LineEditor::new(start),
+                editor: Box::new(LineEditor::new(start).with_aids(aids)),
                 question,
             },
         })
@@ -199,7 +208,7 @@ impl Question {
         output.write(&text)?;
         Ok(Self {
             answers: Answers::Keys {
-                editor: LineEditor::hidden(),
+                editor: Box::new(LineEditor::hidden()),
                 question: EditedQuestion {
                     text,
                     original: Box::new(original),
@@ -226,7 +235,7 @@ impl Question {
                 (size > 0).then_some(line)
             }
             Answers::Line => read_lines(withdrawn),
-            Answers::Keys { question, editor } => read_keys(&question, editor, withdrawn),
+            Answers::Keys { question, editor } => read_keys(&question, *editor, withdrawn),
         }
     }
 }
@@ -302,6 +311,8 @@ fn read_keys(
         let mut rest = &piece[..];
         while let Some((event, after)) = editor.apply(rest) {
             rest = after;
+            // Removes the rows below the line.
+            draw(&mut editor);
             match event {
                 LineEvent::Enter => {
                     // More follows only in a paste without marks.
@@ -319,6 +330,10 @@ fn read_keys(
                     editor.break_line();
                 }
                 LineEvent::EndOfInput => return None,
+                LineEvent::ClearScreen => {
+                    output.write(CLEAR_SCREEN).ok();
+                    editor.begin_again(question.draw(&output).ok()?);
+                }
                 LineEvent::Interrupt | LineEvent::Quit if editor.is_hidden() => {
                     question.send(Signal::INT);
                     // With a handler, this process goes on, in a terminal that shows keys.

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use super::line_aids::LineAids;
 use super::markdown::MarkdownStream;
 use super::modes::Modes;
 use super::question::Question;
@@ -235,15 +236,20 @@ impl Screen {
     }
 
     /// Shows a question, and hides the spinner until [`Self::end_question`]. Other output waits for
-    /// the answer, so that it does not come between the question and the typed line.
+    /// the answer, so that it does not come between the question and the typed line. `aids` help to
+    /// type a prompt.
     ///
     /// # Errors
     /// Returns an error if the user cannot see the question.
-    pub(in crate::cli) fn ask(&self, question: &Styled) -> io::Result<Question> {
+    pub(in crate::cli) fn ask(
+        &self,
+        question: &Styled,
+        aids: Option<LineAids>,
+    ) -> io::Result<Question> {
         let mut state = self.state();
         state.stop();
         state.asked_at.get_or_insert_with(Instant::now);
-        Question::show(question, &mut state.modes, self.can_edit)
+        Question::show(question, &mut state.modes, self.can_edit, aids)
     }
 
     /// Ends a question. Without an answer, its line has no end yet.
