@@ -284,24 +284,29 @@ fn conversation() {
     terminal.enter("/udno");
     terminal.wait("sent as text.\n\n> ");
     terminal.enter("/mode plan");
-    terminal.wait("mode plan (/mode NAME chooses another: build, plan)\n\n> ");
+    terminal.wait("The mode is now plan.\n\nplan> ");
+    terminal.enter("/mode");
+    terminal.wait("The mode is plan. /mode NAME chooses another one: build, plan\n\nplan> ");
+    terminal.enter("/exti");
+    terminal.wait("no command /exti. Did you mean /exit? With a space before it, it is sent as text.\n\nplan> ");
+    terminal.enter("/vim");
+    terminal.wait("no command /vim. /help lists the commands.");
     terminal.enter("/mode nonsense");
-    terminal.wait("there are: build, plan\n\n> ");
+    terminal.wait("there are: build, plan\n\nplan> ");
     terminal.enter("Third");
     terminal.wait("waiting for the model");
     interrupt(&terminal, Signal::INT);
-    terminal.wait("interrupted\n\n> ");
+    terminal.wait("interrupted\n\nplan> ");
     terminal.enter("/status");
     terminal.wait_until("the status", |screen| {
-        screen.contains("> /status\n") && screen.trim_end().ends_with("\n>")
+        screen.contains("plan> /status\n") && screen.trim_end().ends_with("\nplan>")
     });
     terminal.press("\u{4}");
     let (code, screen) = terminal.end();
     assert_eq!(code, Some(0), "{screen}");
     let last = screen.trim_end().lines().next_back().unwrap_or_default();
-    let is_next = last.starts_with("`adjutant run -s ses_");
-    assert!(
-        is_next && last.ends_with("` continues this conversation."),
+    assert_eq!(
+        last, "`adjutant chat -c` continues this conversation.",
         "{screen}"
     );
     assert!(!screen.contains("withdrawn"), "{screen}");
@@ -317,10 +322,13 @@ fn chat() {
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     let mut terminal = Terminal::start(command);
     let ours = terminal.ours.try_clone().unwrap();
+    terminal.wait("> Begin.\n");
     terminal.wait("One.\n\n> ");
     terminal.enter("/new");
     terminal.wait_until("another session", |screen| {
-        screen.contains("> /new\nsession ses_") && screen.trim_end().ends_with("\n>")
+        screen.contains(
+            "> /new\nA new conversation begins; the one before it is saved.\nsession ses_",
+        ) && screen.trim_end().ends_with("\n>")
     });
     terminal.enter("Anew.");
     terminal.wait("Two.\n\n> ");
@@ -421,9 +429,10 @@ fn typed_prompts() {
     terminal.wait("Two.\n\n> ");
     terminal.press("\u{4}");
     assert_eq!(terminal.end().0, Some(0));
-    // Another conversation of the project has the same prompts.
-    let mut terminal = Terminal::start(adjutant(&project, &["chat"]));
-    terminal.wait("commands.\n\n> ");
+    // The conversation is continued after its last exchange, with the same prompts.
+    let mut terminal = Terminal::start(adjutant(&project, &["chat", "-c"]));
+    terminal.wait("continues \"");
+    terminal.wait(", with bench/bench-model\n\n> line one\nline two\n\nTwo.\n\n> ");
     terminal.press("\u{1b}[A");
     terminal.wait("> line one\nline two");
     terminal.press("\u{3}\u{12}calc");

@@ -599,6 +599,10 @@ async fn converse(
         .earlier
         .as_ref()
         .map_or_else(|| task.cwd.clone(), |earlier| earlier.cwd.clone());
+    let earlier_session = match &task.earlier {
+        Some(record) if task.is_conversation => shared.store.peek(&record.id).await.ok(),
+        _ => None,
+    };
     let (session, options) = open(args, peer, task.earlier, task.cwd).await?;
     let options = match choose(args, peer, &session).await {
         Ok(chosen) => chosen.unwrap_or(options),
@@ -659,6 +663,7 @@ async fn converse(
             session,
             options,
             directory: cwd,
+            earlier: earlier_session,
             first: task.blocks,
             files,
             interrupts,

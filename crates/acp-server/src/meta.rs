@@ -59,6 +59,8 @@ pub const SUMMARY: &str = "summary";
 pub const FILLING: &str = "filling";
 /// In a diff of a part of a file: the number of lines before the old and the new text.
 pub const LINES_BEFORE: &str = "linesBefore";
+/// In the end of a compaction: the tokens of the context before and, estimated, after it.
+pub const COMPACTED: &str = "compacted";
 
 /// In a question to a client without a user: the reason for the question, and the settings that
 /// would have allowed the call.

@@ -138,6 +138,24 @@ pub fn parts<'a>(stored: &'a StoredSession, children: &[SessionId]) -> Vec<Conve
     out
 }
 
+/// Returns the last prompt, and the text of its answer after the last call.
+pub fn last_exchange(stored: &StoredSession) -> Option<(String, String)> {
+    let shown = store::visible(&stored.messages, &stored.record.undone);
+    let mut last: Option<(String, String)> = None;
+    for message in stored.messages.iter().take(shown) {
+        let parts = message.parts.iter();
+        for part in parts.filter_map(|part| conversation_part(message, part)) {
+            match (part, &mut last) {
+                (ConversationPart::Prompt(prompt), _) => last = Some((prompt, String::new())),
+                (ConversationPart::Call(_), Some((_, answer))) => answer.clear(),
+                (ConversationPart::Text(more), Some((_, answer))) => answer.push_str(&more),
+                _ => {}
+            }
+        }
+    }
+    last
+}
+
 /// Returns a part of a message as it is shown, if it is.
 fn conversation_part<'a>(message: &Message, part: &'a Part) -> Option<ConversationPart<'a>> {
     match &part.content {

@@ -227,6 +227,34 @@ impl Commands {
         self.misspelt_now(text)
     }
 
+    /// Describes a prompt of a single word that looks like a command and is none: in a conversation at
+    /// a terminal, it is a typo. `others` are the names of further commands. `None` if plugins or MCP
+    /// servers (`may_be_more`) may add the command, unless another one resembles it.
+    pub fn unknown(&self, text: &str, others: &[String], may_be_more: bool) -> Option<String> {
+        let (name, rest) = command::typed(text.trim_end())?;
+        let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        if !rest.is_empty() || name.is_empty() || !name.chars().all(is_word) {
+            return None;
+        }
+        let listed = self.list_without(&[]);
+        let mut known: Vec<&str> = listed.iter().map(|command| &*command.name).collect();
+        known.extend(BuiltinName::ALL.iter().map(|(_, name, ..)| *name));
+        known.extend(others.iter().map(String::as_str));
+        known.extend(HELP);
+        let is_known = known.contains(&name) || foreign(name).is_some();
+        if is_known || Path::new("/").join(name).exists() {
+            return None;
+        }
+        let advice = match text::nearest(name, known) {
+            Some(near) => format!("Did you mean /{near}?"),
+            None if may_be_more || self.may_be_more => return None,
+            None => "/help lists the commands.".to_owned(),
+        };
+        Some(format!(
+            "There is no command /{name}. {advice} With a space before it, it is sent as text."
+        ))
+    }
+
     /// Describes a misspelt command at the beginning of a prompt, with the command that is probably
     /// meant. `None` for any other text: a path, a word without a similar command, a word with a
     /// text after it unless only its letters are in another order or case, or a text that begins
@@ -724,6 +752,38 @@ mod tests {
         for text in ["/usr/bin/foo crashes, why?", "/nothing", "say /init", "/"] {
             assert_eq!(commands.expand(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn unknown_word_is_not_sent_from_a_terminal() {
+        let own = ["exit".to_owned(), "model".to_owned()];
+        let unknown = |text: &str, may_be_more| plain().unknown(text, &own, may_be_more);
+        for (text, advice) in [
+            ("/exti", "Did you mean /exit?"),
+            ("/udno ", "Did you mean /undo?"),
+            ("/modle", "Did you mean /model?"),
+            ("/vim", "/help lists the commands."),
+        ] {
+            let refusal = unknown(text, false).unwrap_or_default();
+            assert!(refusal.contains(advice), "{text}: {refusal}");
+        }
+        for text in [
+            "/exit",
+            "/undo",
+            "/help",
+            "/?",
+            "/login",
+            "/tmp",
+            "/a/b",
+            "/vim this",
+            " /vim",
+            "vim",
+            "/",
+        ] {
+            assert_eq!(unknown(text, false), None, "{text}");
+        }
+        assert!(unknown("/exti", true).is_some());
+        assert_eq!(unknown("/vim", true), None);
     }
 
     #[test]

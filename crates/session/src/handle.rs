@@ -185,6 +185,9 @@ pub struct TurnHandle {
     pub notified: oneshot::Sender<()>,
 }
 
+/// The advice about a session that another process has taken over, for an editor.
+pub const LOAD_AGAIN: &str = "; load it again, twice if need be, to take it back";
+
 /// The reason why the mailbox takes no more messages: the session is closed, or too many are
 /// waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -192,9 +195,7 @@ pub enum MailboxError {
     #[error("the session is closed")]
     Closed,
     /// Another process has taken the session over.
-    #[error(
-        "another adjutant process has taken this session over; load it again, twice if need be, to take it back"
-    )]
+    #[error("another adjutant process has taken this session over{LOAD_AGAIN}")]
     Taken,
     #[error(
         "{MAX_WAITING_MESSAGES} messages are waiting in this session already; wait for answers or cancel"

@@ -27,7 +27,7 @@ use crate::cli::terminal::screen::Screen;
 use crate::cli::terminal::style::{BAD, FAINT, STRONG};
 use crate::cli::terminal::styled::{MAX_CHANGE_LINES, Palette, Styled};
 use crate::cli::trust::{fitted_question, view_name, whole_file};
-use acp_server::meta::{COMMENT, LINES_BEFORE, WHY_NOT_ALWAYS, member, with_member};
+use acp_server::meta::{COMMENT, COMPACTED, LINES_BEFORE, WHY_NOT_ALWAYS, member, with_member};
 use acp_server::options::MODEL;
 use acp_server::permission_request::YES;
 use acp_server::view::parse_retry_notice;
@@ -353,13 +353,46 @@ impl Client {
         self.screen.print_note(&terminal::error_line(text));
     }
 
-    /// Asks for the next prompt of a conversation; returns `None` at the end of the input.
-    pub(super) async fn next_prompt(&self, aids: LineAids) -> Option<String> {
-        let mark = self.screen.aside.styled(STRONG, "> ");
+    /// Asks for the next prompt of a conversation; returns `None` at the end of the input. `mode` is
+    /// named unless it is the usual one.
+    pub(super) async fn next_prompt(&self, mode: Option<&str>, aids: LineAids) -> Option<String> {
+        let mode = text::escaped(mode.unwrap_or_default());
+        let mark = self.screen.aside.styled(STRONG, &format!("{mode}> "));
         let mut question = Palette::plain("\n");
         question.push(&mark);
         let check: LineCheck = Box::new(move |line| line.trim().is_empty().then(|| mark.clone()));
         self.keyboard.ask_for_prompt(question, check, aids).await
+    }
+
+    /// Shows the first prompt of a conversation as if it had been typed.
+    pub(super) fn show_prompt(&self, prompt: &str) {
+        let palette = self.screen.aside;
+        let mut shown = Palette::plain("\n");
+        shown.push(&palette.styled(STRONG, "> "));
+        shown.push(&Palette::plain(prompt));
+        self.screen.message(&shown);
+    }
+
+    /// Shows the end of the conversation that is continued: its last prompt, and the last lines of
+    /// the answer. Nothing is shown with `--quiet`.
+    pub(super) fn show_last_exchange(&self, prompt: &str, answer: &str) {
+        const MAX_LINES: usize = 12;
+        if !self.has_notes {
+            return;
+        }
+        self.show_prompt(prompt);
+        self.screen.message(&Palette::plain(""));
+        let rendered = self.screen.aside.markdown(answer.trim(), 0);
+        let lines: Vec<&str> = rendered.as_str().lines().collect();
+        let hidden = lines.len().saturating_sub(MAX_LINES);
+        if hidden > 0 {
+            let line = format!(
+                "… {} before; `adjutant sessions show` has all",
+                text::count(hidden, "line")
+            );
+            self.hint(&line);
+        }
+        self.screen.message(&rendered.last_lines(MAX_LINES));
     }
 
     /// Begins a turn of a conversation: the state of the turn before it is forgotten, except for the
@@ -558,6 +591,11 @@ impl Client {
                     && update.summary.is_undefined() =>
             {
                 client.print_note("summarising the conversation to free context");
+            }
+            v1::SessionUpdate::CompactionUpdate(update)
+                if update.status == v1::CompactionStatus::Completed =>
+            {
+                client.print_note(&summarised(&update));
             }
             _ => {}
         }
@@ -1635,6 +1673,20 @@ fn program_output(content: &[v1::ToolCallContent]) -> Option<&str> {
 fn exit_code(output: &serde_json::Value) -> Option<ExitCode> {
     let code = output["exit"].as_i64()?;
     Some(ExitCode(i32::try_from(code).ok()?))
+}
+
+/// Describes the effect of a compaction.
+fn summarised(update: &v1::CompactionUpdate) -> String {
+    let sizes = member(update.meta.value(), COMPACTED);
+    let size = |name: &str| sizes.and_then(|sizes| sizes[name].as_u64());
+    match (size("before"), size("after")) {
+        (Some(before @ 1..), Some(after)) => format!(
+            "summarised: {} → about {} tokens",
+            text::thousands(before),
+            text::thousands(after)
+        ),
+        _ => "summarised".to_owned(),
+    }
 }
 
 /// Returns the text of a notice in one line.

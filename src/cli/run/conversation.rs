@@ -10,6 +10,15 @@ use protocol::acp::{NewSession, v1};
 use protocol::rpc::{CallError, Peer};
 use tokio::signal::unix::Signal;
 
+use acp_server::options::MODEL;
+use base::id::SessionId;
+use base::text;
+use base::worktree::Worktree;
+use export::conversation;
+use session::Sessions;
+use session::handle::LOAD_AGAIN;
+use store::StoredSession;
+
 use super::client::Client;
 use super::completion::PromptNames;
 use super::history::PromptHistory;
@@ -18,10 +27,7 @@ use super::{
 };
 use crate::cli::in_process::server_error;
 use crate::cli::project_context::ProjectContext;
-use base::id::SessionId;
 use crate::cli::terminal::line_aids::LineAids;
-use base::worktree::Worktree;
-use session::Sessions;
 
 /// The exit code of a conversation that an interrupt ends.
 const INTERRUPTED: u8 = 130;
@@ -64,6 +70,8 @@ pub(super) struct Conversation<'a> {
     pub(super) session: v1::SessionId,
     pub(super) options: Vec<v1::SessionConfigOption>,
     pub(super) directory: PathBuf,
+    /// The conversation that is continued, until its end was shown.
+    pub(super) earlier: Option<StoredSession>,
     /// The content blocks of the first prompt, if the command line has one.
     pub(super) first: Option<Vec<v1::ContentBlock>>,
     /// The files to attach to the first prompt that is typed.
@@ -77,6 +85,10 @@ impl Conversation<'_> {
         self.client.hint(
             "Ctrl-D ends the conversation, Ctrl-C stops an answer; /help lists the commands.",
         );
+        if let Some(earlier) = self.earlier.take() {
+            self.show_earlier(&earlier);
+        }
+        let usual_mode = self.usual_mode();
         let worktree = Worktree::find(
             &self.directory,
             &[],
@@ -85,6 +97,9 @@ impl Conversation<'_> {
         let mut history = PromptHistory::read(&worktree.root, &self.shared.environment);
         let mut has_prompts = self.first.is_some();
         if let Some(blocks) = self.first.take() {
+            if let Some(v1::ContentBlock::Text(prompt)) = blocks.first() {
+                self.client.show_prompt(&prompt.text);
+            }
             self.answer(blocks).await?;
         }
         let code = loop {
@@ -92,8 +107,9 @@ impl Conversation<'_> {
             // One that arrived with the end of the answer was meant for that.
             while self.interrupts.recv().now_or_never().is_some() {}
             let aids = self.aids(&history);
+            let mode = current_value("mode", &self.options).filter(|mode| *mode != usual_mode);
             let line = tokio::select! {
-                line = self.client.next_prompt(aids) => line,
+                line = self.client.next_prompt(mode, aids) => line,
                 Some(()) = self.interrupts.recv() => {
                     self.client.screen.interrupt();
                     break INTERRUPTED;
@@ -115,10 +131,8 @@ impl Conversation<'_> {
             }
         };
         if has_prompts && self.is_lasting().await {
-            self.client.hint(&format!(
-                "`adjutant run -s {}` continues this conversation.",
-                self.session
-            ));
+            self.client
+                .hint("`adjutant chat -c` continues this conversation.");
         }
         Ok(code)
     }
@@ -129,6 +143,38 @@ impl Conversation<'_> {
         let id = SessionId::new(self.session.0.to_string());
         let stored = self.shared.store.peek(&id).await;
         stored.is_ok_and(|stored| stored.is_lasting())
+    }
+
+    /// Shows the title, the model and the end of the conversation that is continued.
+    fn show_earlier(&self, earlier: &StoredSession) {
+        let title = earlier.record.title.as_deref().unwrap_or("(no title)");
+        let model = current_value(MODEL, &self.options).unwrap_or_default();
+        self.client.hint(&format!(
+            "continues \"{}\", last used {}, with {}",
+            text::escaped(&text::title(title)),
+            conversation::minute(earlier.record.updated),
+            text::escaped(model)
+        ));
+        if let Some((prompt, answer)) = conversation::last_exchange(earlier) {
+            self.client.show_last_exchange(prompt.trim(), &answer);
+        }
+    }
+
+    /// Returns the mode in which a session of the project begins.
+    fn usual_mode(&self) -> String {
+        let here = ProjectContext::read(&self.directory, &self.shared.environment);
+        here.map_or_else(|_| String::new(), |here| here.agents.default().name.clone())
+    }
+
+    /// Returns the reason why a line is not sent: it is a single word that looks like a command, and
+    /// there is no such command.
+    fn unknown_command(&self, line: &str) -> anyhow::Result<Option<String>> {
+        let here = ProjectContext::read(&self.directory, &self.shared.environment)?;
+        let own = COMMANDS.iter().flat_map(|(names, _)| names.iter());
+        let mut known: Vec<String> = own.map(|name| (*name).to_owned()).collect();
+        known.extend(self.client.commands());
+        let may_be_of_server = here.loaded.settings.mcp.iter().any(|server| server.enabled);
+        Ok(commands(self.args, &here, None).unknown(line, &known, may_be_of_server))
     }
 
     /// Returns the aids for typing the next prompt.
@@ -182,6 +228,10 @@ impl Conversation<'_> {
         let environment = &self.shared.environment;
         // A text of several lines was pasted: its names after `@` are not checked.
         let words = if text.contains('\n') { "" } else { text };
+        if let Some(why) = self.unknown_command(text)? {
+            self.client.error(&why);
+            return Ok(false);
+        }
         let checked = check_words(self.args, words, text, &self.directory, None, environment);
         // A command takes no files.
         let files = if text.starts_with('/') {
@@ -220,8 +270,16 @@ impl Conversation<'_> {
             Ok(response) => self.client.report_end(response.stop_reason),
             Err(CallError::Refused(failure)) => {
                 self.client.end_turn();
-                let failure = server_error(CallError::Refused(failure));
-                self.client.error(&failure.to_string());
+                let failure = server_error(CallError::Refused(failure)).to_string();
+                // The advice is for an editor.
+                let failure = match failure.strip_suffix(LOAD_AGAIN) {
+                    Some(taken) => format!(
+                        "{taken}; /new begins another conversation, and `adjutant chat -s {} --take-over` takes this one back",
+                        self.session
+                    ),
+                    None => failure,
+                };
+                self.client.error(&failure);
             }
             Err(broken) => return Err(server_error(broken)),
         }
@@ -239,6 +297,8 @@ impl Conversation<'_> {
         if let Some(chosen) = choose(self.args, self.peer, &self.session).await? {
             self.options = chosen;
         }
+        self.client
+            .hint("A new conversation begins; the one before it is saved.");
         self.client.introduce(&self.session, &self.options);
         Ok(())
     }
@@ -265,9 +325,10 @@ impl Conversation<'_> {
         match set {
             Ok(options) => {
                 self.options = options;
+                let current = current_value(option, &self.options).unwrap_or(value);
                 self.client
                     .screen
-                    .print_note(&described(option, &self.options));
+                    .print_note(&format!("The {option} is now {current}."));
             }
             Err(wrong) if wrong.is::<UsageError>() => self.client.error(&format!("{wrong:#}")),
             Err(other) => return Err(other),
@@ -306,22 +367,39 @@ fn values_of<'o>(option: &str, options: &'o [v1::SessionConfigOption]) -> Vec<&'
     }
 }
 
+/// Returns the present value of a config option.
+fn current_value<'o>(option: &str, options: &'o [v1::SessionConfigOption]) -> Option<&'o str> {
+    let known = options.iter().find(|known| *known.id.0 == *option)?;
+    match &known.kind {
+        v1::SessionConfigKind::Select(choice) => Some(&choice.current_value.0),
+        _ => None,
+    }
+}
+
 /// Describes a config option: its value, and the way to another one.
 fn described(option: &str, options: &[v1::SessionConfigOption]) -> String {
-    /// The most values that are listed.
-    const MAX_LISTED: usize = 12;
-    let known = options.iter().find(|known| *known.id.0 == *option);
-    let Some(v1::SessionConfigKind::Select(choice)) = known.map(|known| &known.kind) else {
+    /// The most values in one line, and in a list.
+    const MAX_IN_LINE: usize = 8;
+    const MAX_LISTED: usize = 40;
+    let Some(current) = current_value(option, options) else {
         return format!("There is no {option} to choose here.");
     };
     let values = values_of(option, options);
-    let others = if values.len() > MAX_LISTED {
-        format!("there are {}: `adjutant models` lists them", values.len())
-    } else {
-        values.join(", ")
+    let others = match values.len() {
+        0..=MAX_IN_LINE => format!(" {}", values.join(", ")),
+        number => {
+            let listed = values.iter().take(MAX_LISTED);
+            let mut lines: String = listed.map(|value| format!("\n  {value}")).collect();
+            if number > MAX_LISTED {
+                lines += &format!(
+                    "\n  … {} more; Tab after /{option} completes a name",
+                    number - MAX_LISTED
+                );
+            }
+            lines
+        }
     };
-    let current = &choice.current_value.0;
-    format!("{option} {current} (/{option} NAME chooses another: {others})")
+    format!("The {option} is {current}. /{option} NAME chooses another one:{others}")
 }
 
 #[cfg(test)]

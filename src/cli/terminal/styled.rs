@@ -22,6 +22,13 @@ pub(in crate::cli) const MAX_SPARED_LINES: usize = 2;
 pub(in crate::cli) struct Styled(String);
 
 impl Styled {
+    /// Returns the last lines. The renderer begins no style in one line that ends in another.
+    pub(in crate::cli) fn last_lines(&self, number: usize) -> Self {
+        let lines: Vec<&str> = self.0.lines().collect();
+        let first = lines.len().saturating_sub(number);
+        Self(lines[first..].join("\n"))
+    }
+
     pub(in crate::cli) fn as_str(&self) -> &str {
         &self.0
     }

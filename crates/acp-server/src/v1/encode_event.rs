@@ -12,6 +12,7 @@ use super::line::line;
 use super::tool_call_view::ToolCallViews;
 use super::{files, forms, options, permission_request, requests};
 use crate::account_reports::Account;
+use crate::meta::{COMPACTED, with_member};
 use crate::tool_call_view::{MAX_ATTACHED_BYTES, MAX_CHUNK_BYTES, ShownTerminals, message_text};
 use crate::view::{
     self, ChoiceRequest, ClientReply, ConfigOption, DisplayCapabilities, Form, FormAnswer, PLAN_ID,
@@ -361,8 +362,16 @@ fn compaction(
             is_restart: true,
         } => update(v1::CompactionStatus::InProgress)
             .summary(vec![v1::ContentBlock::from(delta.as_str())]),
-        CompactionState::Completed { summary, .. } => update(v1::CompactionStatus::Completed)
-            .summary(vec![v1::ContentBlock::from(summary.as_str())]),
+        CompactionState::Completed {
+            before,
+            after,
+            summary,
+        } => {
+            let sizes = serde_json::json!({ "before": before, "after": after });
+            update(v1::CompactionStatus::Completed)
+                .summary(vec![v1::ContentBlock::from(summary.as_str())])
+                .meta(with_member(COMPACTED, sizes))
+        }
         CompactionState::Failed(why) => update(v1::CompactionStatus::Failed).error(why.clone()),
         CompactionState::Cancelled => update(v1::CompactionStatus::Cancelled),
     };
