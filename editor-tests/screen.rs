@@ -19,7 +19,7 @@ use crate::project::Project;
 use crate::pty;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 48] = [
+pub const ALL: [(&str, fn()); 49] = [
     ("run leaves its answer and no spinner", answer),
     ("conversation has one prompt after another", conversation),
     ("conversation begins with a prompt and anew", chat),
@@ -86,6 +86,7 @@ pub const ALL: [(&str, fn()); 48] = [
     ),
     ("files are viewed before a project is trusted", viewed_files),
     ("deletion is asked for at a terminal only", deletion),
+    ("undo of the last session is asked for", undo_asked),
 ];
 
 const ROWS: u16 = 40;
@@ -2031,4 +2032,30 @@ fn deletion() {
     );
     let left = piped(&["sessions", "--json"]).1;
     assert!(left.contains("Fourth") && !left.contains("Third"), "{left}");
+}
+
+/// The last session may be another one than the user means, so its undo is asked for at a terminal.
+fn undo_asked() {
+    let script = "call write {\"filePath\":\"a.txt\",\"content\":\"a\\n\"}\n---\ntext: Written.";
+    let (_model, project) = fixture(script, &json!({}));
+    let run = adjutant(&project, &["run", "Write a.txt"])
+        .output()
+        .unwrap();
+    assert_eq!(run.status.code(), Some(0), "{run:?}");
+    let file = project.cwd().join("a.txt");
+    let mut terminal = Terminal::start(adjutant(&project, &["sessions", "revert"]));
+    terminal.wait("Undo its last turn, \"Write a.txt\", with its changes to files? [y/N/?]");
+    terminal.enter("");
+    let (code, screen) = terminal.end();
+    assert!(
+        code == Some(1) && screen.contains("Nothing was undone.") && file.exists(),
+        "{screen}"
+    );
+    let yes = adjutant(&project, &["sessions", "revert", "--yes"]);
+    let (code, screen) = Terminal::start(yes).end();
+    assert!(code == Some(0) && !file.exists(), "{screen}");
+    // `/plan` alone would leave an empty session, which is not stored.
+    let plan = adjutant(&project, &["run", "/plan"]).output().unwrap();
+    assert_eq!(plan.status.code(), Some(2), "{plan:?}");
+    assert!(text(&plan.stderr).contains("add the task"), "{plan:?}");
 }

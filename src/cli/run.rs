@@ -151,6 +151,9 @@ pub(super) struct Args {
 /// The reason for an answer that is incomplete.
 const CUT_OFF: &str = "the model's answers were cut off at its output limit";
 
+/// The answer to `/plan` alone, after which a new session would be empty, and so not be stored.
+const SWITCHES_NOTHING: &str = "/plan alone switches the mode of a session, and there is none yet; add the task: adjutant run \"/plan TASK\", or --mode plan \"TASK\"";
+
 /// An error in the command line.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -283,6 +286,9 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
                 };
                 let environment = &shared.environment;
                 check_words(&args, &words, text, &cwd, earlier.as_ref(), environment)?;
+                if text.trim() == "/plan" && earlier.is_none() && !is_conversation {
+                    return Err(UsageError(SWITCHES_NOTHING.into()).into());
+                }
             }
         }
         if args.model.is_some() || args.variant.is_some() {

@@ -158,7 +158,8 @@ pub(super) enum Verb {
     },
     /// Undo the last turn of a session, including its changes to files
     ///
-    /// Exits with 1 if files were left alone because they have changed since.
+    /// At a terminal, it asks first if the session is not named by its id. Exits with 1 if files were
+    /// left alone because they have changed since.
     Revert {
         /// Session: its id, the beginning of it, or `last`
         #[arg(default_value = "last", add = ArgValueCandidates::new(candidates))]
@@ -172,6 +173,9 @@ pub(super) enum Verb {
         /// Redo the last undo
         #[arg(long, conflicts_with_all = ["to", "force"])]
         redo: bool,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
     },
     /// Restore a file to a version that a session saved
     ///
@@ -179,7 +183,7 @@ pub(super) enum Verb {
     /// replaced content is saved: `adjutant sessions revert ID --redo` restores it.
     Restore {
         /// Session: its id, the beginning of it, or `last`
-        #[arg(add = ArgValueCandidates::new(candidates))]
+        #[arg(default_value = "last", add = ArgValueCandidates::new(candidates))]
         id: String,
         /// File, relative to the current directory or to the root of the project
         file: Option<PathBuf>,
@@ -360,8 +364,14 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
             to,
             force,
             redo,
+            yes,
         } => {
+            let is_last = id == LAST;
             let id = find(store, &id, here, environment).await?;
+            let asks = is_last && !yes && !redo && terminal::can_ask();
+            if asks && !agrees_to_undo(store, environment, &id, to.as_deref()).await? {
+                return Ok(1);
+            }
             let way = if redo {
                 files::UndoDirection::Forth
             } else {
@@ -645,6 +655,42 @@ async fn check_not_open(store: &Store, ids: &[SessionId]) -> anyhow::Result<()> 
         .into());
     }
     Ok(())
+}
+
+/// Asks whether to undo turns of the last session, which may be another one than the user means.
+async fn agrees_to_undo(
+    store: &Store,
+    environment: &Environment,
+    id: &SessionId,
+    to: Option<&str>,
+) -> anyhow::Result<bool> {
+    let stored = store.peek(id).await?;
+    let Some((prompt, _)) = conversation::last_exchange(&stored) else {
+        // The undo reports that there is nothing to undo.
+        return Ok(true);
+    };
+    let title = stored.record.title.as_deref().unwrap_or("(no title)");
+    super::say(&format!(
+        "session {id}: {}",
+        base::text::escaped(&base::text::title(title))
+    ));
+    let turns = match to {
+        Some(to) => format!("everything from {} on", base::text::escaped(to)),
+        None => format!(
+            "its last turn, \"{}\"",
+            base::text::escaped(&base::text::title(&prompt))
+        ),
+    };
+    let question = format!("Undo {turns}, with its changes to files? [y/N/?] ");
+    let explained = "y  undoes it; `adjutant sessions revert --redo` brings it back\n\
+                     n  leaves it; `adjutant sessions` lists the other sessions";
+    let ask = |words: &str| terminal::answer(words, environment);
+    let answer = reply::yes_or_no(&question, explained, Some(false), ask)?;
+    let agrees = answer.unwrap_or(false);
+    if !agrees {
+        super::say("Nothing was undone.");
+    }
+    Ok(agrees)
 }
 
 /// Asks whether to delete sessions.
