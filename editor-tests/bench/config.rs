@@ -67,18 +67,18 @@ fn session_new_200_agents_50_instructions(bencher: Bencher<'_, '_>) {
         let options = OpenOptions {
             cwd: project.clone(),
             additional_directories: vec![],
-            files: FileCapabilities::default(),
+            file_capabilities: FileCapabilities::default(),
             shows_subagents: false,
             attended: false,
             shows_urls: false,
             endpoints: EditorEndpoints::default(),
-            servers: vec![],
-            system: None,
+            client_servers: vec![],
+            system_prompt_addition: None,
             denied: vec![],
             asked: vec![],
             approvals: None,
             notices: vec![],
-            quiet: false,
+            hides_notices: false,
             remembers_models: true,
         };
         runtime.block_on(shared.create(options)).is_ok()

@@ -19,7 +19,7 @@ use config::settings::Settings;
 use providers::catalog::Catalog;
 use providers::editor_endpoints::EditorEndpoints;
 use providers::registry::Registry;
-use session::commands::{CommandUses, Commands};
+use session::commands::{CommandConditions, Commands};
 use session::models::ModelSources;
 use transcript::ModelRef;
 
@@ -217,8 +217,8 @@ pub(super) fn agents() -> Vec<CompletionCandidate> {
 pub(super) fn commands() -> Vec<CompletionCandidate> {
     from_project(|here, _| {
         let skills = std::sync::Arc::new(here.skills.clone());
-        let uses = CommandUses {
-            plans: true,
+        let uses = CommandConditions {
+            has_planner: true,
             has_logins: false,
         };
         let rules = &here.agents.default().rules;

@@ -270,7 +270,7 @@ fn writable(path: &Path) -> bool {
 async fn store(report: &mut DoctorReport, environment: &Environment) {
     /// The number of sessions that are counted.
     const MAX_COUNTED_SESSIONS: usize = 10_000;
-    let store = session::user_store::store(environment);
+    let store = session::user_store::open_store(environment);
     // The same query as for a client, so that it fails in the same cases.
     let query = ListQuery {
         archived: Some(false),

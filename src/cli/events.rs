@@ -79,7 +79,7 @@ fn print(mut lines: mpsc::Receiver<String>) -> io::Result<()> {
 /// Returns the session that a name means. A whole id is taken as it is if no such session is
 /// stored: one without messages is not.
 async fn session_id(name: &str, environment: &Environment) -> anyhow::Result<SessionId> {
-    let store = session::user_store::store(environment);
+    let store = session::user_store::open_store(environment);
     let found = sessions::find(&store, name, Path::new("."), environment).await;
     // The beginning of several ids may have the form of a whole one.
     let stored = store.beginning_with(name, 1).await.unwrap_or_default();

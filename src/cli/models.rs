@@ -334,10 +334,10 @@ pub(super) async fn recent_models(
     here: &ProjectContext,
     environment: &Environment,
 ) -> Vec<ModelRef> {
-    let store = session::user_store::store(environment);
+    let store = session::user_store::open_store(environment);
     let recent = async {
         let project = recent::project_name(&store, &here.worktree).await;
-        RecentModels::of(&store, project).read().await
+        RecentModels::new(&store, project).read().await
     };
     // A database may be away.
     let recent = tokio::time::timeout(STORE_TIMEOUT, recent).await;

@@ -147,9 +147,11 @@ pub(super) fn policy(
 
 /// Returns the user's grants to an agent in this project.
 async fn granted(agent: &str, here: &ProjectContext, environment: &Environment) -> Rules {
-    let store = session::user_store::store(environment);
+    let store = session::user_store::open_store(environment);
     let project = grants_key(&store, &here.worktree).await;
-    Grants::open(&project, environment, &store).await.of(agent)
+    Grants::open(&project, environment, &store)
+        .await
+        .for_agent(agent)
 }
 
 /// A policy and the sandboxes of commands, for queries that run nothing.
@@ -300,7 +302,7 @@ fn check(query: &Query, secrets: &[String]) -> anyhow::Result<u8> {
 }
 
 async fn list(all: bool, json: bool, environment: &Environment) -> anyhow::Result<u8> {
-    let store = session::user_store::store(environment);
+    let store = session::user_store::open_store(environment);
     let stored = if all {
         store.all_grants().await?
     } else {
@@ -367,7 +369,7 @@ async fn revoke(
     agent: Option<String>,
     environment: &Environment,
 ) -> anyhow::Result<u8> {
-    let store = session::user_store::store(environment);
+    let store = session::user_store::open_store(environment);
     let grants = store
         .grants(&project(&store, environment).await?)
         .await?

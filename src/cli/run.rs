@@ -45,7 +45,7 @@ use providers::editor_endpoints::EditorEndpoints;
 use providers::local;
 use remote::observe::EventOffer;
 use session::Sessions;
-use session::commands::{CommandUses, Commands};
+use session::commands::{CommandConditions, Commands};
 use session::mention::{self, MentionContext, UnknownName};
 use store::Record;
 use tools::conversation::structured_output::StructuredOutputTool;
@@ -523,8 +523,8 @@ fn commands(args: &Args, here: &ProjectContext, earlier: Option<&Record>) -> Com
     let mode = mode.and_then(|mode| here.agents.get(mode));
     let agent = mode.unwrap_or_else(|| here.agents.default());
     let skills = Arc::new(here.skills.clone());
-    let uses = CommandUses {
-        plans: true,
+    let uses = CommandConditions {
+        has_planner: true,
         has_logins: false,
     };
     Commands::new(&here.loaded.settings, &skills, &agent.rules, uses)
@@ -545,7 +545,7 @@ fn check_words(
     }
     let directory = earlier.map_or(cwd, |record| record.cwd.as_path());
     let here = ProjectContext::read(directory, environment)?;
-    if let Some(why) = commands(args, &here, earlier).misspelt(text) {
+    if let Some(why) = commands(args, &here, earlier).describe_misspelt(text) {
         return Err(UsageError(why).into());
     }
     let context = MentionContext {

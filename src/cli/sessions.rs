@@ -303,7 +303,7 @@ fn export_format(
 
 pub(super) async fn sessions(args: Args, environment: &Environment) -> anyhow::Result<u8> {
     let verb = args.verb.unwrap_or(Verb::List(args.listing));
-    let store = session::user_store::store(environment);
+    let store = session::user_store::open_store(environment);
     let done = carry_out(verb, &store, environment).await;
     store.stop().await;
     done
@@ -936,7 +936,7 @@ pub(super) fn candidates() -> Vec<CompletionCandidate> {
 /// index.
 async fn newest(environment: &Environment) -> anyhow::Result<Vec<(String, String)>> {
     const MAX_NEWEST: usize = 50;
-    let store = session::user_store::store(environment);
+    let store = session::user_store::open_store(environment);
     let query = ListQuery {
         limit: MAX_NEWEST,
         ..query(&store, true, Path::new("."), environment).await?

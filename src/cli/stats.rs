@@ -12,7 +12,7 @@ use base::listing;
 use base::text;
 use base::worktree::Worktree;
 use export::chart;
-use session::turn::sum;
+use session::turn::add_costs;
 use store::{ListQuery, Record, Store};
 use transcript::{Assistant, Message, Usage};
 
@@ -51,7 +51,7 @@ impl StepUsage {
         add(&mut self.usage.reasoning, usage.reasoning);
         add(&mut self.usage.cache_read, usage.cache_read);
         add(&mut self.usage.cache_write, usage.cache_write);
-        self.cost = sum(self.cost, cost);
+        self.cost = add_costs(self.cost, cost);
     }
 
     fn json(&self) -> Value {
@@ -112,7 +112,7 @@ struct ChildCost {
 }
 
 pub(super) async fn stats(args: &Args, environment: &Environment) -> anyhow::Result<u8> {
-    let store = session::user_store::store(environment);
+    let store = session::user_store::open_store(environment);
     let from = args
         .days
         .map(|days| first_millisecond(environment.now(), days));

@@ -50,7 +50,7 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
     if args.list {
         return list(args.json, environment);
     }
-    let others = session::user_store::store(environment);
+    let others = session::user_store::open_store(environment);
     share_trust(
         &others,
         environment,

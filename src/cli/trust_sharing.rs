@@ -11,7 +11,7 @@ pub(super) async fn share_decision(
     worktree: &Worktree,
     environment: &Environment,
 ) -> anyhow::Result<()> {
-    let store = session::user_store::store(environment);
+    let store = session::user_store::open_store(environment);
     if !store.is_shared().await {
         return Ok(());
     }

@@ -120,7 +120,7 @@ impl From<OpenError> for RequestError {
                 message: text::capitalised(&error.to_string()),
                 advice: None,
             },
-            OpenError::OtherDirectory { .. } | OpenError::Held(_) | OpenError::Message(_) => {
+            OpenError::OtherDirectory { .. } | OpenError::InUse(_) | OpenError::Message(_) => {
                 Self::Invalid(error.to_string())
             }
         }
@@ -132,7 +132,7 @@ impl From<ReopenError> for RequestError {
         let advice = match &error {
             ReopenError::Open(_) => None,
             ReopenError::InUse { .. } => Some(TAKE_OVER),
-            ReopenError::Kept { .. } => Some("Close it there, or end that process."),
+            ReopenError::NotReleased { .. } => Some("Close it there, or end that process."),
         };
         match error {
             ReopenError::Open(error) => error.into(),

@@ -114,7 +114,7 @@ pub fn settings(server: &Server, session: &SessionHandle) -> Vec<ConfigOption> {
             },
         ));
     }
-    out.push(approvals(choice.approvals(), session.sandboxes()));
+    out.push(approvals(choice.approvals(), session.has_working_sandbox()));
     out.push(steering(
         choice.steers(),
         server.capabilities().shows.boolean_options,
@@ -312,7 +312,7 @@ pub fn choose(
 ) -> Result<ChoiceReply<Vec<ConfigOption>>, RequestError> {
     let wrong = |why: &str| RequestError::Invalid(why.into());
     let written = match (setting, chosen) {
-        (STEER, ChosenValue::Switch(on)) => session.choose_steer(on)?,
+        (STEER, ChosenValue::Switch(on)) => session.choose_steering(on)?,
         (_, ChosenValue::Switch(_)) => {
             return Err(wrong("the value of this option must be a string"));
         }
@@ -323,7 +323,7 @@ pub fn choose(
         (STEER, ChosenValue::Value(value)) => {
             let known = STEERS.iter().find(|(word, ..)| *word == value);
             let (word, ..) = known.ok_or_else(|| wrong("the value must be on or off"))?;
-            session.choose_steer(*word == "on")?
+            session.choose_steering(*word == "on")?
         }
         _ => {
             let offered = settings(server, session);
@@ -346,7 +346,7 @@ pub fn choose(
 fn choose_approvals(session: &SessionHandle, word: &str) -> Result<SavedReceiver, RequestError> {
     let known = || {
         let offered = Approvals::ALL.into_iter().filter(|approvals_value| {
-            *approvals_value != Approvals::Sandboxed || session.sandboxes()
+            *approvals_value != Approvals::Sandboxed || session.has_working_sandbox()
         });
         let names: Vec<&str> = offered.map(Approvals::as_str).collect();
         format!(
@@ -356,7 +356,7 @@ fn choose_approvals(session: &SessionHandle, word: &str) -> Result<SavedReceiver
         )
     };
     let chosen = Approvals::named(word).ok_or_else(|| RequestError::Invalid(known()))?;
-    if chosen == Approvals::Sandboxed && !session.sandboxes() {
+    if chosen == Approvals::Sandboxed && !session.has_working_sandbox() {
         let why =
             "no sandbox that contains all commands is available here; `adjutant doctor` shows why";
         return Err(RequestError::Invalid(why.into()));

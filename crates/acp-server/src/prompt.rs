@@ -222,9 +222,9 @@ pub fn queue(
         }
     }
     if let Some(Content::Text(typed)) = parts.first()
-        && let Some(why) = session.configured_commands().misspelt(&typed.text)
+        && let Some(why) = session.configured_commands().describe_misspelt(&typed.text)
         // The turn reads changed files first: it may be a new command.
-        && !session.project().read.is_stale()
+        && !session.project().deny_watcher.is_stale()
     {
         return Err(RequestError::Invalid(why));
     }
@@ -361,15 +361,15 @@ fn input(session: &SessionHandle, mut content: Vec<Content>) -> PromptInput {
     let mut builtin = match content.first() {
         Some(Content::Text(typed)) => {
             let commands = session.configured_commands();
-            commands.order(&typed.text, || session.commands())
+            commands.parse_builtin(&typed.text, || session.commands())
         }
         _ => None,
     };
     if let Some(command) = &mut builtin {
-        if command.word == BuiltinName::Plan
+        if command.name == BuiltinName::Plan
             && let Some(Content::Text(typed)) = content.first_mut()
         {
-            typed.text = std::mem::take(&mut command.rest).into();
+            typed.text = std::mem::take(&mut command.arguments).into();
             content.retain(has_content);
         } else {
             content.clear();

@@ -411,7 +411,10 @@ impl Server {
         tries: bool,
         work: impl FnOnce() -> Result<ChoiceReply<R>, RequestError> + Send + 'static,
     ) -> Reply<R> {
-        let tries = tries && !self.session(id).is_ok_and(|session| session.sandboxes());
+        let tries = tries
+            && !self
+                .session(id)
+                .is_ok_and(|session| session.has_working_sandbox());
         let server = self.clone();
         match self.enter_queue(id, false, |queue| tries || queue.is_some()) {
             None => match work() {
@@ -429,7 +432,7 @@ impl Server {
                 if let Ok(session) = server.session(place.id.as_str())
                     && tries
                 {
-                    session.try_sandbox().await;
+                    session.test_sandbox().await;
                 }
                 let chosen = work()?;
                 // Later requests do not wait for the write.
@@ -481,7 +484,7 @@ impl Server {
             }
             hosted.register(&id, self);
         }
-        live.handle.attach(self.editor_servers.clone());
+        live.handle.attach_editor(self.editor_servers.clone());
         let session = live.handle.clone();
         self.lock().insert(id, live);
         // The endpoints may have changed while it was opened, or be those of another connection.

@@ -283,7 +283,7 @@ pub fn reopen(
             ..LiveSession::new(session.clone(), options)
         };
         let left = match history {
-            HistoryMode::Omit => replay.associations(),
+            HistoryMode::Omit => replay.essential_events(),
             HistoryMode::Send => {
                 while let Some(event) = replay.next().await {
                     if cancelled.is_cancelled() {
@@ -462,7 +462,7 @@ pub async fn send_out_of_turn_updates(server: Arc<Server>, opened: OpenedForClie
     let mut out_of_turn_events = session.out_of_turn_events();
     let registered = tokio::time::sleep(REGISTRATION_GRACE); // the grace that a slow client needs
     tokio::pin!(registered);
-    let tried = session.try_sandbox();
+    let tried = session.test_sandbox();
     tokio::pin!(tried);
     let mut trying = true;
     loop {
@@ -710,7 +710,7 @@ pub fn archive(
                     .await?
             }
             // A live session writes its record itself.
-            Ok(live) => server.wait_until_saved(&live, live.take_back()?).await?,
+            Ok(live) => server.wait_until_saved(&live, live.unarchive()?).await?,
             Err(_) => drop(
                 server
                     .shared
@@ -836,14 +836,14 @@ fn checked(server: &Server, setup: SessionSetup) -> Result<OpenOptions, RequestE
     Ok(OpenOptions {
         cwd,
         additional_directories: extra,
-        files,
+        file_capabilities: files,
         shows_subagents: shows.subagents,
         attended: !alone,
-        quiet,
+        hides_notices: quiet,
         remembers_models,
         shows_urls: urls,
-        servers,
-        system,
+        client_servers: servers,
+        system_prompt_addition: system,
         denied,
         asked,
         endpoints: server.endpoints.current(),
@@ -853,5 +853,5 @@ fn checked(server: &Server, setup: SessionSetup) -> Result<OpenOptions, RequestE
 }
 
 fn directory(field: &str, path: &Path) -> Result<PathBuf, RequestError> {
-    access::directory(path).map_err(|bad| RequestError::Invalid(format!("{field} {bad}")))
+    access::check_directory(path).map_err(|bad| RequestError::Invalid(format!("{field} {bad}")))
 }

@@ -498,7 +498,7 @@ impl UpdateSender {
     /// Sends the notices at the beginning of a session's first turn: conditions that the user may
     /// not expect.
     pub async fn send_initial_notices(&mut self) {
-        let Some(notices) = self.session.greeting().map(<[Event]>::to_vec) else {
+        let Some(notices) = self.session.take_initial_notices().map(<[Event]>::to_vec) else {
             return;
         };
         if let Some(text) = missing_models(&self.server, &self.session).await {

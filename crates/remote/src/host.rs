@@ -28,7 +28,7 @@ use base::open_files::FileBudget;
 use config::settings::ServeSettings;
 use events::bus::{EventFilter, Subscription};
 use permission::account::AccountAccess;
-use session::{ServedPlaces, Sessions, StartTelemetry};
+use session::{ServingOptions, Sessions, StartTelemetry};
 use store::{StoreMetric, StoreMetrics};
 
 /// The state shared by all connections of a serving process.
@@ -254,11 +254,11 @@ impl Host {
             let ended = self.ended.clone();
             let sessions = match name {
                 None => Sessions::new(environment, ended),
-                Some(name) => Sessions::of_user(environment, ended, name),
+                Some(name) => Sessions::for_user(environment, ended, name),
             };
-            let served = ServedPlaces {
-                workspace: self.settings.workspace.clone(),
-                exec: self.settings.exec.clone().into(),
+            let served = ServingOptions {
+                workspace_command: self.settings.workspace.clone(),
+                command_prefix: self.settings.exec.clone().into(),
                 account: self.account(name),
             };
             // A client that was cut off continues, also one of the server before this one.
@@ -267,7 +267,7 @@ impl Host {
                 sessions.telemetry.set(start.clone()).ok();
             }
             // The only place that sets it.
-            sessions.served.set(served).ok();
+            sessions.serving_options.set(served).ok();
             let most = &self.settings.limits;
             let limits = UserLimits {
                 sessions: most.sessions,

@@ -40,7 +40,7 @@ pub enum BadDirectory {
 ///
 /// # Errors
 /// [`BadDirectory`].
-pub fn directory(path: &Path) -> Result<PathBuf, BadDirectory> {
+pub fn check_directory(path: &Path) -> Result<PathBuf, BadDirectory> {
     let shown = |path: &Path| base::text::title(&path.display().to_string());
     if !path.is_absolute() {
         return Err(BadDirectory::Relative(shown(path)));
@@ -91,7 +91,7 @@ pub enum ReopenError {
     InUse { id: SessionId, holder: LockHolder },
     /// Another process has it and does not release it.
     #[error("session {id} is open in {holder}, which does not release it")]
-    Kept { id: SessionId, holder: LockHolder },
+    NotReleased { id: SessionId, holder: LockHolder },
 }
 
 impl ReopenError {
@@ -149,7 +149,7 @@ impl Sessions {
         let if_locked = if again { IfLocked::TakeOver } else { if_locked };
         match self.load(id, options, if_locked, shown, handover).await {
             Err(OpenError::Store(store::Error::Locked { id, holder })) if again => {
-                Err(ReopenError::Kept { id, holder })
+                Err(ReopenError::NotReleased { id, holder })
             }
             Err(OpenError::Store(store::Error::Locked { id, holder })) => {
                 lock(&self.live.refused).insert(key);
@@ -212,9 +212,9 @@ impl Sessions {
             live.close().await;
         }
         if let Some(busy) = family.iter().find(|member| self.has_session(member)) {
-            return Err(OpenError::Held(busy.clone()));
+            return Err(OpenError::InUse(busy.clone()));
         }
-        let records = self.observed(&family).await;
+        let records = self.records_for_observers(&family).await;
         self.store.delete(id).await?;
         for record in records {
             self.events_of(&record).deleted(&record);
@@ -223,7 +223,7 @@ impl Sessions {
     }
 
     /// Returns the records of sessions, if anyone observes.
-    async fn observed(&self, sessions: &[SessionId]) -> Vec<Record> {
+    async fn records_for_observers(&self, sessions: &[SessionId]) -> Vec<Record> {
         let mut records = Vec::new();
         for id in sessions {
             if self.events.is_observed()

@@ -49,9 +49,9 @@ pub(super) struct Actor {
     /// Moved into the turn while it runs.
     pub(super) history: History,
     /// The search for local servers, while it may still run: two seconds at most.
-    pub(super) local: Option<JoinHandle<()>>,
+    pub(super) local_search: Option<JoinHandle<()>>,
     /// The file changes that were counted last.
-    pub(super) counted: Vec<FileChange>,
+    pub(super) counted_changes: Vec<FileChange>,
     pub(super) claim: HistoryGuard,
     pub(super) session: SessionState,
 }
@@ -68,7 +68,7 @@ pub(super) struct SessionState {
     /// The sender of events that belong to no turn: titles, notices.
     pub(super) out_of_turn_events: broadcast::Sender<Event>,
     /// Cancelled when another process has asked for the session.
-    pub(super) taken: CancellationToken,
+    pub(super) takeover_requested: CancellationToken,
     pub(super) running: Option<ActiveTurn>,
     pub(super) closing: Option<Closing>,
 }
@@ -109,7 +109,7 @@ enum ActorEvent {
     Titled(Option<String>),
     /// No further message can arrive: every handle was dropped, or another process has the
     /// session.
-    Abandoned,
+    MailboxEnded,
 }
 
 impl Actor {
@@ -130,14 +130,14 @@ impl Actor {
         while self.session.closing.is_none() {
             match self.session.inbox.pop() {
                 Some(prompt) if self.session.inbox.is_cancelled(prompt.number) => {
-                    inbox::forget(prompt)
+                    inbox::answer_cancelled(prompt)
                 }
                 // Waiting prompts run in the process that continues the session,
                 // after the turn that ended at a step here.
                 Some(prompt) if self.session.sessions.exit_requested.is_cancelled() => {
-                    inbox::forget(prompt)
+                    inbox::answer_cancelled(prompt)
                 }
-                Some(prompt) => steered = self.turn(prompt, steered).await,
+                Some(prompt) => steered = self.run_turn(prompt, steered).await,
                 None => {
                     steered = false;
                     self.idle().await;
@@ -161,7 +161,7 @@ impl Actor {
             }
             () = ended.cancelled() => self.session.close(None, ClosePurpose::Close),
         }
-        if self.session.take_title() {
+        if self.session.apply_title() {
             self.session.store_record().await;
             self.session
                 .sessions
@@ -170,12 +170,12 @@ impl Actor {
                 .await;
             self.session.send_title();
         }
-        self.session.choices.remember().await;
+        self.session.choices.store_model().await;
     }
 
     /// Runs one turn, or a built-in command in its place. Returns whether it ended in favour of
     /// the next prompt.
-    async fn turn(&mut self, prompt: QueuedPrompt, steered: bool) -> bool {
+    async fn run_turn(&mut self, prompt: QueuedPrompt, steered: bool) -> bool {
         let QueuedPrompt {
             number,
             mut input,
@@ -183,9 +183,9 @@ impl Actor {
             outcome: reply,
             notified,
         } = prompt;
-        let is_plan = |command: &BuiltinCommand| command.word == BuiltinName::Plan;
+        let is_plan = |command: &BuiltinCommand| command.name == BuiltinName::Plan;
         if input.builtin.as_ref().is_some_and(is_plan) {
-            self.plan(&mut input, &event_sender).await;
+            self.switch_to_planner(&mut input, &event_sender).await;
         }
         let is_message = input.builtin.is_none();
         change_recorder::prepare(
@@ -210,9 +210,9 @@ impl Actor {
         });
         self.session
             .inbox
-            .update_spoken(self.session.choices.steers());
+            .update_steering_signal(self.session.choices.steers());
         let outcome = {
-            let local = &mut self.local;
+            let local = &mut self.local_search;
             let watcher = &mut self.watcher;
             let mut work = std::pin::pin!(async {
                 await_search(local, &cancelled).await;
@@ -255,7 +255,7 @@ impl Actor {
         }
         // Waiting prompts are served first; their turns update the number.
         if self.session.inbox.is_empty() {
-            self.count().await;
+            self.update_diff_stats().await;
         }
         steers
     }
@@ -277,7 +277,7 @@ impl Actor {
 
     /// Switches to the agent that plans, if there is one, and turns the command into the message
     /// for it. The command stays if there is no message.
-    async fn plan(&mut self, input: &mut PromptInput, event_sender: &EventSender) {
+    async fn switch_to_planner(&mut self, input: &mut PromptInput, event_sender: &EventSender) {
         let modes = self.watcher.project().agents.modes();
         if !modes.iter().any(|mode| mode.name == PLANNER) {
             return;
@@ -287,7 +287,7 @@ impl Actor {
             .choices
             .current
             .send_modify(|choice| PLANNER.clone_into(&mut choice.agent));
-        session.amend(session.choices.record_change()).await;
+        session.change_record(session.choices.record_change()).await;
         event_sender.event(Event::Mode(PLANNER.to_owned())).await;
         let is_message = input
             .content
@@ -307,10 +307,10 @@ impl Actor {
     ) {
         jobs::record_ended_jobs(&mut self.history, &self.context).await;
         late_changes::log_deleted(&mut record, &self.context);
-        carry_choices(&self.session.record, &mut record);
+        copy_choices(&self.session.record, &mut record);
         let changed = record != self.session.record;
         self.session.record = record;
-        if self.session.taken.is_cancelled() {
+        if self.session.takeover_requested.is_cancelled() {
             let title = "Another adjutant process has taken over this session.".into();
             let details = Some(
                 "The work here was cancelled. Load the session again to continue it here.".into(),
@@ -337,9 +337,9 @@ impl Actor {
                 })
                 .await;
         }
-        let titled = self.session.take_title();
+        let titled = self.session.apply_title();
         if is_message {
-            self.close_turn(&event_sender).await;
+            self.finish_model_turn(&event_sender).await;
         } else if changed || titled {
             self.session.store_record().await;
         }
@@ -355,9 +355,9 @@ impl Actor {
     }
 
     /// Stores the record after a turn of the model, and requests a title after the first one.
-    async fn close_turn(&mut self, event_sender: &EventSender) {
+    async fn finish_model_turn(&mut self, event_sender: &EventSender) {
         let session = &mut self.session;
-        session.choices.remember().await;
+        session.choices.store_model().await;
         session.choices.record_change().apply(&mut session.record);
         session.record.updated = self.context.common.environment.now();
         session.record.todos = self.context.shared.todos.get();
@@ -390,7 +390,8 @@ impl Actor {
             .iter()
             .filter(has_text)
             .take(MAX_TITLED_PROMPTS + 1);
-        let stays = !session.taken.is_cancelled() && !session.sessions.ended.is_cancelled();
+        let stays =
+            !session.takeover_requested.is_cancelled() && !session.sessions.ended.is_cancelled();
         if session.record.titled == TitleSource::Words
             && prompts.count() <= MAX_TITLED_PROMPTS
             && stays
@@ -403,23 +404,24 @@ impl Actor {
 
     /// Counts the changed lines of the session's files, if the changes differ from the last
     /// count. No client waits for the result.
-    async fn count(&mut self) {
+    async fn update_diff_stats(&mut self) {
         /// Comparing more files would take too long for a number in a list.
         const MAX_FILES: usize = 500;
         /// The time that an exit waits for the count.
         const COUNT_GRACE: Duration = Duration::from_millis(500);
         let session = &mut self.session;
-        let runs = changes::of_session(&self.history.messages, &session.record);
-        if runs == self.counted || runs.len() > MAX_FILES {
+        let runs = changes::session_changes(&self.history.messages, &session.record);
+        if runs == self.counted_changes || runs.len() > MAX_FILES {
             return;
         }
         let Some(tracker) = self.context.common.snapshots.clone() else {
             return;
         };
-        self.counted.clone_from(&runs);
+        self.counted_changes.clone_from(&runs);
         self.context.recorder.fetch(&tracker, &runs).await;
         let worktree = self.watcher.project().context.worktree.clone();
-        let counted = base::task::spawn_blocking(move || diff::diffs(&runs, &tracker, &worktree));
+        let counted =
+            base::task::spawn_blocking(move || diff::compute_diffs(&runs, &tracker, &worktree));
         // A process that exits waits a moment for the number of a few files. Comparing many takes
         // seconds.
         let ended = session.sessions.ended.clone();
@@ -432,7 +434,7 @@ impl Actor {
             () = given_up => return,
         };
         session.events.diff(&diffs);
-        let changed = diff::count(&diffs);
+        let changed = diff::count_changes(&diffs);
         if changed != session.record.changed {
             session.record.changed = changed;
             session.store_record().await;
@@ -446,7 +448,7 @@ impl Actor {
         let mut session = self.session;
         session.titling.stop();
         // Waiting prompts are answered in order, after the running turn.
-        session.inbox.forget_waiting();
+        session.inbox.cancel_waiting();
         if session.sessions.ended.is_cancelled() {
             session.sessions.live.await_request_listener().await;
         }
@@ -466,7 +468,8 @@ impl Actor {
         let purpose = closing
             .as_ref()
             .map_or(ClosePurpose::Close, |closing| closing.purpose);
-        let stays_here = !session.taken.is_cancelled() && !session.sessions.ended.is_cancelled();
+        let stays_here =
+            !session.takeover_requested.is_cancelled() && !session.sessions.ended.is_cancelled();
         let is_handed_over = purpose == ClosePurpose::Reopen && stays_here;
         let jobs = is_handed_over
             .then(|| SessionJobs::of(&self.context))
@@ -504,7 +507,7 @@ impl Actor {
         }
         let store = &session.sessions.store;
         let id = &session.record.id;
-        if session.taken.is_cancelled() {
+        if session.takeover_requested.is_cancelled() {
             store.close(id).await;
             // An empty session that is used further may exist only in this process's store, which
             // must not forget it.
@@ -529,10 +532,10 @@ impl SessionState {
     async fn next_event(&mut self) -> ActorEvent {
         let open = self.closing.is_none();
         tokio::select! {
-            mail = self.inbox.mailbox.recv(), if open => mail.map_or(ActorEvent::Abandoned, ActorEvent::Mail),
+            mail = self.inbox.mailbox.recv(), if open => mail.map_or(ActorEvent::MailboxEnded, ActorEvent::Mail),
             Some(cancel) = self.inbox.cancels.recv() => ActorEvent::Cancel(cancel),
             title = self.titling.answer() => ActorEvent::Titled(title),
-            () = self.taken.cancelled(), if open => ActorEvent::Abandoned,
+            () = self.takeover_requested.cancelled(), if open => ActorEvent::MailboxEnded,
         }
     }
 
@@ -542,11 +545,11 @@ impl SessionState {
             ActorEvent::Mail(MailboxMessage::Choose(change, written)) => {
                 self.choose(change, written).await
             }
-            ActorEvent::Mail(MailboxMessage::Title(title, written)) => {
+            ActorEvent::Mail(MailboxMessage::Rename(title, written)) => {
                 self.rename(title, written).await
             }
-            ActorEvent::Mail(MailboxMessage::TakeBack(written)) => {
-                self.amend(RecordChange::Archived(false)).await;
+            ActorEvent::Mail(MailboxMessage::Unarchive(written)) => {
+                self.change_record(RecordChange::Archived(false)).await;
                 acknowledge(written);
             }
             ActorEvent::Mail(MailboxMessage::Close { done, purpose }) => {
@@ -564,9 +567,9 @@ impl SessionState {
             }
             // Applied when no turn has the record.
             ActorEvent::Titled(title) => self.titling.answered = title,
-            ActorEvent::Abandoned => self.close(None, ClosePurpose::Close),
+            ActorEvent::MailboxEnded => self.close(None, ClosePurpose::Close),
         }
-        self.inbox.update_spoken(self.choices.steers());
+        self.inbox.update_steering_signal(self.choices.steers());
     }
 
     fn close(
@@ -581,21 +584,21 @@ impl SessionState {
     }
 
     async fn choose(&mut self, change: SentChange, written: oneshot::Sender<()>) {
-        self.choices.set(change);
-        self.amend(self.choices.record_change()).await;
+        self.choices.apply_sent(change);
+        self.change_record(self.choices.record_change()).await;
         acknowledge(written);
     }
 
     /// Sets the user's title at once, because a turn may take an hour.
     async fn rename(&mut self, title: String, written: oneshot::Sender<()>) {
-        self.amend(RecordChange::Title(title)).await;
+        self.change_record(RecordChange::Title(title)).await;
         self.sessions.store.await_written(&self.record.id).await;
         self.send_title();
         acknowledge(written);
     }
 
     /// Changes the record here and in the store, independently of a turn's own record.
-    async fn amend(&mut self, change: RecordChange) {
+    async fn change_record(&mut self, change: RecordChange) {
         change.apply(&mut self.record);
         self.events.updated(&self.record);
         self.sessions
@@ -623,7 +626,7 @@ impl SessionState {
 
     /// Applies the title agent's title, unless the user has given another one. Returns whether
     /// there was a title.
-    fn take_title(&mut self) -> bool {
+    fn apply_title(&mut self) -> bool {
         let answered = self.titling.answered.take();
         if self.record.titled == TitleSource::User {
             return false;
@@ -645,7 +648,7 @@ impl SessionState {
 }
 
 /// Copies the values that only the user changes from the actor's record into a turn's record.
-fn carry_choices(from: &Record, to: &mut Record) {
+fn copy_choices(from: &Record, to: &mut Record) {
     to.agent.clone_from(&from.agent);
     to.model.clone_from(&from.model);
     to.steer = from.steer;

@@ -28,14 +28,14 @@ impl ShownBeginning {
         let end = visible(&stored.messages, &stored.record.undone);
         let mut shown = Self::default();
         for message in stored.messages.into_iter().take(end) {
-            let Some(message) = independent(message) else {
+            let Some(message) = independent_message(message) else {
                 break;
             };
             shown.events.extend(
                 message
                     .parts
                     .iter()
-                    .filter_map(|part| replay::event(&message, part)),
+                    .filter_map(|part| replay::part_event(&message, part)),
             );
             shown
                 .sent
@@ -47,7 +47,7 @@ impl ShownBeginning {
 
 /// Returns a message if its events do not depend on the rest of the history: it ended without a
 /// fault, is not a summary, and has no subagents.
-fn independent(message: Message) -> Option<Message> {
+fn independent_message(message: Message) -> Option<Message> {
     let ended = message
         .assistant()
         .is_none_or(|answer| answer.fault.is_none() && !answer.summary);
@@ -69,7 +69,7 @@ fn independent(message: Message) -> Option<Message> {
 
 /// Shows the first messages of a session that is being read, if its record `fits`, which means that
 /// the session will probably be opened. Returns the parts that were shown.
-pub(super) async fn show(
+pub(super) async fn show_first_messages(
     beginning: oneshot::Receiver<StoredSession>,
     fits: impl FnOnce(&Record) -> bool,
     shown: Option<BeginningSender>,
@@ -193,7 +193,7 @@ mod tests {
         recover::recover(&mut history);
         let end = visible(&history.messages, &stored.record.undone);
         let mut replay = Replay::new(history, (store.clone(), &stored.record), end, (None, None)).0;
-        replay.sent = sent;
+        replay.sent_parts = sent;
         let mut events = Vec::new();
         while let Some(event) = replay.next().await {
             events.push(event);

@@ -3,9 +3,9 @@
 //! does not become part of the history.
 //!
 //! To add one: a [`BuiltinName`], its line in [`BuiltinName::ALL`], its arm in
-//! [`BuiltinName::can_be_skill`], and its arm in `page`, which returns its answer. A command that
+//! [`BuiltinName::can_be_skill`], and its arm in `answer_page`, which returns its answer. A command that
 //! acts on the conversation has its arm in `carry_out` instead, and is listed in the last arm of
-//! `page`.
+//! `answer_page`.
 
 use super::revert::{self, RestoreContext, RevertHints, RevertPoint};
 use super::{changes, diff, exports, pages, title};
@@ -25,7 +25,8 @@ use tools::todowrite::sets_plan;
 use transcript::Message;
 
 /// The answer if the settings disable snapshots.
-const NOT_KEPT: &str = "Changes to files are not recorded here: the setting `snapshot` is off.";
+const SNAPSHOTS_OFF: &str =
+    "Changes to files are not recorded here: the setting `snapshot` is off.";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BuiltinName {
@@ -55,7 +56,7 @@ pub enum BuiltinName {
     /// Deletes the stored keys of providers.
     Logout,
     /// Answers a command of other programs with the way to do it here.
-    Elsewhere,
+    PreparedAnswer,
 }
 
 /// A command of other programs that adjutant does in another way. It is not listed.
@@ -68,7 +69,7 @@ pub(super) struct ForeignCommand {
     pub(super) answer: &'static str,
 }
 
-pub(super) const ELSEWHERE: &[ForeignCommand] = &[
+pub(super) const FOREIGN_COMMANDS: &[ForeignCommand] = &[
     ForeignCommand {
         names: &["clear", "new", "reset"],
         takes_word: false,
@@ -127,10 +128,10 @@ impl BuiltinName {
     ///
     /// The commands that act on the conversation are always listed, even if there is nothing to
     /// undo or no command in the background: that changes with every turn, and a client that keeps
-    /// only the first list would lack them. [`CommandUses`] hides others that do not apply to the
+    /// only the first list would lack them. [`CommandConditions`] hides others that do not apply to the
     /// project.
     ///
-    /// [`CommandUses`]: super::commands::CommandUses
+    /// [`CommandConditions`]: super::commands::CommandConditions
     pub const ALL: &[(Self, &str, &str, Option<&str>)] = &[
         (
             Self::Undo,
@@ -217,16 +218,16 @@ impl BuiltinName {
             | Self::Mcp
             | Self::Skills
             | Self::Logout
-            | Self::Elsewhere => true,
+            | Self::PreparedAnswer => true,
         }
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuiltinCommand {
-    pub word: BuiltinName,
-    /// The text after the name; of [`BuiltinName::Elsewhere`] the answer.
-    pub rest: String,
+    pub name: BuiltinName,
+    /// The text after the name; of [`BuiltinName::PreparedAnswer`] the answer.
+    pub arguments: String,
 }
 
 /// The context of a built-in command, lent to it by the session.
@@ -246,35 +247,35 @@ pub(super) async fn carry_out(command: &BuiltinCommand, mut cx: BuiltinContext<'
     turn.event_sender.event(Event::Status(Status::Busy)).await;
     late_changes::collect(cx.history, &turn.session).await;
     late_changes::log_deleted(cx.record, &turn.session);
-    let outcome = match command.word {
-        BuiltinName::Compact => compact(&mut cx, &command.rest).await,
+    let outcome = match command.name {
+        BuiltinName::Compact => compact(&mut cx, &command.arguments).await,
         BuiltinName::Undo => {
-            let text = undo(&mut cx, &command.rest).await;
-            say(turn, text).await;
+            let text = undo(&mut cx, &command.arguments).await;
+            send_text(turn, text).await;
             TurnOutcome::Ended
         }
         BuiltinName::Redo => {
             let text = redo(&mut cx).await;
-            say(turn, text).await;
+            send_text(turn, text).await;
             TurnOutcome::Ended
         }
         BuiltinName::Jobs => {
-            let text = background(turn, &command.rest).await;
-            say(turn, text).await;
+            let text = jobs_page(turn, &command.arguments).await;
+            send_text(turn, text).await;
             TurnOutcome::Ended
         }
         BuiltinName::Diff => {
-            say(turn, differences(&cx).await).await;
+            send_text(turn, diff_page(&cx).await).await;
             TurnOutcome::Ended
         }
         word => {
-            let answer = page(word, &command.rest, &mut cx).await;
+            let answer = answer_page(word, &command.arguments, &mut cx).await;
             let outcome = if answer.is_ok() {
                 TurnOutcome::Ended
             } else {
                 TurnOutcome::NotDone
             };
-            say(turn, answer.unwrap_or_else(|why| why)).await;
+            send_text(turn, answer.unwrap_or_else(|why| why)).await;
             outcome
         }
     };
@@ -290,7 +291,7 @@ pub(super) async fn carry_out(command: &BuiltinCommand, mut cx: BuiltinContext<'
 ///
 /// # Errors
 /// The reason why the command did nothing.
-async fn page(
+async fn answer_page(
     word: BuiltinName,
     rest: &str,
     cx: &mut BuiltinContext<'_>,
@@ -298,14 +299,14 @@ async fn page(
     let turn = cx.turn;
     let text = match word {
         BuiltinName::Status => pages::status(cx.history, cx.record, turn).await,
-        BuiltinName::Plan => return planning(turn),
+        BuiltinName::Plan => return plan_page(turn),
         BuiltinName::Rename => rename(cx, rest).await,
         BuiltinName::Export => return exports::export(turn, rest).await,
         BuiltinName::Permissions => pages::permissions(turn),
         BuiltinName::Mcp => pages::servers(turn),
         BuiltinName::Skills => pages::skills(turn),
         BuiltinName::Logout => return log_out(turn, rest).await,
-        BuiltinName::Elsewhere => rest.to_owned(),
+        BuiltinName::PreparedAnswer => rest.to_owned(),
         BuiltinName::Undo
         | BuiltinName::Redo
         | BuiltinName::Diff
@@ -319,7 +320,7 @@ async fn page(
 ///
 /// # Errors
 /// If there is no such mode.
-fn planning(turn: &TurnContext) -> Result<String, String> {
+fn plan_page(turn: &TurnContext) -> Result<String, String> {
     if turn.choice.borrow().agent == PLANNER {
         // No promise about its rules: settings may change them.
         return Ok("The mode is now plan.".into());
@@ -433,7 +434,7 @@ async fn compact(cx: &mut BuiltinContext<'_>, rest: &str) -> TurnOutcome {
     } else {
         "There is nothing new since the conversation was summarised."
     };
-    say(turn, text.into()).await;
+    send_text(turn, text.into()).await;
     TurnOutcome::Ended
 }
 
@@ -446,7 +447,7 @@ async fn undo(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
         }
     };
     let Some(restore) = restore_context(cx.turn) else {
-        return NOT_KEPT.into();
+        return SNAPSHOTS_OFF.into();
     };
     let messages = &cx.history.messages;
     let recorder = &cx.turn.session.recorder;
@@ -461,19 +462,21 @@ async fn undo(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
     .await
     {
         Ok(report) => {
-            plan(cx).await;
-            usage(cx).await;
+            show_plan(cx).await;
+            show_usage(cx).await;
             let note = if cx.turn.project.context.settings.general.snapshot {
                 String::new()
             } else {
-                format!("\n\n{NOT_KEPT}")
+                format!("\n\n{SNAPSHOTS_OFF}")
             };
             let phrases = RevertHints {
                 force: "`/undo force` restores those as well.".into(),
                 retry: "`/undo force` tries again.".into(),
                 redo: "`/redo` restores everything; after your next prompt, only the files.".into(),
             };
-            report.undone(&cx.turn.project.context.worktree, &phrases) + &still_running(cx) + &note
+            report.undo_text(&cx.turn.project.context.worktree, &phrases)
+                + &still_running(cx)
+                + &note
         }
         Err(nothing) => nothing.to_string(),
     }
@@ -504,7 +507,7 @@ fn still_running(cx: &BuiltinContext<'_>) -> String {
 
 async fn redo(cx: &mut BuiltinContext<'_>) -> String {
     let Some(restore) = restore_context(cx.turn) else {
-        return NOT_KEPT.into();
+        return SNAPSHOTS_OFF.into();
     };
     match revert::redo(
         &cx.history.messages,
@@ -515,16 +518,16 @@ async fn redo(cx: &mut BuiltinContext<'_>) -> String {
     .await
     {
         Ok(report) => {
-            plan(cx).await;
-            usage(cx).await;
-            report.redone()
+            show_plan(cx).await;
+            show_usage(cx).await;
+            report.redo_text()
         }
         Err(nothing) => nothing.to_string(),
     }
 }
 
 /// Lists the background jobs, or ends some of them.
-async fn background(turn: &TurnContext, rest: &str) -> String {
+async fn jobs_page(turn: &TurnContext, rest: &str) -> String {
     const USER: &str = "stopped by the user";
     let all = turn.session.shared.jobs.all();
     match rest.split_whitespace().collect::<Vec<_>>()[..] {
@@ -562,7 +565,7 @@ async fn background(turn: &TurnContext, rest: &str) -> String {
 }
 
 /// Shows the present plan, if the session ever had one.
-async fn plan(cx: &BuiltinContext<'_>) {
+async fn show_plan(cx: &BuiltinContext<'_>) {
     let planned = cx
         .history
         .messages
@@ -578,7 +581,7 @@ async fn plan(cx: &BuiltinContext<'_>) {
 }
 
 /// Shows the present size of the context. Hidden messages count for the cost, but not for the size.
-async fn usage(cx: &mut BuiltinContext<'_>) {
+async fn show_usage(cx: &mut BuiltinContext<'_>) {
     let turn = cx.turn;
     let model = step_context::agent(turn).ok().and_then(|agent| {
         turn.project
@@ -609,7 +612,7 @@ async fn usage(cx: &mut BuiltinContext<'_>) {
 
 fn restore_context(turn: &TurnContext) -> Option<RestoreContext> {
     let agent = step_context::agent(turn).ok()?;
-    let editor = crate::turn::tool_context::context(turn, &agent, &turn.call_id());
+    let editor = crate::turn::tool_context::context(turn, &agent, &turn.new_call_id());
     Some(RestoreContext {
         tracker: turn.session.common.snapshots.clone()?,
         worktree: turn.project.context.worktree.clone(),
@@ -617,18 +620,19 @@ fn restore_context(turn: &TurnContext) -> Option<RestoreContext> {
     })
 }
 
-async fn differences(cx: &BuiltinContext<'_>) -> String {
+async fn diff_page(cx: &BuiltinContext<'_>) -> String {
     let turn = cx.turn;
     let Some(tracker) = turn.session.common.snapshots.clone() else {
-        return NOT_KEPT.into();
+        return SNAPSHOTS_OFF.into();
     };
-    let runs = changes::of_session(&cx.history.messages, cx.record);
+    let runs = changes::session_changes(&cx.history.messages, cx.record);
     let worktree = turn.project.context.worktree.clone();
     if runs.is_empty() && !turn.project.context.settings.general.snapshot {
-        return NOT_KEPT.into();
+        return SNAPSHOTS_OFF.into();
     }
     turn.session.recorder.fetch(&tracker, &runs).await;
-    let read = spawn_blocking(move || diff::shown(&diff::diffs(&runs, &tracker, &worktree)));
+    let read =
+        spawn_blocking(move || diff::markdown(&diff::compute_diffs(&runs, &tracker, &worktree)));
     tokio::select! {
         shown = read => shown.unwrap_or_else(|e| format!("The changes could not be compared: {e}.")),
         () = turn.cancelled.cancelled() => String::new(),
@@ -636,7 +640,7 @@ async fn differences(cx: &BuiltinContext<'_>) -> String {
 }
 
 /// Sends a text to the user that no model will see.
-pub(super) async fn say(turn: &TurnContext, text: String) {
+pub(super) async fn send_text(turn: &TurnContext, text: String) {
     let part = PartId::new(turn.session.common.environment.fresh(PartId::PREFIX));
     turn.event_sender
         .event(Event::Text { part, delta: text })

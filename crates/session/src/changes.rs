@@ -8,14 +8,14 @@ use store::{FileLogEntry, Record, visible};
 use transcript::{self, Content, FileChange, FileState, Message, UnrecordedWrite};
 
 /// Returns the changes of a session that are in effect, merged per file.
-pub fn of_session(messages: &[Message], record: &Record) -> Vec<FileChange> {
+pub fn session_changes(messages: &[Message], record: &Record) -> Vec<FileChange> {
     let mut timeline = Timeline::default();
     for entry in &record.file_log {
         if entry.after.is_none() {
-            timeline.apply(&entry.files);
+            timeline.restore_all(&entry.files);
         }
     }
-    timeline.follow(messages, 0, record);
+    timeline.add_messages(messages, 0, record);
     let in_effect = timeline.in_effect().into_iter().map(|(_, change)| change);
     transcript::merged(in_effect)
 }
@@ -29,7 +29,7 @@ pub fn entries_of_deleted(
     record: &Record,
 ) -> Vec<FileLogEntry> {
     let mut timeline = Timeline::default();
-    timeline.follow(messages, start, record);
+    timeline.add_messages(messages, start, record);
     let last = messages.iter().take(start).next_back();
     let after = last.map(|last| last.id.clone());
     let mut in_effect = timeline.in_effect();
@@ -56,7 +56,7 @@ pub fn entries_of_deleted(
 
 /// Adds changes after these messages to the log. Of the changes to a file between two messages or
 /// late changes, only the first old and the last new state are stored.
-pub fn log(
+pub fn log_changes(
     record: &mut Record,
     messages: &[Message],
     changes: impl IntoIterator<Item = FileChange>,
@@ -102,7 +102,7 @@ pub fn add_to_log(record: &mut Record, entry: FileLogEntry) {
     let files = if is_of_job {
         transcript::merged(all.collect::<Vec<_>>().iter())
     } else {
-        first_to_last(all)
+        combine_per_file(all)
     };
     if !files.is_empty() {
         record.file_log.push(FileLogEntry {
@@ -114,7 +114,7 @@ pub fn add_to_log(record: &mut Record, entry: FileLogEntry) {
 }
 
 /// Combines the changes of each file, from its first state to its last.
-fn first_to_last(changes: impl Iterator<Item = FileChange>) -> Vec<FileChange> {
+fn combine_per_file(changes: impl Iterator<Item = FileChange>) -> Vec<FileChange> {
     let mut by_path: BTreeMap<String, FileChange> = BTreeMap::new();
     for change in changes {
         match by_path.entry(change.path.clone()) {
@@ -147,7 +147,7 @@ impl<'c> Timeline<'c> {
     /// Adds the changes of the messages from `start` on, and of the log entries between them; the
     /// earlier ones only have late changes in between. Messages are left out that are hidden by an
     /// undo of which the log has no changes.
-    fn follow(&mut self, messages: &'c [Message], start: usize, record: &'c Record) {
+    fn add_messages(&mut self, messages: &'c [Message], start: usize, record: &'c Record) {
         let end = if record.undone.iter().all(|undone| undone.logged) {
             messages.len()
         } else {
@@ -166,7 +166,7 @@ impl<'c> Timeline<'c> {
         }
     }
 
-    fn apply(&mut self, files: &'c [FileChange]) {
+    fn restore_all(&mut self, files: &'c [FileChange]) {
         for change in files {
             self.restore(change);
         }
@@ -354,19 +354,19 @@ pub fn last_late(messages: &[Message]) -> u32 {
 
 /// Returns the changes of some messages in the order in which they were made, each with the index of
 /// the message that has recorded it.
-pub fn of_messages(messages: &[Message]) -> impl Iterator<Item = (usize, &FileChange)> {
+pub fn message_changes(messages: &[Message]) -> impl Iterator<Item = (usize, &FileChange)> {
     let recorded = in_order(messages, &[]).into_iter();
     recorded.map(|RecordedChange { change, batch }| (batch.message, change))
 }
 
 /// Returns the changes of some messages, merged per file. A file has several entries if it was
 /// changed by others in between.
-pub fn runs(messages: &[Message]) -> Vec<FileChange> {
-    transcript::merged(of_messages(messages).map(|(_, change)| change))
+pub fn merged_changes(messages: &[Message]) -> Vec<FileChange> {
+    transcript::merged(message_changes(messages).map(|(_, change)| change))
 }
 
 /// Returns the writes whose earlier state was not stored, each once.
-pub fn unrecorded(messages: &[Message]) -> Vec<UnrecordedWrite> {
+pub fn unrecorded_writes(messages: &[Message]) -> Vec<UnrecordedWrite> {
     let parts = messages.iter().flat_map(|message| &message.parts);
     let patches = parts.filter_map(|part| match &part.content {
         Content::Patch { unrecorded, .. } => Some(unrecorded),
@@ -382,8 +382,8 @@ pub fn unrecorded(messages: &[Message]) -> Vec<UnrecordedWrite> {
 
 /// Returns the last entry of each file: the changes that can be undone without undoing those of
 /// others.
-pub fn last_runs(messages: &[Message]) -> Vec<FileChange> {
-    let mut runs = runs(messages);
+pub fn last_merged_changes(messages: &[Message]) -> Vec<FileChange> {
+    let mut runs = merged_changes(messages);
     let mut seen = HashSet::new();
     runs.reverse();
     runs.retain(|run| seen.insert(run.path.clone()));
@@ -489,7 +489,10 @@ mod tests {
         for (steps, all, last) in table {
             let messages: Vec<Message> = steps.iter().map(|step| message(step)).collect();
             assert_eq!(
-                (shown(runs(&messages)), shown(last_runs(&messages))),
+                (
+                    shown(merged_changes(&messages)),
+                    shown(last_merged_changes(&messages))
+                ),
                 (
                     all.iter().map(ToString::to_string).collect(),
                     last.iter().map(ToString::to_string).collect()
@@ -560,10 +563,14 @@ mod tests {
                     ..message(steps)
                 });
                 for change in changes(logged) {
-                    log(&mut record, &messages, [change]);
+                    log_changes(&mut record, &messages, [change]);
                 }
             }
-            assert_eq!(shown(of_session(&messages, &record)), *wanted, "{rounds:?}");
+            assert_eq!(
+                shown(session_changes(&messages, &record)),
+                *wanted,
+                "{rounds:?}"
+            );
         }
     }
 
@@ -653,13 +660,13 @@ mod tests {
                         let late = patch(steps, Some(place));
                         messages[0].parts.push(late);
                     }
-                    Logged(steps) => log(&mut record, &messages, changes(steps)),
+                    Logged(steps) => log_changes(&mut record, &messages, changes(steps)),
                 }
             }
-            let in_effect = shown(of_session(&messages, &record));
+            let in_effect = shown(session_changes(&messages, &record));
             assert_eq!(in_effect, *wanted, "{number}");
             if record.file_log.is_empty() {
-                assert_eq!(shown(runs(&messages)), *wanted, "{number}");
+                assert_eq!(shown(merged_changes(&messages)), *wanted, "{number}");
             }
         }
     }
@@ -704,7 +711,7 @@ mod tests {
                 };
                 add_to_log(&mut record, entry);
             }
-            log(&mut record, &messages, changes(self.restored));
+            log_changes(&mut record, &messages, changes(self.restored));
             (messages, record)
         }
     }
@@ -848,14 +855,14 @@ mod tests {
         ];
         for (concurrent, wanted) in table {
             let (mut messages, mut record) = concurrent.stored();
-            let in_effect = shown(of_session(&messages, &record));
+            let in_effect = shown(session_changes(&messages, &record));
             assert_eq!(in_effect, *wanted, "{concurrent:?}");
             if record.file_log.is_empty() {
-                assert_eq!(shown(runs(&messages)), *wanted, "{concurrent:?}");
+                assert_eq!(shown(merged_changes(&messages)), *wanted, "{concurrent:?}");
             }
             if concurrent.step.iter().all(|(sequence, ..)| *sequence > 0) {
                 delete_later(&mut messages, &mut record);
-                let in_effect = shown(of_session(&messages, &record));
+                let in_effect = shown(session_changes(&messages, &record));
                 assert_eq!(in_effect, *wanted, "{concurrent:?}, deleted");
             }
         }
@@ -869,7 +876,7 @@ mod tests {
         }
         messages[0].parts = vec![numbered_patch(&[(9, "f", "0", "1")], None)];
         messages[1].parts = vec![numbered_patch(&[(3, "f", "1", "2")], None)];
-        assert_eq!(shown(runs(&messages)), ["f 0 2"]);
+        assert_eq!(shown(merged_changes(&messages)), ["f 0 2"]);
     }
 
     #[test]
@@ -886,9 +893,9 @@ mod tests {
             let late = patch(steps, Some(place(number)));
             messages[0].parts.push(late);
         }
-        assert_eq!(shown(runs(&messages)), ["f 1 4"]);
-        assert_eq!(shown(runs(&messages[..2])), ["f 1 4"]);
-        assert_eq!(shown(runs(&messages[..1])), ["f 2 4"]);
+        assert_eq!(shown(merged_changes(&messages)), ["f 1 4"]);
+        assert_eq!(shown(merged_changes(&messages[..2])), ["f 1 4"]);
+        assert_eq!(shown(merged_changes(&messages[..1])), ["f 2 4"]);
     }
 
     #[test]
@@ -902,6 +909,6 @@ mod tests {
             done: true,
             logged: false,
         });
-        assert_eq!(of_session(&messages, &record), []);
+        assert_eq!(session_changes(&messages, &record), []);
     }
 }

@@ -46,7 +46,7 @@ pub(super) struct PendingChoices {
 /// A change that was sent to its session.
 pub struct SentChange {
     change: ChoiceChange,
-    among: Arc<PendingChoices>,
+    pending: Arc<PendingChoices>,
 }
 
 impl PendingChoices {
@@ -63,7 +63,7 @@ impl PendingChoices {
         let mut changes = lock(&self.changes);
         send(SentChange {
             change: change.clone(),
-            among: self.clone(),
+            pending: self.clone(),
         })?;
         changes.push_back(change);
         Ok(())
@@ -86,7 +86,7 @@ pub(super) struct Choices {
     /// The models chosen in this project; `None` if the choices are for this session only.
     recent: Option<RecentModels>,
     /// The last model of this session that was added to them.
-    remembered: Option<ModelRef>,
+    last_stored: Option<ModelRef>,
 }
 
 impl Choices {
@@ -98,7 +98,7 @@ impl Choices {
         Self {
             current,
             recent,
-            remembered,
+            last_stored: remembered,
         }
     }
 
@@ -112,22 +112,28 @@ impl Choices {
 
     /// Applies a change that has arrived. Changes arrive in order, so it is the first of the
     /// pending ones.
-    pub(super) fn set(&self, SentChange { change, among }: SentChange) {
+    pub(super) fn apply_sent(
+        &self,
+        SentChange {
+            change,
+            pending: among,
+        }: SentChange,
+    ) {
         let mut changes = lock(&among.changes);
         self.current.send_modify(|choice| change.apply(choice));
         changes.pop_front();
     }
 
     /// Stores a chosen model for the next session of this project.
-    pub(super) async fn remember(&mut self) {
+    pub(super) async fn store_model(&mut self) {
         let Some(recent) = &self.recent else {
             return;
         };
         let chosen = self.current.borrow().model.clone();
-        let Some(model) = chosen.filter(|model| self.remembered.as_ref() != Some(model)) else {
+        let Some(model) = chosen.filter(|model| self.last_stored.as_ref() != Some(model)) else {
             return;
         };
-        self.remembered = Some(model.clone());
+        self.last_stored = Some(model.clone());
         if let Err(e) = recent.store_choice(&model).await {
             tracing::warn!("the choice of a model could not be remembered: {e}");
         }

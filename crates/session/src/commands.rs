@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::builtin::{BuiltinCommand, BuiltinName, ELSEWHERE, ForeignCommand, HELP};
+use super::builtin::{BuiltinCommand, BuiltinName, FOREIGN_COMMANDS, ForeignCommand, HELP};
 use super::mention;
 use crate::turn::insert::{self, PromptDraft};
 use crate::turn::models::Models;
@@ -43,23 +43,23 @@ pub struct Commands {
     /// carried out all the same.
     unlisted: Vec<BuiltinName>,
     /// True if there are plugins, which may add commands when the first prompt loads them.
-    may_be_more: bool,
+    plugins_may_add: bool,
 }
 
 /// Properties of a project that decide whether built-in commands are listed.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct CommandUses {
+pub struct CommandConditions {
     /// True if there is a mode that plans.
-    pub plans: bool,
+    pub has_planner: bool,
     /// True if adjutant has stored keys or logins of providers.
     pub has_logins: bool,
 }
 
-impl CommandUses {
+impl CommandConditions {
     fn unlisted(self, settings: &Settings, skills: &Skills) -> Vec<BuiltinName> {
         let has_servers = settings.mcp.iter().any(|server| server.enabled);
         [
-            (BuiltinName::Plan, self.plans),
+            (BuiltinName::Plan, self.has_planner),
             (BuiltinName::Logout, self.has_logins),
             (BuiltinName::Mcp, has_servers),
             (BuiltinName::Skills, skills.all().next().is_some()),
@@ -78,7 +78,7 @@ impl Commands {
         settings: &Settings,
         skills: &Arc<Skills>,
         rules: &Rules,
-        uses: CommandUses,
+        uses: CommandConditions,
     ) -> Self {
         let commands = command::list(settings);
         let is_plugin = |script: &ScriptEntry| script.kind == ScriptKind::Plugin;
@@ -104,7 +104,7 @@ impl Commands {
             skills: skills.clone(),
             skill_commands,
             unlisted: uses.unlisted(settings, skills),
-            may_be_more: settings.scripts.iter().any(is_plugin),
+            plugins_may_add: settings.scripts.iter().any(is_plugin),
         }
     }
 
@@ -188,7 +188,7 @@ impl Commands {
 
     /// Returns the built-in command of a text; `None` for any other text. `offered` returns the
     /// commands that the client has, for `/help`.
-    pub fn order(
+    pub fn parse_builtin(
         &self,
         text: &str,
         offered: impl FnOnce() -> Vec<events::CommandInfo>,
@@ -202,29 +202,29 @@ impl Commands {
             .find(|(_, known, ..)| *known == name);
         if let Some((word, ..)) = known {
             return Some(BuiltinCommand {
-                word: *word,
-                rest: rest.to_owned(),
+                name: *word,
+                arguments: rest.to_owned(),
             });
         }
         // A word that is followed by others begins a prompt: `/help me with the tests`.
-        let takes_word = foreign(name).is_some_and(|command| command.takes_word);
+        let takes_word = find_foreign(name).is_some_and(|command| command.takes_word);
         let is_argument = takes_word && !rest.contains(char::is_whitespace);
         if !rest.is_empty() && !is_argument {
             return None;
         }
         Some(BuiltinCommand {
-            word: BuiltinName::Elsewhere,
-            rest: answer_elsewhere(name, offered)?,
+            name: BuiltinName::PreparedAnswer,
+            arguments: answer_foreign(name, offered)?,
         })
     }
 
-    /// Describes a misspelt command before the turn of its prompt, as `misspelt_now` does;
+    /// Describes a misspelt command before the turn of its prompt, as `describe_misspelt_now` does;
     /// `None` if plugins may add the command when the turn begins.
-    pub fn misspelt(&self, text: &str) -> Option<String> {
-        if self.may_be_more {
+    pub fn describe_misspelt(&self, text: &str) -> Option<String> {
+        if self.plugins_may_add {
             return None;
         }
-        self.misspelt_now(text)
+        self.describe_misspelt_now(text)
     }
 
     /// Describes a prompt of a single word that looks like a command and is none: in a conversation at
@@ -259,7 +259,7 @@ impl Commands {
     /// meant. `None` for any other text: a path, a word without a similar command, a word with a
     /// text after it unless only its letters are in another order or case, or a text that begins
     /// with a blank.
-    pub(super) fn misspelt_now(&self, text: &str) -> Option<String> {
+    pub(super) fn describe_misspelt_now(&self, text: &str) -> Option<String> {
         /// A shorter word is similar to too many others.
         const MIN_CHARS: usize = 3;
         let (name, rest) = command::typed(text)?;
@@ -278,7 +278,7 @@ impl Commands {
                 .map(|(_, name, ..)| (*name).to_owned()),
         );
         let is_known = known.iter().any(|known| known == name);
-        let is_elsewhere = HELP.contains(&name) || foreign(name).is_some();
+        let is_elsewhere = HELP.contains(&name) || find_foreign(name).is_some();
         if is_known || is_elsewhere || Path::new("/").join(name).exists() {
             return None;
         }
@@ -304,7 +304,7 @@ impl Commands {
     ///
     /// The calls that the expansion makes are added to the draft, and the command's choice and
     /// text. Returns the content of the prompt.
-    pub(super) async fn typed(
+    pub(super) async fn expand_typed(
         &self,
         mut content: Vec<Content>,
         draft: &mut PromptDraft,
@@ -326,7 +326,7 @@ impl Commands {
             return content;
         }
         let Some((command, expanded)) = self.expand(&typed.text) else {
-            return prompted(content, draft, turn).await;
+            return expand_server_prompt(content, draft, turn).await;
         };
         typed.ignored = true;
         draft.begin(turn, &content[..1]);
@@ -346,7 +346,9 @@ impl Commands {
         );
         let (command, own) = match (own, &speaker) {
             (Some(own), Some(speaker))
-                if command.has_untrusted_agent && !sub && may_more(&own, speaker, turn) =>
+                if command.has_untrusted_agent
+                    && !sub
+                    && has_more_permissions(&own, speaker, turn) =>
             {
                 let title = format!(
                     "/{} wants {} to answer, who may do what {} may not. A project you have not trusted does not decide that: {} answers.",
@@ -374,7 +376,7 @@ impl Commands {
             sub && turn.session.depth < turn.project.context.settings.general.subagent_depth;
         if !delegate
             && let Some(choice) =
-                chosen_by(command, &turn.project.agents, &turn.project.models, &chosen)
+                command_choices(command, &turn.project.agents, &turn.project.models, &chosen)
         {
             let (once, chosen) = watch::channel(choice);
             turn.choice = chosen;
@@ -398,13 +400,13 @@ impl Commands {
             .clone()
             .unwrap_or_else(|| turn.project.models.default_model());
         let (texts, mut attachments) =
-            filled(command, &expanded, agent.as_deref(), draft, turn).await;
+            fill_template(command, &expanded, agent.as_deref(), draft, turn).await;
         let mut parts = match agent {
             Some(agent) if delegate => vec![Content::Subtask {
                 agent: agent.name.clone(),
                 description,
                 prompt: texts.join("\n\n"),
-                model: own_model(command, &turn.project.models, &near).map(|model| ModelRef {
+                model: command_model(command, &turn.project.models, &near).map(|model| ModelRef {
                     effort: model.effort.or_else(|| command.variant.clone()),
                     ..model
                 }),
@@ -452,7 +454,7 @@ async fn with_skill(skill: Skill, rest: &str) -> String {
 }
 
 /// Expands the prompt of an MCP server at the beginning of a prompt.
-async fn prompted(
+async fn expand_server_prompt(
     mut content: Vec<Content>,
     draft: &mut PromptDraft,
     turn: &TurnContext,
@@ -500,7 +502,7 @@ fn hidden_text(text: String) -> Text {
 
 /// Returns the choice for a command that names an agent or a model: its own model, or else its
 /// agent's, or else the user's. A subagent does not answer the user itself.
-fn chosen_by(
+fn command_choices(
     command: &settings::CommandEntry,
     agents: &Agents,
     models: &Models,
@@ -512,7 +514,7 @@ fn chosen_by(
         .model
         .clone()
         .unwrap_or_else(|| models.default_model());
-    let own = own_model(command, models, &near).map(|model| ModelRef {
+    let own = command_model(command, models, &near).map(|model| ModelRef {
         effort: command.variant.clone().or(model.effort),
         ..model
     });
@@ -542,7 +544,7 @@ fn chosen_by(
 }
 
 /// Returns the model that a command names, by itself or by its family.
-fn own_model(
+fn command_model(
     command: &settings::CommandEntry,
     models: &Models,
     near: &ModelRef,
@@ -587,7 +589,7 @@ fn hint(template: &str) -> Option<String> {
 
 /// Returns whether an agent may do more than another one, by itself or through the subagents it
 /// starts.
-fn may_more(own: &Agent, than: &Agent, turn: &TurnContext) -> bool {
+fn has_more_permissions(own: &Agent, than: &Agent, turn: &TurnContext) -> bool {
     let subagents = turn
         .project
         .agents
@@ -600,7 +602,7 @@ fn may_more(own: &Agent, than: &Agent, turn: &TurnContext) -> bool {
 
 /// Fills a command's template with the output of its shell commands. Returns the text, the contents
 /// of the files that it names, and their attachments.
-async fn filled(
+async fn fill_template(
     command: &settings::CommandEntry,
     expanded: &ExpandedTemplate,
     agent: Option<&Agent>,
@@ -666,7 +668,7 @@ async fn report_inserts_not_run(
 }
 
 /// Returns the answer to a command that other programs have.
-fn answer_elsewhere(
+fn answer_foreign(
     name: &str,
     offered: impl FnOnce() -> Vec<events::CommandInfo>,
 ) -> Option<String> {
@@ -681,12 +683,12 @@ fn answer_elsewhere(
             commands.join("\n")
         ));
     }
-    Some(foreign(name)?.answer.to_owned())
+    Some(find_foreign(name)?.answer.to_owned())
 }
 
 /// Returns the command of other programs with this name.
-fn foreign(name: &str) -> Option<&'static ForeignCommand> {
-    ELSEWHERE
+fn find_foreign(name: &str) -> Option<&'static ForeignCommand> {
+    FOREIGN_COMMANDS
         .iter()
         .find(|command| command.names.contains(&name))
 }
@@ -700,13 +702,13 @@ mod tests {
             &Settings::default(),
             &Arc::default(),
             &Rules::default(),
-            CommandUses::default(),
+            CommandConditions::default(),
         )
     }
 
     #[test]
     fn command_without_use_is_not_listed() {
-        let listed = |uses: CommandUses, word: &str| {
+        let listed = |uses: CommandConditions, word: &str| {
             let commands = Commands::new(
                 &Settings::default(),
                 &Arc::default(),
@@ -715,9 +717,9 @@ mod tests {
             );
             commands.list().iter().any(|command| command.name == word)
         };
-        let none = CommandUses::default();
-        let all = CommandUses {
-            plans: true,
+        let none = CommandConditions::default();
+        let all = CommandConditions {
+            has_planner: true,
             has_logins: true,
         };
         for (word, without, with) in [
@@ -732,7 +734,9 @@ mod tests {
             assert_eq!(listed(none, word), without, "{word}");
             assert_eq!(listed(all, word), with, "{word}");
             assert!(
-                plain().order(&format!("/{word}"), Vec::new).is_some(),
+                plain()
+                    .parse_builtin(&format!("/{word}"), Vec::new)
+                    .is_some(),
                 "{word}"
             );
         }
@@ -795,7 +799,7 @@ mod tests {
             ("/reveiw main", "/review"),
             ("/expotr a.md", "/export"),
         ] {
-            let refusal = commands.misspelt(text).unwrap_or_default();
+            let refusal = commands.describe_misspelt(text).unwrap_or_default();
             let question = format!("Did you mean {near}?");
             assert!(refusal.contains(&question), "{text}: {refusal}");
         }
@@ -818,23 +822,23 @@ mod tests {
             "undo",
             "why /udno",
         ] {
-            assert_eq!(commands.misspelt(text), None, "{text}");
+            assert_eq!(commands.describe_misspelt(text), None, "{text}");
         }
         let with_plugins = Commands {
-            may_be_more: true,
+            plugins_may_add: true,
             ..plain()
         };
-        assert_eq!(with_plugins.misspelt("/udno"), None);
-        assert!(with_plugins.misspelt_now("/udno").is_some());
+        assert_eq!(with_plugins.describe_misspelt("/udno"), None);
+        assert!(with_plugins.describe_misspelt_now("/udno").is_some());
     }
 
     #[test]
     fn commands_of_other_programs_are_answered_unless_they_begin_a_prompt() {
         let commands = plain();
         let answer = |text: &str| {
-            let order = commands.order(text, || commands.list())?;
-            assert_eq!(order.word, BuiltinName::Elsewhere, "{text}");
-            Some(order.rest)
+            let order = commands.parse_builtin(text, || commands.list())?;
+            assert_eq!(order.name, BuiltinName::PreparedAnswer, "{text}");
+            Some(order.arguments)
         };
         for (text, part) in [
             ("/help", "- `/undo`: "),
@@ -862,7 +866,7 @@ mod tests {
         ] {
             assert_eq!(answer(text), None, "{text}");
         }
-        let names = ELSEWHERE.iter().flat_map(|command| command.names);
+        let names = FOREIGN_COMMANDS.iter().flat_map(|command| command.names);
         for name in names.chain(&HELP) {
             let is_own = BuiltinName::ALL.iter().any(|(_, own, ..)| own == name);
             assert!(!is_own && answer(&format!("/{name}")).is_some(), "{name}");
@@ -873,14 +877,14 @@ mod tests {
     fn own_command_hides_built_in_one() {
         let commands = plain();
         assert_eq!(
-            commands.order(" /diff all\n", Vec::new),
+            commands.parse_builtin(" /diff all\n", Vec::new),
             Some(BuiltinCommand {
-                word: BuiltinName::Diff,
-                rest: "all".into()
+                name: BuiltinName::Diff,
+                arguments: "all".into()
             })
         );
         for text in ["/different", "say /diff", "diff", "/review"] {
-            assert_eq!(commands.order(text, Vec::new), None, "{text}");
+            assert_eq!(commands.parse_builtin(text, Vec::new), None, "{text}");
         }
         let own = settings::CommandEntry {
             name: "diff".into(),
@@ -894,9 +898,9 @@ mod tests {
             },
             &Arc::default(),
             &Rules::default(),
-            CommandUses::default(),
+            CommandConditions::default(),
         );
-        assert_eq!(commands.order("/diff", Vec::new), None);
+        assert_eq!(commands.parse_builtin("/diff", Vec::new), None);
         assert_eq!(
             commands
                 .list()

@@ -193,26 +193,26 @@ impl NamedModels {
         }) {
             return Vec::new();
         }
-        let everyone = sources.with_all_models(settings);
+        let all_models = sources.with_all_models(settings);
         let wrong = self
             .0
             .iter()
-            .filter(|(model, ..)| !is_answered(model, &everyone))
+            .filter(|(model, ..)| !is_answered(model, &all_models))
             // The editor may have set the endpoint of its provider.
             .filter(|(model, ..)| !configured.is_some_and(|registry| is_answered(model, registry)));
         wrong
-            .map(|(model, at, key)| problem(model, at, key, &everyone))
+            .map(|(model, at, key)| problem(model, at, key, &all_models))
             .collect()
     }
 }
 
-fn problem(model: &ModelRef, at: &SourceLocation, key: &str, everyone: &Registry) -> Problem {
-    let provider = everyone
+fn problem(model: &ModelRef, at: &SourceLocation, key: &str, all_models: &Registry) -> Problem {
+    let provider = all_models
         .providers()
         .iter()
         .find(|facts| facts.id == model.provider);
     if let Some(KeySource::Missing(why)) = provider.map(|facts| &facts.access)
-        && everyone.has(model)
+        && all_models.has(model)
     {
         let text = format!(
             "the model {model} cannot be used. {}",
@@ -221,9 +221,9 @@ fn problem(model: &ModelRef, at: &SourceLocation, key: &str, everyone: &Registry
         return Problem::warning(ProblemCode::NoKey, at, key, text).subject(model.to_string());
     }
     // Of all models that are known, only those of the provider that was meant are alike.
-    let known = everyone.providers().iter().map(|facts| facts.id.as_str());
+    let known = all_models.providers().iter().map(|facts| facts.id.as_str());
     let provider = text::nearest(&model.provider, known).map(|near| format!("{near}/"));
-    let mut near = everyone.nearest(&model.to_string());
+    let mut near = all_models.nearest(&model.to_string());
     near.retain(|name| {
         provider
             .as_ref()

@@ -50,14 +50,14 @@ impl Diff {
 }
 
 /// Compares the old and new contents of files. Reads stored contents: blocks.
-pub fn diffs(changes: &[FileChange], tracker: &Tracker, worktree: &Worktree) -> Vec<Diff> {
+pub fn compute_diffs(changes: &[FileChange], tracker: &Tracker, worktree: &Worktree) -> Vec<Diff> {
     changes
         .iter()
-        .map(|change| diff(change, tracker, worktree))
+        .map(|change| compute_diff(change, tracker, worktree))
         .collect()
 }
 
-fn diff(change: &FileChange, tracker: &Tracker, worktree: &Worktree) -> Diff {
+fn compute_diff(change: &FileChange, tracker: &Tracker, worktree: &Worktree) -> Diff {
     let path = text::escaped(&worktree.relative(change.path.as_ref()));
     let kind = match (&change.old, &change.new) {
         (None, _) => DiffKind::Added,
@@ -92,7 +92,7 @@ fn diff(change: &FileChange, tracker: &Tracker, worktree: &Worktree) -> Diff {
         Some(_) => format!("{side}/{path}"),
         None => "/dev/null".to_owned(),
     };
-    let mut text = mode(change, &path);
+    let mut text = kind_change(change, &path);
     let from = name("a", &change.old);
     let to = name("b", &change.new);
     text += &diff.unified(Some((&from, &to)));
@@ -106,7 +106,7 @@ fn diff(change: &FileChange, tracker: &Tracker, worktree: &Worktree) -> Diff {
 }
 
 /// Returns a line about a change of the kind of a file.
-fn mode(change: &FileChange, path: &str) -> String {
+fn kind_change(change: &FileChange, path: &str) -> String {
     let name = |kind| match kind {
         FileKind::Plain => "an ordinary file",
         FileKind::Program => "executable",
@@ -125,7 +125,7 @@ fn mode(change: &FileChange, path: &str) -> String {
 }
 
 /// Counts the changed files and lines; returns `None` if no file changed.
-pub fn count(diffs: &[Diff]) -> Option<DiffStats> {
+pub fn count_changes(diffs: &[Diff]) -> Option<DiffStats> {
     let files: BTreeSet<&str> = diffs.iter().map(|diff| diff.path.as_str()).collect();
     let sum = |lines: fn(&Diff) -> usize| diffs.iter().map(lines).sum();
     let additions = sum(|diff| diff.additions);
@@ -138,12 +138,12 @@ pub fn count(diffs: &[Diff]) -> Option<DiffStats> {
 }
 
 /// Returns the number of files and lines as text: `2 files, +3 −1`.
-pub fn sum(diffs: &[Diff]) -> String {
+pub fn changes_summary(diffs: &[Diff]) -> String {
     let DiffStats {
         files,
         additions,
         deletions,
-    } = count(diffs).unwrap_or(DiffStats {
+    } = count_changes(diffs).unwrap_or(DiffStats {
         files: 0,
         additions: 0,
         deletions: 0,
@@ -152,7 +152,7 @@ pub fn sum(diffs: &[Diff]) -> String {
 }
 
 /// Returns diffs as Markdown, for the conversation.
-pub fn shown(diffs: &[Diff]) -> String {
+pub fn markdown(diffs: &[Diff]) -> String {
     if diffs.is_empty() {
         return "This session has not changed any files.".into();
     }
@@ -179,15 +179,15 @@ pub fn shown(diffs: &[Diff]) -> String {
         ""
     };
     let end = if shown.ends_with('\n') { "" } else { "\n" };
-    let fence = "`".repeat(3.max(ticks(shown) + 1));
+    let fence = "`".repeat(3.max(longest_backtick_run(shown) + 1));
     format!(
         "This session changed {}:\n\n{list}\n{fence}diff\n{shown}{end}{fence}\n{cut}",
-        sum(diffs)
+        changes_summary(diffs)
     )
 }
 
 /// Returns the length of the longest run of backticks in a text, so that the fence around it can be
 /// longer.
-fn ticks(text: &str) -> usize {
+fn longest_backtick_run(text: &str) -> usize {
     text.split(|c| c != '`').map(str::len).max().unwrap_or(0)
 }

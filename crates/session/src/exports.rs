@@ -45,18 +45,18 @@ pub(super) async fn export(turn: &TurnContext, rest: &str) -> Result<String, Str
     }
     if rest.is_empty() {
         let answer = spawn_blocking(move || {
-            shown(&conversation::markdown(&stored, &[], CallDetail::Titles))
+            conversation_or_advice(&conversation::markdown(&stored, &[], CallDetail::Titles))
         });
         return answer
             .await
             .map_err(|e| format!("The conversation could not be shown: {e}."));
     }
     let environment = turn.session.common.environment.clone();
-    let path = target(rest, &turn.project.context.cwd, environment.home.as_deref());
+    let path = target_path(rest, &turn.project.context.cwd, environment.home.as_deref());
     let name = text::escaped(&path.display().to_string());
     let format =
         file::format(&path, &name).map_err(|why| format!("Nothing was exported: {why}."))?;
-    if let Some(why) = denied(turn, &path) {
+    if let Some(why) = denial_reason(turn, &path) {
         return Err(format!("Nothing was exported: {why}."));
     }
     let written = spawn_blocking(move || write(stored, &path, format, &environment)).await;
@@ -73,7 +73,7 @@ pub(super) async fn export(turn: &TurnContext, rest: &str) -> Result<String, Str
 }
 
 /// Returns the conversation as an answer, or how to get one that is too long for it.
-fn shown(markdown: &str) -> String {
+fn conversation_or_advice(markdown: &str) -> String {
     if markdown.len() <= MAX_SHOWN_BYTES {
         return text::shown(markdown).into_owned();
     }
@@ -85,7 +85,7 @@ fn shown(markdown: &str) -> String {
 
 /// Returns the reason why the user's rules, or the restrictions of this session, deny the change of
 /// a file. Built-in rules count for the model only.
-fn denied(turn: &TurnContext, path: &Path) -> Option<String> {
+fn denial_reason(turn: &TurnContext, path: &Path) -> Option<String> {
     let agent = match step_context::agent(turn) {
         Ok(agent) => agent,
         Err(fault) => return Some(fault.message.trim_end_matches('.').to_owned()),
@@ -113,7 +113,7 @@ fn denied(turn: &TurnContext, path: &Path) -> Option<String> {
 
 /// Returns the file that an argument names: with or without quotes, relative to the session's
 /// directory, with `~` for the home directory.
-fn target(rest: &str, cwd: &Path, home: Option<&Path>) -> PathBuf {
+fn target_path(rest: &str, cwd: &Path, home: Option<&Path>) -> PathBuf {
     let unquoted = ['"', '\'']
         .into_iter()
         .find_map(|quote| rest.strip_prefix(quote)?.strip_suffix(quote));
@@ -174,7 +174,7 @@ mod tests {
             ("~a", "/w/~a"),
         ] {
             assert_eq!(
-                target(rest, Path::new("/w"), Some(home)),
+                target_path(rest, Path::new("/w"), Some(home)),
                 Path::new(wanted),
                 "{rest}"
             );
@@ -183,8 +183,8 @@ mod tests {
 
     #[test]
     fn long_conversation_is_not_shown() {
-        assert_eq!(shown("# A"), "# A");
-        let long = shown(&"a".repeat(MAX_SHOWN_BYTES + 1));
+        assert_eq!(conversation_or_advice("# A"), "# A");
+        let long = conversation_or_advice(&"a".repeat(MAX_SHOWN_BYTES + 1));
         assert!(
             long.contains("has 64 KiB") && long.contains("`/export FILE`"),
             "{long}"

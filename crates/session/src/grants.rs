@@ -18,7 +18,7 @@ pub struct Grants {
     environment: Environment,
     store: Store,
     /// Allow rules by agent.
-    held: watch::Sender<HashMap<String, Rules>>,
+    rules_by_agent: watch::Sender<HashMap<String, Rules>>,
     /// The path of the damaged index in which earlier grants were lost, until a session reports
     /// it.
     damaged_index: Mutex<Option<String>>,
@@ -35,7 +35,7 @@ impl Grants {
             project: project.into(),
             environment: environment.clone(),
             store: store.clone(),
-            held: watch::Sender::new(by_agent(stored.grants)),
+            rules_by_agent: watch::Sender::new(group_by_agent(stored.grants)),
             damaged_index: Mutex::new(stored.damaged_index),
         })
     }
@@ -47,13 +47,17 @@ impl Grants {
     }
 
     /// Returns the grants of an agent as allow rules.
-    pub fn of(&self, agent: &str) -> Rules {
-        self.held.borrow().get(agent).cloned().unwrap_or_default()
+    pub fn for_agent(&self, agent: &str) -> Rules {
+        self.rules_by_agent
+            .borrow()
+            .get(agent)
+            .cloned()
+            .unwrap_or_default()
     }
 
     /// Returns the grants of all agents, by the agents' names.
     pub fn all(&self) -> Vec<(String, Rules)> {
-        let held = self.held.borrow();
+        let held = self.rules_by_agent.borrow();
         let mut all: Vec<(String, Rules)> = held
             .iter()
             .map(|(agent, rules)| (agent.clone(), rules.clone()))
@@ -63,7 +67,7 @@ impl Grants {
     }
 
     /// Grants patterns to an agent. All open questions of the project are notified.
-    pub async fn give(&self, agent: &str, permission: &str, patterns: &[String]) {
+    pub async fn add(&self, agent: &str, permission: &str, patterns: &[String]) {
         for pattern in patterns {
             let grant = Grant {
                 project: self.project.clone(),
@@ -75,33 +79,33 @@ impl Grants {
             if let Err(e) = self.store.add_grant(&grant).await {
                 tracing::warn!("a grant applies to this process only: {e}");
             }
-            self.held.send_modify(|held| {
+            self.rules_by_agent.send_modify(|held| {
                 held.entry(grant.agent.clone())
                     .or_default()
-                    .extend([rule(grant)])
+                    .extend([allow_rule(grant)])
             });
         }
     }
 
     /// Returns a receiver that is notified of new grants.
     pub fn changes(&self) -> watch::Receiver<HashMap<String, Rules>> {
-        self.held.subscribe()
+        self.rules_by_agent.subscribe()
     }
 }
 
-fn by_agent(grants: Vec<Grant>) -> HashMap<String, Rules> {
+fn group_by_agent(grants: Vec<Grant>) -> HashMap<String, Rules> {
     let mut held: HashMap<String, Vec<Rule>> = HashMap::new();
     for grant in grants {
         held.entry(grant.agent.clone())
             .or_default()
-            .push(rule(grant));
+            .push(allow_rule(grant));
     }
     held.into_iter()
         .map(|(agent, rules)| (agent, rules.into()))
         .collect()
 }
 
-fn rule(grant: Grant) -> Rule {
+fn allow_rule(grant: Grant) -> Rule {
     Rule {
         permission: grant.permission,
         pattern: grant.pattern,

@@ -15,7 +15,7 @@ use super::commands::Commands;
 use super::live::HistoryGuard;
 use super::project::ProjectConfig;
 use crate::turn::jobs::SessionJobs;
-use crate::turn::{SessionChoices, TurnOutcome, Workspace};
+use crate::turn::{SessionChoices, SessionProject, TurnOutcome};
 use base::approvals::Approvals;
 use base::channel::Receiver;
 use base::id::SessionId;
@@ -42,7 +42,7 @@ pub struct SessionHandle {
     /// Whether the first turn has started.
     pub(super) has_started: Arc<AtomicBool>,
     /// Numbers the prompts, from 1.
-    pub(super) prompts: Arc<AtomicU64>,
+    pub(super) prompt_count: Arc<AtomicU64>,
     /// Separate from the mailbox, so that a full mailbox does not delay a cancel.
     pub(super) cancels: mpsc::UnboundedSender<CancelScope>,
     pub(super) mailbox: mpsc::Sender<MailboxMessage>,
@@ -52,11 +52,11 @@ pub struct SessionHandle {
     /// True if the user may change state that all users of the account share.
     pub(super) account: AccountAccess,
     /// Choices that were sent but not yet applied.
-    pub(super) pending: Arc<PendingChoices>,
+    pub(super) pending_choices: Arc<PendingChoices>,
     /// The sender of events that belong to no turn.
     pub(super) out_of_turn_events: broadcast::Sender<Event>,
     /// Cancelled when another process has asked for the session.
-    pub(super) taken: CancellationToken,
+    pub(super) takeover_requested: CancellationToken,
 }
 
 /// A request to a session.
@@ -66,9 +66,9 @@ pub enum MailboxMessage {
     /// store's queue.
     Choose(SentChange, oneshot::Sender<()>),
     /// Change the title.
-    Title(String, oneshot::Sender<()>),
+    Rename(String, oneshot::Sender<()>),
     /// Unarchive the session.
-    TakeBack(oneshot::Sender<()>),
+    Unarchive(oneshot::Sender<()>),
     /// Cancel the turn, release the session in the store, and end. Answered with the parts that live
     /// on.
     Close {
@@ -213,7 +213,7 @@ impl SessionHandle {
     }
 
     /// Sets the connection to the editor, for the MCP servers that live in it.
-    pub fn attach(&self, editor: Arc<dyn EditorChannel>) {
+    pub fn attach_editor(&self, editor: Arc<dyn EditorChannel>) {
         self.servers.attach(editor);
     }
 
@@ -225,7 +225,7 @@ impl SessionHandle {
         let (event_sender, events) = EventSender::new();
         let (outcome, ended) = oneshot::channel();
         let (notifying, notified) = oneshot::channel();
-        let number = self.prompts.fetch_add(1, Ordering::Relaxed) + 1;
+        let number = self.prompt_count.fetch_add(1, Ordering::Relaxed) + 1;
         self.send(MailboxMessage::Prompt(QueuedPrompt {
             number,
             input,
@@ -245,7 +245,7 @@ impl SessionHandle {
     pub fn cancel(&self) {
         // Fails only if the session is closed, and then there is no turn to cancel.
         self.cancels
-            .send(CancelScope::UpTo(self.prompts.load(Ordering::Relaxed)))
+            .send(CancelScope::UpTo(self.prompt_count.load(Ordering::Relaxed)))
             .ok();
     }
 
@@ -276,7 +276,7 @@ impl SessionHandle {
     /// [`MailboxError`].
     pub fn rename(&self, title: &str) -> Result<SavedReceiver, MailboxError> {
         let (written, done) = oneshot::channel();
-        self.send(MailboxMessage::Title(title.into(), written))
+        self.send(MailboxMessage::Rename(title.into(), written))
             .map(|()| done)
     }
 
@@ -284,9 +284,9 @@ impl SessionHandle {
     ///
     /// # Errors
     /// [`MailboxError`].
-    pub fn take_back(&self) -> Result<SavedReceiver, MailboxError> {
+    pub fn unarchive(&self) -> Result<SavedReceiver, MailboxError> {
         let (written, done) = oneshot::channel();
-        self.send(MailboxMessage::TakeBack(written)).map(|()| done)
+        self.send(MailboxMessage::Unarchive(written)).map(|()| done)
     }
 
     /// Returns the events between turns from now on: titles, notices.
@@ -303,7 +303,7 @@ impl SessionHandle {
     ///
     /// # Errors
     /// [`MailboxError`].
-    pub fn choose_steer(&self, steer: bool) -> Result<SavedReceiver, MailboxError> {
+    pub fn choose_steering(&self, steer: bool) -> Result<SavedReceiver, MailboxError> {
         self.choose(ChoiceChange::Steer(steer))
     }
 
@@ -317,7 +317,7 @@ impl SessionHandle {
 
     fn choose(&self, change: ChoiceChange) -> Result<SavedReceiver, MailboxError> {
         let (written, done) = oneshot::channel();
-        self.pending
+        self.pending_choices
             .send(change, |change| {
                 self.send(MailboxMessage::Choose(change, written))
             })
@@ -326,7 +326,7 @@ impl SessionHandle {
 
     /// Tests the sandbox for commands of agents that may edit, unless it was tested before or
     /// none is configured. Returns whether it is newly known to work.
-    pub async fn try_sandbox(&self) -> bool {
+    pub async fn test_sandbox(&self) -> bool {
         let sandbox_choice = self.workspace_sandbox();
         let before = sandbox_choice.is_known_protective();
         sandbox_choice.is_protective().await && !before
@@ -339,7 +339,7 @@ impl SessionHandle {
     }
 
     /// Returns whether a sandbox for commands of agents that may edit was tested and works.
-    pub fn sandboxes(&self) -> bool {
+    pub fn has_working_sandbox(&self) -> bool {
         self.workspace_sandbox().is_known_protective()
     }
 
@@ -377,13 +377,13 @@ impl SessionHandle {
     }
 
     /// Returns the notices for the first turn; `None` from the second call on.
-    pub fn greeting(&self) -> Option<&[Event]> {
+    pub fn take_initial_notices(&self) -> Option<&[Event]> {
         (!self.has_started.swap(true, Ordering::Relaxed)).then_some(&self.notices)
     }
 
     /// Returns the project: settings, agents, models. It is replaced at the start of a turn if a
     /// file has changed.
-    pub fn project(&self) -> Arc<Workspace> {
+    pub fn project(&self) -> Arc<SessionProject> {
         self.project.borrow().project.clone()
     }
 
@@ -421,13 +421,13 @@ impl SessionHandle {
 
     /// Returns the choice, including changes that were sent but not yet applied.
     pub fn choice(&self) -> SessionChoices {
-        self.pending.after(&self.choice)
+        self.pending_choices.after(&self.choice)
     }
 
     fn send(&self, mail: MailboxMessage) -> Result<(), MailboxError> {
         self.mailbox.try_send(mail).map_err(|e| match e {
             mpsc::error::TrySendError::Full(_) => MailboxError::Full,
-            mpsc::error::TrySendError::Closed(_) if self.taken.is_cancelled() => {
+            mpsc::error::TrySendError::Closed(_) if self.takeover_requested.is_cancelled() => {
                 MailboxError::Taken
             }
             mpsc::error::TrySendError::Closed(_) => MailboxError::Closed,

@@ -15,7 +15,7 @@ pub(super) struct Inbox {
     /// Cancels that may apply to prompts still in the mailbox: they overtake it.
     cancelled: Vec<CancelScope>,
     /// The idempotency key of the last prompt that was taken.
-    key: Option<String>,
+    last_key: Option<String>,
     /// Tells the running turn whether the first waiting prompt is for the model to receive now.
     has_steering_message: watch::Sender<bool>,
 }
@@ -31,7 +31,7 @@ impl Inbox {
             cancels,
             waiting: VecDeque::new(),
             cancelled: Vec::new(),
-            key: None,
+            last_key: None,
             has_steering_message,
         }
     }
@@ -42,7 +42,7 @@ impl Inbox {
 
     pub(super) fn pop(&mut self) -> Option<QueuedPrompt> {
         let prompt = self.waiting.pop_front()?;
-        self.key = prompt.input.idempotency_key().map(str::to_owned);
+        self.last_key = prompt.input.idempotency_key().map(str::to_owned);
         Some(prompt)
     }
 
@@ -61,7 +61,7 @@ impl Inbox {
                 .position(|next| cancel.covers(next.number))
             && let Some(gone) = self.waiting.remove(at)
         {
-            forget(gone);
+            answer_cancelled(gone);
         }
     }
 
@@ -82,9 +82,9 @@ impl Inbox {
     /// Notifies the running turn whether it should stop for a waiting message. Built-in
     /// commands and the messages after them wait until the turn has ended, and so does the
     /// running prompt if it is sent again.
-    pub(super) fn update_spoken(&self, steers: bool) {
+    pub(super) fn update_steering_signal(&self, steers: bool) {
         let is_same = |next: &QueuedPrompt| {
-            self.key.is_some() && next.input.idempotency_key() == self.key.as_deref()
+            self.last_key.is_some() && next.input.idempotency_key() == self.last_key.as_deref()
         };
         let is_new = |next: &QueuedPrompt| next.input.builtin.is_none() && !is_same(next);
         let has_message = self.waiting.front().is_some_and(is_new);
@@ -93,8 +93,8 @@ impl Inbox {
     }
 
     /// Answers all waiting prompts in order as cancelled.
-    pub(super) fn forget_waiting(&mut self) {
-        self.waiting.drain(..).for_each(forget);
+    pub(super) fn cancel_waiting(&mut self) {
+        self.waiting.drain(..).for_each(answer_cancelled);
     }
 
     /// Closes the mailbox, and answers the prompts in it as cancelled.
@@ -102,14 +102,14 @@ impl Inbox {
         self.mailbox.close();
         while let Ok(mail) = self.mailbox.try_recv() {
             if let MailboxMessage::Prompt(prompt) = mail {
-                forget(prompt);
+                answer_cancelled(prompt);
             }
         }
     }
 }
 
 /// Answers a prompt as cancelled.
-pub(super) fn forget(prompt: QueuedPrompt) {
+pub(super) fn answer_cancelled(prompt: QueuedPrompt) {
     // The receiver is dropped if the client has disconnected.
     prompt.outcome.send(TurnOutcome::Cancelled.into()).ok();
 }

@@ -57,7 +57,7 @@ fn determine_changes(mut history: History, tracker: &Tracker) -> (History, Vec<(
             {
                 remove_temporary_files(files);
                 *begun = false;
-                *files = made_edits(std::mem::take(files), tracker);
+                *files = edits_made(std::mem::take(files), tracker);
                 completed.push((message.id.clone(), part.clone()));
             }
         }
@@ -77,7 +77,7 @@ pub(super) fn remove_temporary_files(files: &[FileChange]) {
 /// Returns those of the planned edits that were made. If a file is in none of the planned states,
 /// another process has changed it since: all edits are returned, and an undo leaves the file alone
 /// and reports it.
-fn made_edits(planned: Vec<FileChange>, tracker: &Tracker) -> Vec<FileChange> {
+fn edits_made(planned: Vec<FileChange>, tracker: &Tracker) -> Vec<FileChange> {
     let paths: BTreeSet<String> = planned.iter().map(|change| change.path.clone()).collect();
     let mut made = Vec::new();
     for path in paths {
@@ -116,7 +116,7 @@ fn made_edits(planned: Vec<FileChange>, tracker: &Tracker) -> Vec<FileChange> {
 
 /// Returns the commands in some messages that were interrupted by the end of a process, and whose
 /// file changes are therefore unknown.
-pub(super) fn commands(messages: &[Message]) -> Vec<String> {
+pub(super) fn interrupted_commands(messages: &[Message]) -> Vec<String> {
     let calls = messages.iter().flat_map(Message::calls);
     let unknown = calls.filter(|call| match &call.state {
         CallState::Failed {
@@ -168,7 +168,7 @@ mod tests {
                 found => fs::write(&path, found).unwrap(),
             }
             let edits: Vec<FileChange> = planned.iter().map(edit).collect();
-            let found_made = made_edits(edits.clone(), &tracker);
+            let found_made = edits_made(edits.clone(), &tracker);
             assert_eq!(found_made.len(), made, "{planned:?}, found {found:?}");
             assert!(
                 found_made

@@ -56,4 +56,4 @@ pub mod user_store;
 mod workspace;
 
 pub use handle::SessionHandle;
-pub use sessions::{ServedPlaces, Sessions, StartTelemetry};
+pub use sessions::{ServingOptions, Sessions, StartTelemetry};

@@ -256,7 +256,11 @@ async fn pdf_text(file: &File, turn: &TurnContext) -> Option<String> {
         return None;
     }
     let agent = step_context::agent(turn).ok()?;
-    pdf::text_or_reason(file, &tool_context::context(turn, &agent, &turn.call_id())).await
+    pdf::text_or_reason(
+        file,
+        &tool_context::context(turn, &agent, &turn.new_call_id()),
+    )
+    .await
 }
 
 /// Returns the resources of MCP servers that a part names: in its text, or as a link of the client.

@@ -28,9 +28,9 @@ pub struct ModelSources {
     // the file is read, but never across an await.
     catalog: Arc<Mutex<Option<Arc<Catalog>>>>,
     // The model servers of this machine that have answered, for sessions that are opened later.
-    found: Mutex<Vec<ProviderEntry>>,
+    local_servers: Mutex<Vec<ProviderEntry>>,
     // The models whose context window their server does not report even when they are loaded.
-    windowless: Mutex<BTreeSet<ModelRef>>,
+    without_window: Mutex<BTreeSet<ModelRef>>,
 }
 
 impl ModelSources {
@@ -44,8 +44,8 @@ impl ModelSources {
                 forbidden_address,
             )),
             catalog: Arc::default(),
-            found: Mutex::default(),
-            windowless: Mutex::default(),
+            local_servers: Mutex::default(),
+            without_window: Mutex::default(),
         }
     }
 
@@ -56,19 +56,23 @@ impl ModelSources {
     /// Returns the models of the settings, the stored keys, the environment, and the model servers
     /// of this machine that have answered before. Reads files.
     pub fn configured(&self, settings: &Settings) -> Registry {
-        self.of_editor(settings, &EditorEndpoints::default())
+        self.with_editor_endpoints(settings, &EditorEndpoints::default())
     }
 
     /// Returns the same as `configured`, with the endpoints that the editor has set.
-    pub fn of_editor(&self, settings: &Settings, endpoints: &EditorEndpoints) -> Registry {
-        let found = lock(&self.found).clone();
+    pub fn with_editor_endpoints(
+        &self,
+        settings: &Settings,
+        endpoints: &EditorEndpoints,
+    ) -> Registry {
+        let found = lock(&self.local_servers).clone();
         self.inputs().registry(settings, endpoints, found, false)
     }
 
     /// Returns the same, and all other models of the catalogue, for listings.
     pub fn with_all_models(&self, settings: &Settings) -> Registry {
         let endpoints = EditorEndpoints::default();
-        let found = lock(&self.found).clone();
+        let found = lock(&self.local_servers).clone();
         self.inputs().registry(settings, &endpoints, found, true)
     }
 
@@ -85,7 +89,7 @@ impl ModelSources {
             .unwrap_or_default();
         let results = local::find_servers(&self.client, &servers).await;
         let found = {
-            let mut known = lock(&self.found);
+            let mut known = lock(&self.local_servers);
             for result in results {
                 match result {
                     ServerSearchResult::Found(server) => {
@@ -121,18 +125,18 @@ impl ModelSources {
 
     /// Returns whether a model is known to have no known context window even when it is loaded.
     pub(super) fn lacks_context_window(&self, model: &ModelRef) -> bool {
-        lock(&self.windowless).contains(model)
+        lock(&self.without_window).contains(model)
     }
 
     /// Remembers that the window of a model is unknown although it is loaded.
     pub(super) fn add_windowless(&self, model: &ModelRef) {
-        lock(&self.windowless).insert(model.clone());
+        lock(&self.without_window).insert(model.clone());
     }
 
     /// Makes a server on this machine load a model whose context window is only known then. Returns
     /// whether it is loaded.
     pub(super) async fn load_local(&self, model: &Model) -> bool {
-        let address = lock(&self.found)
+        let address = lock(&self.local_servers)
             .iter()
             .find(|server| server.id == model.id.provider)
             .and_then(|server| server.base_url.clone());

@@ -18,7 +18,7 @@ use super::live::HistoryGuard;
 use super::project::{ConfigSnapshot, ConfigWatcher, ProjectPaths};
 use super::published::SessionEvents;
 use super::recent::RecentModels;
-use super::relocate::{self, repository, share_trust};
+use super::relocate::{self, repository_name, share_trust};
 use super::replay::Replay;
 use super::revert::{RevertError, RevertPoint};
 use super::session_control::PluginSessionControl;
@@ -32,8 +32,8 @@ use crate::turn::record::Recorder;
 use crate::turn::refused_tools::RefusedTools;
 use crate::turn::step_context::resolve_model;
 use crate::turn::{
-    self, CommonContext, History, Permissions, SessionChoices, SessionContext, Spent, Workspace,
-    inherited_rules,
+    self, CommonContext, History, Permissions, SessionChoices, SessionContext, SessionProject,
+    UnrecordedCost, inherited_rules,
 };
 use base::approvals::Approvals;
 use base::environment::Environment;
@@ -103,7 +103,7 @@ pub enum OpenError {
     Store(#[from] store::Error),
     /// A subagent works in the session, or another part of this process has opened it.
     #[error("session {0} is in use by a turn; wait until that ends")]
-    Held(SessionId),
+    InUse(SessionId),
     /// The session has no such message to fork from.
     #[error(transparent)]
     Message(#[from] RevertError),
@@ -153,21 +153,21 @@ pub struct OpenOptions {
     /// Further directories: absolute, exist.
     pub additional_directories: Vec<PathBuf>,
     /// The file operations that the client supports.
-    pub files: tools::FileCapabilities,
+    pub file_capabilities: tools::FileCapabilities,
     /// Whether the client shows the sessions of subagents as sessions.
     pub shows_subagents: bool,
     /// Whether a user is present to answer questions.
     pub attended: bool,
     /// True if the client shows no notices, so that they are due again with the next session.
-    pub quiet: bool,
+    pub hides_notices: bool,
     /// True if a chosen model is the first one of the project's next session.
     pub remembers_models: bool,
     /// Whether the client can show URLs to visit.
     pub shows_urls: bool,
     /// The MCP servers that the client adds.
-    pub servers: Vec<McpEntry>,
+    pub client_servers: Vec<McpEntry>,
     /// The client's addition to the system prompt.
-    pub system: Option<Arc<str>>,
+    pub system_prompt_addition: Option<Arc<str>>,
     /// The permissions that the session does not have, each with a pattern. A stored session keeps
     /// those that it lacked before.
     pub denied: Vec<(String, String)>,
@@ -229,7 +229,7 @@ struct PreparedSession {
     choices: Choices,
     notices: Vec<Event>,
     has_steering_message: watch::Sender<bool>,
-    local: Option<JoinHandle<()>>,
+    local_search: Option<JoinHandle<()>>,
 }
 
 /// A stored session that was read to be opened.
@@ -270,7 +270,7 @@ impl Sessions {
         id: SessionId,
         options: OpenOptions,
     ) -> Result<OpenedSession, OpenError> {
-        if !id.is_well_formed() || !self.served().workspace.is_empty() {
+        if !id.is_well_formed() || !self.serving_options().workspace_command.is_empty() {
             return Err(store::Error::NotFound(id).into());
         }
         self.begin(id, options).await
@@ -282,7 +282,7 @@ impl Sessions {
         mut options: OpenOptions,
     ) -> Result<OpenedSession, OpenError> {
         let now = self.environment.now();
-        let made = self.directory(id.as_str(), &options.cwd).await;
+        let made = self.working_directory(id.as_str(), &options.cwd).await;
         options.cwd = made.map_err(|why| OpenError::Workspace {
             id: id.clone(),
             why,
@@ -300,7 +300,7 @@ impl Sessions {
         };
         let claim = self
             .claim(&record.id)
-            .ok_or_else(|| OpenError::Held(record.id.clone()))?;
+            .ok_or_else(|| OpenError::InUse(record.id.clone()))?;
         if let Err(e) = self.store.create(&record).await {
             if matches!(
                 e,
@@ -352,7 +352,7 @@ impl Sessions {
         let handover = match handover {
             Some(handover) => handover,
             None => SessionHandover {
-                claim: self.claim(id).ok_or_else(|| OpenError::Held(id.clone()))?,
+                claim: self.claim(id).ok_or_else(|| OpenError::InUse(id.clone()))?,
                 jobs: None,
             },
         };
@@ -370,7 +370,7 @@ impl Sessions {
             sent,
             settings,
         } = read;
-        let damage = damage(id, &stored.damage);
+        let damage = damage_notice(id, &stored.damage);
         let mut history = History {
             messages: stored.messages,
             undone_cost: stored.record.undone_cost,
@@ -385,21 +385,21 @@ impl Sessions {
         let end = store::visible(&history.messages, &record.undone);
         if end == history.messages.len() {
             // A process that was killed had already dropped the messages.
-            revert::remember(&mut record, &[]);
+            revert::move_to_past_undos(&mut record, &[]);
         }
         // The record is written between turns, so after a crash or a copy in the middle
         // of a turn the history has a newer plan.
-        if let Some(plan) = revert::todos(history.messages.get(..end).unwrap_or_default()) {
+        if let Some(plan) = revert::last_plan(history.messages.get(..end).unwrap_or_default()) {
             record.todos = plan;
         }
-        options.notices.extend(undone(&record));
+        options.notices.extend(undo_notice(&record));
         self.restrict(&mut record, &options).await;
         record.extra.clone_from(&options.additional_directories);
         let mut opened = self
             .open(options, record, (history, jobs), claim, settings)
             .await;
-        opened.replay.last.extend(damage);
-        opened.replay.sent = sent;
+        opened.replay.final_events.extend(damage);
+        opened.replay.sent_parts = sent;
         Ok(opened)
     }
 
@@ -415,7 +415,7 @@ impl Sessions {
     ) -> Result<ReadSession, OpenError> {
         // If the host creates directories, only the id shows which files a session may
         // access.
-        let made = !self.served().workspace.is_empty();
+        let made = !self.serving_options().workspace_command.is_empty();
         let unknown =
             (!made).then(|| Record::new(id.clone(), options.cwd.clone(), self.environment.now()));
         let (beginning, first) = oneshot::channel();
@@ -424,7 +424,7 @@ impl Sessions {
             fallback_record: unknown.map(Box::new),
             first_messages: (shown.is_some() && !made).then_some(beginning),
         };
-        let showing = beginning::show(
+        let showing = beginning::show_first_messages(
             first,
             |record| !made && same_directory(&record.cwd, &options.cwd),
             shown,
@@ -447,7 +447,7 @@ impl Sessions {
             },
             stored => stored,
         }?;
-        match self.directory(id.as_str(), &options.cwd).await {
+        match self.working_directory(id.as_str(), &options.cwd).await {
             Ok(cwd) => options.cwd = cwd,
             Err(why) => {
                 return Err(OpenError::Workspace {
@@ -515,23 +515,24 @@ impl Sessions {
         }
         let from = match before {
             None => self.store.stream(id).await?,
-            Some(message) => self.before(id, message).await?.into(),
+            Some(message) => self.read_before(id, message).await?.into(),
         };
-        let fork = match self.copy(from, &options).await {
+        let fork = match self.store_copy(from, &options).await {
             // Another process is writing to it: read it all at once.
             Err(store::Error::Changed(_)) => {
-                self.copy(self.store.peek(id).await?.into(), &options).await
+                self.store_copy(self.store.peek(id).await?.into(), &options)
+                    .await
             }
             copied => copied,
         };
         let (fork, broken) = fork?;
-        options.notices.extend(damage(id, &broken));
+        options.notices.extend(damage_notice(id, &broken));
         self.load(&fork, options, IfLocked::Refuse, None, None)
             .await
     }
 
     /// Copies a session under a new id. Returns the id, and the damage found.
-    async fn copy(
+    async fn store_copy(
         &self,
         from: StreamedSession,
         options: &OpenOptions,
@@ -551,11 +552,11 @@ impl Sessions {
     }
 
     /// Reads a session in its state before a message.
-    async fn before(&self, id: &SessionId, message: &str) -> Result<StoredSession, OpenError> {
+    async fn read_before(&self, id: &SessionId, message: &str) -> Result<StoredSession, OpenError> {
         let mut stored = self.store.peek(id).await?;
         let seen = store::visible(&stored.messages, &stored.record.undone);
-        let end = revert::start(&stored.messages, seen, &RevertPoint::Before(message.into()))?;
-        revert::truncate(&mut stored, end);
+        let end = revert::find_start(&stored.messages, seen, &RevertPoint::Before(message.into()))?;
+        revert::truncate_history(&mut stored, end);
         Ok(stored)
     }
 
@@ -635,8 +636,8 @@ impl Sessions {
             _ => ConfigSnapshot::new(&paths).await,
         };
         let project_name = self.project_name(&paths.worktree).await;
-        let recent = RecentModels::of(&self.store, project_name.clone());
-        let (models, registry, local) = self.models(
+        let recent = RecentModels::new(&self.store, project_name.clone());
+        let (models, registry, local) = self.prepare_models(
             &read.settings,
             options.endpoints.clone(),
             recent.read().await.into(),
@@ -650,17 +651,17 @@ impl Sessions {
             .model
             .clone()
             .filter(|model| models.find(model).is_ok() || local::is_known(&model.provider));
-        let choice = first_choices(&record, &read.settings, SessionChoices::of(&agent, model));
+        let choice = initial_choices(&record, &read.settings, SessionChoices::of(&agent, model));
         let answering = resolve_model(&choice, read.agents.get(&agent).as_deref(), &models);
         let (choice, chosen) = watch::channel(choice);
         let mut notices = options.notices.clone();
-        notices.extend(self.greeting(&record, &agent, &*self.grants(&project_name).await));
+        notices.extend(self.initial_notices(&record, &agent, &*self.grants(&project_name).await));
         let sources = self.models.clone();
         let current = registry.current();
         let worktree = paths.worktree.clone();
         let checked = base::task::spawn_blocking(move || {
             let checked = read.check_models(&current, &sources);
-            (repository(&worktree), checked)
+            (repository_name(&worktree), checked)
         });
         let read = match checked.await {
             Ok((origin, read)) => {
@@ -672,17 +673,17 @@ impl Sessions {
                 ConfigSnapshot::new(&paths).await
             }
         };
-        notices.extend(read.greeting(&paths, &answering).await);
-        notices.extend(self.telemetry_notice(&read.settings));
+        notices.extend(read.initial_notices(&paths, &answering).await);
+        notices.extend(self.start_telemetry(&read.settings));
         let approvals = chosen.borrow().approvals();
-        notices.extend(self.unheld(approvals, &read.settings).await);
+        notices.extend(self.missing_sandbox_notice(approvals, &read.settings).await);
         let watcher = ConfigWatcher::new(
             self.maintenance.clone(),
             paths.clone(),
             read,
             models,
             registry,
-            options.quiet,
+            options.hides_notices,
         );
         let root = &paths.worktree.root;
         let snapshots = self.snapshots.of(
@@ -721,7 +722,7 @@ impl Sessions {
             has_steering_message: heard,
             left_out_tools: LeftOutNotice::new(record.left_out_tools.clone()),
             late_changes,
-            spent: Spent::default(),
+            unrecorded_cost: UnrecordedCost::default(),
             child_changes: Arc::default(),
             parent_changes: None,
         };
@@ -735,7 +736,7 @@ impl Sessions {
             choices,
             notices,
             has_steering_message,
-            local,
+            local_search: local,
         })
     }
 
@@ -749,7 +750,7 @@ impl Sessions {
             choices,
             notices,
             has_steering_message,
-            local,
+            local_search: local,
         } = prepared;
         let (mailbox, mail) = mpsc::channel(handle::MAX_WAITING_MESSAGES);
         // Unbounded, but limited to the client's cancels during one turn.
@@ -769,20 +770,20 @@ impl Sessions {
         });
         let handle = SessionHandle {
             out_of_turn_events: out_of_turn_events.clone(),
-            taken: taken.clone(),
+            takeover_requested: taken.clone(),
             id: record.id.clone(),
             cwd: watcher.project().context.cwd.clone(),
             project: watcher.subscribe(),
             servers: context.common.servers.clone(),
             notices: notices.into(),
             has_started: Arc::new(AtomicBool::new(false)),
-            prompts,
+            prompt_count: prompts,
             cancels,
             mailbox,
             choice: choices.current.subscribe(),
             sandbox_choice: context.permissions.sandbox_choice.clone(),
             account: context.permissions.account.clone(),
-            pending: Arc::default(),
+            pending_choices: Arc::default(),
         };
         context
             .common
@@ -802,7 +803,7 @@ impl Sessions {
             choices,
             titling: TitleTask::default(),
             out_of_turn_events,
-            taken,
+            takeover_requested: taken,
             running: None,
             closing: None,
         };
@@ -810,8 +811,8 @@ impl Sessions {
             context: Arc::new(context),
             watcher,
             history: History::default(),
-            local,
-            counted: Vec::new(),
+            local_search: local,
+            counted_changes: Vec::new(),
             claim,
             session,
         };
@@ -821,7 +822,7 @@ impl Sessions {
 
     /// Returns the notices for the first turn that need no look at files. `agent` is the
     /// session's agent.
-    fn greeting(&self, record: &Record, agent: &str, grants: &Grants) -> Vec<Event> {
+    fn initial_notices(&self, record: &Record, agent: &str, grants: &Grants) -> Vec<Event> {
         let warning = |title: String, details| Event::Notice {
             severity: Severity::Warning,
             title,
@@ -856,7 +857,7 @@ impl Sessions {
 
     /// Starts the export of traces and metrics if the settings request it. Returns a notice if that
     /// is impossible.
-    fn telemetry_notice(&self, settings: &Settings) -> Option<Event> {
+    fn start_telemetry(&self, settings: &Settings) -> Option<Event> {
         let start = self.telemetry.get()?;
         let why = start(&settings.telemetry, &self.events)?;
         Some(Event::Notice {
@@ -867,7 +868,11 @@ impl Sessions {
     }
 
     /// Returns a notice if approvals rely on a sandbox and none is available.
-    async fn unheld(&self, approvals: Approvals, settings: &Settings) -> Option<Event> {
+    async fn missing_sandbox_notice(
+        &self,
+        approvals: Approvals,
+        settings: &Settings,
+    ) -> Option<Event> {
         if approvals != Approvals::Sandboxed {
             return None;
         }
@@ -919,10 +924,10 @@ impl Sessions {
             extensions: Arc::new(Extensions::of(events.publisher.clone())),
             snapshots: Some(snapshots),
             refused_tools: Arc::new(RefusedTools::new(&record.refused_declarations)),
-            file_capabilities: options.files,
+            file_capabilities: options.file_capabilities,
             shows_subagents: options.shows_subagents,
-            shows_notices: !options.quiet,
-            system_prompt_addition: options.system.clone(),
+            shows_notices: !options.hides_notices,
+            system_prompt_addition: options.system_prompt_addition.clone(),
             exit_requested: self.exit_requested.clone(),
         }
     }
@@ -937,8 +942,8 @@ impl Sessions {
             jobs,
             formatters: Arc::default(),
             instruction_problems: Arc::default(),
-            language: Arc::new(SessionServers::new(&self.language)),
-            exec: self.served().exec,
+            language: Arc::new(SessionServers::new(&self.language_servers)),
+            exec: self.serving_options().command_prefix,
         }
     }
 
@@ -947,10 +952,10 @@ impl Sessions {
         let shows_urls =
             options.shows_urls && self.account().check(AccountProperty::McpLogins).is_ok();
         let session = McpSessionOptions {
-            client_servers: options.servers.clone(),
+            client_servers: options.client_servers.clone(),
             attended: options.attended,
             shows_urls,
-            catalogs: Some(self.catalogs.clone()),
+            catalogs: Some(self.mcp_catalog_dir.clone()),
         };
         let dirs = (&*options.cwd, &*options.additional_directories);
         let client = self.models.client();
@@ -960,7 +965,7 @@ impl Sessions {
     /// Returns the replay of a history, and the receiver of the history after it.
     fn replay(
         &self,
-        (context, project): (&SessionContext, &Workspace),
+        (context, project): (&SessionContext, &SessionProject),
         history: History,
         end: usize,
         record: &Record,
@@ -982,7 +987,7 @@ impl Sessions {
 }
 
 /// Logs damaged parts of a session, and returns a notice about them.
-fn damage(session: &SessionId, damage: &[String]) -> Option<Event> {
+fn damage_notice(session: &SessionId, damage: &[String]) -> Option<Event> {
     for damage in damage {
         tracing::error!("session {session}: {damage}");
     }
@@ -994,7 +999,7 @@ fn damage(session: &SessionId, damage: &[String]) -> Option<Event> {
 }
 
 /// Returns the notice about undone turns.
-fn undone(record: &Record) -> Option<Event> {
+fn undo_notice(record: &Record) -> Option<Event> {
     let (severity, title) = if record.undone.last()?.done {
         (
             Severity::Info,
@@ -1020,12 +1025,12 @@ pub fn same_directory(one: &Path, other: &Path) -> bool {
 }
 
 /// Returns the choices that a session begins with: those of its record and of the settings.
-fn first_choices(record: &Record, settings: &Settings, of: SessionChoices) -> SessionChoices {
+fn initial_choices(record: &Record, settings: &Settings, of: SessionChoices) -> SessionChoices {
     SessionChoices {
         steer: record.steer,
-        steers: settings.general.steer,
+        default_steer: settings.general.steer,
         approvals: record.approvals.or(record.inherited.approvals),
-        approves: settings.general.approvals,
+        default_approvals: settings.general.approvals,
         ..of
     }
 }
@@ -1043,14 +1048,14 @@ mod tests {
         OpenOptions {
             cwd: cwd.to_owned(),
             additional_directories: Vec::new(),
-            files: tools::FileCapabilities::default(),
+            file_capabilities: tools::FileCapabilities::default(),
             shows_subagents: false,
             attended: true,
-            quiet: true,
+            hides_notices: true,
             remembers_models: false,
             shows_urls: false,
-            servers: Vec::new(),
-            system: None,
+            client_servers: Vec::new(),
+            system_prompt_addition: None,
             denied: Vec::new(),
             asked: Vec::new(),
             endpoints: EditorEndpoints::default(),
@@ -1105,7 +1110,7 @@ mod tests {
         assert!(is_locked().await);
         // A request that arrives while it is opened again is not lost.
         let handover = handle.close_to_reopen().await;
-        handle.taken.cancel();
+        handle.takeover_requested.cancel();
         let handle = open(&cwd, handover).await.unwrap();
         handle.closed().await;
         assert!(!is_locked().await);

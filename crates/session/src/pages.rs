@@ -165,7 +165,7 @@ pub(super) fn skills(turn: &TurnContext) -> String {
     let rules = step_context::agent(turn)
         .map(|agent| agent.rules.clone())
         .unwrap_or_default();
-    let skills = &turn.project.background.skills;
+    let skills = &turn.project.system_prompt_parts.skills;
     let line = |skill: &project::skill::Skill| {
         let name = text::escaped(&skill.name);
         match &skill.description {

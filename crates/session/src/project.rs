@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::builtin::PLANNER;
-use super::commands::{CommandUses, Commands};
+use super::commands::{CommandConditions, Commands};
 use super::configuration::{self, NamedModels, ProjectDefinition, search_filter};
 use super::maintenance::Maintenance;
 use super::models::ModelSources;
@@ -17,7 +17,7 @@ use super::trust::{self, TrustOutcome};
 use crate::turn::live_denies::{self, DenyWatcher};
 use crate::turn::models::{Models, SessionRegistry};
 use crate::turn::step_context::resolve_model;
-use crate::turn::{Background, SessionChoices, TurnContext, Workspace};
+use crate::turn::{SessionChoices, SessionProject, SystemPromptParts, TurnContext};
 use base::environment::Environment;
 use base::reported;
 use base::task::JoinHandle;
@@ -40,7 +40,7 @@ use transcript::ModelRef;
 /// The configuration of a session until its next turn.
 #[derive(Clone)]
 pub(super) struct ProjectConfig {
-    pub(super) project: Arc<Workspace>,
+    pub(super) project: Arc<SessionProject>,
     /// The available commands.
     pub(super) commands: Arc<Commands>,
 }
@@ -50,16 +50,16 @@ pub(super) struct ConfigSnapshot {
     pub(super) settings: Arc<Settings>,
     pub(super) agents: Arc<Agents>,
     commands: Arc<Commands>,
-    background: Arc<Background>,
+    system_prompt_parts: Arc<SystemPromptParts>,
     /// The sources on the web, and those of them that were never fetched.
     sources: Vec<WebSource>,
-    missing: Vec<WebSource>,
+    unfetched_sources: Vec<WebSource>,
     /// The problems of the settings.
     problems: Arc<[Problem]>,
     /// The state of all files that were looked at.
     fingerprint: Arc<ConfigFingerprint>,
     /// The contributions of plugins that it includes.
-    added: Arc<[Contribution]>,
+    contributions: Arc<[Contribution]>,
     /// The requests of the project that exceed the permissions of an untrusted project.
     trust: Arc<Review>,
     named_models: NamedModels,
@@ -102,7 +102,7 @@ pub(super) struct ProjectPaths {
     pub(super) worktree: Arc<Worktree>,
     pub(super) cwd: PathBuf,
     /// The contributions of plugins to the settings.
-    pub(super) added: Arc<[Contribution]>,
+    pub(super) contributions: Arc<[Contribution]>,
 }
 
 impl ConfigSnapshot {
@@ -110,19 +110,19 @@ impl ConfigSnapshot {
     pub(super) async fn new(paths: &ProjectPaths) -> Self {
         let own_paths = paths.clone();
         let fallback = paths.clone();
-        base::task::spawn_blocking(move || Self::now(&own_paths))
+        base::task::spawn_blocking(move || Self::read_blocking(&own_paths))
             .await
             .unwrap_or_else(|e| {
                 tracing::error!("reading the configuration failed: {e}");
-                Self::now(&fallback)
+                Self::read_blocking(&fallback)
             })
     }
 
-    fn now(paths: &ProjectPaths) -> Self {
-        Self::of(paths, paths.load())
+    fn read_blocking(paths: &ProjectPaths) -> Self {
+        Self::from_settings(paths, paths.load())
     }
 
-    fn of(paths: &ProjectPaths, loaded: config::LoadedSettings) -> Self {
+    fn from_settings(paths: &ProjectPaths, loaded: config::LoadedSettings) -> Self {
         let models = NamedModels::of(&loaded);
         let ProjectDefinition {
             loaded,
@@ -138,11 +138,16 @@ impl ConfigSnapshot {
                 &loaded.settings,
                 &skills,
                 &agents.default().rules,
-                uses(&agents, &paths.environment),
+                command_conditions(&agents, &paths.environment),
             )),
             sources: WebSource::all(&instructions.addresses, &loaded.settings.skills.urls),
-            missing: WebSource::all(&instructions.missing, &missing_skills),
-            background: Arc::new(background(paths, &loaded.settings, instructions, skills)),
+            unfetched_sources: WebSource::all(&instructions.missing, &missing_skills),
+            system_prompt_parts: Arc::new(system_prompt_parts(
+                paths,
+                &loaded.settings,
+                instructions,
+                skills,
+            )),
             agents: Arc::new(agents),
             settings: Arc::new(loaded.settings),
             problems: problems
@@ -152,7 +157,7 @@ impl ConfigSnapshot {
             named_models: models,
             broken: None,
             trust: Arc::new(loaded.trust),
-            added: paths.added.clone(),
+            contributions: paths.contributions.clone(),
             fingerprint: Arc::new(loaded.fingerprint),
         }
     }
@@ -171,15 +176,19 @@ impl ConfigSnapshot {
     /// file's metadata. If the changed settings have errors, the earlier ones remain in force,
     /// restricted by the deny rules of the readable part of the changed ones, and by the deny
     /// rules in `forbidding`, which applied during the last turn.
-    fn again(&self, paths: &ProjectPaths, mut forbidding: Vec<Arc<Agents>>) -> Option<Self> {
-        let today = paths.environment.now().day() == self.background.surroundings.day;
-        if today && self.added == paths.added && !self.fingerprint.is_stale() {
+    fn read_if_changed(
+        &self,
+        paths: &ProjectPaths,
+        mut forbidding: Vec<Arc<Agents>>,
+    ) -> Option<Self> {
+        let today = paths.environment.now().day() == self.system_prompt_parts.surroundings.day;
+        if today && self.contributions == paths.contributions && !self.fingerprint.is_stale() {
             return None;
         }
         let loaded = paths.load();
         let problems: Vec<Problem> = loaded.errors_since(&self.problems).cloned().collect();
         if problems.is_empty() {
-            return Some(Self::of(paths, loaded));
+            return Some(Self::from_settings(paths, loaded));
         }
         let earlier = self
             .broken
@@ -219,7 +228,7 @@ impl ConfigSnapshot {
                 &self.settings,
                 &skills,
                 &agents.default().rules,
-                uses(&agents, &paths.environment),
+                command_conditions(&agents, &paths.environment),
             )),
             agents,
             problems: self.problems.clone(),
@@ -230,11 +239,16 @@ impl ConfigSnapshot {
                 forbidding,
             }),
             trust: self.trust.clone(),
-            added: paths.added.clone(),
+            contributions: paths.contributions.clone(),
             fingerprint: Arc::new(fingerprint),
             sources: WebSource::all(&instructions.addresses, &self.settings.skills.urls),
-            missing,
-            background: Arc::new(background(paths, &self.settings, instructions, skills)),
+            unfetched_sources: missing,
+            system_prompt_parts: Arc::new(system_prompt_parts(
+                paths,
+                &self.settings,
+                instructions,
+                skills,
+            )),
         })
     }
 
@@ -245,7 +259,7 @@ impl ConfigSnapshot {
             .as_ref()
             .map(|broken| broken.forbidding.clone())
             .unwrap_or_default();
-        let project = Workspace {
+        let project = SessionProject {
             context: Arc::new(ProjectContext {
                 cwd: paths.cwd.clone(),
                 worktree: paths.worktree.clone(),
@@ -253,13 +267,13 @@ impl ConfigSnapshot {
                 settings: self.settings.clone(),
             }),
             agents: self.agents.clone(),
-            read: Arc::new(DenyWatcher::new(
+            deny_watcher: Arc::new(DenyWatcher::new(
                 self.fingerprint.clone(),
                 self.problems.clone(),
                 forbidding,
             )),
             models,
-            background: self.background.clone(),
+            system_prompt_parts: self.system_prompt_parts.clone(),
         };
         ProjectConfig {
             project: Arc::new(project),
@@ -268,7 +282,7 @@ impl ConfigSnapshot {
     }
 
     /// Returns the problems that are shown once a day: all but those that weaken protection.
-    fn daily(&self) -> impl Iterator<Item = &Problem> {
+    fn daily_problems(&self) -> impl Iterator<Item = &Problem> {
         self.problems.iter().filter(|problem| {
             problem.severity >= ProblemSeverity::Warning
                 && !problem.can_hide_deny
@@ -278,7 +292,7 @@ impl ConfigSnapshot {
 
     /// Returns the texts under which the daily problems are remembered.
     fn daily_texts(&self) -> Vec<String> {
-        self.daily()
+        self.daily_problems()
             .map(|problem| self.daily_text(problem))
             .collect()
     }
@@ -297,7 +311,11 @@ impl ConfigSnapshot {
     /// Returns the notices that a session begins with: the problems that no session of the project
     /// has begun with today. Those that weaken protection are always among them; one of `model`, which
     /// the session uses, is not, because the first turn fails with it.
-    pub(super) async fn greeting(&self, paths: &ProjectPaths, model: &ModelRef) -> Vec<Event> {
+    pub(super) async fn initial_notices(
+        &self,
+        paths: &ProjectPaths,
+        model: &ModelRef,
+    ) -> Vec<Event> {
         let texts = self.daily_texts();
         let environment = paths.environment.clone();
         let root = paths.worktree.root.clone();
@@ -306,7 +324,7 @@ impl ConfigSnapshot {
         });
         let shown = shown.await.unwrap_or_default();
         let known: Vec<Problem> = self
-            .daily()
+            .daily_problems()
             .filter(|problem| shown.contains(&self.daily_text(problem)))
             .cloned()
             .collect();
@@ -339,19 +357,19 @@ fn waits_for_trust(problem: &Problem, trust: &Review) -> bool {
 }
 
 /// Returns the facts that decide whether built-in commands are listed. Blocks on file access.
-fn uses(agents: &Agents, environment: &Environment) -> CommandUses {
-    CommandUses {
-        plans: agents.modes().iter().any(|mode| mode.name == PLANNER),
+fn command_conditions(agents: &Agents, environment: &Environment) -> CommandConditions {
+    CommandConditions {
+        has_planner: agents.modes().iter().any(|mode| mode.name == PLANNER),
         has_logins: !Auth::stored_providers(environment).is_empty(),
     }
 }
 
-fn background(
+fn system_prompt_parts(
     paths: &ProjectPaths,
     settings: &Settings,
     instructions: instruction::Instructions,
     skills: Arc<Skills>,
-) -> Background {
+) -> SystemPromptParts {
     let shown = settings
         .references
         .iter()
@@ -370,7 +388,7 @@ fn background(
             reference.description.clone().unwrap_or_default(),
         ))
     });
-    Background {
+    SystemPromptParts {
         surroundings: Surroundings::new(&paths.cwd, &paths.worktree, paths.environment.now()),
         references: references.collect(),
         instructions: instructions.entries,
@@ -380,7 +398,7 @@ fn background(
 
 /// Returns whether a session of the project has begun with this notice about trust today. It
 /// repeats with each session if the user has declined.
-async fn trust_notice_was_shown(text: &str, turn: &TurnContext) -> bool {
+async fn record_trust_notice(text: &str, turn: &TurnContext) -> bool {
     let environment = turn.session.common.environment.clone();
     let root = turn.project.context.worktree.root.clone();
     let texts = [text.to_owned()];
@@ -405,13 +423,13 @@ const FETCH_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 pub(super) struct ConfigWatcher {
     maintenance: Arc<Maintenance>,
     paths: ProjectPaths,
-    read: Arc<ConfigSnapshot>,
+    snapshot: Arc<ConfigSnapshot>,
     current: watch::Sender<ProjectConfig>,
     registry: Arc<SessionRegistry>,
-    /// The problems that the greeting is about, until they are remembered as shown.
-    greeted: Option<Vec<String>>,
+    /// The problems that the initial notices are about, until they are recorded as shown.
+    initial_problems: Option<Vec<String>>,
     /// True if the client shows no notices, so that none is remembered as shown.
-    quiet: bool,
+    hides_notices: bool,
     /// The digest of the last question about trust, or of the notice that it is not given.
     trust_question: Option<String>,
     /// The clones that were requested.
@@ -441,9 +459,9 @@ impl ConfigWatcher {
         let mut watcher = Self {
             maintenance,
             paths,
-            greeted: (!quiet).then(|| read.daily_texts()),
-            quiet,
-            read: Arc::new(read),
+            initial_problems: (!quiet).then(|| read.daily_texts()),
+            hides_notices: quiet,
+            snapshot: Arc::new(read),
             current,
             registry,
             trust_question: None,
@@ -461,7 +479,7 @@ impl ConfigWatcher {
     }
 
     /// Returns the project as it was read last.
-    pub(super) fn project(&self) -> Arc<Workspace> {
+    pub(super) fn project(&self) -> Arc<SessionProject> {
         self.current.borrow().project.clone()
     }
 
@@ -470,10 +488,10 @@ impl ConfigWatcher {
         self.current.borrow().commands.clone()
     }
 
-    /// Remembers the problems of the greeting as shown. A session that is opened shows it with its
+    /// Records the problems of the initial notices as shown. An opened session shows them with its
     /// first turn, which may never come.
-    async fn remember_greeting(&mut self) {
-        let Some(texts) = self.greeted.take() else {
+    async fn record_initial_problems(&mut self) {
+        let Some(texts) = self.initial_problems.take() else {
             return;
         };
         let environment = self.paths.environment.clone();
@@ -489,7 +507,7 @@ impl ConfigWatcher {
     /// Sends the notices about MCP servers, without those about servers that have failed in the
     /// same way in a session of the project today.
     pub(super) async fn report_servers(&self, notices: ServerNotices, turn: &TurnContext) {
-        let shown = if turn.project.context.settings.mcp.is_empty() || self.quiet {
+        let shown = if turn.project.context.settings.mcp.is_empty() || self.hides_notices {
             BTreeSet::new()
         } else {
             let texts = notices.failing;
@@ -515,12 +533,12 @@ impl ConfigWatcher {
         turn: &mut TurnContext,
         choice: &watch::Sender<SessionChoices>,
     ) {
-        self.remember_greeting().await;
+        self.record_initial_problems().await;
         self.reload(turn, choice).await;
         if self.finish_fetches(turn).await {
             self.reload(turn, choice).await;
         }
-        let review = self.read.trust.clone();
+        let review = self.snapshot.trust.clone();
         if !review.is_withheld() || self.trust_question.as_ref() == Some(&review.digest) {
             return;
         }
@@ -536,18 +554,18 @@ impl ConfigWatcher {
             // The answer has named its consequence, so today's notice about it is not needed.
             TrustOutcome::Postponed => {
                 self.reload(turn, choice).await;
-                if !self.read.trust.is_withheld() {
+                if !self.snapshot.trust.is_withheld() {
                     let text = "You have trusted this project elsewhere in the meantime, so its \
                         settings are active; `adjutant trust --revoke` withdraws that.";
                     turn.event_sender.event(notice(text.to_owned())).await;
                 }
-                if let Some(text) = self.read.trust.notice() {
-                    trust_notice_was_shown(&text, turn).await;
+                if let Some(text) = self.snapshot.trust.notice() {
+                    record_trust_notice(&text, turn).await;
                 }
             }
             TrustOutcome::Withheld(Some(text)) => {
                 let repeats = matches!(review.decision, Decision::Postponed | Decision::Refused);
-                if !(repeats && !self.quiet && trust_notice_was_shown(&text, turn).await) {
+                if !(repeats && !self.hides_notices && record_trust_notice(&text, turn).await) {
                     turn.event_sender.event(notice(text)).await;
                 }
             }
@@ -556,21 +574,21 @@ impl ConfigWatcher {
     }
 
     /// Applies the contributions of plugins to the settings.
-    pub(super) async fn contribute(
+    pub(super) async fn apply_contributions(
         &mut self,
         added: Vec<Contribution>,
         turn: &mut TurnContext,
         choice: &watch::Sender<SessionChoices>,
     ) {
-        if *added != *self.paths.added {
-            self.paths.added = added.into();
+        if *added != *self.paths.contributions {
+            self.paths.contributions = added.into();
             self.reload(turn, choice).await;
         }
     }
 
     /// Starts the downloads that were not requested yet.
     fn start_fetches(&mut self) {
-        for reference in &self.read.settings.references {
+        for reference in &self.snapshot.settings.references {
             if let Some(clone) = reference.repository_clone(&self.paths.environment)
                 && self.requested_clones.insert(clone.dir.clone())
             {
@@ -578,7 +596,7 @@ impl ConfigWatcher {
                     .push((None, self.maintenance.fetch_repository(clone)));
             }
         }
-        for source in &self.read.sources {
+        for source in &self.snapshot.sources {
             if self.requested_sources.insert(source.clone()) {
                 let task = match source.clone() {
                     WebSource::Page(address) => self.maintenance.fetch_page(address),
@@ -598,7 +616,7 @@ impl ConfigWatcher {
         let mut at = 0;
         while let Some((source, task)) = self.fetching.get_mut(at) {
             let missing = match source {
-                Some(source) => self.read.missing.contains(source),
+                Some(source) => self.snapshot.unfetched_sources.contains(source),
                 None => config::remote::lacks_defaults(&turn.session.common.environment),
             };
             if !missing && !task.is_finished() {
@@ -626,10 +644,11 @@ impl ConfigWatcher {
 
     /// Reads the files again if one has changed.
     async fn reload(&mut self, turn: &mut TurnContext, choice: &watch::Sender<SessionChoices>) {
-        let read = self.read.clone();
+        let read = self.snapshot.clone();
         let paths = self.paths.clone();
-        let forbidding = self.current.borrow().project.read.forbidding();
-        let again = base::task::spawn_blocking(move || read.again(&paths, forbidding)).await;
+        let forbidding = self.current.borrow().project.deny_watcher.forbidding();
+        let again =
+            base::task::spawn_blocking(move || read.read_if_changed(&paths, forbidding)).await;
         match again {
             Ok(None) => {}
             Ok(Some(read)) => {
@@ -675,8 +694,8 @@ impl ConfigWatcher {
                     "The agent \"{chosen}\" no longer exists; {instead} is used from now on."
                 )))
                 .await;
-        } else if shown(&old.agents) != shown(&read.agents)
-            || providers(&old.context.settings) != providers(&read.settings)
+        } else if shown_properties(&old.agents) != shown_properties(&read.agents)
+            || provider_settings(&old.context.settings) != provider_settings(&read.settings)
         {
             event_sender.event(Event::Options).await;
         }
@@ -684,7 +703,7 @@ impl ConfigWatcher {
             // The choice in the client applies until the file has another value.
             choice.send_modify(|choice| {
                 choice.steer = None;
-                choice.steers = read.settings.general.steer;
+                choice.default_steer = read.settings.general.steer;
             });
             event_sender.event(Event::Options).await;
         }
@@ -693,19 +712,19 @@ impl ConfigWatcher {
             let now = read.settings.general.approvals;
             choice.send_modify(|choice| {
                 choice.approvals = choice.approvals.filter(|chosen| *chosen > now);
-                choice.approves = now;
+                choice.default_approvals = now;
             });
             event_sender.event(Event::Options).await;
         }
-        for notice in read.notices(&self.read.problems, &model) {
+        for notice in read.notices(&self.snapshot.problems, &model) {
             event_sender.event(notice).await;
         }
-        self.read = Arc::new(read);
+        self.snapshot = Arc::new(read);
     }
 
     /// Returns the models that are available with the settings.
-    async fn models(&self, old: &Workspace, settings: &Arc<Settings>) -> Models {
-        if providers(&old.context.settings) == providers(settings) {
+    async fn models(&self, old: &SessionProject, settings: &Arc<Settings>) -> Models {
+        if provider_settings(&old.context.settings) == provider_settings(settings) {
             return old.models.clone();
         }
         let registry = self.registry.clone();
@@ -720,7 +739,7 @@ impl ConfigWatcher {
 }
 
 /// Returns the properties of agents that a client shows.
-fn shown(agents: &Agents) -> Vec<Vec<Option<String>>> {
+fn shown_properties(agents: &Agents) -> Vec<Vec<Option<String>>> {
     let describe = |agent: &Arc<project::agent::Agent>| {
         let model = agent.model.as_ref().map(ToString::to_string);
         vec![
@@ -735,7 +754,7 @@ fn shown(agents: &Agents) -> Vec<Vec<Option<String>>> {
 }
 
 /// Returns the settings that determine the available models.
-fn providers(settings: &Settings) -> impl PartialEq {
+fn provider_settings(settings: &Settings) -> impl PartialEq {
     (
         settings.model.clone(),
         settings.providers.clone(),
@@ -747,7 +766,12 @@ fn providers(settings: &Settings) -> impl PartialEq {
 
 impl ProjectPaths {
     fn load(&self) -> config::LoadedSettings {
-        config::load_with(&self.environment, &self.worktree, &self.cwd, &self.added)
+        config::load_with(
+            &self.environment,
+            &self.worktree,
+            &self.cwd,
+            &self.contributions,
+        )
     }
 
     pub(super) fn find(environment: &Environment, cwd: &Path, extra: &[PathBuf]) -> Self {
@@ -756,7 +780,7 @@ impl ProjectPaths {
             environment: environment.clone(),
             worktree: Arc::new(worktree),
             cwd: cwd.to_path_buf(),
-            added: Arc::default(),
+            contributions: Arc::default(),
         }
     }
 }

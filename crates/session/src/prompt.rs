@@ -42,21 +42,21 @@ impl PromptRun {
     ) -> TurnOutcome {
         let PromptInput { content, builtin } = input;
         if let Some(command) = builtin {
-            return self.builtin(&command).await;
+            return self.run_builtin(&command).await;
         }
-        match sent_before(&self.history, &self.record, &content) {
-            None => self.message(content, watcher).await,
-            Some((EarlierPrompt::Last, known_as)) => self.again(known_as, watcher).await,
+        match find_earlier_prompt(&self.history, &self.record, &content) {
+            None => self.run_message(content, watcher).await,
+            Some((EarlierPrompt::Last, known_as)) => self.resume(known_as, watcher).await,
             Some((EarlierPrompt::Earlier, known_as)) => {
-                let message = self.turn.message_id();
-                self.prompted_again(message, known_as).await;
+                let message = self.turn.new_message_id();
+                self.report_repeated_prompt(message, known_as).await;
                 TurnOutcome::Ended
             }
         }
     }
 
     /// Reports the id of the prompt's message.
-    async fn prompted(&self, message: MessageId) {
+    async fn report_message_id(&self, message: MessageId) {
         let known_as = None;
         self.turn
             .event_sender
@@ -66,7 +66,7 @@ impl PromptRun {
 
     /// Reports the id of the message of a prompt that was sent before. `message` is its position in
     /// the history from now on.
-    async fn prompted_again(&self, message: MessageId, known_as: MessageId) {
+    async fn report_repeated_prompt(&self, message: MessageId, known_as: MessageId) {
         let known_as = Some(known_as);
         self.turn
             .event_sender
@@ -75,7 +75,7 @@ impl PromptRun {
     }
 
     /// Runs the turn of the history's last prompt.
-    async fn turn(&mut self, once: Option<&watch::Sender<SessionChoices>>) -> TurnOutcome {
+    async fn run_turn(&mut self, once: Option<&watch::Sender<SessionChoices>>) -> TurnOutcome {
         let (history, outcome) = session_turn::run(
             &self.sessions,
             [Some(&self.choice), once],
@@ -90,19 +90,19 @@ impl PromptRun {
     /// Answers a misspelt command, which is not sent to the model.
     async fn unknown_command(&mut self, why: String) -> TurnOutcome {
         let answer = BuiltinCommand {
-            word: BuiltinName::Elsewhere,
-            rest: why,
+            name: BuiltinName::PreparedAnswer,
+            arguments: why,
         };
-        match self.builtin(&answer).await {
+        match self.run_builtin(&answer).await {
             TurnOutcome::Ended => TurnOutcome::NotDone,
             outcome => outcome,
         }
     }
 
-    async fn builtin(&mut self, command: &BuiltinCommand) -> TurnOutcome {
+    async fn run_builtin(&mut self, command: &BuiltinCommand) -> TurnOutcome {
         // A built-in command is not a message of the history, but the event needs an id.
-        let message = self.turn.message_id();
-        self.prompted(message).await;
+        let message = self.turn.new_message_id();
+        self.report_message_id(message).await;
         let cx = BuiltinContext {
             history: &mut self.history,
             record: &mut self.record,
@@ -112,8 +112,8 @@ impl PromptRun {
     }
 
     /// Continues the turn of a prompt that was sent before, or returns its outcome.
-    async fn again(&mut self, known_as: MessageId, watcher: &mut ConfigWatcher) -> TurnOutcome {
-        let mut message = head(&self.turn);
+    async fn resume(&mut self, known_as: MessageId, watcher: &mut ConfigWatcher) -> TurnOutcome {
+        let mut message = new_prompt_message(&self.turn);
         // A prompt that has no answer yet is answered without a note.
         let is_unanswered = self.history.messages.last().is_some_and(Message::is_prompt);
         let position = if is_unanswered {
@@ -121,34 +121,39 @@ impl PromptRun {
         } else {
             &message.id
         };
-        self.prompted_again(position.clone(), known_as).await;
+        self.report_repeated_prompt(position.clone(), known_as)
+            .await;
         if let Some(outcome) = next::last_outcome(&self.history) {
             return outcome;
         }
         refresh_project(watcher, &mut self.turn, &self.choice).await;
-        let once = answers_once(&self.history, &mut self.turn);
-        message.role = head(&self.turn).role;
+        let once = restore_command_choices(&self.history, &mut self.turn);
+        message.role = new_prompt_message(&self.turn).role;
         if !is_unanswered {
             let note = remind::note(prompts::reminder::HOST_LOST);
-            message.parts.push(self.turn.part(note));
+            message.parts.push(self.turn.new_part(note));
             self.turn.session.recorder.store_message(&message).await;
             self.history.messages.push(message);
         }
-        self.turn(once.as_ref()).await
+        self.run_turn(once.as_ref()).await
     }
 
-    async fn message(&mut self, content: Vec<Content>, watcher: &mut ConfigWatcher) -> TurnOutcome {
+    async fn run_message(
+        &mut self,
+        content: Vec<Content>,
+        watcher: &mut ConfigWatcher,
+    ) -> TurnOutcome {
         refresh_project(watcher, &mut self.turn, &self.choice).await;
         if let Some(Content::Text(typed)) = content.first()
-            && let Some(why) = watcher.commands().misspelt_now(&typed.text)
+            && let Some(why) = watcher.commands().describe_misspelt_now(&typed.text)
         {
             return self.unknown_command(why).await;
         }
         let resumed = self.history.messages.iter().any(Message::is_prompt);
         let Some(content) = hooks::prompt(&self.turn, (&self.record, resumed), content).await
         else {
-            let message = self.turn.message_id();
-            self.prompted(message).await;
+            let message = self.turn.new_message_id();
+            self.report_message_id(message).await;
             return TurnOutcome::Ended;
         };
         // The writes of background jobs so far precede this prompt.
@@ -161,7 +166,7 @@ impl PromptRun {
             &self.turn.session.recorder,
         )
         .await;
-        let (message, once) = self.written(content, watcher).await;
+        let (message, once) = self.build_message(content, watcher).await;
         self.record.updated = message.created;
         // Set immediately, because the session is in the list while the turn runs.
         let title = if self.record.title.is_none() {
@@ -181,26 +186,30 @@ impl PromptRun {
                 .events
                 .command(command, &message.id);
         }
-        self.prompted(message.id.clone()).await;
+        self.report_message_id(message.id.clone()).await;
         if title.is_some() {
             let updated = self.record.updated;
             let info = Event::Info { title, updated };
             self.turn.event_sender.event(info).await;
         }
         self.history.messages.push(message);
-        self.turn(once.as_ref()).await
+        self.run_turn(once.as_ref()).await
     }
 
     /// Returns the message of a prompt as the model reads it, with what commands and mentions in it
     /// insert, and the choice that a command makes for this turn.
-    async fn written(
+    async fn build_message(
         &mut self,
         content: Vec<Content>,
         watcher: &ConfigWatcher,
     ) -> (Message, Option<watch::Sender<SessionChoices>>) {
         let turn = &mut self.turn;
-        let mut draft = PromptDraft::new(head(turn), &self.record, &self.history, turn);
-        let content = watcher.commands().typed(content, &mut draft, turn).await;
+        let mut draft =
+            PromptDraft::new(new_prompt_message(turn), &self.record, &self.history, turn);
+        let content = watcher
+            .commands()
+            .expand_typed(content, &mut draft, turn)
+            .await;
         let content = mention::read(content, &mut draft, turn).await;
         let content = mention::fit_attachments(content, turn).await;
         let mut content =
@@ -214,7 +223,7 @@ impl PromptRun {
         }
         let once = draft.choices_override.take();
         // A command may have chosen another agent than the draft's.
-        let Message { role, .. } = head(turn);
+        let Message { role, .. } = new_prompt_message(turn);
         let message = Message {
             role,
             ..draft.end(turn, content)
@@ -240,7 +249,7 @@ async fn refresh_project(
 ) {
     watcher.refresh(turn, choice).await;
     let added = hooks::contributions(turn).await;
-    watcher.contribute(added, turn, choice).await;
+    watcher.apply_contributions(added, turn, choice).await;
     let servers = &turn.session.common.servers;
     let notices = servers
         .prepare_turn(&turn.project.context.settings.mcp, &turn.cancelled)
@@ -251,7 +260,7 @@ async fn refresh_project(
 
 /// Restores the agent that a command has chosen for its turn, if it differs from the session's
 /// choice.
-fn answers_once(
+fn restore_command_choices(
     history: &History,
     turn: &mut TurnContext,
 ) -> Option<watch::Sender<SessionChoices>> {
@@ -282,7 +291,7 @@ enum EarlierPrompt {
 }
 
 /// Returns that position, and the id of the prompt's message.
-fn sent_before(
+fn find_earlier_prompt(
     history: &History,
     record: &Record,
     content: &[Content],
@@ -312,14 +321,14 @@ fn sent_before(
 }
 
 /// Returns the message of a prompt, without its content.
-fn head(turn: &TurnContext) -> Message {
+fn new_prompt_message(turn: &TurnContext) -> Message {
     let chosen = turn.choice.borrow().agent.clone();
     let model = match turn.project.agents.get(&chosen) {
         Some(agent) => step_context::model(turn, &agent),
         None => turn.project.models.default_model(),
     };
     Message {
-        id: turn.message_id(),
+        id: turn.new_message_id(),
         created: turn.now(),
         role: Role::User(User {
             agent: chosen,
@@ -425,7 +434,7 @@ mod tests {
                 logged: true,
             };
             record.undone.extend(undone.map(entry));
-            let found = sent_before(&history, &record, &parts("Go on.", key));
+            let found = find_earlier_prompt(&history, &record, &parts("Go on.", key));
             let is_same = |id: &MessageId| {
                 let at = keys.iter().position(|known| *known == key);
                 at.is_some_and(|at| *id == from(at))

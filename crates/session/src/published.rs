@@ -163,12 +163,12 @@ impl SessionEvents {
 
     /// Returns the properties of events about the session itself.
     pub fn session_properties(&self, record: &Record) -> Value {
-        json!({ "sessionID": self.id(), "info": info(record) })
+        json!({ "sessionID": self.id(), "info": session_info(record) })
     }
 
     /// Publishes the present activity. The end of it is published by [`Self::idle`].
     pub fn status(&self, status: &Status) {
-        if let Some(status) = shown(status) {
+        if let Some(status) = status_json(status) {
             self.publisher.publish(
                 "session.status",
                 None,
@@ -270,7 +270,7 @@ impl SessionEvents {
 }
 
 /// Returns a status in the format of OpenCode; `None` if the session is idle.
-pub fn shown(status: &Status) -> Option<Value> {
+pub fn status_json(status: &Status) -> Option<Value> {
     match status {
         Status::Busy | Status::Compacting => Some(json!({ "type": "busy" })),
         Status::Retrying {
@@ -284,7 +284,7 @@ pub fn shown(status: &Status) -> Option<Value> {
 }
 
 /// Returns the properties of a session in the format of OpenCode.
-fn info(record: &Record) -> Value {
+fn session_info(record: &Record) -> Value {
     let mut info = json!({
         "id": record.id.as_str(), "slug": record.id.as_str(), "projectID": "project", "directory": record.cwd,
         "title": record.title.as_deref().unwrap_or_default(), "version": env!("CARGO_PKG_VERSION"),

@@ -24,7 +24,7 @@ pub struct RecentModels {
 }
 
 impl RecentModels {
-    pub fn of(store: &Store, project: String) -> Self {
+    pub fn new(store: &Store, project: String) -> Self {
         Self {
             store: store.clone(),
             project,
@@ -61,8 +61,8 @@ mod tests {
     async fn newest_model_comes_first_and_projects_are_separate() {
         let home = tempfile::tempdir().unwrap();
         let store = Store::start(home.path());
-        let one = RecentModels::of(&store, "/a".into());
-        let other = RecentModels::of(&store, "/b".into());
+        let one = RecentModels::new(&store, "/a".into());
+        let other = RecentModels::new(&store, "/b".into());
         let model = |text: &str, effort: Option<&str>| ModelRef {
             effort: effort.map(str::to_owned),
             ..ModelRef::parse(text).unwrap()

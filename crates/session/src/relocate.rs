@@ -111,7 +111,7 @@ pub async fn copy_recorded_contents(
 
 /// Returns the name of a project's repository, by which its sessions are recognized after a move:
 /// the address of its `origin`, otherwise its first commit. Blocks on file access.
-pub fn repository(worktree: &Worktree) -> Option<String> {
+pub fn repository_name(worktree: &Worktree) -> Option<String> {
     worktree.origin().or_else(|| first_commit(worktree))
 }
 
@@ -147,7 +147,7 @@ pub async fn relocate(
     for (message, part) in move_paths(stored, roots.old, roots.new) {
         store.write_part(&stored.record.id, &message, &part).await;
     }
-    stored.record.origin = repository(&worktree);
+    stored.record.origin = repository_name(&worktree);
     if store.is_shared().await {
         stored.record.shared_name = Some(worktree.shared_directory_name(cwd));
     }
@@ -159,12 +159,12 @@ pub async fn relocate(
 pub async fn share_trust(store: &Store, environment: &Environment, worktree: &Worktree) -> bool {
     let shared = store.is_shared().await;
     if shared {
-        share(store, environment, worktree).await;
+        exchange_trust(store, environment, worktree).await;
     }
     shared
 }
 
-async fn share(store: &Store, environment: &Environment, worktree: &Worktree) {
+async fn exchange_trust(store: &Store, environment: &Environment, worktree: &Worktree) {
     let project = worktree.shared_name();
     let shared = match store.trust(&project).await {
         Ok(shared) => shared,

@@ -23,7 +23,7 @@ const RESULT_BATCH: usize = 32;
 
 /// Returns the calls of a subagent that the user was asked about: the client has seen them next to
 /// the call that started the subagent.
-fn asked_calls<'a>(
+fn asked_subagent_calls<'a>(
     store: &'a Store,
     call: &'a Call,
 ) -> Pin<Box<dyn Future<Output = Vec<Event>> + Send + 'a>> {
@@ -47,9 +47,9 @@ fn asked_calls<'a>(
         let mut events = Vec::new();
         for call in stored.messages.iter().flat_map(Message::calls) {
             if facts.asked_calls.contains(&call.call) {
-                events.push(Event::Call(Box::new(finished(call))));
+                events.push(Event::Call(Box::new(finished_call(call))));
             }
-            events.extend(asked_calls(store, call).await);
+            events.extend(asked_subagent_calls(store, call).await);
         }
         for event in &mut events {
             if let Event::Call(update) = event {
@@ -73,25 +73,25 @@ pub struct Replay {
     store: Store,
     session: SessionId,
     /// The index of the next message.
-    at: usize,
+    next_index: usize,
     /// The index after the last visible message.
     end: usize,
     waiting: VecDeque<Event>,
     /// Parts that were shown before all of the history was read.
-    pub(super) sent: HashSet<PartId>,
+    pub(super) sent_parts: HashSet<PartId>,
     /// Events after the last message.
-    pub(super) last: Vec<Event>,
+    pub(super) final_events: Vec<Event>,
     /// Results of the next messages that were not loaded with the history.
     results: HashMap<PartId, Part>,
     /// The sessions of subagents, if the client shows them.
     children: Option<Children>,
     info: Option<Event>,
-    back: Option<oneshot::Sender<History>>,
+    history_sender: Option<oneshot::Sender<History>>,
 }
 
 impl Drop for Replay {
     fn drop(&mut self) {
-        if let Some(back) = self.back.take() {
+        if let Some(back) = self.history_sender.take() {
             // The receiver is dropped if the session has ended.
             back.send(std::mem::take(&mut self.history)).ok();
         }
@@ -132,29 +132,29 @@ impl Replay {
             history,
             store: store.clone(),
             session: record.id.clone(),
-            at: 0,
+            next_index: 0,
             end,
             waiting: VecDeque::new(),
-            sent: HashSet::new(),
-            last,
+            sent_parts: HashSet::new(),
+            final_events: last,
             results: HashMap::new(),
             children: agents.map(|agents| Children::new(agents, store)),
             info,
-            back: Some(back),
+            history_sender: Some(back),
         };
         (replay, received)
     }
 
     /// Returns the title, the notices about damaged parts, and the subagents' sessions, for a
     /// client that does not want the rest of the history.
-    pub fn associations(&self) -> Vec<Event> {
+    pub fn essential_events(&self) -> Vec<Event> {
         let seen = &self.history.messages[..self.end.min(self.history.messages.len())];
         let children = self.children.as_ref();
         let children = children
             .map(|children| children.associations(&self.session, seen))
             .unwrap_or_default();
         let notices = self
-            .last
+            .final_events
             .iter()
             .filter(|event| matches!(event, Event::Notice { .. }));
         self.info
@@ -170,62 +170,64 @@ impl Replay {
             if let Some(event) = self.waiting.pop_front() {
                 return Some(event);
             }
-            if self.at >= self.end {
-                self.waiting.extend(self.last.drain(..));
+            if self.next_index >= self.end {
+                self.waiting.extend(self.final_events.drain(..));
                 self.end = 0;
                 return self.waiting.pop_front();
             }
-            let parts = &self.history.messages[self.at].parts;
+            let parts = &self.history.messages[self.next_index].parts;
             let is_sent =
-                !parts.is_empty() && parts.iter().all(|part| self.sent.contains(&part.id));
-            if is_sent || is_superseded(&self.history.messages[..self.end], self.at) {
-                self.at += 1;
+                !parts.is_empty() && parts.iter().all(|part| self.sent_parts.contains(&part.id));
+            if is_sent || is_superseded(&self.history.messages[..self.end], self.next_index) {
+                self.next_index += 1;
                 continue;
             }
-            if self.at < self.history.messages_without_results {
-                self.fetch().await;
+            if self.next_index < self.history.messages_without_results {
+                self.fetch_results().await;
             }
             let mut children = self.children.take();
-            let message = &self.history.messages[self.at];
+            let message = &self.history.messages[self.next_index];
             let events = self.events(message, children.as_mut()).await;
             self.children = children;
             for part in &message.parts {
                 self.results.remove(&part.id);
             }
             self.waiting.extend(events);
-            self.at += 1;
+            self.next_index += 1;
         }
     }
 
     /// Returns the events of a message, with the results that were read from the store.
     async fn events(&self, message: &Message, mut children: Option<&mut Children>) -> Vec<Event> {
         if message.assistant().is_some_and(|a| a.summary) {
-            return summarised(&self.history, message).into_iter().collect();
+            return compaction_event(&self.history, message)
+                .into_iter()
+                .collect();
         }
         let mut out = Vec::new();
         for part in message
             .parts
             .iter()
-            .filter(|part| !self.sent.contains(&part.id))
+            .filter(|part| !self.sent_parts.contains(&part.id))
         {
             let part = self.results.get(&part.id).unwrap_or(part);
             match (&part.content, children.as_deref_mut()) {
                 (Content::Tool(call), Some(children)) => {
-                    out.extend(children.call(&self.session, call).await)
+                    out.extend(children.call_events(&self.session, call).await)
                 }
                 (Content::Tool(call), None) => {
-                    out.extend(event(message, part));
-                    out.extend(asked_calls(&self.store, call).await);
+                    out.extend(part_event(message, part));
+                    out.extend(asked_subagent_calls(&self.store, call).await);
                 }
-                _ => out.extend(event(message, part)),
+                _ => out.extend(part_event(message, part)),
             }
         }
-        out.extend(fault(message));
+        out.extend(fault_event(message));
         out
     }
 
     /// Reads the results of the next message, and of some that follow.
-    async fn fetch(&mut self) {
+    async fn fetch_results(&mut self) {
         let wanted = |messages: &[Message]| {
             let parts = messages.iter().flat_map(|message| &message.parts);
             let done = |part: &&Part| {
@@ -243,7 +245,7 @@ impl Replay {
                 .map(|part| part.id.clone())
                 .collect::<Vec<_>>()
         };
-        let here = wanted(&self.history.messages[self.at..=self.at]);
+        let here = wanted(&self.history.messages[self.next_index..=self.next_index]);
         if here.iter().all(|id| self.results.contains_key(id)) {
             return;
         }
@@ -251,7 +253,9 @@ impl Replay {
             .store
             .read_parts(
                 &self.session,
-                wanted(&self.history.messages[self.at..self.history.messages_without_results]),
+                wanted(
+                    &self.history.messages[self.next_index..self.history.messages_without_results],
+                ),
             )
             .await
         {
@@ -296,7 +300,7 @@ fn is_superseded(messages: &[Message], at: usize) -> bool {
 }
 
 /// Returns the fault of a message that is incomplete, as a text.
-fn fault(message: &Message) -> Option<Event> {
+fn fault_event(message: &Message) -> Option<Event> {
     let fault = message.assistant()?.fault.as_ref()?;
     let part = PartId::new(format!("{}-fault", message.id));
     Some(Event::Text {
@@ -306,7 +310,7 @@ fn fault(message: &Message) -> Option<Event> {
 }
 
 /// Returns the event of a completed compaction.
-fn summarised(history: &History, summary: &Message) -> Option<Event> {
+fn compaction_event(history: &History, summary: &Message) -> Option<Event> {
     let parent = &summary.assistant()?.parent;
     let prompt = history.messages.iter().rev().find(|m| m.id == *parent)?;
     prompt.parts.iter().find_map(|part| match &part.content {
@@ -333,7 +337,7 @@ fn summarised(history: &History, summary: &Message) -> Option<Event> {
     })
 }
 
-pub(super) fn event(message: &Message, part: &Part) -> Option<Event> {
+pub(super) fn part_event(message: &Message, part: &Part) -> Option<Event> {
     let user = message.user().is_some();
     match &part.content {
         Content::Text(text) if text.synthetic || text.text.is_empty() => None,
@@ -353,13 +357,13 @@ pub(super) fn event(message: &Message, part: &Part) -> Option<Event> {
             message: message.id.clone(),
             piece: UserPiece::File(file.clone()),
         }),
-        Content::Tool(call) => Some(Event::Call(Box::new(finished(call)))),
+        Content::Tool(call) => Some(Event::Call(Box::new(finished_call(call)))),
         _ => None,
     }
 }
 
 /// Returns a finished call as one update.
-fn finished(call: &Call) -> CallUpdate {
+fn finished_call(call: &Call) -> CallUpdate {
     CallUpdate {
         tool: Some(call.tool.clone()),
         title: Some(call.title.clone()),

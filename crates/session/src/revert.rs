@@ -30,8 +30,8 @@ use base::task::spawn_blocking;
 
 use self::judge::{FileVerdict, Obstacle, RevertCare, judge};
 pub use self::past::{
-    FileVersion, delete_undone_turns, files, place_late_changes_of_copy, remember, restore,
-    versions,
+    FileVersion, delete_undone_turns, files_with_versions, move_to_past_undos,
+    place_late_changes_of_copy, restore_version, versions,
 };
 pub use self::report::{RevertHints, RevertReport};
 use super::{changes, interrupted};
@@ -62,13 +62,13 @@ pub enum RevertPoint {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RevertError {
     #[error("There is no turn to undo.")]
-    ToUndo,
+    NothingToUndo,
     #[error("There is nothing to redo.")]
-    ToRedo,
+    NothingToRedo,
     #[error("This session has no message or part {0}.")]
-    Unknown(String),
+    UnknownMessage(String),
     #[error("{0} is already undone; redo restores it.")]
-    Hidden(String),
+    AlreadyUndone(String),
     /// The intended changes could not be stored.
     #[error("Nothing was changed, because the session could not be saved: {0}")]
     Unsaved(String),
@@ -106,10 +106,10 @@ pub async fn undo(
         Some(last) => last,
         None => {
             let end = visible(messages, &record.undone);
-            let start = start(messages, end, point)?;
+            let start = find_start(messages, end, point)?;
             let hidden = messages.get(start..end).unwrap_or_default();
-            report.between = between(hidden);
-            let left = changes::last_runs(hidden)
+            report.changed_between = files_changed_by_others(hidden);
+            let left = changes::last_merged_changes(hidden)
                 .into_iter()
                 .map(reversed)
                 .collect();
@@ -133,16 +133,16 @@ pub async fn undo(
     } else {
         RevertCare::Undo
     };
-    let mut planned = plan(wanted, cx, care).await;
-    let already = planned.already.clone();
+    let mut planned = plan_changes(wanted, cx, care).await;
+    let already = planned.already_made.clone();
     if unfinished {
         // The interrupted undo has done these, and a redo must include them.
-        entry.files.append(&mut planned.already);
+        entry.files.append(&mut planned.already_made);
     }
     let mut undone = entry.files.clone();
     entry.done = false;
     entry.left = planned
-        .left
+        .skipped
         .iter()
         .map(|left| left.change.clone())
         .collect();
@@ -156,8 +156,8 @@ pub async fn undo(
         *record = before;
         return Err(RevertError::Unsaved(e));
     }
-    let (done, left) = put_all(planned, &mut report, cx).await;
-    changes::log(record, messages, unchanged(already).chain(done.clone()));
+    let (done, left) = apply_all(planned, &mut report, cx).await;
+    changes::log_changes(record, messages, unchanged(already).chain(done.clone()));
     undone.extend(done);
     if let Some(entry) = record.undone.last_mut() {
         entry.files = undone;
@@ -198,19 +198,19 @@ pub async fn redo(
     entry.done = false;
     let back: Vec<FileChange> = entry.files.iter().cloned().map(reversed).collect();
     recorder.fetch(&cx.tracker, &back).await;
-    let planned = plan(back, cx, RevertCare::Redo).await;
+    let planned = plan_changes(back, cx, RevertCare::Redo).await;
     if let Err(e) = store_record(record, recorder, cx).await {
         *record = before;
         return Err(RevertError::Unsaved(e));
     }
     let mut report = RevertReport::default();
-    let already = planned.already.clone();
-    let (done, left) = put_all(planned, &mut report, cx).await;
+    let already = planned.already_made.clone();
+    let (done, left) = apply_all(planned, &mut report, cx).await;
     if let Some(undone) = record.undone.pop().filter(|undone| !undone.logged) {
         // The redo may leave some of these files in place.
-        changes::log(record, messages, undone.files);
+        changes::log_changes(record, messages, undone.files);
     }
-    changes::log(record, messages, unchanged(already).chain(done));
+    changes::log_changes(record, messages, unchanged(already).chain(done));
     let end = visible(messages, &record.undone);
     report.record_left(left, cx);
     report.describe(messages.get(start..end).unwrap_or_default());
@@ -219,14 +219,14 @@ pub async fn redo(
 }
 
 /// Returns the index of a point among the first `end` messages.
-pub(super) fn start(
+pub(super) fn find_start(
     messages: &[Message],
     end: usize,
     point: &RevertPoint,
 ) -> Result<usize, RevertError> {
     let prompt = |before: usize| messages.iter().take(before).rposition(is_prompt);
     let id = match point {
-        RevertPoint::LastTurn => return prompt(end).ok_or(RevertError::ToUndo),
+        RevertPoint::LastTurn => return prompt(end).ok_or(RevertError::NothingToUndo),
         RevertPoint::Before(id) => id,
     };
     let named =
@@ -234,9 +234,9 @@ pub(super) fn start(
     let at = messages
         .iter()
         .position(named)
-        .ok_or_else(|| RevertError::Unknown(id.clone()))?;
+        .ok_or_else(|| RevertError::UnknownMessage(id.clone()))?;
     if at >= end {
-        return Err(RevertError::Hidden(id.clone()));
+        return Err(RevertError::AlreadyUndone(id.clone()));
     }
     // The conversation cannot continue after a prompt without its answer.
     let prompt = prompt(at + 1).unwrap_or(0);
@@ -274,9 +274,9 @@ fn unchanged(already: Vec<FileChange>) -> impl Iterator<Item = FileChange> {
     })
 }
 
-fn between(messages: &[Message]) -> Vec<String> {
+fn files_changed_by_others(messages: &[Message]) -> Vec<String> {
     let mut seen = BTreeSet::new();
-    let twice = changes::runs(messages)
+    let twice = changes::merged_changes(messages)
         .into_iter()
         .filter(|run| !seen.insert(run.path.clone()));
     twice
@@ -317,7 +317,7 @@ async fn finish(
     cx: &RestoreContext,
 ) {
     let end = visible(messages, &record.undone);
-    record.todos = todos(messages.get(..end).unwrap_or_default()).unwrap_or_default();
+    record.todos = last_plan(messages.get(..end).unwrap_or_default()).unwrap_or_default();
     if let Some(editor) = &cx.editor {
         editor.session.todos.set(record.todos.clone());
         for call in messages
@@ -337,19 +337,19 @@ async fn finish(
 }
 
 /// Removes the messages from `end` on, and the results of their turns from the record.
-pub(super) fn truncate(stored: &mut StoredSession, end: usize) {
+pub(super) fn truncate_history(stored: &mut StoredSession, end: usize) {
     let removed = stored.messages.split_off(end.min(stored.messages.len()));
     past::place_late_changes(&mut stored.messages, |id| {
         removed.iter().any(|message| message.id == *id)
     });
-    stored.record.todos = todos(&stored.messages).unwrap_or_default();
+    stored.record.todos = last_plan(&stored.messages).unwrap_or_default();
     stored.record.cost = turn::cost(&stored.messages);
     stored.record.changed = None;
 }
 
 /// Returns the plan of the last call that set one; `None` if there is no such call. An interrupted
 /// call counts, because its plan was shown or about to be.
-pub(super) fn todos(messages: &[Message]) -> Option<Vec<Todo>> {
+pub(super) fn last_plan(messages: &[Message]) -> Option<Vec<Todo>> {
     let calls = messages
         .iter()
         .rev()
@@ -366,11 +366,11 @@ pub(super) fn todos(messages: &[Message]) -> Option<Vec<Todo>> {
 }
 
 /// Makes the planned changes. Returns those that were made, and those that were not.
-async fn put_all(
+async fn apply_all(
     planned: RevertPlan,
     report: &mut RevertReport,
     cx: &RestoreContext,
-) -> (Vec<FileChange>, Vec<LeftChange>) {
+) -> (Vec<FileChange>, Vec<SkippedChange>) {
     let mut results = Vec::new();
     // Deletions also remove empty directories, which later writes may need.
     let (deletions, writes): (Vec<_>, Vec<_>) = planned
@@ -381,24 +381,24 @@ async fn put_all(
     for changes in [deletions, writes] {
         let mut attempts = stream::iter(changes)
             .map(async |(index, change)| {
-                let result = put(&change, cx).await;
+                let result = apply_change(&change, cx).await;
                 (index, change, result)
             })
-            .buffered(cx.at_once());
+            .buffered(cx.max_concurrent_files());
         while let Some(result) = attempts.next().await {
             results.push(result);
         }
     }
     results.sort_by_key(|(index, ..)| *index);
     let mut done = Vec::new();
-    let mut left = planned.left;
+    let mut left = planned.skipped;
     for (_, change, result) in results {
         match result {
             Ok(()) => {
                 report.record_change(&change, cx);
                 done.push(change);
             }
-            Err(why) => left.push(LeftChange {
+            Err(why) => left.push(SkippedChange {
                 change,
                 obstacle: Obstacle::Failure,
                 why,
@@ -412,12 +412,12 @@ async fn put_all(
 #[derive(Default)]
 struct RevertPlan {
     ready: Vec<FileChange>,
-    already: Vec<FileChange>,
-    left: Vec<LeftChange>,
+    already_made: Vec<FileChange>,
+    skipped: Vec<SkippedChange>,
 }
 
 /// A change that was not made.
-struct LeftChange {
+struct SkippedChange {
     change: FileChange,
     obstacle: Obstacle,
     why: String,
@@ -425,7 +425,11 @@ struct LeftChange {
 
 /// Checks every file. A change is ready if the file has its old state; with force always, and the
 /// present content is stored.
-async fn plan(wanted: Vec<FileChange>, cx: &RestoreContext, care: RevertCare) -> RevertPlan {
+async fn plan_changes(
+    wanted: Vec<FileChange>,
+    cx: &RestoreContext,
+    care: RevertCare,
+) -> RevertPlan {
     let mut plan = RevertPlan::default();
     let mut verdicts = stream::iter(wanted)
         .map(async |change| {
@@ -433,12 +437,12 @@ async fn plan(wanted: Vec<FileChange>, cx: &RestoreContext, care: RevertCare) ->
             let tracker = cx.tracker.clone();
             spawn_blocking(move || judge(&tracker, change, unsaved.as_deref(), care)).await
         })
-        .buffered(cx.at_once());
+        .buffered(cx.max_concurrent_files());
     while let Some(judged) = verdicts.next().await {
         match judged {
             Ok((change, FileVerdict::Ready)) => plan.ready.push(change),
-            Ok((change, FileVerdict::Already)) => plan.already.push(change),
-            Ok((change, FileVerdict::Left(obstacle, why))) => plan.left.push(LeftChange {
+            Ok((change, FileVerdict::AlreadyMade)) => plan.already_made.push(change),
+            Ok((change, FileVerdict::Skip(obstacle, why))) => plan.skipped.push(SkippedChange {
                 change,
                 obstacle,
                 why,
@@ -450,7 +454,7 @@ async fn plan(wanted: Vec<FileChange>, cx: &RestoreContext, care: RevertCare) ->
 }
 
 /// Applies a change to its file.
-async fn put(change: &FileChange, cx: &RestoreContext) -> Result<(), String> {
+async fn apply_change(change: &FileChange, cx: &RestoreContext) -> Result<(), String> {
     let tracker = cx.tracker.clone();
     let change = change.clone();
     let root = cx.worktree.root.clone();
@@ -461,12 +465,12 @@ async fn put(change: &FileChange, cx: &RestoreContext) -> Result<(), String> {
         let working = spawn_blocking(move || work(&file).map_err(|e| e.to_string()));
         async { working.await.map_err(|e| e.to_string())? }
     };
-    let done = match file.refused(cx).await {
+    let done = match file.write_in_editor(cx).await {
         Some(why) => Err(format!("the editor refused: {}", why.trim_end_matches('.'))),
         None => step(FileRestoration::finish).await,
     };
     if done.is_err()
-        && let Err(e) = step(FileRestoration::give_up).await
+        && let Err(e) = step(FileRestoration::roll_back).await
     {
         tracing::warn!(
             "{} may not have the permission bits it had: {e}",
@@ -531,7 +535,7 @@ impl FileRestoration {
 
     /// Lets the client write the file. The client may refuse to write a file of the project.
     /// Any other answer is ignored, because only the file on the disk counts.
-    async fn refused(&self, cx: &RestoreContext) -> Option<String> {
+    async fn write_in_editor(&self, cx: &RestoreContext) -> Option<String> {
         let answer = cx
             .editor
             .as_ref()?
@@ -605,7 +609,7 @@ impl FileRestoration {
     }
 
     /// Reverts the preparations of [`Self::begin`].
-    fn give_up(&self) -> Result<(), disk::Error> {
+    fn roll_back(&self) -> Result<(), disk::Error> {
         match self.text() {
             Some(_) if self.access.must_restrict_creation() => self.remove(),
             _ => Ok(self.access.restore()?),
@@ -616,7 +620,7 @@ impl FileRestoration {
 impl RestoreContext {
     /// Returns the number of files to read or write concurrently: a client is asked about one
     /// after the other.
-    fn at_once(&self) -> usize {
+    fn max_concurrent_files(&self) -> usize {
         let files = self.editor.as_ref().map(|editor| &editor.client.files);
         if files.is_some_and(|files| files.read || files.write) {
             1

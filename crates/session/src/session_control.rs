@@ -14,7 +14,7 @@ use extensions::subagents::SessionControl;
 pub(super) struct PluginSessionControl {
     mailbox: mpsc::WeakSender<MailboxMessage>,
     cancels: mpsc::WeakUnboundedSender<CancelScope>,
-    prompts: Arc<AtomicU64>,
+    prompt_count: Arc<AtomicU64>,
     live: Arc<LiveSessions>,
 }
 
@@ -24,7 +24,7 @@ impl PluginSessionControl {
         Self {
             mailbox: handle.mailbox.downgrade(),
             cancels: handle.cancels.downgrade(),
-            prompts: handle.prompts.clone(),
+            prompt_count: handle.prompt_count.clone(),
             live,
         }
     }
@@ -42,7 +42,7 @@ impl SessionControl for PluginSessionControl {
         if let Some(cancels) = self.cancels.upgrade() {
             // Fails only if the session is closed, and then there is no turn to cancel.
             cancels
-                .send(CancelScope::UpTo(self.prompts.load(Ordering::Relaxed)))
+                .send(CancelScope::UpTo(self.prompt_count.load(Ordering::Relaxed)))
                 .ok();
         }
     }
@@ -52,7 +52,7 @@ impl SessionControl for PluginSessionControl {
             // Does not wait until the title is stored. If the mailbox is full, the
             // session keeps its title.
             mailbox
-                .try_send(MailboxMessage::Title(
+                .try_send(MailboxMessage::Rename(
                     title.to_owned(),
                     oneshot::channel().0,
                 ))

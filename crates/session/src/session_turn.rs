@@ -47,7 +47,7 @@ pub(super) fn run<'a>(
                 () = parent.session.shared.jobs.await_end() => jobs::show(&parent).await,
                 done = &mut work => break done,
                 Some(request) = requests.recv() => match request {
-                    SessionRequest::Spawn(spawn) => children.push(child::child(shared, &parent, *spawn)),
+                    SessionRequest::Spawn(spawn) => children.push(child::run_child(shared, &parent, *spawn)),
                     SessionRequest::Switch(switch) => switch_agent(shared, choices, &parent, switch).await,
                     SessionRequest::Sample(wanted) => samples.push(sample::sample(&parent, *wanted)),
                 },

@@ -38,12 +38,12 @@ use transcript::ModelRef;
 
 /// The settings of a serving host for its sessions.
 #[derive(Debug, Clone, Default)]
-pub struct ServedPlaces {
+pub struct ServingOptions {
     /// The command that makes a directory for a session; empty if the client chooses the
     /// directory.
-    pub workspace: Vec<String>,
+    pub workspace_command: Vec<String>,
     /// The prefix of each command of a session; may be empty.
-    pub exec: Arc<[String]>,
+    pub command_prefix: Arc<[String]>,
     /// Whether the user may change state that all users share.
     pub account: AccountAccess,
 }
@@ -66,16 +66,16 @@ pub struct Sessions {
     /// Set if this process can export traces and metrics.
     pub telemetry: OnceLock<StartTelemetry>,
     /// Set if this process serves remote clients.
-    pub served: OnceLock<ServedPlaces>,
+    pub serving_options: OnceLock<ServingOptions>,
     pub(super) models: Arc<ModelSources>,
     pub(super) live: Arc<LiveSessions>,
     pub(super) maintenance: Arc<Maintenance>,
     pub(super) tools: Arc<tools::registry::ToolRegistry>,
     pub(super) sandbox: Arc<Sandbox>,
     pub(super) snapshots: Trackers,
-    pub(super) language: Arc<LanguageServers>,
+    pub(super) language_servers: Arc<LanguageServers>,
     /// The directory of the stored lists of MCP servers.
-    pub(super) catalogs: PathBuf,
+    pub(super) mcp_catalog_dir: PathBuf,
     // A std mutex around a map of cells: a leaf, never held across an await.
     grants: Mutex<HashMap<String, Arc<OnceCell<Arc<Grants>>>>>,
 }
@@ -85,15 +85,15 @@ impl Sessions {
     /// needs it.
     pub fn new(environment: Environment, ended: CancellationToken) -> Arc<Self> {
         let settings = StoreSettings::new(&environment);
-        let store = user_store::store_at(&settings);
+        let store = user_store::open_store_with(&settings);
         Self::with_store(environment, ended, (store, settings), None)
     }
 
     /// Creates the shared state for one of the users of this process, who can access only their
     /// own sessions.
-    pub fn of_user(environment: Environment, ended: CancellationToken, user: &str) -> Arc<Self> {
+    pub fn for_user(environment: Environment, ended: CancellationToken, user: &str) -> Arc<Self> {
         let settings = StoreSettings::new(&environment);
-        let store = user_store::store_of(&settings, user);
+        let store = user_store::open_store_of_user(&settings, user);
         Self::with_store(environment, ended, (store, settings), Some(user))
     }
 
@@ -118,17 +118,17 @@ impl Sessions {
             tools: Arc::new(tools::registry::ToolRegistry::built_in()),
             sandbox,
             snapshots: Trackers::default(),
-            language: Arc::default(),
+            language_servers: Arc::default(),
             live: Arc::default(),
             grants: Mutex::default(),
             maintenance: Arc::new(maintenance),
-            catalogs: mcp::catalogs(&environment, user),
+            mcp_catalog_dir: mcp::catalogs(&environment, user),
             environment,
             store,
             events: EventBus::default(),
             exit_requested: CancellationToken::new(),
             telemetry: OnceLock::new(),
-            served: OnceLock::new(),
+            serving_options: OnceLock::new(),
             ended,
             tasks,
             models,
@@ -202,7 +202,7 @@ impl Sessions {
 
     /// Returns the models of a session, and the owner of their registry. If the settings name
     /// none, the usual local model servers are searched in the background by the returned task.
-    pub(super) fn models(
+    pub(super) fn prepare_models(
         self: &Arc<Self>,
         settings: &Arc<Settings>,
         endpoints: EditorEndpoints,
@@ -229,7 +229,7 @@ impl Sessions {
     /// editor has set. Blocks on file access.
     pub fn own_providers(&self, endpoints: &EditorEndpoints) -> (Settings, Registry) {
         let settings = own_settings(&self.environment);
-        let registry = self.models.of_editor(&settings, endpoints);
+        let registry = self.models.with_editor_endpoints(&settings, endpoints);
         (settings, registry)
     }
 

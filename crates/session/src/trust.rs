@@ -89,7 +89,7 @@ async fn store_answer(review: &Review, yes: bool, turn: &TurnContext) -> Result<
 /// Shows the question as a call of its own, because some clients show questions only together with
 /// calls.
 async fn ask(review: &Review, turn: &TurnContext) -> Option<bool> {
-    let call = turn.call_id();
+    let call = turn.new_call_id();
     let text = review.question(&turn.project.context.worktree.root);
     let update_call = |update: CallUpdate| turn.event_sender.event(Event::Call(Box::new(update)));
     let items: Vec<String> = review.items.iter().map(ToString::to_string).collect();

@@ -116,17 +116,17 @@ pub struct SessionChoices {
     /// turn; `None` for the default of the settings.
     pub steer: Option<bool>,
     /// The default of `steer` from the settings.
-    pub steers: bool,
+    pub default_steer: bool,
     /// The approval mode; `None` for the default of the settings.
     pub approvals: Option<Approvals>,
     /// The default of `approvals` from the settings.
-    pub approves: Approvals,
+    pub default_approvals: Approvals,
 }
 
 impl SessionChoices {
     /// Returns whether messages sent during a turn reach the model between two steps.
     pub fn steers(&self) -> bool {
-        self.steer.unwrap_or(self.steers)
+        self.steer.unwrap_or(self.default_steer)
     }
 
     /// Returns a choice of an agent and a model, with defaults for the rest.
@@ -135,15 +135,15 @@ impl SessionChoices {
             agent: agent.to_owned(),
             model,
             steer: None,
-            steers: false,
+            default_steer: false,
             approvals: None,
-            approves: Approvals::default(),
+            default_approvals: Approvals::default(),
         }
     }
 
     /// Returns the approval mode of the session, or else of the settings.
     pub fn approvals(&self) -> Approvals {
-        self.approvals.unwrap_or(self.approves)
+        self.approvals.unwrap_or(self.default_approvals)
     }
 
     /// Returns the choice as a change of the stored record.
@@ -171,7 +171,7 @@ pub struct History {
 /// The parts of the system prompt about the session, the same for all agents. Read once, so that a
 /// change does not invalidate the provider's cache.
 #[derive(Debug, Clone)]
-pub struct Background {
+pub struct SystemPromptParts {
     pub surroundings: Surroundings,
     /// Further directories: name, path, description.
     pub references: Vec<(String, String, String)>,
@@ -183,7 +183,7 @@ pub struct Background {
 #[derive(Clone)]
 pub struct TurnContext {
     pub session: Arc<SessionContext>,
-    pub project: Arc<Workspace>,
+    pub project: Arc<SessionProject>,
     /// The session's choices, or those of a command for its turn.
     pub choice: watch::Receiver<SessionChoices>,
     pub cancelled: CancellationToken,
@@ -216,7 +216,7 @@ pub struct SessionContext {
     /// Background jobs of earlier steps that may still change files.
     pub late_changes: Arc<late_changes::LateChanges>,
     /// The cost of subagents that no message includes yet.
-    pub spent: Spent,
+    pub unrecorded_cost: UnrecordedCost,
     /// The file changes of subagents that no step lists yet.
     pub child_changes: Arc<late_changes::ChildChanges>,
     /// The same of the parent session, if this session belongs to a subagent.
@@ -250,15 +250,15 @@ pub struct CommonContext {
 
 /// The project of a session, as its files define it. It is replaced as a whole between two turns,
 /// when one of its settings files changes.
-pub struct Workspace {
+pub struct SessionProject {
     /// The directories and settings, as tools get them.
     pub context: Arc<ProjectContext>,
     pub agents: Arc<Agents>,
     /// The files that the settings were read from.
-    pub read: Arc<live_denies::DenyWatcher>,
+    pub deny_watcher: Arc<live_denies::DenyWatcher>,
     pub models: models::Models,
     /// The parts of the system prompt about the session, the same for all agents.
-    pub background: Arc<Background>,
+    pub system_prompt_parts: Arc<SystemPromptParts>,
 }
 
 /// The permissions of a session, in addition to its agent's rules.
@@ -305,30 +305,30 @@ pub(super) fn inherited_rules<'a>(
 
 /// US dollars that are not yet part of a message. A std mutex is enough: it only guards a number.
 #[derive(Debug, Default)]
-pub struct Spent(Mutex<Option<f64>>);
+pub struct UnrecordedCost(Mutex<Option<f64>>);
 
-impl Spent {
+impl UnrecordedCost {
     pub fn add(&self, dollars: f64) {
         let mut spent = lock(&self.0);
         *spent = Some(spent.unwrap_or_default() + dollars);
     }
 
     pub fn take(&self) -> Option<f64> {
-        lock(&self.0).take().map(rounded)
+        lock(&self.0).take().map(round_cost)
     }
 }
 
 /// Rounds to a billionth of a dollar, to remove the rounding errors of sums.
-pub fn rounded(dollars: f64) -> f64 {
+pub fn round_cost(dollars: f64) -> f64 {
     (dollars * 1e9).round() / 1e9
 }
 
 /// Returns the sum of the known values; `None` if both are unknown.
-pub fn sum(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+pub fn add_costs(one: Option<f64>, other: Option<f64>) -> Option<f64> {
     one.into_iter()
         .chain(other)
         .reduce(|a, b| a + b)
-        .map(rounded)
+        .map(round_cost)
 }
 
 /// Returns the cost of messages in US dollars; `None` if no price is known.
@@ -337,7 +337,7 @@ pub fn cost(messages: &[Message]) -> Option<f64> {
         .iter()
         .filter_map(|m| m.assistant()?.cost)
         .reduce(|a, b| a + b)
-        .map(rounded)
+        .map(round_cost)
 }
 
 /// Returns the cost of one request in US dollars; `None` if the model's price is not known.
@@ -351,7 +351,7 @@ fn request_cost(model: &Model, usage: &Usage) -> Option<f64> {
         reason = "token counts are far below 2^52"
     )]
     let dollars = |tokens: u64, per_million: f64| tokens as f64 * per_million / 1e6;
-    Some(rounded(
+    Some(round_cost(
         dollars(usage.input, rates.input)
             + dollars(usage.output + usage.reasoning, rates.output)
             + dollars(usage.cache_read, rates.cache_read)
@@ -381,14 +381,14 @@ impl From<Vec<Message>> for History {
 impl History {
     /// Returns the cost so far in US dollars, subagents included; `None` if no price is known.
     pub fn cost(&self) -> Option<f64> {
-        sum(self.undone_cost, cost(&self.messages))
+        add_costs(self.undone_cost, cost(&self.messages))
     }
 }
 
 impl TurnContext {
     /// Returns whether a turn continues after a call was rejected without a comment: if a user is
     /// present and the settings say so.
-    pub fn goes_on_after_rejection(&self) -> bool {
+    pub fn continues_after_rejection(&self) -> bool {
         self.session.permissions.attended
             && self
                 .project
@@ -398,18 +398,18 @@ impl TurnContext {
                 .continue_loop_on_deny
     }
 
-    pub fn part(&self, content: Content) -> Part {
+    pub fn new_part(&self, content: Content) -> Part {
         Part {
             id: PartId::new(self.session.common.environment.fresh(PartId::PREFIX)),
             content,
         }
     }
 
-    pub fn message_id(&self) -> MessageId {
+    pub fn new_message_id(&self) -> MessageId {
         MessageId::new(self.session.common.environment.fresh(MessageId::PREFIX))
     }
 
-    pub fn call_id(&self) -> CallId {
+    pub fn new_call_id(&self) -> CallId {
         CallId::new(self.session.common.environment.fresh(CallId::PREFIX))
     }
 
@@ -418,22 +418,22 @@ impl TurnContext {
     }
 
     /// Reports the present activity to the client and to observers.
-    pub async fn report(&self, status: Status) {
-        self.publish(&status);
+    pub async fn report_status(&self, status: Status) {
+        self.publish_status(&status);
         self.event_sender.event(Event::Status(status)).await;
     }
 
     /// Reports the present activity to observers only.
-    pub fn publish(&self, status: &Status) {
+    pub fn publish_status(&self, status: &Status) {
         self.session.recorder.events.status(status);
         if self.session.depth == 0 {
-            let shown = published::shown(status);
+            let shown = published::status_json(status);
             self.session.common.extensions.scripts.set_status(shown);
         }
     }
 
     /// Notifies the user that the conversation is not stored.
-    pub async fn unsaved(&self, error: &store::Error) {
+    pub async fn notify_unsaved(&self, error: &store::Error) {
         if !self.session.recorder.must_notify() {
             return;
         }

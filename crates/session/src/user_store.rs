@@ -46,19 +46,19 @@ impl StoreSettings {
 }
 
 /// Opens the store of the user's sessions. The settings are read by the store's own thread.
-pub fn store(environment: &Environment) -> Store {
-    store_at(&StoreSettings::new(environment))
+pub fn open_store(environment: &Environment) -> Store {
+    open_store_with(&StoreSettings::new(environment))
 }
 
 /// Opens the store that the settings name.
-pub(super) fn store_at(settings: &Arc<StoreSettings>) -> Store {
+pub(super) fn open_store_with(settings: &Arc<StoreSettings>) -> Store {
     let settings = settings.clone();
     Store::open(move || settings.location())
 }
 
 /// Opens the store of one of the users of a process that serves many; it contains only that user's
 /// sessions.
-pub(super) fn store_of(settings: &Arc<StoreSettings>, user: &str) -> Store {
+pub(super) fn open_store_of_user(settings: &Arc<StoreSettings>, user: &str) -> Store {
     let settings = settings.clone();
     let user = user.to_owned();
     Store::open(move || match settings.location() {

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::sessions::{ServedPlaces, Sessions};
+use super::sessions::{ServingOptions, Sessions};
 use permission::account::AccountAccess;
 use sandbox::process::Program;
 
@@ -13,20 +13,21 @@ const WORKSPACE_TIMEOUT: Duration = Duration::from_secs(300);
 
 impl Sessions {
     /// Returns the settings of this process for the sessions it serves.
-    pub(super) fn served(&self) -> ServedPlaces {
-        self.served.get().cloned().unwrap_or_default()
+    pub(super) fn serving_options(&self) -> ServingOptions {
+        self.serving_options.get().cloned().unwrap_or_default()
     }
 
     /// Returns whether the user of these sessions may change property of the account that this
     /// process runs as.
     pub fn account(&self) -> AccountAccess {
-        self.served().account
+        self.serving_options().account
     }
 
     /// Returns whether a session of one directory may be opened with another: always if the host
     /// makes the directories itself, because clients do not know them.
     pub fn can_be_opened_in(&self, stored: &Path, requested: &Path) -> bool {
-        !self.served().workspace.is_empty() || super::open::same_directory(stored, requested)
+        !self.serving_options().workspace_command.is_empty()
+            || super::open::same_directory(stored, requested)
     }
 
     /// Returns the working directory of a session that was requested with `requested`: the same
@@ -34,13 +35,13 @@ impl Sessions {
     ///
     /// # Errors
     /// The reason why there is none, as a text for the user.
-    pub(super) async fn directory(
+    pub(super) async fn working_directory(
         &self,
         session: &str,
         requested: &Path,
     ) -> Result<PathBuf, String> {
-        let served = self.served();
-        let Some((program, arguments)) = served.workspace.split_first() else {
+        let served = self.serving_options();
+        let Some((program, arguments)) = served.workspace_command.split_first() else {
             return Ok(requested.to_path_buf());
         };
         let directory = requested.to_string_lossy();

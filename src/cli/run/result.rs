@@ -9,7 +9,7 @@ use super::client::Client;
 use crate::cli::terminal;
 use acp_server::meta::{STRUCTURED, member};
 use base::id::{MessageId, SessionId};
-use session::turn::rounded;
+use session::turn::round_cost;
 use store::{Store, StoredSession};
 use transcript::{CallState, Message, Usage};
 
@@ -61,7 +61,7 @@ pub(super) async fn print(
             "cacheRead": facts.usage.cache_read,
             "cacheWrite": facts.usage.cache_write,
         },
-        "cost": facts.cost().map(rounded),
+        "cost": facts.cost().map(round_cost),
         "filesChanged": facts.changed,
         "notAllowed": client.refused(),
     });

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use base::id::SessionId;
-use session::turn::rounded;
+use session::turn::round_cost;
 use store::{Record, StoredSession};
 use transcript::{Call, CallFacts, CallState, Content, Message, Role};
 
@@ -21,7 +21,7 @@ pub(super) fn session(record: &Record, undone_turns: usize) -> Value {
         "agent": record.agent,
         "model": model.map(ToString::to_string),
         "archived": record.archived,
-        "cost": record.cost.map(rounded),
+        "cost": record.cost.map(round_cost),
         "changed": record.changed,
         "summary": record.description(),
         "undoneTurns": undone_turns,
@@ -62,7 +62,7 @@ fn message(message: &Message) -> Value {
             "role": "assistant",
             "agent": answer.agent,
             "model": answer.model.to_string(),
-            "cost": answer.cost.map(rounded),
+            "cost": answer.cost.map(round_cost),
             "error": answer.fault.as_ref().map(|fault| &fault.message),
             "calls": message.calls().map(call).collect::<Vec<_>>(),
         }),

@@ -67,8 +67,8 @@ pub(in crate::cli) async fn revert(
     store.close(id).await;
     let report = done.map_err(|nothing| anyhow!(nothing))?;
     super::super::say(&match hints {
-        Some(hints) => report.undone(&context.worktree, &hints),
-        None => report.redone(),
+        Some(hints) => report.undo_text(&context.worktree, &hints),
+        None => report.redo_text(),
     });
     Ok(u8::from(report.not_restored().next().is_some()))
 }
@@ -80,7 +80,7 @@ pub(in crate::cli) async fn list_recorded(
     json: bool,
 ) -> anyhow::Result<u8> {
     let stored = store.peek(id).await?;
-    let files = revert::files(&stored.messages, &stored.record);
+    let files = revert::files_with_versions(&stored.messages, &stored.record);
     if json {
         let all: Vec<Value> = files
             .iter()
@@ -200,13 +200,14 @@ async fn restore_of(
     let StoredSession {
         messages, record, ..
     } = stored;
-    let done = revert::restore(messages, record, &keep, &context, path.clone(), version).await;
+    let done =
+        revert::restore_version(messages, record, &keep, &context, path.clone(), version).await;
     let report = done.map_err(|why| anyhow!("{name} is left as it is: {why}"))?;
     let tracker = context.tracker.clone();
     base::task::spawn_blocking(move || tracker.save())
         .await
         .ok();
-    let was_changed = !report.set.is_empty();
+    let was_changed = !report.restored.is_empty();
     let message = if was_changed {
         format!(
             "{name} is as it was {when}. {first}`adjutant sessions revert {} --redo` brings back what it replaced.",
@@ -267,7 +268,7 @@ pub(in crate::cli) async fn diff(
     let RestoreContext {
         tracker, worktree, ..
     } = restore_context(&stored.record, environment)?;
-    let runs = changes::of_session(&stored.messages, &stored.record);
+    let runs = changes::session_changes(&stored.messages, &stored.record);
     if runs.is_empty() && json {
         terminal::json("[]");
         return Ok(1);
@@ -278,7 +279,8 @@ pub(in crate::cli) async fn diff(
     Recorder::new(store.clone(), id.clone())
         .fetch(&tracker, &runs)
         .await;
-    let diffs = base::task::spawn_blocking(move || diff::diffs(&runs, &tracker, &worktree)).await?;
+    let diffs =
+        base::task::spawn_blocking(move || diff::compute_diffs(&runs, &tracker, &worktree)).await?;
     if json {
         let entry = |diff: &diff::Diff| {
             let mut entry = json!({
@@ -298,7 +300,7 @@ pub(in crate::cli) async fn diff(
                 diff.path, diff.additions, diff.deletions
             ));
         }
-        super::super::say(&diff::sum(&diffs));
+        super::super::say(&diff::changes_summary(&diffs));
     } else {
         let all: String = diffs.into_iter().map(|diff| diff.text).collect();
         terminal::diff(&all, environment);

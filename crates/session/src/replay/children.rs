@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{event, fault, finished, summarised};
+use super::{compaction_event, fault_event, finished_call, part_event};
 use crate::session_turn::child::subagent_info;
 use crate::turn::{History, recover};
 use base::id::SessionId;
@@ -38,7 +38,7 @@ impl Children {
     pub(super) fn associations(&self, session: &SessionId, messages: &[Message]) -> Vec<Event> {
         let mut known: Vec<Subagent> = Vec::new();
         for call in messages.iter().flat_map(Message::calls) {
-            let Some(child) = child(session, call) else {
+            let Some(child) = child_of_call(session, call) else {
                 continue;
             };
             let subagent = Subagent {
@@ -61,14 +61,14 @@ impl Children {
 
     /// Returns the events of a finished call of `session`, with those of the child that it
     /// started.
-    pub(super) fn call<'a>(
+    pub(super) fn call_events<'a>(
         &'a mut self,
         session: &'a SessionId,
         call: &'a Call,
     ) -> Pin<Box<dyn Future<Output = Vec<Event>> + Send + 'a>> {
         Box::pin(async move {
-            let whole = finished(call);
-            let Some(child) = child(session, call) else {
+            let whole = finished_call(call);
+            let Some(child) = child_of_call(session, call) else {
                 return vec![Event::Call(Box::new(whole))];
             };
             let announced = CallUpdate {
@@ -102,7 +102,7 @@ impl Children {
                 Event::Call(Box::new(begun)),
             ];
             events.push(Event::Subagent(Box::new(subagent)));
-            let (child_events, stop) = self.turn(session, &child, call).await;
+            let (child_events, stop) = self.child_turn_events(session, &child, call).await;
             events.extend(child_events);
             if let Some(stop) = stop {
                 let subagent = Subagent {
@@ -117,7 +117,7 @@ impl Children {
     }
 
     /// Returns the events of the child's turn for a call, and how it ended if that is known.
-    async fn turn(
+    async fn child_turn_events(
         &mut self,
         session: &SessionId,
         child: &SessionId,
@@ -159,7 +159,7 @@ impl Children {
             }
             if message.is_summary() {
                 events.extend(
-                    summarised(&history, message).map(|event| in_child_session(child, event)),
+                    compaction_event(&history, message).map(|event| in_child_session(child, event)),
                 );
                 continue;
             }
@@ -170,19 +170,20 @@ impl Children {
                 match &part.content {
                     Content::Tool(call) => {
                         events.extend(
-                            self.call(child, call)
+                            self.call_events(child, call)
                                 .await
                                 .into_iter()
                                 .map(|event| in_child_session(child, event)),
                         );
                     }
-                    _ => events
-                        .extend(event(message, part).map(|event| in_child_session(child, event))),
+                    _ => events.extend(
+                        part_event(message, part).map(|event| in_child_session(child, event)),
+                    ),
                 }
             }
-            events.extend(fault(message).map(|event| in_child_session(child, event)));
+            events.extend(fault_event(message).map(|event| in_child_session(child, event)));
         }
-        let stop = stop(&history.messages[start..end]);
+        let stop = turn_end(&history.messages[start..end]);
         (events, stop)
     }
 
@@ -205,7 +206,7 @@ impl Children {
 
 /// Returns the child that a call of `session` started. Calls that a fork has copied from another
 /// session do not count.
-fn child(session: &SessionId, call: &Call) -> Option<SessionId> {
+fn child_of_call(session: &SessionId, call: &Call) -> Option<SessionId> {
     let child = call.state.facts()?.child.as_ref()?;
     (child.parent.as_ref() == Some(session) && child.session.is_well_formed())
         .then(|| child.session.clone())
@@ -242,7 +243,7 @@ fn find_turn(messages: &[Message], from: usize, text: Option<&str>) -> Option<(u
 }
 
 /// Returns how a child's turn ended; `None` if the process ended first, or the end is unknown.
-fn stop(turn: &[Message]) -> Option<SubagentStop> {
+fn turn_end(turn: &[Message]) -> Option<SubagentStop> {
     let last = turn
         .iter()
         .rev()
@@ -444,7 +445,7 @@ mod tests {
             ),
         ];
         for (n, (turn, expected)) in table.into_iter().enumerate() {
-            assert_eq!(stop(&turn), expected, "row {n}");
+            assert_eq!(turn_end(&turn), expected, "row {n}");
         }
     }
 }

@@ -20,9 +20,9 @@ pub(super) enum RevertCare {
 /// The decision on a file.
 pub(super) enum FileVerdict {
     Ready,
-    Already,
+    AlreadyMade,
     /// It is left alone, for this reason.
-    Left(Obstacle, String),
+    Skip(Obstacle, String),
 }
 
 /// The kind of a reason not to restore a file.
@@ -44,11 +44,11 @@ pub(super) fn judge(
     unsaved: Option<&str>,
     care: RevertCare,
 ) -> (FileChange, FileVerdict) {
-    let verdict = look(tracker, &mut change, unsaved, care);
+    let verdict = judge_file(tracker, &mut change, unsaved, care);
     (change, verdict)
 }
 
-fn look(
+fn judge_file(
     tracker: &Tracker,
     change: &mut FileChange,
     unsaved: Option<&str>,
@@ -57,10 +57,10 @@ fn look(
     let path = PathBuf::from(&change.path);
     let is = |state: Option<&FileState>| tracker.has_state(&path, state);
     let as_was = match (is(change.new.as_ref()), is(change.old.as_ref())) {
-        (Ok(true), _) if unsaved.is_none() => return FileVerdict::Already,
+        (Ok(true), _) if unsaved.is_none() => return FileVerdict::AlreadyMade,
         (Ok(_), Ok(as_was)) => as_was,
         (Err(e), _) | (_, Err(e)) => {
-            return FileVerdict::Left(Obstacle::Failure, format!("it cannot be read ({e})"));
+            return FileVerdict::Skip(Obstacle::Failure, format!("it cannot be read ({e})"));
         }
     };
     let stored = change
@@ -68,13 +68,13 @@ fn look(
         .as_ref()
         .map_or(Ok(()), |new| tracker.content(new).map(drop));
     if let Err(e) = stored {
-        return FileVerdict::Left(Obstacle::Loss, e.to_string());
+        return FileVerdict::Skip(Obstacle::Loss, e.to_string());
     }
     if as_was && unsaved.is_none() {
         if care == RevertCare::Undo
-            && let Some(why) = doubt(tracker, change)
+            && let Some(why) = doubt_reason(tracker, change)
         {
-            return FileVerdict::Left(Obstacle::Caution, why.into());
+            return FileVerdict::Skip(Obstacle::Caution, why.into());
         }
         return FileVerdict::Ready;
     }
@@ -90,7 +90,7 @@ fn look(
         } else {
             (Obstacle::Caution, "it has changed since")
         };
-        return FileVerdict::Left(obstacle, why.into());
+        return FileVerdict::Skip(obstacle, why.into());
     }
     let now = match unsaved {
         Some(text) => tracker.store(text.as_bytes()).map(Some),
@@ -98,13 +98,13 @@ fn look(
     };
     match now {
         Ok(Some(state)) if state.large => {
-            FileVerdict::Left(Obstacle::Loss, "it is now too large to be saved".into())
+            FileVerdict::Skip(Obstacle::Loss, "it is now too large to be saved".into())
         }
         Ok(now) => {
             change.old = now;
             FileVerdict::Ready
         }
-        Err(e) => FileVerdict::Left(
+        Err(e) => FileVerdict::Skip(
             Obstacle::Failure,
             format!("its current state cannot be saved ({e})"),
         ),
@@ -113,7 +113,7 @@ fn look(
 
 /// Returns the reason to leave a file alone although it is as the session left it; `/undo force`
 /// restores it.
-fn doubt(tracker: &Tracker, change: &FileChange) -> Option<&'static str> {
+fn doubt_reason(tracker: &Tracker, change: &FileChange) -> Option<&'static str> {
     if change.compared {
         return Some("another program may have changed it while a command ran");
     }

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use super::judge::RevertCare;
 use super::{
-    LeftChange, RestoreContext, RevertError, RevertReport, is_prompt, plan, put_all,
+    RestoreContext, RevertError, RevertReport, SkippedChange, apply_all, is_prompt, plan_changes,
     remove_leftovers, reversed, store_record,
 };
 use crate::changes;
 use crate::turn::record::Recorder;
-use crate::turn::{History, cost, evict, sum};
+use crate::turn::{History, add_costs, cost, evict};
 use base::id::MessageId;
 use base::text;
 use store::{PastUndo, Record, UndoEntry, visible};
@@ -27,10 +27,10 @@ pub async fn delete_undone_turns(history: &mut History, record: &mut Record, rec
     };
     let end = visible(&history.messages, &record.undone);
     // The cost of the deleted turns still counts.
-    history.undone_cost = sum(history.undone_cost, cost(&history.messages[end..]));
+    history.undone_cost = add_costs(history.undone_cost, cost(&history.messages[end..]));
     record.undone_cost = history.undone_cost;
     let in_effect = changes::entries_of_deleted(&history.messages, end, record);
-    remember(record, &history.messages);
+    move_to_past_undos(record, &history.messages);
     let removed = history.messages.split_off(end);
     let is_deleted = |id: &MessageId| removed.iter().any(|message| message.id == *id);
     record
@@ -83,7 +83,7 @@ pub fn place_late_changes_of_copy(messages: &mut [Message]) -> Vec<(MessageId, P
 }
 
 /// Turns undone turns into past undos, with their file changes.
-pub fn remember(record: &mut Record, messages: &[Message]) {
+pub fn move_to_past_undos(record: &mut Record, messages: &[Message]) {
     for UndoEntry { from, files, .. } in std::mem::take(&mut record.undone) {
         if !files.is_empty() {
             let title = messages
@@ -115,7 +115,7 @@ pub(super) async fn redo(
         .past_undos
         .iter()
         .rposition(|past| !past.redone)
-        .ok_or(RevertError::ToRedo)?;
+        .ok_or(RevertError::NothingToRedo)?;
     let PastUndo {
         prompt_title: words,
         files,
@@ -125,17 +125,17 @@ pub(super) async fn redo(
     remove_leftovers(&files).await;
     let back: Vec<FileChange> = files.into_iter().map(reversed).collect();
     recorder.fetch(&cx.tracker, &back).await;
-    let planned = plan(back, cx, RevertCare::Redo).await;
+    let planned = plan_changes(back, cx, RevertCare::Redo).await;
     let mut report = RevertReport {
         prompt_title: words,
         files_only: true,
         ..RevertReport::default()
     };
-    let already = planned.already.clone();
-    let (done, left) = put_all(planned, &mut report, cx).await;
+    let already = planned.already_made.clone();
+    let (done, left) = apply_all(planned, &mut report, cx).await;
     record.past_undos[last].redone = true;
     // An earlier redo that could not be saved has restored the others.
-    changes::log(record, messages, already.into_iter().chain(done));
+    changes::log_changes(record, messages, already.into_iter().chain(done));
     report.record_left(left, cx);
     // If this cannot be saved, the next redo finds the files in their final state already.
     if let Err(e) = store_record(record, recorder, cx).await {
@@ -153,9 +153,9 @@ pub struct FileVersion {
 }
 
 /// Returns the files of which the session has stored versions, sorted, with the number of versions.
-pub fn files(messages: &[Message], record: &Record) -> Vec<(String, usize)> {
+pub fn files_with_versions(messages: &[Message], record: &Record) -> Vec<(String, usize)> {
     let mut hashes: BTreeMap<&str, HashSet<&str>> = BTreeMap::new();
-    for (_, change) in changes(messages, record) {
+    for (_, change) in recorded_changes(messages, record) {
         let states = [&change.old, &change.new]
             .into_iter()
             .flatten()
@@ -176,7 +176,7 @@ pub fn versions(messages: &[Message], record: &Record, path: &Path) -> Vec<FileV
     let mut versions: Vec<FileVersion> = Vec::new();
     let mut seen = HashSet::new();
     for (moment, change) in
-        changes(messages, record).filter(|(_, change)| Path::new(&change.path) == path)
+        recorded_changes(messages, record).filter(|(_, change)| Path::new(&change.path) == path)
     {
         for (state, when) in [(&change.old, "before"), (&change.new, "after")] {
             let Some(state) = state.as_ref().filter(|state| !state.large) else {
@@ -217,7 +217,7 @@ impl ChangeMoment<'_> {
 }
 
 /// Returns all recorded changes with their times.
-fn changes<'a>(
+fn recorded_changes<'a>(
     messages: &'a [Message],
     record: &'a Record,
 ) -> impl Iterator<Item = (ChangeMoment<'a>, &'a FileChange)> {
@@ -227,7 +227,7 @@ fn changes<'a>(
             .iter()
             .map(move |change| (ChangeMoment::Past(past), change))
     });
-    let made = changes::of_messages(messages).map(|(message, change)| {
+    let made = changes::message_changes(messages).map(|(message, change)| {
         let mut until = messages.iter().take(message + 1);
         let prompt = until.rfind(|message| is_prompt(message));
         (ChangeMoment::Turn(prompt), change)
@@ -248,7 +248,7 @@ fn title(message: &Message) -> String {
 ///
 /// # Errors
 /// The reason why the file is unchanged, as a text for the user.
-pub async fn restore(
+pub async fn restore_version(
     messages: &[Message],
     record: &mut Record,
     recorder: &Recorder,
@@ -266,7 +266,7 @@ pub async fn restore(
     recorder
         .fetch(&cx.tracker, std::slice::from_ref(&change))
         .await;
-    let planned = plan(vec![change], cx, RevertCare::Force).await;
+    let planned = plan_changes(vec![change], cx, RevertCare::Force).await;
     let log_before = record.file_log.clone();
     if !planned.ready.is_empty() {
         record.past_undos.push(PastUndo {
@@ -274,17 +274,17 @@ pub async fn restore(
             files: planned.ready.clone(),
             redone: false,
         });
-        changes::log(record, messages, planned.ready.clone());
+        changes::log_changes(record, messages, planned.ready.clone());
         store_record(record, recorder, cx).await?;
     }
     let mut report = RevertReport::default();
-    let (_, left) = put_all(planned, &mut report, cx).await;
-    let Some(LeftChange { why, .. }) = left.into_iter().next() else {
+    let (_, left) = apply_all(planned, &mut report, cx).await;
+    let Some(SkippedChange { why, .. }) = left.into_iter().next() else {
         return Ok(report);
     };
     record
         .past_undos
-        .pop_if(|past| past.prompt_title.is_empty() && !past.redone && report.set.is_empty());
+        .pop_if(|past| past.prompt_title.is_empty() && !past.redone && report.restored.is_empty());
     record.file_log = log_before;
     store_record(record, recorder, cx).await?;
     Err(why)

@@ -2,7 +2,7 @@
 
 use super::super::{changes, interrupted};
 use super::judge::Obstacle;
-use super::{LeftChange, RestoreContext, is_prompt};
+use super::{RestoreContext, SkippedChange, is_prompt};
 use base::text;
 use base::worktree::Worktree;
 use transcript::{FileChange, Message, UnrecordedReason, UnrecordedWrite};
@@ -29,20 +29,20 @@ pub struct RevertReport {
     /// Whether only files were restored, because the conversation has continued since.
     pub files_only: bool,
     /// Files whose content was restored.
-    pub set: Vec<String>,
+    pub restored: Vec<String>,
     pub removed: Vec<String>,
     /// Files that were left alone because something would be lost, and why. A forced undo restores
     /// them.
-    pub left: Vec<(String, String)>,
+    pub skipped: Vec<(String, String)>,
     /// Files that could not be restored, and why. Another attempt may succeed.
     pub failed: Vec<(String, String)>,
     /// Files for which a content is missing, and why it is.
     pub lost: Vec<(String, String)>,
     /// Files that others changed between two changes of the session: they now have the content
     /// from between these.
-    pub between: Vec<String>,
+    pub changed_between: Vec<String>,
     /// Commands that were interrupted by the end of a process: their file changes are unknown.
-    pub unknown: Vec<String>,
+    pub interrupted_commands: Vec<String>,
     /// Writes whose earlier state was not stored.
     pub unrecorded: Vec<UnrecordedWrite>,
 }
@@ -53,22 +53,22 @@ impl RevertReport {
             editor.session.seen.forget(change.path.as_ref());
         }
         if change.new.is_some() {
-            &mut self.set
+            &mut self.restored
         } else {
             &mut self.removed
         }
         .push(cx.name(change));
     }
 
-    pub(super) fn record_left(&mut self, left: Vec<LeftChange>, cx: &RestoreContext) {
-        for LeftChange {
+    pub(super) fn record_left(&mut self, left: Vec<SkippedChange>, cx: &RestoreContext) {
+        for SkippedChange {
             change,
             obstacle,
             why,
         } in left
         {
             let files = match obstacle {
-                Obstacle::Caution => &mut self.left,
+                Obstacle::Caution => &mut self.skipped,
                 Obstacle::Failure => &mut self.failed,
                 Obstacle::Loss => &mut self.lost,
             };
@@ -78,13 +78,13 @@ impl RevertReport {
 
     /// Returns the files that were not restored, and why.
     pub fn not_restored(&self) -> impl Iterator<Item = &(String, String)> {
-        self.left.iter().chain(&self.failed).chain(&self.lost)
+        self.skipped.iter().chain(&self.failed).chain(&self.lost)
     }
 
     pub(super) fn describe(&mut self, messages: &[Message]) {
         self.messages = messages.len();
-        self.unknown = interrupted::commands(messages);
-        self.unrecorded = changes::unrecorded(messages);
+        self.interrupted_commands = interrupted::interrupted_commands(messages);
+        self.unrecorded = changes::unrecorded_writes(messages);
         self.prompt_title = messages
             .iter()
             .find(|m| is_prompt(m))
@@ -93,24 +93,24 @@ impl RevertReport {
     }
 
     /// Returns the text about an undo for the conversation.
-    pub fn undone(&self, worktree: &Worktree, phrases: &RevertHints) -> String {
+    pub fn undo_text(&self, worktree: &Worktree, phrases: &RevertHints) -> String {
         let mut text = match self.prompt_title.as_str() {
             "" => "Undone.".to_owned(),
             words => format!("Undone: \"{words}\""),
         };
         text += &self.files(Some(phrases));
-        if !self.between.is_empty() {
+        if !self.changed_between.is_empty() {
             text = text.trim_end().to_owned()
                 + "\n\nYou changed these files between changes of the session; your last version is restored:\n";
             let name =
                 |path: &String| format!("`{}`", text::escaped(&worktree.relative(path.as_ref())));
-            text += &listed(self.between.iter().map(name));
+            text += &markdown_list(self.changed_between.iter().map(name));
         }
-        if !self.unknown.is_empty() {
+        if !self.interrupted_commands.is_empty() {
             text = text.trim_end().to_owned()
                 + "\n\nThe files these commands changed are unknown, because adjutant was ended while they ran:\n";
-            text += &listed(
-                self.unknown
+            text += &markdown_list(
+                self.interrupted_commands
                     .iter()
                     .map(|command| format!("`{}`", command.replace('`', "'"))),
             );
@@ -120,7 +120,7 @@ impl RevertReport {
     }
 
     /// Returns the text about a redo for the conversation.
-    pub fn redone(&self) -> String {
+    pub fn redo_text(&self) -> String {
         let text = match (self.prompt_title.as_str(), self.files_only) {
             ("", false) => "Restored.".to_owned(),
             ("", true) => "Restored the replaced files.".to_owned(),
@@ -157,7 +157,7 @@ impl RevertReport {
             };
             format!("`{}`: {why}", text::escaped(&name))
         };
-        match listed(self.unrecorded.iter().map(line)) {
+        match markdown_list(self.unrecorded.iter().map(line)) {
             list if list.is_empty() => list,
             list => format!("\n\nNot recorded, so not restored:\n{list}"),
         }
@@ -167,7 +167,7 @@ impl RevertReport {
     fn files(&self, hints: Option<&RevertHints>) -> String {
         let mut text = String::new();
         let is_nothing_left = self.not_restored().next().is_none();
-        if self.set.is_empty() && self.removed.is_empty() && is_nothing_left {
+        if self.restored.is_empty() && self.removed.is_empty() && is_nothing_left {
             let nothing = if self.unrecorded.is_empty() {
                 "\n\nNo recorded file changes to restore."
             } else {
@@ -175,14 +175,21 @@ impl RevertReport {
             };
             return nothing.into();
         }
-        if !(self.set.is_empty() && self.removed.is_empty()) {
+        if !(self.restored.is_empty() && self.removed.is_empty()) {
             text += "\n\n";
-            let set = self.set.iter().map(|name| format!("restored `{name}`"));
+            let set = self
+                .restored
+                .iter()
+                .map(|name| format!("restored `{name}`"));
             let removed = self.removed.iter().map(|name| format!("removed `{name}`"));
-            text += &listed(set.chain(removed));
+            text += &markdown_list(set.chain(removed));
         }
         let unrestored = [
-            ("Not restored", &self.left, hints.map(|hints| &hints.force)),
+            (
+                "Not restored",
+                &self.skipped,
+                hints.map(|hints| &hints.force),
+            ),
             (
                 "Could not be restored",
                 &self.failed,
@@ -196,14 +203,18 @@ impl RevertReport {
             }
             let lines = files.iter().map(|(name, why)| format!("`{name}`: {why}"));
             let hint = hint.map_or_else(String::new, |hint| format!("\n{hint}\n"));
-            text = format!("{}\n\n{title}:\n{}{hint}", text.trim_end(), listed(lines));
+            text = format!(
+                "{}\n\n{title}:\n{}{hint}",
+                text.trim_end(),
+                markdown_list(lines)
+            );
         }
         text
     }
 }
 
 /// Returns a list in Markdown: the first entries, and the number of the rest.
-fn listed(entries: impl Iterator<Item = String>) -> String {
+fn markdown_list(entries: impl Iterator<Item = String>) -> String {
     let mut entries = entries.peekable();
     let mut list: String = entries
         .by_ref()

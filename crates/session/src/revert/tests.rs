@@ -349,7 +349,7 @@ impl Life {
         };
         let bytes = self.restore.tracker.content(&version.state).unwrap();
         let recorder = self.recorder();
-        restore(
+        restore_version(
             &self.history.messages,
             &mut self.record,
             &recorder,
@@ -366,7 +366,7 @@ impl Life {
     /// Returns the contents that the session has given to files, except the `touched` ones, none of
     /// which existed at first.
     fn written(&self, touched: &BTreeSet<usize>) -> Tree {
-        let changes = changes::of_session(&self.history.messages, &self.record);
+        let changes = changes::session_changes(&self.history.messages, &self.record);
         let content = |file: usize| {
             let path = self.path(file).display().to_string();
             let mut of_file = changes.iter().filter(|change| change.path == path);
@@ -611,7 +611,7 @@ async fn missing_contents_leave_files_unchanged() {
         &life.restore,
     )
     .await;
-    assert_eq!(nothing.unwrap_err(), RevertError::ToRedo);
+    assert_eq!(nothing.unwrap_err(), RevertError::NothingToRedo);
 }
 
 #[tokio::test]
@@ -634,7 +634,10 @@ async fn point_can_be_message_or_part() {
         false,
     )
     .await;
-    assert_eq!(unknown.unwrap_err(), RevertError::Unknown("nobody".into()));
+    assert_eq!(
+        unknown.unwrap_err(),
+        RevertError::UnknownMessage("nobody".into())
+    );
     // The first answer to a prompt means the prompt; the patch is a part of it.
     let report = undo(messages, record, &recorder, &life.restore, &to("p1"), false)
         .await
@@ -646,7 +649,7 @@ async fn point_can_be_message_or_part() {
     let messages = &life.history.messages;
     let record = &mut life.record;
     let hidden = undo(messages, record, &recorder, &life.restore, &to("u2"), false).await;
-    assert_eq!(hidden.unwrap_err(), RevertError::Hidden("u2".into()));
+    assert_eq!(hidden.unwrap_err(), RevertError::AlreadyUndone("u2".into()));
     redo(messages, record, &recorder, &life.restore)
         .await
         .unwrap();
@@ -756,7 +759,7 @@ async fn client_writes_to_file_that_is_private_already() {
     let tracker = life.restore.tracker.clone();
     let root = life.root.clone();
     let begin = |life: &Life| {
-        let change = changes::last_runs(&life.history.messages)
+        let change = changes::last_merged_changes(&life.history.messages)
             .pop()
             .map(reversed)
             .unwrap();
@@ -779,7 +782,7 @@ async fn client_writes_to_file_that_is_private_already() {
         if private {
             assert_eq!(life.mode(0), 0o600);
         }
-        file.give_up().unwrap();
+        file.roll_back().unwrap();
         assert_eq!(life.tree(), Tree::new());
     }
     life.history = History::default();
@@ -792,7 +795,7 @@ async fn client_writes_to_file_that_is_private_already() {
     .await;
     let file = begin(&life);
     assert_eq!((life.tree(), life.mode(0)), (Tree::from([(0, 2)]), 0o640));
-    file.give_up().unwrap();
+    file.roll_back().unwrap();
     assert_eq!((life.tree(), life.mode(0)), (Tree::from([(0, 2)]), 0o644));
 }
 
@@ -906,7 +909,7 @@ async fn late_changes_are_placed_again_when_what_they_follow_is_deleted() {
     let wanted = Some(MessageId::new("a0"));
     let mut fork = life.store.peek(&life.record.id).await.unwrap();
     fork.messages.clone_from(&life.history.messages);
-    truncate(&mut fork, 2);
+    truncate_history(&mut fork, 2);
     assert_eq!(placed(&fork.messages[1]), wanted);
     let mut copy = life.history.messages[..2].to_vec();
     assert_eq!(place_late_changes_of_copy(&mut copy).len(), 1);

@@ -21,7 +21,7 @@ use crate::sessions::Sessions;
 use crate::turn::left_out_tools::LeftOutNotice;
 use crate::turn::record::Recorder;
 use crate::turn::{
-    History, Permissions, SessionChoices, SessionContext, Spent, TurnContext, TurnOutcome,
+    History, Permissions, SessionChoices, SessionContext, TurnContext, TurnOutcome, UnrecordedCost,
     inherited_rules,
 };
 use crate::turn::{budget, recover};
@@ -45,7 +45,7 @@ use transcript::{
 };
 
 /// Runs a subagent for a turn, and sends its report.
-pub(super) async fn child(shared: &Sessions, parent: &TurnContext, spawn: SpawnSubagent) {
+pub(super) async fn run_child(shared: &Sessions, parent: &TurnContext, spawn: SpawnSubagent) {
     let SpawnSubagent {
         call,
         facts,
@@ -61,7 +61,7 @@ pub(super) async fn child(shared: &Sessions, parent: &TurnContext, spawn: SpawnS
         rules,
         reply,
     } = spawn;
-    let begun = shown.map(|title| begin(&call, title));
+    let begun = shown.map(|title| begun_update(&call, title));
     if let Some(update) = begun.clone() {
         parent
             .event_sender
@@ -89,7 +89,7 @@ pub(super) async fn child(shared: &Sessions, parent: &TurnContext, spawn: SpawnS
             files,
             model,
             rules,
-            session,
+            new_id: session,
         };
         task.run(resume).await
     };
@@ -97,7 +97,7 @@ pub(super) async fn child(shared: &Sessions, parent: &TurnContext, spawn: SpawnS
     if begun.is_some() {
         parent
             .event_sender
-            .event(Event::Call(Box::new(ended(&call, &result))))
+            .event(Event::Call(Box::new(ended_update(&call, &result))))
             .await;
     }
     // The receiver is dropped if the call was abandoned.
@@ -105,7 +105,7 @@ pub(super) async fn child(shared: &Sessions, parent: &TurnContext, spawn: SpawnS
 }
 
 /// Returns the update that shows a call which the model has not made.
-fn begin(call: &CallId, title: String) -> CallUpdate {
+fn begun_update(call: &CallId, title: String) -> CallUpdate {
     CallUpdate {
         tool: Some("task".into()),
         title: Some(title),
@@ -116,7 +116,7 @@ fn begin(call: &CallId, title: String) -> CallUpdate {
 }
 
 /// Returns the last update of the call that shows a subagent started by a plugin.
-fn ended(call: &CallId, result: &Result<SubagentReport, String>) -> CallUpdate {
+fn ended_update(call: &CallId, result: &Result<SubagentReport, String>) -> CallUpdate {
     let (progress, output) = match result {
         Err(why) => (Progress::Failed, why.clone()),
         Ok(report) => match &report.end {
@@ -145,7 +145,7 @@ struct ChildTask<'a> {
     model: ModelRef,
     rules: Rules,
     /// The id for a new session; `None` for a fresh one.
-    session: Option<SessionId>,
+    new_id: Option<SessionId>,
 }
 
 impl ChildTask<'_> {
@@ -159,7 +159,7 @@ impl ChildTask<'_> {
                 budget::spent_message(max)
             ));
         }
-        let (_claim, mut record, mut history) = self.session(resume).await?;
+        let (_claim, mut record, mut history) = self.open_session(resume).await?;
         let id = record.id.clone();
         record.inherited = self.inherited();
         let model = self.model.clone();
@@ -173,7 +173,7 @@ impl ChildTask<'_> {
         let todos = turn.session.shared.todos.clone();
         let context = turn.session.clone();
         let before = history.cost().unwrap_or_default();
-        let message = self.message(&turn, &model);
+        let message = self.prompt_message(&turn, &model);
         turn.session.recorder.session(&record).await;
         turn.session.recorder.store_message(&message).await;
         let mut progress = ChildProgress::new(
@@ -215,7 +215,7 @@ impl ChildTask<'_> {
         context.recorder.session(&record).await;
         self.shared.store.close(&id).await;
         if let Some(cost) = record.cost {
-            self.parent.session.spent.add(cost - before);
+            self.parent.session.unrecorded_cost.add(cost - before);
         }
         let end = match budget {
             Some(most)
@@ -223,7 +223,7 @@ impl ChildTask<'_> {
             {
                 SubagentEnd::Failed(budget::spent_message(most))
             }
-            _ => end(&history, outcome),
+            _ => subagent_end(&history, outcome),
         };
         let calls = progress.lines();
         Ok(SubagentReport {
@@ -236,50 +236,51 @@ impl ChildTask<'_> {
     }
 
     /// Returns a new session, or the one to continue.
-    async fn session(
+    async fn open_session(
         &self,
         resume: Option<SessionId>,
     ) -> Result<(HistoryGuard, Record, History), String> {
         let Some(id) = resume else {
-            let record = self.fresh().await;
+            let record = self.create_session().await;
             return Ok((self.claim(&record.id)?, record, History::default()));
         };
         if !id.is_well_formed() || id == self.parent.session.id {
-            return Err(missing(&id));
+            return Err(missing_task(&id));
         }
-        let id = self.own(id).await?;
+        let id = self.own_task_session(id).await?;
         let claim = self.claim(&id)?;
-        let (record, history) = self.earlier(&id).await?;
+        let (record, history) = self.load_earlier(&id).await?;
         Ok((claim, record, history))
     }
 
     /// Returns the session of a task: the one of that id, or the copy that a fork has or makes of
     /// it.
-    async fn own(&self, id: SessionId) -> Result<SessionId, String> {
+    async fn own_task_session(&self, id: SessionId) -> Result<SessionId, String> {
         let store = &self.shared.store;
         let parent = &self.parent.session.id;
         let children = store.children(parent).await.unwrap_or_default();
         if children.contains(&id) {
             return Ok(id);
         }
-        let history = store.peek(parent).await.map_err(|_| missing(&id))?;
-        let (of, prompts) = match forked::find(&history.messages, parent, &id) {
-            None => return Err(missing(&id)),
+        let history = store.peek(parent).await.map_err(|_| missing_task(&id))?;
+        let (of, prompts) = match forked::find_task(&history.messages, parent, &id) {
+            None => return Err(missing_task(&id)),
             Some(ForkedTask::Own(own)) => return Ok(own),
             Some(ForkedTask::Foreign(of, prompts)) => (of, prompts),
         };
         let mut stored = match store.peek(&of).await {
             Ok(stored) => stored,
-            Err(store::Error::NotFound(_)) => return Err(missing(&id)),
+            Err(store::Error::NotFound(_)) => return Err(missing_task(&id)),
             Err(e) => return Err(format!("The task cannot be continued: {e}.")),
         };
         let visible = store::visible(&stored.messages, &stored.record.undone);
-        let end = forked::end(stored.messages.get(..visible).unwrap_or_default(), &prompts);
+        let end =
+            forked::end_of_turns(stored.messages.get(..visible).unwrap_or_default(), &prompts);
         if end == 0 {
             // A copy without messages would begin anew under the name of the task.
-            return Err(missing(&id));
+            return Err(missing_task(&id));
         }
-        revert::truncate(&mut stored, end);
+        revert::truncate_history(&mut stored, end);
         // The fork may be of another directory.
         stored.record = Record {
             cwd: self.parent.project.context.cwd.clone(),
@@ -349,27 +350,27 @@ impl ChildTask<'_> {
                 .publishing(parent.recorder.events.of_subagent(record.id.clone())),
             // The user's messages go to the session that the user has opened.
             has_steering_message: watch::channel(false).1,
-            spent: Spent::default(),
+            unrecorded_cost: UnrecordedCost::default(),
             child_changes: Arc::default(),
             parent_changes: Some(parent.child_changes.clone()),
         }
     }
 
     /// Returns the child's prompt, as a message of a user.
-    fn message(&self, turn: &TurnContext, model: &ModelRef) -> Message {
+    fn prompt_message(&self, turn: &TurnContext, model: &ModelRef) -> Message {
         let prompt = Content::Text(Text {
             text: self.prompt.as_str().into(),
             ..Text::default()
         });
         let content = std::iter::once(prompt).chain(self.files.iter().cloned().map(Content::File));
         Message {
-            id: turn.message_id(),
+            id: turn.new_message_id(),
             created: turn.now(),
             role: Role::User(User {
                 agent: self.agent.name.clone(),
                 model: model.clone(),
             }),
-            parts: content.map(|content| turn.part(content)).collect(),
+            parts: content.map(|content| turn.new_part(content)).collect(),
         }
     }
 
@@ -382,7 +383,7 @@ impl ChildTask<'_> {
         self.shared.claim(id).ok_or_else(held)
     }
 
-    async fn fresh(&self) -> Record {
+    async fn create_session(&self) -> Record {
         let description = if self.description.is_empty() {
             "Task"
         } else {
@@ -397,7 +398,7 @@ impl ChildTask<'_> {
                     .fresh(SessionId::PREFIX),
             )
         };
-        let id = self.session.clone().unwrap_or_else(fresh);
+        let id = self.new_id.clone().unwrap_or_else(fresh);
         let record = Record {
             extra: self.parent.session.common.additional_directories.to_vec(),
             title: Some(format!("{description} (@{} subagent)", self.agent.name)),
@@ -424,11 +425,11 @@ impl ChildTask<'_> {
     }
 
     /// Loads a child session of this parent.
-    async fn earlier(&self, id: &SessionId) -> Result<(Record, History), String> {
+    async fn load_earlier(&self, id: &SessionId) -> Result<(Record, History), String> {
         let (stored, messages_without_results) =
             match self.shared.store.load_without_old_results(id).await {
                 Ok(stored) => stored,
-                Err(store::Error::NotFound(_)) => return Err(missing(id)),
+                Err(store::Error::NotFound(_)) => return Err(missing_task(id)),
                 Err(e) => return Err(format!("The task cannot be continued: {e}.")),
             };
         if !stored.damage.is_empty() {
@@ -440,7 +441,7 @@ impl ChildTask<'_> {
         }
         if stored.record.parent.as_ref() != Some(&self.parent.session.id) {
             self.shared.store.close(id).await;
-            return Err(missing(id));
+            return Err(missing_task(id));
         }
         let mut record = stored.record;
         let mut history = History {
@@ -462,7 +463,7 @@ impl ChildTask<'_> {
         }
         // As with a prompt, undone turns are deleted.
         revert::delete_undone_turns(&mut history, &mut record, &recorder).await;
-        if let Some(plan) = revert::todos(&history.messages) {
+        if let Some(plan) = revert::last_plan(&history.messages) {
             record.todos = plan;
         }
         Ok((record, history))
@@ -544,7 +545,7 @@ pub(crate) fn subagent_info(description: &str, name: &str, agent: Option<&Agent>
     }
 }
 
-fn missing(id: &SessionId) -> String {
+fn missing_task(id: &SessionId) -> String {
     let id = text::title(id.as_str());
     format!("There is no task \"{id}\" of this session. Leave task_id out to begin a new one.")
 }
@@ -569,7 +570,7 @@ fn last_text(history: &History) -> String {
         .unwrap_or_default()
 }
 
-fn end(history: &History, outcome: TurnOutcome) -> SubagentEnd {
+fn subagent_end(history: &History, outcome: TurnOutcome) -> SubagentEnd {
     match outcome {
         TurnOutcome::Ended
         | TurnOutcome::NotDone

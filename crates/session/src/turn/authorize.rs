@@ -372,7 +372,7 @@ async fn give(turn: &TurnContext, agent: &Agent, asked: &[&JudgedRequest<'_>]) {
     for asked_request in asked {
         let request = &asked_request.request;
         grants
-            .give(&agent.name, request.granted_permission(), &request.always)
+            .add(&agent.name, request.granted_permission(), &request.always)
             .await;
     }
 }

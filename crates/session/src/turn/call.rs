@@ -114,7 +114,7 @@ pub async fn make(
         }
         match running.next().await {
             Some((index, call)) => {
-                let rejected = next::rejected(&call.state) && !turn.goes_on_after_rejection();
+                let rejected = next::rejected(&call.state) && !turn.continues_after_rejection();
                 message.parts[index].content = Content::Tool(call);
                 // The call may have changed files, so earlier analyses are outdated.
                 for (_, one) in &mut waiting {
@@ -285,7 +285,7 @@ pub async fn set_aside(turn: &TurnContext, message: &mut Message, finish: Finish
 pub(super) fn instructions(history: &History, turn: &TurnContext) -> LoadedInstructions {
     let prompted = turn
         .project
-        .background
+        .system_prompt_parts
         .instructions
         .iter()
         .filter_map(|entry| entry.path.clone());

@@ -1026,7 +1026,7 @@ mod tests {
         let mut fixture = Fixture::new([]);
         let played = fixture.play_with("go", |_, history, turn| {
             Box::pin(async move {
-                let recorder = ChangeRecorder::new(&turn, &turn.message_id());
+                let recorder = ChangeRecorder::new(&turn, &turn.new_message_id());
                 let stop = recorder.stop.clone();
                 let looked = base::task::spawn(async move {
                     while !stop.load(Ordering::Relaxed) {

@@ -135,7 +135,7 @@ pub async fn compact(
             })
             .await
     };
-    turn.report(Status::Compacting).await;
+    turn.report_status(Status::Compacting).await;
     report(CompactionState::InProgress).await;
     let hook_texts = hooks::compaction(turn, step, auto, focus.as_deref()).await;
     let prompt = SummarySource {
@@ -151,7 +151,7 @@ pub async fn compact(
         has_failed: false,
     };
     let summary = write(turn, &writer, usable, &prompt, pieces).await;
-    turn.report(Status::Busy).await;
+    turn.report_status(Status::Busy).await;
     let summary = match summary {
         Ok(summary) => summary,
         Err(SummaryError::Cancelled) => {
@@ -273,7 +273,7 @@ fn withdraw(history: &mut History, messages: usize, turn: &TurnContext) {
         .iter()
         .filter_map(|m| m.assistant()?.cost)
         .sum();
-    turn.session.spent.add(paid);
+    turn.session.unrecorded_cost.add(paid);
     history.messages.truncate(messages);
 }
 
@@ -628,12 +628,12 @@ async fn request_summary(
             cause: error.to_string(),
             is_repeated: cause.replace(error.to_string()) == Some(error.to_string()),
         };
-        turn.report(status).await;
+        turn.report_status(status).await;
         tokio::select! {
             () = sleep(again.delay) => {} // the backoff before a retry
             () = turn.cancelled.cancelled() => return Err(SummaryError::Cancelled),
         }
-        turn.report(Status::Compacting).await;
+        turn.report_status(Status::Compacting).await;
     }
 }
 
@@ -728,7 +728,7 @@ fn put(
         .find(|m| !broken_off(m))
         .is_some_and(Message::is_prompt);
     let user = |parts| Message {
-        id: turn.message_id(),
+        id: turn.new_message_id(),
         created: turn.now(),
         role: Role::User(User {
             agent: step.agent.name.clone(),
@@ -742,7 +742,7 @@ fn put(
     }]);
     request
         .parts
-        .extend(summary.notes.into_iter().map(|note| turn.part(note)));
+        .extend(summary.notes.into_iter().map(|note| turn.new_part(note)));
     let cost = request_cost(&writer.model, &summary.usage);
     turn.budget.add_usage(&summary.usage, cost);
     let assistant = Assistant {
@@ -763,14 +763,14 @@ fn put(
         ..Text::default()
     });
     history.messages.push(Message {
-        id: turn.message_id(),
+        id: turn.new_message_id(),
         created: turn.now(),
         role: Role::Assistant(assistant),
-        parts: vec![turn.part(text)],
+        parts: vec![turn.new_part(text)],
     });
     if auto && !unanswered {
         history.messages.push(user(vec![
-            turn.part(remind::note(prompts::reminder::CONTINUE)),
+            turn.new_part(remind::note(prompts::reminder::CONTINUE)),
         ]));
     }
     debug_assert_eq!(

@@ -78,7 +78,7 @@ pub(super) async fn carried(
             }
         }
     }
-    let known = turn.project.background.skills.clone();
+    let known = turn.project.system_prompt_parts.skills.clone();
     let mut available = usize::try_from(available * BYTES_PER_TOKEN)
         .unwrap_or(usize::MAX)
         .min(MAX_CARRIED_BYTES);

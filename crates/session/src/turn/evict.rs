@@ -26,7 +26,7 @@ pub async fn evict(history: &mut History, turn: &TurnContext) {
         Ok(()) => evict_stored(history),
         Err(e) => {
             tracing::error!("the turn is not saved: {e}");
-            turn.unsaved(&e).await;
+            turn.notify_unsaved(&e).await;
         }
     }
 }

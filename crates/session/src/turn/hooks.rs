@@ -266,7 +266,7 @@ pub async fn contributions(turn: &TurnContext) -> Vec<Contribution> {
     let Ok(agent) = step_context::agent(turn) else {
         return Vec::new();
     };
-    let context = tool_context::context(turn, &agent, &turn.call_id());
+    let context = tool_context::context(turn, &agent, &turn.new_call_id());
     // The next wait of the turn notices a cancel.
     scripts.prepare_turn(&context).await.ok();
     scripts.added()
@@ -293,7 +293,7 @@ pub async fn prompt(
     let Ok(agent) = step_context::agent(turn) else {
         return Some(content);
     };
-    let context = tool_context::context(turn, &agent, &turn.call_id());
+    let context = tool_context::context(turn, &agent, &turn.new_call_id());
     // The next wait of the turn notices a cancel.
     scripts.prepare_turn(&context).await.ok();
     let mut notes = Vec::new();
@@ -459,7 +459,7 @@ pub(super) async fn ended(
         return None;
     }
     let agent = step_context::agent(turn).ok()?;
-    let context = tool_context::context(turn, &agent, &turn.call_id());
+    let context = tool_context::context(turn, &agent, &turn.new_call_id());
     let last = next::turn(history)
         .iter()
         .rev()
@@ -514,7 +514,7 @@ pub(super) async fn compaction(
     if !has_handler(&turn.project.context.settings, HookPoint::Compaction) {
         return Vec::new();
     }
-    let context = tool_context::of_step(turn, step, &turn.call_id());
+    let context = tool_context::of_step(turn, step, &turn.new_call_id());
     let hook_event = HookEvent::new(HookPoint::Compaction, &step.agent.name)
         .with("auto", auto)
         .with("text", focus.unwrap_or_default());
@@ -540,7 +540,7 @@ pub(super) async fn continues_after_compaction(
     {
         return true;
     }
-    let context = tool_context::of_step(turn, step, &turn.call_id());
+    let context = tool_context::of_step(turn, step, &turn.new_call_id());
     extensions
         .continues_after_compaction(&step.model, overflow, &context)
         .await
@@ -557,7 +557,7 @@ pub async fn small_model(turn: &TurnContext, current: &ModelRef) -> Option<Model
         return None;
     }
     let agent = step_context::agent(turn).ok()?;
-    let context = tool_context::context(turn, &agent, &turn.call_id());
+    let context = tool_context::context(turn, &agent, &turn.new_call_id());
     extensions.small_model(current, &context).await.ok()?
 }
 
@@ -572,7 +572,7 @@ pub async fn session_end(turn: &TurnContext) {
     let Ok(agent) = step_context::agent(turn) else {
         return;
     };
-    let context = tool_context::context(turn, &agent, &turn.call_id());
+    let context = tool_context::context(turn, &agent, &turn.new_call_id());
     let hook_event = HookEvent::new(HookPoint::SessionEnd, &agent.name);
     let asked = turn
         .session
@@ -689,7 +689,7 @@ pub async fn command(
     if !extensions.scripts.handles_hook("command.execute.before") {
         return content;
     }
-    let context = tool_context::context(turn, &agent, &turn.call_id());
+    let context = tool_context::context(turn, &agent, &turn.new_call_id());
     rewritten(content, async |texts| {
         extensions
             .command((name, arguments), texts, &context)
@@ -705,7 +705,7 @@ pub(super) async fn request(turn: &TurnContext, step: &StepContext, request: &mu
     if turn.project.context.settings.scripts.is_empty() {
         return;
     }
-    let context = tool_context::of_step(turn, step, &turn.call_id());
+    let context = tool_context::of_step(turn, step, &turn.new_call_id());
     // The next wait of the turn notices a cancel.
     turn.session
         .common
@@ -724,7 +724,7 @@ pub(super) async fn complete(turn: &TurnContext, step: &StepContext, message: &m
     {
         return;
     }
-    let context = tool_context::of_step(turn, step, &turn.call_id());
+    let context = tool_context::of_step(turn, step, &turn.new_call_id());
     let id = message.id.clone();
     for part in &mut message.parts {
         let Content::Text(text) = &mut part.content else {

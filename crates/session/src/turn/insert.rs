@@ -57,7 +57,7 @@ impl PromptDraft {
         if self.message.parts.is_empty() {
             self.message.parts = content
                 .iter()
-                .map(|content| turn.part(content.clone()))
+                .map(|content| turn.new_part(content.clone()))
                 .collect();
         }
     }
@@ -74,7 +74,7 @@ impl PromptDraft {
         }
         message
             .parts
-            .extend(pieces.map(|content| turn.part(content)));
+            .extend(pieces.map(|content| turn.new_part(content)));
         message
     }
 
@@ -169,12 +169,12 @@ pub async fn call(
     input: Value,
 ) -> Result<ToolOutput, String> {
     let is_rejected = next::rejected_calls(&draft.message).next().is_some();
-    if is_rejected && !turn.goes_on_after_rejection() {
+    if is_rejected && !turn.continues_after_rejection() {
         return Err("the user rejected another call of this prompt".to_owned());
     }
     let agent = &step_context::restricted(agent, turn);
     let call = Call {
-        call: turn.call_id(),
+        call: turn.new_call_id(),
         provider_id: None,
         tool: tool.name().to_owned(),
         input: Arc::new(input),
@@ -188,7 +188,7 @@ pub async fn call(
         draft,
         turn,
         agent,
-        part: turn.part(Content::Tool(call.clone())),
+        part: turn.new_part(Content::Tool(call.clone())),
         call,
     };
     let mut context = tool_context::context(turn, agent, &insert.call.call);

@@ -148,7 +148,7 @@ pub(super) async fn check(
     agent: &Agent,
     request: &AccessRequest,
 ) -> Result<PassedDenies, Failure> {
-    let read = &turn.project.read;
+    let read = &turn.project.deny_watcher;
     let forbidding = if read.is_due() {
         present(turn).await
     } else {
@@ -179,10 +179,10 @@ async fn present(turn: &TurnContext) -> Vec<Arc<Agents>> {
         worktree: turn.project.context.worktree.clone(),
         cwd: turn.project.context.cwd.clone(),
     };
-    let read = turn.project.read.clone();
+    let read = turn.project.deny_watcher.clone();
     base::task::spawn_blocking(move || read.look(&source))
         .await
-        .unwrap_or_else(|_| turn.project.read.forbidding())
+        .unwrap_or_else(|_| turn.project.deny_watcher.forbidding())
 }
 
 /// Refuses an access that one of these agents denies, apart from those that were checked before.

@@ -49,7 +49,7 @@ impl SessionRegistry {
         settings: Arc<Settings>,
         endpoints: EditorEndpoints,
     ) -> Self {
-        let registry = sources.of_editor(&settings, &endpoints);
+        let registry = sources.with_editor_endpoints(&settings, &endpoints);
         Self {
             sources,
             inputs: Mutex::new(SessionInputs {
@@ -102,7 +102,9 @@ impl SessionRegistry {
     }
 
     fn replace(&self, inputs: &SessionInputs) {
-        let registry = self.sources.of_editor(&inputs.settings, &inputs.endpoints);
+        let registry = self
+            .sources
+            .with_editor_endpoints(&inputs.settings, &inputs.endpoints);
         self.registry.send_replace(Arc::new(registry));
     }
 

@@ -23,7 +23,7 @@ pub(super) async fn append_content(
 ) {
     match history.messages.last_mut().filter(|m| m.user().is_some()) {
         Some(prompt) => {
-            let part = turn.part(content);
+            let part = turn.new_part(content);
             turn.session.recorder.part(&prompt.id, &part).await;
             prompt.parts.push(part);
         }
@@ -39,13 +39,13 @@ pub(super) async fn append_user_message(
     note: Content,
 ) {
     let message = Message {
-        id: turn.message_id(),
+        id: turn.new_message_id(),
         created: turn.now(),
         role: Role::User(User {
             agent: step.agent.name.clone(),
             model: step.model.id.clone(),
         }),
-        parts: vec![turn.part(note)],
+        parts: vec![turn.new_part(note)],
     };
     turn.session.recorder.store_message(&message).await;
     history.messages.push(message);

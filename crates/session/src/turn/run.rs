@@ -21,7 +21,7 @@ use transcript::{Content, Fault, FaultKind, Message, ModelRef, Text};
 /// Runs the turn whose prompt is the history's last message. Events are sent and messages are
 /// stored as they arise; the history is returned with the outcome.
 pub async fn run(mut history: History, turn: TurnContext) -> (History, TurnOutcome) {
-    turn.report(Status::Busy).await;
+    turn.report_status(Status::Busy).await;
     let mut outcome = make_steps(&mut history, &turn).await;
     let mut sent_on = 0;
     while let Some(prompt) = hooks::ended(&history, &turn, &outcome, sent_on).await {
@@ -34,7 +34,7 @@ pub async fn run(mut history: History, turn: TurnContext) -> (History, TurnOutco
     }
     prune::prune(&mut history, &turn).await;
     evict::evict(&mut history, &turn).await;
-    turn.report(Status::Idle).await;
+    turn.report_status(Status::Idle).await;
     (history, outcome)
 }
 
@@ -51,7 +51,7 @@ pub async fn summarise(
         Err(fault) => Err(TurnOutcome::Failed(fault)),
     };
     evict::evict(history, turn).await;
-    turn.publish(&Status::Idle);
+    turn.publish_status(&Status::Idle);
     turn.session.recorder.events.idle();
     made.map_or_else(|outcome| outcome, |()| TurnOutcome::Ended)
 }
@@ -86,7 +86,7 @@ async fn interrupted(history: &mut History, turn: &TurnContext) {
     if let Some(note) = remind::interrupted(history)
         && let Some(prompt) = history.messages.last_mut()
     {
-        let part = turn.part(remind::note(&note));
+        let part = turn.new_part(remind::note(&note));
         turn.session.recorder.part(&prompt.id, &part).await;
         prompt.parts.push(part);
     }
@@ -252,7 +252,7 @@ async fn compact_to_continue(
     // As before a turn's first step: the prompt is stored before it has any effect.
     if let Err(e) = turn.session.recorder.flush().await {
         tracing::error!("the conversation is not saved: {e}");
-        turn.unsaved(&e).await;
+        turn.notify_unsaved(&e).await;
     }
     compact::compact(history, turn, &step, why, None).await?;
     evict::evict(history, turn).await;
@@ -290,7 +290,7 @@ fn limits(turn: &TurnContext, agent: &Agent, spoken_last: bool) -> Limits {
                 .map_or(budget.steps, |steps| steps.min(budget.steps)),
         ),
         money,
-        continue_on_deny: turn.goes_on_after_rejection(),
+        continue_on_deny: turn.continues_after_rejection(),
         usable: model.map(|(model, _)| model.usable_tokens(settings.reserved)),
     }
 }

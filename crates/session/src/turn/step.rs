@@ -91,7 +91,7 @@ pub async fn run(
         completed: None,
     };
     let mut message = Message {
-        id: turn.message_id(),
+        id: turn.new_message_id(),
         created: turn.now(),
         role: Role::Assistant(assistant),
         parts: Vec::new(),
@@ -130,7 +130,7 @@ pub async fn run(
             Err(fault) => assistant.fault = Some(fault),
         }
         // The cost of its subagents belongs to this step.
-        assistant.cost = super::sum(assistant.cost, turn.session.spent.take());
+        assistant.cost = super::add_costs(assistant.cost, turn.session.unrecorded_cost.take());
     }
     turn.session.recorder.message(&message).await;
     history.messages.push(message);
@@ -222,7 +222,7 @@ async fn request_answer(
             return Err(error.fault());
         };
         attempt += 1;
-        let part = turn.part(Content::Retry {
+        let part = turn.new_part(Content::Retry {
             attempt,
             reason: error.to_string(),
         });
@@ -239,12 +239,12 @@ async fn request_answer(
             cause: error.to_string(),
             is_repeated: cause.replace(error.to_string()) == Some(error.to_string()),
         };
-        turn.report(status).await;
+        turn.report_status(status).await;
         tokio::select! {
             () = tokio::time::sleep(again.delay) => {} // the backoff before a retry
             () = turn.cancelled.cancelled() => return Err(cancelled_fault()),
         }
-        turn.publish(&Status::Busy);
+        turn.publish_status(&Status::Busy);
     }
 }
 
@@ -293,7 +293,7 @@ async fn remark(turn: &TurnContext, message: &mut Message, text: &str) {
 
 async fn add_text(turn: &TurnContext, message: &mut Message, text: Text) {
     let delta = text.text.to_string();
-    let part = turn.part(Content::Text(text));
+    let part = turn.new_part(Content::Text(text));
     turn.event_sender
         .event(Event::Text {
             part: part.id.clone(),
@@ -346,7 +346,7 @@ enum SaveReason {
 async fn report_unsaved(turn: &TurnContext, flushed: Result<(), store::Error>) {
     if let Err(e) = flushed {
         tracing::error!("the prompt is not saved: {e}");
-        turn.unsaved(&e).await;
+        turn.notify_unsaved(&e).await;
     }
 }
 
@@ -513,7 +513,7 @@ impl AnswerBuilder<'_> {
         self.held = 0;
         self.send().await;
         let call = Call {
-            call: self.turn.call_id(),
+            call: self.turn.new_call_id(),
             provider_id: id,
             tool: name.clone(),
             input: Arc::new(Map::new().into()),
@@ -546,7 +546,7 @@ impl AnswerBuilder<'_> {
             return *part_index;
         }
         let part_index = self.message.parts.len();
-        let part = self.turn.part(content());
+        let part = self.turn.new_part(content());
         self.turn
             .session
             .recorder
@@ -730,7 +730,7 @@ pub fn count_unused_answer(turn: &TurnContext, model: &Model, usage: &Usage) {
     let dollars = request_cost(model, usage).filter(|dollars| *dollars > 0.0);
     turn.budget.add_usage(usage, dollars);
     if let Some(dollars) = dollars {
-        turn.session.spent.add(dollars);
+        turn.session.unrecorded_cost.add(dollars);
     }
 }
 

@@ -274,7 +274,7 @@ pub fn capture(turn: &TurnContext, last: bool, history: &History) -> Result<Step
 
 /// Returns a sentence about the setting that names a model, if a problem is known of it.
 fn place_of_model(turn: &TurnContext, model: &ModelRef) -> Option<String> {
-    let problem = turn.project.read.problem_of_model(model)?;
+    let problem = turn.project.deny_watcher.problem_of_model(model)?;
     let place = problem.location.short();
     Some(format!("It is the value of {} in {place}.", problem.key))
 }
@@ -308,7 +308,8 @@ fn with_tools(
     })?;
     let tools = if model.tools {
         let task = delegates(turn, &agent, &model.id, &next::named(history)).map(erase);
-        let skill = SkillTool::new(&turn.project.background.skills, &agent.rules).map(erase);
+        let skill =
+            SkillTool::new(&turn.project.system_prompt_parts.skills, &agent.rules).map(erase);
         let servers = turn.session.common.servers.tools(&agent.rules);
         let lsp = (is_available(&turn.project.context.settings)
             && !agent.rules.hides(LspTool::NAME))
@@ -363,7 +364,7 @@ fn with_tools(
         .map(|tool| tool.name())
         .collect();
     let skills = if names.contains(&SkillTool::NAME) {
-        turn.project.background.skills.block(&agent.rules)
+        turn.project.system_prompt_parts.skills.block(&agent.rules)
     } else {
         String::new()
     };
@@ -382,11 +383,11 @@ fn with_tools(
         agent: &agent,
         model: &model,
         tools: &names,
-        surroundings: &turn.project.background.surroundings,
+        surroundings: &turn.project.system_prompt_parts.surroundings,
         commands: &agent_context.sandbox_choice.reach(),
         mark: &turn.session.mark,
-        references: &turn.project.background.references,
-        instructions: &turn.project.background.instructions,
+        references: &turn.project.system_prompt_parts.references,
+        instructions: &turn.project.system_prompt_parts.instructions,
         servers: &turn.session.common.servers.server_texts(&names),
         skills: &skills,
         extra: (!extra.is_empty()).then_some(&*extra),

@@ -52,7 +52,7 @@ pub async fn subtasks(history: &mut History, turn: &TurnContext) -> Result<(), F
     }
     if let Err(e) = turn.session.recorder.flush().await {
         tracing::error!("the prompt is not saved: {e}");
-        turn.unsaved(&e).await;
+        turn.notify_unsaved(&e).await;
     }
     for SubtaskInput {
         agent,
@@ -70,7 +70,7 @@ pub async fn subtasks(history: &mut History, turn: &TurnContext) -> Result<(), F
         );
         step.tools = vec![erase(task.for_command(model, files.clone()))];
         let call = Call {
-            call: turn.call_id(),
+            call: turn.new_call_id(),
             provider_id: None,
             tool: TaskTool::NAME.into(),
             input: Arc::new(
@@ -100,9 +100,9 @@ pub async fn subtasks(history: &mut History, turn: &TurnContext) -> Result<(), F
             cost: None,
             completed: None,
         };
-        let parts = vec![turn.part(Content::Tool(call))];
+        let parts = vec![turn.new_part(Content::Tool(call))];
         let mut message = Message {
-            id: turn.message_id(),
+            id: turn.new_message_id(),
             created: turn.now(),
             role: Role::Assistant(assistant),
             parts,
@@ -114,14 +114,14 @@ pub async fn subtasks(history: &mut History, turn: &TurnContext) -> Result<(), F
         let changed = changes.finish(turn);
         if let Role::Assistant(assistant) = &mut message.role {
             assistant.completed = Some(turn.now());
-            assistant.cost = turn.session.spent.take();
+            assistant.cost = turn.session.unrecorded_cost.take();
         }
         turn.session.recorder.message(&message).await;
         let stopped = message.calls().any(|call| next::rejected(&call.state));
         history.messages.push(message);
         step::enter(history, turn, changed).await;
         step::usage(history, turn, &step.model).await;
-        if stopped && !turn.goes_on_after_rejection() || turn.cancelled.is_cancelled() {
+        if stopped && !turn.continues_after_rejection() || turn.cancelled.is_cancelled() {
             return Ok(());
         }
         note::append_user_message(

@@ -16,7 +16,7 @@ use tools::{CallContext, ClientContext, ToolContext};
 pub fn rules(turn: &TurnContext, agent: &Agent) -> Policy {
     Policy {
         rules: agent.rules.clone(),
-        grants: turn.session.permissions.grants.of(&agent.name),
+        grants: turn.session.permissions.grants.for_agent(&agent.name),
         ask_rules: turn.session.permissions.ask_rules.clone(),
         approvals: turn.session.permissions.approvals(),
         doubt: turn.project.context.settings.doubt(),
@@ -113,13 +113,13 @@ mod tests {
         let played = fixture.play_with("go", |_, history, turn| {
             Box::pin(async move {
                 let step = step_context::capture(&turn, false, &history).unwrap();
-                let mut context = of_step(&turn, &step, &turn.call_id());
+                let mut context = of_step(&turn, &step, &turn.new_call_id());
                 let resolved = context.policy.clone();
                 refresh_policy(&mut context, &turn, &step.agent);
                 assert!(Arc::ptr_eq(&context.policy, &resolved));
                 let patterns = ["make *".to_owned()];
                 let grants = &turn.session.permissions.grants;
-                grants.give(&step.agent.name, "bash", &patterns).await;
+                grants.add(&step.agent.name, "bash", &patterns).await;
                 refresh_policy(&mut context, &turn, &step.agent);
                 assert!(!context.policy.judges_as(&resolved));
                 let present = policy(&turn, &step);

@@ -47,7 +47,7 @@ pub(super) async fn unwrap(
         }
         for argument_repair::WrappedCall { tool, input } in others {
             let call = Call {
-                call: turn.call_id(),
+                call: turn.new_call_id(),
                 provider_id: None,
                 kind: argument_repair::tool_kind(&step.tools, &tool),
                 title: base::text::title(&tool),
@@ -59,7 +59,7 @@ pub(super) async fn unwrap(
             };
             let update = announcement(&call);
             changes.announced(turn, call.kind, &call.tool);
-            let part = turn.part(Content::Tool(call));
+            let part = turn.new_part(Content::Tool(call));
             turn.session.recorder.part(&message.id, &part).await;
             message.parts.push(part);
             turn.event_sender.event(Event::Call(Box::new(update))).await;

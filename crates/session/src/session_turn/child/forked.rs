@@ -17,7 +17,7 @@ pub(super) enum ForkedTask {
 
 /// Returns the present session of the task `id` in the history of `session`; `None` if the history
 /// has no such task.
-pub(super) fn find(
+pub(super) fn find_task(
     messages: &[Message],
     session: &SessionId,
     id: &SessionId,
@@ -51,7 +51,7 @@ fn child(call: &Call) -> Option<(&Call, &ChildSession)> {
 }
 
 /// Returns the number of a task's messages up to the end of the turns that these prompts began.
-pub(super) fn end(messages: &[Message], prompts: &[String]) -> usize {
+pub(super) fn end_of_turns(messages: &[Message], prompts: &[String]) -> usize {
     let mut end = 0;
     for prompt in prompts {
         let rest = messages.get(end..).unwrap_or_default();
@@ -211,7 +211,11 @@ mod tests {
             ),
         ];
         for (name, messages, wanted, expected) in table {
-            assert_eq!(find(&messages, &id("f"), &id(wanted)), expected, "{name}");
+            assert_eq!(
+                find_task(&messages, &id("f"), &id(wanted)),
+                expected,
+                "{name}"
+            );
         }
     }
 
@@ -244,7 +248,7 @@ mod tests {
         ];
         for (prompts, expected) in table {
             let prompts: Vec<String> = prompts.iter().map(|prompt| (*prompt).to_owned()).collect();
-            assert_eq!(end(&messages, &prompts), expected, "{prompts:?}");
+            assert_eq!(end_of_turns(&messages, &prompts), expected, "{prompts:?}");
         }
     }
 }

@@ -14,8 +14,8 @@ use crate::turn::live_denies::DenyWatcher;
 use crate::turn::models::Models;
 use crate::turn::record::Recorder;
 use crate::turn::{
-    Background, CommonContext, History, Permissions, SessionChoices, SessionContext, Spent,
-    TurnContext, TurnOutcome, Workspace, recover, run,
+    CommonContext, History, Permissions, SessionChoices, SessionContext, SessionProject,
+    SystemPromptParts, TurnContext, TurnOutcome, UnrecordedCost, recover, run,
 };
 use base::approvals::Approvals;
 use base::environment::Environment;
@@ -280,13 +280,13 @@ impl Fixture {
             has_steering_message: self.has_steering_message.clone(),
             left_out_tools: LeftOutNotice::default(),
             late_changes: Arc::default(),
-            spent: Spent::default(),
+            unrecorded_cost: UnrecordedCost::default(),
             child_changes: Arc::default(),
             parent_changes: None,
         };
         TurnContext {
             session: Arc::new(context),
-            project: Arc::new(Workspace {
+            project: Arc::new(SessionProject {
                 context: Arc::new(ProjectContext {
                     cwd: cwd.to_owned(),
                     worktree: worktree.clone(),
@@ -294,9 +294,13 @@ impl Fixture {
                     settings,
                 }),
                 agents: Arc::new(agents),
-                read: Arc::new(DenyWatcher::new(Arc::default(), Arc::default(), Vec::new())),
+                deny_watcher: Arc::new(DenyWatcher::new(
+                    Arc::default(),
+                    Arc::default(),
+                    Vec::new(),
+                )),
                 models: Models::new(watch::channel(Arc::new(registry)).1, None, Arc::default()),
-                background: Arc::new(Background {
+                system_prompt_parts: Arc::new(SystemPromptParts {
                     surroundings: Surroundings::new(cwd, &worktree, environment.now()),
                     references: vec![],
                     instructions: vec![],
@@ -304,7 +308,7 @@ impl Fixture {
                 }),
             }),
             choice: watch::channel(SessionChoices {
-                steers: true,
+                default_steer: true,
                 ..SessionChoices::of("build", None)
             })
             .1,
@@ -350,13 +354,13 @@ impl Fixture {
             effort: None,
         };
         history.messages.push(Message {
-            id: turn.message_id(),
+            id: turn.new_message_id(),
             created: turn.now(),
             role: Role::User(User {
                 agent: "build".into(),
                 model,
             }),
-            parts: vec![turn.part(content)],
+            parts: vec![turn.new_part(content)],
         });
         turn.session
             .recorder
