@@ -1,5 +1,5 @@
-//! Access to sessions: opening a stored one, taking one over, archiving one, deleting one with its
-//! children.
+//! Operations on stored sessions: reopen one (and take it over from another process), archive one,
+//! delete one with its children. Also checks the directories that clients request.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +17,6 @@ use store::{self, LockHolder, Record, RecordChange};
 /// The reason why a session cannot work in a directory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadDirectory {
-    /// The path is relative.
     #[error("must be an absolute path; \"{0}\" is not")]
     Relative(String),
     #[error("contains a NUL byte")]
@@ -31,8 +30,8 @@ pub enum BadDirectory {
     Outside { path: String, roots: String },
 }
 
-/// Checks the directory of a session. Returns its path without `.` and `..`, which is the one to be
-/// opened.
+/// Checks that a directory exists and can be a session's. Returns its path without `.` and `..`; the
+/// caller must open this path.
 ///
 /// `..` removes the component before it: `link/..` is the directory that contains the link, as in a
 /// shell, and not the parent of its target, as the operating system would resolve it. Opening a
@@ -86,7 +85,7 @@ pub fn check_is_below(path: &Path, roots: &[PathBuf]) -> Result<(), BadDirectory
 pub enum ReopenError {
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// Another process has it. A second attempt in the same way takes it over.
+    /// Another process has it. A second request of the same kind takes it over.
     #[error("session {id} is open in {holder}")]
     InUse { id: SessionId, holder: LockHolder },
     /// Another process has it and does not release it.
@@ -95,7 +94,7 @@ pub enum ReopenError {
 }
 
 impl ReopenError {
-    /// Returns whether the store does not have the session.
+    /// True if the store does not have the session.
     pub fn is_unknown(&self) -> bool {
         matches!(
             self,
@@ -105,42 +104,42 @@ impl ReopenError {
 }
 
 impl Sessions {
-    /// Opens a stored session. A session that is `live` here, in this directory, is removed by
+    /// Opens a stored session. A session that is open here, in `live_cwd`, is removed by
     /// `dismiss` and closed first, because the stored state is authoritative, even for an empty
     /// session; its background jobs live on. A session of another process is refused at the first
     /// attempt, which is `if_locked`; a second attempt of the same `request_kind` takes it over,
     /// unless the attempt awaits the end of a lease. For `shown` see [`Self::load`].
     ///
     /// # Errors
-    /// [`ReopenError`]; after [`OpenError::OtherDirectory`], and if the session is not stored, the
-    /// live session is unchanged.
+    /// [`ReopenError`]. After [`OpenError::OtherDirectory`], and if the session is not stored, the
+    /// open session is unchanged.
     pub async fn reopen(
         self: &Arc<Self>,
         id: &SessionId,
         options: OpenOptions,
-        live: Option<PathBuf>,
+        live_cwd: Option<PathBuf>,
         dismiss: impl FnOnce() -> Option<SessionHandle>,
         (request_kind, if_locked): (&'static str, IfLocked),
         shown: Option<BeginningSender>,
     ) -> Result<OpenedSession, ReopenError> {
-        if let Some(stored) = live
+        if let Some(stored) = live_cwd
             .clone()
             .filter(|stored| !self.can_be_opened_in(stored, &options.cwd))
         {
             return Err(OpenError::other_directory(id, stored, options.cwd).into());
         }
         // A session that cannot be saved exists only in this process.
-        if live.is_some() && self.store.contains(id).await == Ok(false) {
+        if live_cwd.is_some() && self.store.contains(id).await == Ok(false) {
             return Err(OpenError::Store(store::Error::NotFound(id.clone())).into());
         }
-        let dismissed = live.is_some().then(dismiss).flatten();
+        let dismissed = live_cwd.is_some().then(dismiss).flatten();
         let handover = match dismissed {
             Some(live) => live.close_to_reopen().await,
             None => None,
         };
-        let living = handover.as_ref().and_then(|parts| parts.jobs.as_ref());
+        let live_jobs = handover.as_ref().and_then(|parts| parts.jobs.as_ref());
         if shown.is_some()
-            && let Some(SessionJobs { jobs, .. }) = living
+            && let Some(SessionJobs { jobs, .. }) = live_jobs
         {
             jobs.mark_recorded_as_shown();
         }
@@ -183,12 +182,13 @@ impl Sessions {
         changed.map(drop)
     }
 
-    /// Deletes a session, which is `live` here if it is open, and its child sessions; `dismiss`
-    /// removes those of them that are open. A session that is not stored counts as deleted.
+    /// Deletes a session and its child sessions. `live` is the session's handle if it is open here;
+    /// `dismiss` removes and returns the handles of open children. A session that is not stored counts
+    /// as deleted.
     ///
     /// # Errors
-    /// [`OpenError::Held`] while a subagent works in one of them, because it would continue to
-    /// write to the deleted session. The store's errors.
+    /// [`OpenError::InUse`] while a subagent works in one of them, because it would continue to write
+    /// to the deleted session; errors of the store.
     pub async fn delete(
         &self,
         id: &SessionId,
@@ -222,7 +222,8 @@ impl Sessions {
         Ok(())
     }
 
-    /// Returns the records of sessions, if anyone observes.
+    /// Returns the records of sessions for the events about their deletion; nothing if no observer
+    /// receives events.
     async fn records_for_observers(&self, sessions: &[SessionId]) -> Vec<Record> {
         let mut records = Vec::new();
         for id in sessions {

@@ -1,10 +1,10 @@
-//! The task of one session: serves its mailbox and its running turn in one select. It is the only
-//! owner of the history, which it moves into the turn and gets back with the outcome.
+//! The task of one session. [`Actor`] serves the mailbox and the running turn in one select. It owns
+//! the history, moves it into the turn, and gets it back with the outcome.
 //!
-//! `ActorEvent` lists all events of a session, and `SessionState::handle` is the single place that
-//! handles them, whether a turn runs or not. Changes of the turn itself, to the history and the
-//! record, are returned with its result; changes of the user in the meantime are made in the
-//! actor's own record at once, and copied into the turn's record when the turn has ended.
+//! `ActorEvent` lists everything that can happen to a session, and `SessionState::handle` handles it,
+//! with or without a running turn. The turn changes its own copies of the history and the record, and
+//! returns them with its outcome. The user's changes in the meantime are made in the actor's record at
+//! once, and copied into the turn's record when the turn has ended.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,9 +38,10 @@ use store::{Record, RecordChange, TitleSource};
 use tools::scratch;
 use transcript::{Content, FileChange, Message};
 
-/// The number of prompts after which the title agent is no longer asked.
+/// The number of prompts after which no title is requested any more.
 const MAX_TITLED_PROMPTS: usize = 2;
 
+/// The task of one session, with everything that a turn borrows.
 pub(super) struct Actor {
     /// The context that its turns share.
     pub(super) context: Arc<SessionContext>,
@@ -48,10 +49,11 @@ pub(super) struct Actor {
     pub(super) watcher: ConfigWatcher,
     /// Moved into the turn while it runs.
     pub(super) history: History,
-    /// The search for local servers, while it may still run: two seconds at most.
+    /// The search for local model servers, while it may still run: two seconds at most.
     pub(super) local_search: Option<JoinHandle<()>>,
-    /// The file changes that were counted last.
+    /// The file changes of which the record has the statistics.
     pub(super) counted_changes: Vec<FileChange>,
+    /// The exclusive use of the history in this process.
     pub(super) claim: HistoryGuard,
     pub(super) session: SessionState,
 }
@@ -69,7 +71,9 @@ pub(super) struct SessionState {
     pub(super) out_of_turn_events: broadcast::Sender<Event>,
     /// Cancelled when another process has asked for the session.
     pub(super) takeover_requested: CancellationToken,
+    /// The running turn or built-in command.
     pub(super) running: Option<ActiveTurn>,
+    /// Set once the session must end.
     pub(super) closing: Option<Closing>,
 }
 
@@ -79,8 +83,8 @@ pub(super) struct ActiveTurn {
     cancelled: CancellationToken,
 }
 
-/// Waits for the search for local servers, which may find the model of the turn, or until the turn
-/// is cancelled. The next turn then waits for it.
+/// Waits for the search for local model servers, because it may find the model of the turn. If the turn
+/// is cancelled first, the next one waits for the search.
 async fn await_search(local: &mut Option<JoinHandle<()>>, cancelled: &CancellationToken) {
     let Some(search) = local else { return };
     tokio::select! {
@@ -96,12 +100,12 @@ async fn await_search(local: &mut Option<JoinHandle<()>>, cancelled: &Cancellati
 
 /// A request to end the session.
 pub(super) struct Closing {
-    /// Notified when the session has ended, if the request wants an answer.
+    /// Answered when the session has ended; `None` if no caller waits.
     done: Option<oneshot::Sender<Option<SessionHandover>>>,
     purpose: ClosePurpose,
 }
 
-/// The events of a session, idle or while a turn runs.
+/// Everything that can happen to a session, idle or while a turn runs.
 enum ActorEvent {
     Mail(MailboxMessage),
     Cancel(CancelScope),
@@ -113,8 +117,8 @@ enum ActorEvent {
 }
 
 impl Actor {
-    /// Serves the mailbox until the session is closed or every handle has been dropped. The
-    /// history arrives after its replay; without it the session ends.
+    /// Serves the mailbox until the session is closed or every handle has been dropped. The history
+    /// arrives through `coming` when the client has received its replay; without it the session ends.
     pub(super) async fn run(mut self, coming: oneshot::Receiver<History>) {
         let came = tokio::select! {
             history = coming => history.ok(),
@@ -173,8 +177,8 @@ impl Actor {
         self.session.choices.store_model().await;
     }
 
-    /// Runs one turn, or a built-in command in its place. Returns whether it ended in favour of
-    /// the next prompt.
+    /// Runs one turn, or a built-in command in its place. `steered` is true if the turn before ended
+    /// in favour of this prompt; returns true if this one ends in favour of the next.
     async fn run_turn(&mut self, prompt: QueuedPrompt, steered: bool) -> bool {
         let QueuedPrompt {
             number,
@@ -260,8 +264,8 @@ impl Actor {
         steers
     }
 
-    /// Returns the context of a turn with the present choices and project. Without a turn, its
-    /// requests to the session have no receiver.
+    /// Returns the context of a turn with the present choices and project. Its requests to the session
+    /// have no receiver until the turn runs.
     fn turn_context(&self, cancelled: CancellationToken, event_sender: EventSender) -> TurnContext {
         TurnContext {
             session: self.context.clone(),
@@ -275,8 +279,8 @@ impl Actor {
         }
     }
 
-    /// Switches to the agent that plans, if there is one, and turns the command into the message
-    /// for it. The command stays if there is no message.
+    /// Carries out `/plan`: switches to the planning agent, if there is one. If the command comes with
+    /// a message, removes the command, so that a turn answers the message.
     async fn switch_to_planner(&mut self, input: &mut PromptInput, event_sender: &EventSender) {
         let modes = self.watcher.project().agents.modes();
         if !modes.iter().any(|mode| mode.name == PLANNER) {
@@ -354,7 +358,7 @@ impl Actor {
         }
     }
 
-    /// Stores the record after a turn of the model, and requests a title after the first one.
+    /// Stores the record after a turn of the model, and requests a title after the first turns.
     async fn finish_model_turn(&mut self, event_sender: &EventSender) {
         let session = &mut self.session;
         session.choices.store_model().await;
@@ -402,8 +406,8 @@ impl Actor {
         }
     }
 
-    /// Counts the changed lines of the session's files, if the changes differ from the last
-    /// count. No client waits for the result.
+    /// Counts the changed files and lines of the session, if the changes differ from those counted
+    /// last, and stores the numbers in the record. No client waits for this.
     async fn update_diff_stats(&mut self) {
         /// Comparing more files would take too long for a number in a list.
         const MAX_FILES: usize = 500;
@@ -441,7 +445,8 @@ impl Actor {
         }
     }
 
-    /// Ends the session and releases its resources, in the order in which others may use them.
+    /// Ends the session and releases its resources. The order matters: the history is released after
+    /// everything that may still change it, and before the waiting prompts are answered.
     async fn end(mut self) {
         // For the hooks only, after the last turn.
         let turn = self.turn_context(CancellationToken::new(), EventSender::new().0);
@@ -509,8 +514,8 @@ impl Actor {
         let id = &session.record.id;
         if session.takeover_requested.is_cancelled() {
             store.close(id).await;
-            // An empty session that is used further may exist only in this process's store, which
-            // must not forget it.
+            // An empty session that is archived or opened again may exist only in this process's
+            // store, which must not delete it.
         } else if !(purpose != ClosePurpose::Close && self.history.messages.is_empty())
             && let Err(e) = store.close_and_delete_if_empty(id).await
         {
@@ -624,8 +629,8 @@ impl SessionState {
         }
     }
 
-    /// Applies the title agent's title, unless the user has given another one. Returns whether
-    /// there was a title.
+    /// Applies the title agent's title, unless the user has given another one. Returns true if the
+    /// title has changed.
     fn apply_title(&mut self) -> bool {
         let answered = self.titling.answered.take();
         if self.record.titled == TitleSource::User {
@@ -660,7 +665,7 @@ fn copy_choices(from: &Record, to: &mut Record) {
     }
 }
 
-/// Answers a request, whose sender may have gone.
+/// Answers a request. Its sender may have gone.
 fn acknowledge(written: oneshot::Sender<()>) {
     written.send(()).ok();
 }

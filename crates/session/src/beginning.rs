@@ -1,4 +1,5 @@
-//! The first events of a session, which are shown before all of its history is read.
+//! The first events of a session, which the client is shown before all of its history is read. Only
+//! messages are shown whose events cannot depend on the rest; the replay then skips their parts.
 
 use std::collections::HashSet;
 
@@ -11,7 +12,7 @@ use events::Event;
 use store::{Record, StoredSession, visible};
 use transcript::Message;
 
-/// Sends the first events of a history while the rest of it is read.
+/// Receives the first events of a history while the rest of it is read.
 pub type BeginningSender = oneshot::Sender<Vec<Event>>;
 
 /// The first events of a history, and the parts that they show.
@@ -22,8 +23,8 @@ struct ShownBeginning {
 }
 
 impl ShownBeginning {
-    /// Returns the events of the first messages, up to one whose events may depend on the rest
-    /// of the history.
+    /// Returns the events of the first messages. Stops before the first message whose events may
+    /// depend on the rest of the history.
     fn of(stored: StoredSession) -> Self {
         let end = visible(&stored.messages, &stored.record.undone);
         let mut shown = Self::default();
@@ -45,8 +46,8 @@ impl ShownBeginning {
     }
 }
 
-/// Returns a message if its events do not depend on the rest of the history: it ended without a
-/// fault, is not a summary, and has no subagents.
+/// Returns the message if its events do not depend on the rest of the history: it ended without a
+/// fault, is not a summary, and has no subagents. `None` otherwise.
 fn independent_message(message: Message) -> Option<Message> {
     let ended = message
         .assistant()
@@ -67,8 +68,9 @@ fn independent_message(message: Message) -> Option<Message> {
     }
 }
 
-/// Shows the first messages of a session that is being read, if its record `fits`, which means that
-/// the session will probably be opened. Returns the parts that were shown.
+/// Sends the events of the first messages to `shown` while the session is being read. `fits` decides
+/// by the record if the session will probably be opened; otherwise nothing is sent. Returns the parts
+/// that were shown.
 pub(super) async fn show_first_messages(
     beginning: oneshot::Receiver<StoredSession>,
     fits: impl FnOnce(&Record) -> bool,

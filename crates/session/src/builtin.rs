@@ -1,6 +1,6 @@
-//! Built-in commands, which the session carries out itself. A command has its place among the
-//! prompts, like a short turn: its output is sent as text, it can be cancelled, and the typed text
-//! does not become part of the history.
+//! Built-in commands, which the session carries out itself ([`carry_out`]). A command waits in the
+//! queue of prompts and runs like a short turn: its output is sent as text, and it can be cancelled.
+//! The typed text does not become part of the history.
 //!
 //! To add one: a [`BuiltinName`], its line in [`BuiltinName::ALL`], its arm in
 //! [`BuiltinName::can_be_skill`], and its arm in `answer_page`, which returns its answer. A command that
@@ -28,6 +28,7 @@ use transcript::Message;
 const SNAPSHOTS_OFF: &str =
     "Changes to files are not recorded here: the setting `snapshot` is off.";
 
+/// The name of a built-in command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BuiltinName {
     /// Undoes the last turn.
@@ -36,6 +37,7 @@ pub enum BuiltinName {
     Redo,
     /// Shows the file changes of the session.
     Diff,
+    /// Summarises the conversation.
     Compact,
     /// Shows or ends background jobs.
     Jobs,
@@ -55,11 +57,11 @@ pub enum BuiltinName {
     Skills,
     /// Deletes the stored keys of providers.
     Logout,
-    /// Answers a command of other programs with the way to do it here.
+    /// Shows a prepared answer: advice about a command of other programs, or about a misspelt one.
     PreparedAnswer,
 }
 
-/// A command of other programs that adjutant does in another way. It is not listed.
+/// A command of other programs for which adjutant has another way. It is not listed.
 pub(super) struct ForeignCommand {
     pub(super) names: &'static [&'static str],
     /// True if a single word after it is its argument. After the others it begins a prompt:
@@ -117,14 +119,14 @@ pub(super) const FOREIGN_COMMANDS: &[ForeignCommand] = &[
     },
 ];
 
-/// The names of the command that lists the others.
+/// The names of the command that lists all commands.
 pub(super) const HELP: [&str; 2] = ["help", "?"];
 
 /// The agent that `/plan` switches to.
 pub(super) const PLANNER: &str = "plan";
 
 impl BuiltinName {
-    /// All commands in the order of the list: name, description, hint for arguments.
+    /// The listed commands, in order: variant, name, description, hint for arguments.
     ///
     /// The commands that act on the conversation are always listed, even if there is nothing to
     /// undo or no command in the background: that changes with every turn, and a client that keeps
@@ -223,6 +225,7 @@ impl BuiltinName {
     }
 }
 
+/// A built-in command as the user typed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuiltinCommand {
     pub name: BuiltinName,
@@ -235,10 +238,12 @@ pub(super) struct BuiltinContext<'a> {
     pub(super) history: &'a mut History,
     /// The session's record; written back afterwards.
     pub(super) record: &'a mut Record,
-    /// The rest; its event sender and its token belong to the command only.
+    /// The context of the command; its event sender and its cancellation token belong to the command
+    /// only.
     pub(super) turn: &'a TurnContext,
 }
 
+/// Carries out a built-in command, and shows its answer.
 pub(super) async fn carry_out(command: &BuiltinCommand, mut cx: BuiltinContext<'_>) -> TurnOutcome {
     let turn = cx.turn;
     if turn.cancelled.is_cancelled() {
@@ -316,7 +321,7 @@ async fn answer_page(
     Ok(text)
 }
 
-/// Answers `/plan` after the session has switched to the mode.
+/// Returns the answer to `/plan`, after the session has switched to the mode.
 ///
 /// # Errors
 /// If there is no such mode.
@@ -357,8 +362,8 @@ async fn rename(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
     answer
 }
 
-/// Deletes a stored key or login, or all, unless other users share them. Without an argument, lists
-/// them: a key cannot be brought back.
+/// Deletes a stored key or login, or all of them, unless other users share them. Without an argument,
+/// only lists them, because a deleted key cannot be restored.
 ///
 /// # Errors
 /// The reason why nothing was deleted, although it was asked for.
@@ -375,8 +380,8 @@ async fn log_out(turn: &TurnContext, rest: &str) -> Result<String, String> {
     result.unwrap_or_else(|e| Err(format!("The stored keys could not be deleted: {e}.")))
 }
 
-/// Carries out `/logout` with its argument; the inner error is that there is no such key. Blocks on
-/// file access.
+/// Deletes the `chosen` key or login, or `all`, and returns the answer. The inner error is the answer if
+/// there is no such key, the outer one a failure of the disk. Blocks on file access.
 fn delete_keys(environment: &Environment, chosen: &str) -> std::io::Result<Result<String, String>> {
     let stored = Auth::stored_providers(environment);
     if stored.is_empty() {
@@ -482,8 +487,8 @@ async fn undo(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
     }
 }
 
-/// Returns a text about background jobs of undone turns: an undo does not end them, because a redo
-/// could not restart them.
+/// Returns a text about running background jobs of undone turns; empty if there are none. An undo does
+/// not end them, because a redo could not restart them.
 fn still_running(cx: &BuiltinContext<'_>) -> String {
     let messages = &cx.history.messages;
     let hidden = messages
@@ -580,7 +585,8 @@ async fn show_plan(cx: &BuiltinContext<'_>) {
     }
 }
 
-/// Shows the present size of the context. Hidden messages count for the cost, but not for the size.
+/// Sends the present size of the context and the cost. Hidden messages count for the cost, but not for
+/// the size.
 async fn show_usage(cx: &mut BuiltinContext<'_>) {
     let turn = cx.turn;
     let model = step_context::agent(turn).ok().and_then(|agent| {
@@ -610,6 +616,7 @@ async fn show_usage(cx: &mut BuiltinContext<'_>) {
         .await;
 }
 
+/// Returns the means to undo and redo file changes; `None` if file contents are not recorded.
 fn restore_context(turn: &TurnContext) -> Option<RestoreContext> {
     let agent = step_context::agent(turn).ok()?;
     let editor = crate::turn::tool_context::context(turn, &agent, &turn.new_call_id());
@@ -620,6 +627,7 @@ fn restore_context(turn: &TurnContext) -> Option<RestoreContext> {
     })
 }
 
+/// Returns the file changes of the session as Markdown.
 async fn diff_page(cx: &BuiltinContext<'_>) -> String {
     let turn = cx.turn;
     let Some(tracker) = turn.session.common.snapshots.clone() else {

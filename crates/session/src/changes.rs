@@ -77,7 +77,7 @@ fn unnumbered(changes: impl IntoIterator<Item = FileChange>) -> impl Iterator<It
     })
 }
 
-/// Returns whether changes in the log are numbered: those of a background job whose step was
+/// True if changes in the log are numbered: those of a background job whose step was
 /// deleted, and those of a step that a background job interrupted.
 fn has_sequence(files: &[FileChange]) -> bool {
     files.iter().any(|change| change.sequence > 0)
@@ -248,7 +248,7 @@ struct RecordedChange<'c> {
 }
 
 impl RecordedChange<'_> {
-    /// Returns whether the change was made before another one of its file, which is stored earlier.
+    /// True if the change was made before another one of its file, which is stored earlier.
     /// The clocks of different processes may differ, so their numbers are not compared. The messages
     /// from that of a background job on, until its changes were recorded, are of one process.
     fn precedes(&self, earlier: &Self) -> bool {

@@ -1,4 +1,6 @@
-//! The user's choices in a session: agent, model, steering, approval mode.
+//! The user's choices in a session: agent, model, steering, approval mode. The handle sends a
+//! [`ChoiceChange`] through the mailbox and adds it to [`PendingChoices`], so that readers see it at
+//! once; the actor applies it to [`Choices`].
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -12,13 +14,14 @@ use base::lock::lock;
 use store::RecordChange;
 use transcript::ModelRef;
 
+/// A change of one choice.
 #[derive(Debug, Clone)]
 pub(super) enum ChoiceChange {
     /// Another agent from the next step on.
     Agent(String),
     /// Another model from the next step on.
     Model(ModelRef),
-    /// Whether messages sent during a turn reach that turn.
+    /// True: messages sent during a turn reach that turn. False: they are answered after it.
     Steer(bool),
     Approvals(Approvals),
 }
@@ -43,15 +46,15 @@ pub(super) struct PendingChoices {
     changes: Mutex<VecDeque<ChoiceChange>>,
 }
 
-/// A change that was sent to its session.
+/// A change on its way to its session, with the list that it is removed from when it is applied.
 pub struct SentChange {
     change: ChoiceChange,
     pending: Arc<PendingChoices>,
 }
 
 impl PendingChoices {
-    /// Sends a change, and records it if that succeeds. The lock ensures that the order here is
-    /// that of the mailbox.
+    /// Sends a change with `send`, and adds it to the pending ones if that succeeds. The lock ensures
+    /// that they are in the order of the mailbox.
     ///
     /// # Errors
     /// The error of `send`.
@@ -69,7 +72,7 @@ impl PendingChoices {
         Ok(())
     }
 
-    /// Returns the choice after all pending changes.
+    /// Returns the `current` choices with all pending changes.
     pub(super) fn after(&self, current: &watch::Receiver<SessionChoices>) -> SessionChoices {
         // Read under the lock, so that a change is in exactly one of the two.
         let changes = lock(&self.changes);
@@ -81,11 +84,12 @@ impl PendingChoices {
     }
 }
 
+/// The choices of a session as its actor has applied them.
 pub(super) struct Choices {
     pub(super) current: watch::Sender<SessionChoices>,
-    /// The models chosen in this project; `None` if the choices are for this session only.
+    /// The store of the models chosen in this project; `None` if choices are for this session only.
     recent: Option<RecentModels>,
-    /// The last model of this session that was added to them.
+    /// The last chosen model that was added to `recent`.
     last_stored: Option<ModelRef>,
 }
 
@@ -110,8 +114,8 @@ impl Choices {
         self.current.borrow().record_change()
     }
 
-    /// Applies a change that has arrived. Changes arrive in order, so it is the first of the
-    /// pending ones.
+    /// Applies a change that has arrived, and removes it from the pending ones. Changes arrive in
+    /// order, so it is the first of them.
     pub(super) fn apply_sent(
         &self,
         SentChange {
@@ -124,7 +128,7 @@ impl Choices {
         changes.pop_front();
     }
 
-    /// Stores a chosen model for the next session of this project.
+    /// Stores the chosen model for the next session of this project, if it is a new choice.
     pub(super) async fn store_model(&mut self) {
         let Some(recent) = &self.recent else {
             return;

@@ -1,4 +1,7 @@
-//! The commands of a session: templates that are sent to the model, and built-in commands.
+//! The commands of a session. [`Commands`] lists them, recognizes the built-in ones
+//! ([`Commands::parse_builtin`]), expands the others into the content of a prompt
+//! (`Commands::expand_typed`), and describes misspelt ones. The expanded ones are templates of the
+//! settings, skills, and prompts of MCP servers.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -26,18 +29,18 @@ use project::skill::{Skill, Skills};
 use prompts::CONTENTS_OF;
 use transcript::{Content, ModelRef, Text};
 
-/// The files that a command may attach.
+/// The maximum number of files that a command may attach.
 const MAX_FILES: usize = 20;
 
-/// The commands of a session: the built-in ones, and those of the settings. A built-in command is
-/// not available if the user has a command of the same name. Skills with unused names are commands
-/// as well, and some built-in commands give way to a skill.
+/// The commands of a session: those of the settings, the built-in ones, and skills. If names clash, a
+/// command of the settings takes precedence over a built-in one, and a built-in one over a skill, unless
+/// it gives way to skills ([`BuiltinName::can_be_skill`]).
 #[derive(Debug, Clone, Default)]
 pub struct Commands {
     commands: Vec<settings::CommandEntry>,
     skills: Arc<Skills>,
-    /// The names of the skills that are commands: rules allow them, and no other command that
-    /// takes precedence has the name.
+    /// The names of the skills that are commands: rules allow them, and no command that takes
+    /// precedence has the name.
     skill_commands: HashSet<String>,
     /// The built-in commands that are not listed, because there is nothing for them to do. They are
     /// carried out all the same.
@@ -46,7 +49,7 @@ pub struct Commands {
     plugins_may_add: bool,
 }
 
-/// Properties of a project that decide whether built-in commands are listed.
+/// The conditions under which some built-in commands are listed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CommandConditions {
     /// True if there is a mode that plans.
@@ -56,6 +59,7 @@ pub struct CommandConditions {
 }
 
 impl CommandConditions {
+    /// Returns the built-in commands that have nothing to do in this project.
     fn unlisted(self, settings: &Settings, skills: &Skills) -> Vec<BuiltinName> {
         let has_servers = settings.mcp.iter().any(|server| server.enabled);
         [
@@ -108,6 +112,7 @@ impl Commands {
         }
     }
 
+    /// Returns the commands to show to the user, in order.
     pub fn list(&self) -> Vec<events::CommandInfo> {
         self.list_without(&self.unlisted)
     }
@@ -148,8 +153,8 @@ impl Commands {
             .collect()
     }
 
-    /// Returns the commands, and the prompts of MCP servers with unused names.
-    /// A user who may not change the account's keys is not offered to delete them.
+    /// Returns the commands to show, and the prompts of MCP servers with unused names. `/logout` is
+    /// missing if the user may not change the account's keys.
     pub fn with_prompts(
         &self,
         servers: &McpServers,
@@ -173,7 +178,7 @@ impl Commands {
         all
     }
 
-    /// Returns whether a command or a skill of the user has the name of a built-in command and
+    /// True if a command or a skill of the user has the name of a built-in command and
     /// replaces it.
     fn is_replaced(&self, name: &str) -> bool {
         self.find(name).is_some() || self.skill_commands.contains(name)
@@ -186,8 +191,8 @@ impl Commands {
             .filter(|skill| self.skill_commands.contains(&skill.name))
     }
 
-    /// Returns the built-in command of a text; `None` for any other text. `offered` returns the
-    /// commands that the client has, for `/help`.
+    /// Parses the built-in command, or the command of another program, at the beginning of a text;
+    /// `None` if the text is none. `offered` returns the commands that the client lists, for `/help`.
     pub fn parse_builtin(
         &self,
         text: &str,
@@ -256,9 +261,9 @@ impl Commands {
     }
 
     /// Describes a misspelt command at the beginning of a prompt, with the command that is probably
-    /// meant. `None` for any other text: a path, a word without a similar command, a word with a
-    /// text after it unless only its letters are in another order or case, or a text that begins
-    /// with a blank.
+    /// meant. `None` for any other text: a path, a word without a similar command, a text that begins
+    /// with a space. If text follows the word, the letters must be those of the command, in another
+    /// order or case.
     pub(super) fn describe_misspelt_now(&self, text: &str) -> Option<String> {
         /// A shorter word is similar to too many others.
         const MIN_CHARS: usize = 3;
@@ -296,14 +301,13 @@ impl Commands {
         ))
     }
 
-    /// Expands the command at the beginning of a prompt: the user sees the typed text, and the
-    /// model the expansion; attachments remain. An unknown name, or a pasted path, is ordinary
-    /// text. The command may choose the agent or model of this turn, and run shell commands
-    /// with the rules of that agent. A command for a subagent becomes a subtask, if the session
-    /// may delegate.
+    /// Expands the command at the beginning of a prompt, and returns the content of the prompt. The
+    /// user sees the typed text, the model the expansion; attachments remain. An unknown name, or a
+    /// pasted path, is ordinary text.
     ///
-    /// The calls that the expansion makes are added to the draft, and the command's choice and
-    /// text. Returns the content of the prompt.
+    /// The command may choose the agent or model of this turn, and run shell commands with the rules
+    /// of that agent. A command for a subagent becomes a subtask, if the session may delegate. The
+    /// draft receives the calls that the expansion makes, the command's choices, and its text.
     pub(super) async fn expand_typed(
         &self,
         mut content: Vec<Content>,
@@ -500,8 +504,9 @@ fn hidden_text(text: String) -> Text {
     }
 }
 
-/// Returns the choice for a command that names an agent or a model: its own model, or else its
-/// agent's, or else the user's. A subagent does not answer the user itself.
+/// Returns the choices for the turn of a command that names an agent or a model; `None` if it names
+/// neither. The model is the command's, or else its agent's, or else the user's. An agent that is a
+/// subagent is ignored, because it does not answer the user itself.
 fn command_choices(
     command: &settings::CommandEntry,
     agents: &Agents,
@@ -543,7 +548,7 @@ fn command_choices(
     Some(with_effort(choice, command, agents, models))
 }
 
-/// Returns the model that a command names, by itself or by its family.
+/// Returns the model that a command names, or the one nearest to `near` in the family that it names.
 fn command_model(
     command: &settings::CommandEntry,
     models: &Models,
@@ -553,8 +558,7 @@ fn command_model(
     command.model.clone().or_else(of_family)
 }
 
-/// Applies the effort of a command without a model of its own, if the model that runs the command
-/// supports it.
+/// Applies the effort of a command that names no model, if the model that runs it supports the effort.
 fn with_effort(
     choice: SessionChoices,
     command: &settings::CommandEntry,
@@ -587,7 +591,7 @@ fn hint(template: &str) -> Option<String> {
     takes.then(|| "arguments".to_owned())
 }
 
-/// Returns whether an agent may do more than another one, by itself or through the subagents it
+/// True if an agent may do more than another one, by itself or through the subagents it
 /// starts.
 fn has_more_permissions(own: &Agent, than: &Agent, turn: &TurnContext) -> bool {
     let subagents = turn
@@ -600,8 +604,8 @@ fn has_more_permissions(own: &Agent, than: &Agent, turn: &TurnContext) -> bool {
     find_more_permissive(&own.rules, &reach.iter().collect::<Vec<_>>(), Action::Allow).is_some()
 }
 
-/// Fills a command's template with the output of its shell commands. Returns the text, the contents
-/// of the files that it names, and their attachments.
+/// Fills a command's template with the output of its shell commands. Returns the texts (the template,
+/// then the contents of the files that it names) and the attachments of these files.
 async fn fill_template(
     command: &settings::CommandEntry,
     expanded: &ExpandedTemplate,
@@ -639,7 +643,8 @@ async fn fill_template(
     (texts, attachments)
 }
 
-/// Notifies the user that the prompt of a command lacks the output of its command lines.
+/// Notifies the user that the prompt of a command lacks the output of its shell commands, because the
+/// project is not trusted.
 async fn report_inserts_not_run(
     command: &settings::CommandEntry,
     expanded: &ExpandedTemplate,
@@ -667,7 +672,7 @@ async fn report_inserts_not_run(
     turn.event_sender.event(notice).await;
 }
 
-/// Returns the answer to a command that other programs have.
+/// Returns the answer to `/help`, or to a command of other programs; `None` for any other name.
 fn answer_foreign(
     name: &str,
     offered: impl FnOnce() -> Vec<events::CommandInfo>,

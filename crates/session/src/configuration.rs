@@ -1,5 +1,6 @@
-//! The configuration of a directory, read by sessions, `adjutant config check` and `adjutant
-//! doctor`, so that all of them show the same list of problems.
+//! The configuration of a directory, with its problems. Sessions, `adjutant config check` and `adjutant
+//! doctor` read it through [`ProjectDefinition`], so that all of them show the same problems.
+//! [`NamedModels`] checks the models that settings name, and [`notices`] turns problems into notices.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +21,7 @@ use providers::local;
 use providers::registry::{KeySource, ModelNotFound, ProviderObstacle, Registry};
 use transcript::ModelRef;
 
-/// The problems that are shown one by one when a session starts.
+/// The maximum number of problems that are shown one by one when a session starts.
 const MAX_SHOWN_PROBLEMS: usize = 5;
 
 /// Returns the settings of the user's own files, read outside of any project. Blocks.
@@ -35,11 +36,11 @@ pub fn own_settings(environment: &Environment) -> Settings {
 
 /// Settings, agents, skills and instructions of a directory.
 pub struct ProjectDefinition {
-    /// The settings. Their problems are among all the others.
+    /// The settings. Their problems are in `problems`.
     pub loaded: LoadedSettings,
     pub agents: Agents,
     pub skills: Skills,
-    /// Addresses of skills that were never fetched.
+    /// The URLs of skills that were never fetched.
     pub missing_skills: Vec<String>,
     /// The instructions for the system prompt.
     pub instructions: Instructions,
@@ -259,8 +260,7 @@ pub(super) fn search_filter(
     })
 }
 
-/// Returns whether a request for this model would be sent, as far as that is known without sending
-/// one. Model servers on this machine are not asked.
+/// True if a request for this model would be sent, as far as that is known without contacting a server.
 fn is_answered(model: &ModelRef, registry: &Registry) -> bool {
     let provider = registry
         .providers()

@@ -1,4 +1,5 @@
-//! The file changes of a session as readable diffs.
+//! The file changes of a session as unified diffs: computes them from stored contents
+//! ([`compute_diffs`]), counts files and lines, and formats them as Markdown.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -10,27 +11,30 @@ use store::DiffStats;
 use tools::files::encoding::decode_both;
 use transcript::{FileChange, FileKind, FileState};
 
-/// The bytes of diff that are shown in the conversation; a client renders it as one block.
+/// The maximum size of a diff in the conversation. A client renders it as one block.
 const MAX_DIFF_BYTES: usize = 256 << 10;
 
-/// The files that are listed one by one.
+/// The maximum number of files that are listed one by one.
 const MAX_LISTED_FILES: usize = 50;
 
-/// The size of both texts from which they are not compared, because it would take too long.
+/// The maximum size of both texts together. Comparing larger ones would take too long.
 const MAX_COMPARED_BYTES: usize = 8 << 20;
 
+/// The change of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diff {
     /// The path relative to the project.
     pub path: String,
     pub kind: DiffKind,
+    /// The number of added lines.
     pub additions: usize,
+    /// The number of deleted lines.
     pub deletions: usize,
-    /// A unified diff, or a sentence instead of one; ends with a line end.
+    /// A unified diff, or a sentence if the contents cannot be compared; ends with a newline.
     pub text: String,
 }
 
-/// The effect on a file.
+/// The effect of a change on its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiffKind {
     Added,
@@ -49,7 +53,7 @@ impl Diff {
     }
 }
 
-/// Compares the old and new contents of files. Reads stored contents: blocks.
+/// Compares the old and new contents of files. Blocks, because it reads stored contents.
 pub fn compute_diffs(changes: &[FileChange], tracker: &Tracker, worktree: &Worktree) -> Vec<Diff> {
     changes
         .iter()
@@ -105,7 +109,7 @@ fn compute_diff(change: &FileChange, tracker: &Tracker, worktree: &Worktree) -> 
     }
 }
 
-/// Returns a line about a change of the kind of a file.
+/// Returns a line about a change of a file's kind, such as to a symbolic link; empty if it is the same.
 fn kind_change(change: &FileChange, path: &str) -> String {
     let name = |kind| match kind {
         FileKind::Plain => "an ordinary file",
@@ -137,7 +141,7 @@ pub fn count_changes(diffs: &[Diff]) -> Option<DiffStats> {
     })
 }
 
-/// Returns the number of files and lines as text: `2 files, +3 −1`.
+/// Returns the numbers of files and lines as text: `2 files, +3 −1`.
 pub fn changes_summary(diffs: &[Diff]) -> String {
     let DiffStats {
         files,
@@ -186,8 +190,8 @@ pub fn markdown(diffs: &[Diff]) -> String {
     )
 }
 
-/// Returns the length of the longest run of backticks in a text, so that the fence around it can be
-/// longer.
+/// Returns the length of the longest run of backticks in a text. A Markdown fence around the text must
+/// be longer.
 fn longest_backtick_run(text: &str) -> usize {
     text.split(|c| c != '`').map(str::len).max().unwrap_or(0)
 }

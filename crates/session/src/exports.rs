@@ -1,5 +1,5 @@
-//! `/export`: the conversation as Markdown, or written to a new file. It asks nothing, because the
-//! user has typed the path, and overwrites nothing.
+//! `/export`: shows the conversation as Markdown, or writes it to a new file. It asks for no permission,
+//! because the user has typed the path, and it overwrites nothing.
 
 use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use permission::rule::BUILT_IN;
 use permission::{Access, Action, PermissionContext, Rules, evaluate};
 use store::StoredSession;
 
-/// The longest conversation that is shown, in bytes.
+/// The maximum size of a conversation that is shown.
 const MAX_SHOWN_BYTES: usize = 64 << 10;
 
 /// Carries out `/export` with its argument, and returns the answer.
@@ -72,7 +72,7 @@ pub(super) async fn export(turn: &TurnContext, rest: &str) -> Result<String, Str
     }
 }
 
-/// Returns the conversation as an answer, or how to get one that is too long for it.
+/// Returns the conversation as an answer. If it is too long for that, advises to write it to a file.
 fn conversation_or_advice(markdown: &str) -> String {
     if markdown.len() <= MAX_SHOWN_BYTES {
         return text::shown(markdown).into_owned();
@@ -83,8 +83,8 @@ fn conversation_or_advice(markdown: &str) -> String {
     )
 }
 
-/// Returns the reason why the user's rules, or the restrictions of this session, deny the change of
-/// a file. Built-in rules count for the model only.
+/// Returns the reason why the user's rules, or the restrictions of this session, deny a change of the
+/// file; `None` if they allow it. Built-in rules are ignored, because they restrict only the model.
 fn denial_reason(turn: &TurnContext, path: &Path) -> Option<String> {
     let agent = match step_context::agent(turn) {
         Ok(agent) => agent,

@@ -1,13 +1,13 @@
-//! Titles taken from a prompt.
+//! Titles taken from a prompt, used until the title agent has answered. Pure.
 
 use base::text::mark::without_notes;
 
 /// The maximum length of a title, in characters.
 const MAX_TITLE_CHARS: usize = 50;
 
-/// Returns a title taken from a prompt: the beginning of its first line of text, at most 50
-/// characters with a `…` if it is longer, as it was typed but without the marks that begin a block of Markdown; empty if the
-/// prompt has no word. Pure.
+/// Returns a title taken from a prompt: its first line of text, without Markdown marks at the
+/// beginning, with an upper-case first letter. A line of more than 50 characters is cut and ends with
+/// `…`. Empty if the prompt has no word.
 pub(super) fn fallback_title(prompt: &str) -> String {
     let prompt = without_notes(prompt);
     let plain: String = subject_line(&prompt)
@@ -51,13 +51,12 @@ pub(super) fn fallback_title(prompt: &str) -> String {
     raised + chars.as_str()
 }
 
-/// Returns whether a word at the beginning of a line marks a heading, a quotation or an item of a
-/// list.
+/// True if a word at the beginning of a line marks a heading, a quotation or an item of a list.
 fn is_block_mark(word: &str) -> bool {
     matches!(word, "-" | "*" | "+" | ">") || word.trim_matches('#').is_empty()
 }
 
-/// Returns the first line of text outside of code fences, or else the first line of code.
+/// Returns the first line with a letter or digit outside of code fences, or else inside of one.
 fn subject_line(prompt: &str) -> &str {
     let mut is_code = false;
     let mut code = "";

@@ -1,5 +1,5 @@
-//! Permissions that the user has granted with "always": stored per project and agent, shared by all
-//! sessions of the project in this process.
+//! Permissions that the user has granted with "always". [`Grants`] holds those of one project as allow
+//! rules per agent, shared by all sessions of the project in this process, and stores new ones.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -46,7 +46,7 @@ impl Grants {
         lock(&self.damaged_index).take()
     }
 
-    /// Returns the grants of an agent as allow rules.
+    /// Returns the grants of one agent as allow rules.
     pub fn for_agent(&self, agent: &str) -> Rules {
         self.rules_by_agent
             .borrow()
@@ -66,7 +66,8 @@ impl Grants {
         all
     }
 
-    /// Grants patterns to an agent. All open questions of the project are notified.
+    /// Grants patterns to an agent, and stores the grants. Open questions of the project are notified
+    /// and may be answered by them.
     pub async fn add(&self, agent: &str, permission: &str, patterns: &[String]) {
         for pattern in patterns {
             let grant = Grant {

@@ -1,5 +1,6 @@
-//! The sending side of a session's mailbox. Every request is queued before the function returns, so
-//! that two lines from the client keep their order.
+//! The sending side of a session's mailbox. [`SessionHandle`] has a method for each request; the
+//! method queues a [`MailboxMessage`] before it returns, so that two lines from the client keep their
+//! order. A prompt returns a [`TurnHandle`], through which its events and its outcome arrive.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,25 +32,29 @@ use transcript::{Content, ModelRef, Usage};
 /// The capacity of the mailbox.
 pub(super) const MAX_WAITING_MESSAGES: usize = 64;
 
+/// The means to control an open session. The session is closed when the last clone is dropped.
 #[derive(Clone)]
 pub struct SessionHandle {
     pub id: SessionId,
+    /// The working directory; absolute.
     pub cwd: PathBuf,
+    /// The present configuration; replaced between two turns.
     pub(super) project: watch::Receiver<ProjectConfig>,
     pub(super) servers: Arc<McpServers>,
     /// Notices for the user, shown at the first turn.
     pub(super) notices: Arc<[Event]>,
-    /// Whether the first turn has started.
+    /// True if [`Self::take_initial_notices`] has returned the notices.
     pub(super) has_started: Arc<AtomicBool>,
-    /// Numbers the prompts, from 1.
+    /// The number of prompts so far. A prompt's own number is the count that includes it.
     pub(super) prompt_count: Arc<AtomicU64>,
     /// Separate from the mailbox, so that a full mailbox does not delay a cancel.
     pub(super) cancels: mpsc::UnboundedSender<CancelScope>,
     pub(super) mailbox: mpsc::Sender<MailboxMessage>,
+    /// The choices that the session has applied.
     pub(super) choice: watch::Receiver<SessionChoices>,
     /// The sandbox of commands.
     pub(super) sandbox_choice: SandboxChoice,
-    /// True if the user may change state that all users of the account share.
+    /// The user's right to change state that all users of the account share.
     pub(super) account: AccountAccess,
     /// Choices that were sent but not yet applied.
     pub(super) pending_choices: Arc<PendingChoices>,
@@ -85,9 +90,10 @@ pub struct SessionHandover {
     pub(super) jobs: Option<SessionJobs>,
 }
 
-/// The use of a session after its task has ended.
+/// The reason why a session's task ends, which decides what remains of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClosePurpose {
+    /// The session is no longer used here. The store deletes it if it is empty.
     Close,
     /// The store is about to change it, and keeps it even if it is empty.
     Archive,
@@ -96,18 +102,20 @@ pub enum ClosePurpose {
     Reopen,
 }
 
-/// Completes when a change of the user is in the store's queue; fails if the session ends first.
+/// Completes when the user's change is in the store's queue. Fails if the session ends first.
 pub type SavedReceiver = oneshot::Receiver<()>;
 
+/// The prompts that a cancel applies to, by their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CancelScope {
     /// All prompts up to this number, running or waiting.
     UpTo(u64),
+    /// The prompt of this number.
     Only(u64),
 }
 
 impl CancelScope {
-    /// Returns whether it applies to a prompt.
+    /// True if the cancel applies to the prompt of this number.
     pub fn covers(self, number: u64) -> bool {
         match self {
             Self::UpTo(last) => number <= last,
@@ -119,21 +127,22 @@ impl CancelScope {
 /// A prompt as the ACP server passes it to a session, in any protocol version.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PromptInput {
-    /// The message from the user, for a turn of the model. Empty if the command takes none.
+    /// The user's message to the model. Empty if there is only a built-in command.
     pub content: Vec<Content>,
-    /// The built-in command to carry out in place of a turn. The command that switches to the agent
-    /// that plans precedes its message, and is dropped once the session has switched.
+    /// The built-in command to carry out in place of a turn. `/plan` may come together with a
+    /// message: the session first switches to the plan mode, and then answers the message.
     pub builtin: Option<BuiltinCommand>,
 }
 
 impl PromptInput {
-    /// Returns the key that identifies a prompt that is sent again.
+    /// Returns the key by which a prompt that is sent again is recognized; `None` if the client has
+    /// set none.
     pub fn idempotency_key(&self) -> Option<&str> {
         idempotency_key(&self.content)
     }
 }
 
-/// Returns the key that identifies a prompt that is sent again.
+/// Returns the key by which a prompt with this content is recognized if it is sent again.
 pub(super) fn idempotency_key(content: &[Content]) -> Option<&str> {
     content.iter().find_map(|content| match content {
         Content::PromptOptions(options) => options.idempotency_key.as_deref(),
@@ -149,7 +158,7 @@ pub struct QueuedPrompt {
     pub input: PromptInput,
     pub event_sender: EventSender,
     pub outcome: oneshot::Sender<TurnResult>,
-    /// Completes when the client has been notified of the outcome.
+    /// Completes, with an error, when the client has been notified of the outcome.
     pub notified: oneshot::Receiver<()>,
 }
 
@@ -157,7 +166,8 @@ pub struct QueuedPrompt {
 #[derive(Debug, Clone, PartialEq)]
 pub struct TurnResult {
     pub outcome: TurnOutcome,
-    /// The result in the requested JSON Schema.
+    /// The result that fits the JSON Schema of the prompt; `None` if the prompt has no schema, or
+    /// the model gave no such result.
     pub structured: Option<Value>,
     /// The tokens that the turn and its subagents have used.
     pub usage: Usage,
@@ -173,15 +183,15 @@ impl From<TurnOutcome> for TurnResult {
     }
 }
 
-/// A turn that was requested.
+/// A requested turn, as its client holds it.
 pub struct TurnHandle {
     /// The number of its prompt among the session's prompts.
     pub number: u64,
     pub events: Receiver<TurnMessage>,
-    /// The outcome. A session that ends first drops the sender: the turn is then cancelled.
+    /// The outcome. If the session ends first, this fails, and the turn is cancelled.
     pub outcome: oneshot::Receiver<TurnResult>,
-    /// Dropped by its holder when the client has been notified of the outcome: the next turn begins
-    /// after that, so that the texts of two turns never mix.
+    /// To be dropped when the client has been notified of the outcome. The next turn begins after
+    /// that, so that the texts of two turns never mix.
     pub notified: oneshot::Sender<()>,
 }
 
@@ -204,9 +214,9 @@ pub enum MailboxError {
 }
 
 impl SessionHandle {
-    /// Starts the MCP servers, so that they are ready at the first prompt. Called after the
-    /// client has been answered, because ten servers take as long to start as everything else
-    /// that opens a session. A turn starts those that are missing.
+    /// Starts the MCP servers, so that they are ready at the first prompt. Call it after the client
+    /// has been answered: ten servers take as long to start as everything else that opens a session.
+    /// Each turn starts the servers that are still missing.
     pub fn start_servers(&self) {
         self.servers
             .reconcile(&self.project.borrow().project.context.settings.mcp);
@@ -217,7 +227,8 @@ impl SessionHandle {
         self.servers.attach(editor);
     }
 
-    /// Queues a prompt. Prompts are answered one after the other, in order.
+    /// Queues a prompt, and returns the turn that will answer it. Prompts are answered one after the
+    /// other, in order.
     ///
     /// # Errors
     /// [`MailboxError`].
@@ -249,6 +260,7 @@ impl SessionHandle {
             .ok();
     }
 
+    /// Cancels one prompt, running or waiting.
     pub fn cancel_one(&self, number: u64) {
         // Fails only if the session is closed, and then there is no turn to cancel.
         self.cancels.send(CancelScope::Only(number)).ok();
@@ -270,7 +282,7 @@ impl SessionHandle {
         self.choose(ChoiceChange::Model(model))
     }
 
-    /// Sets the title that the user has given.
+    /// Gives the session a title that the user has chosen.
     ///
     /// # Errors
     /// [`MailboxError`].
@@ -289,7 +301,7 @@ impl SessionHandle {
         self.send(MailboxMessage::Unarchive(written)).map(|()| done)
     }
 
-    /// Returns the events between turns from now on: titles, notices.
+    /// Returns a receiver of the events that belong to no turn, from now on: titles, notices.
     pub fn out_of_turn_events(&self) -> broadcast::Receiver<Event> {
         self.out_of_turn_events.subscribe()
     }
@@ -325,20 +337,20 @@ impl SessionHandle {
     }
 
     /// Tests the sandbox for commands of agents that may edit, unless it was tested before or
-    /// none is configured. Returns whether it is newly known to work.
+    /// none is configured. Returns true if this test was the first to show that it works.
     pub async fn test_sandbox(&self) -> bool {
         let sandbox_choice = self.workspace_sandbox();
         let before = sandbox_choice.is_known_protective();
         sandbox_choice.is_protective().await && !before
     }
 
-    /// Returns the notice about the sandbox that was tested for commands of agents that may
-    /// edit, once.
+    /// Returns the notice about the tested sandbox for commands of agents that may edit. Only the
+    /// first call returns it.
     pub async fn sandbox_notice(&self) -> Option<Event> {
         self.workspace_sandbox().notice(&self.cwd).await
     }
 
-    /// Returns whether a sandbox for commands of agents that may edit was tested and works.
+    /// True if a sandbox for commands of agents that may edit was tested and works.
     pub fn has_working_sandbox(&self) -> bool {
         self.workspace_sandbox().is_known_protective()
     }
@@ -356,14 +368,14 @@ impl SessionHandle {
         self.end(ClosePurpose::Close).await;
     }
 
-    /// Closes a session that the store will change and release ([`store::Store::close`])
-    /// immediately: an empty session is not deleted in between.
+    /// Closes the session so that the caller can archive it. An empty session is not deleted in
+    /// between; the caller releases the session in the store ([`store::Store::close`]).
     pub(super) async fn close_to_archive(&self) {
         self.end(ClosePurpose::Archive).await;
     }
 
-    /// Closes a session that is opened again immediately. Returns the parts that live on; `None` if
-    /// another process has asked for it, or this one is exiting.
+    /// Closes the session so that the caller can open it again immediately. Returns the parts that
+    /// live on; `None` if another process has asked for the session, or this one is exiting.
     pub(super) async fn close_to_reopen(&self) -> Option<SessionHandover> {
         self.end(ClosePurpose::Reopen).await
     }
@@ -387,8 +399,8 @@ impl SessionHandle {
         self.project.borrow().project.clone()
     }
 
-    /// Uses the endpoints that the editor has set by now, from the next request on; `None` changes
-    /// nothing.
+    /// Uses the endpoints that `endpoints` returns, from the next request to a model on; `None`
+    /// changes nothing. `endpoints` runs on a thread that may block.
     pub fn use_endpoints(
         &self,
         endpoints: impl FnOnce() -> Option<EditorEndpoints> + Send + 'static,
@@ -402,7 +414,7 @@ impl SessionHandle {
         }
     }
 
-    /// Returns the commands of the present configuration.
+    /// Returns the commands of the present configuration, without the prompts of MCP servers.
     pub fn configured_commands(&self) -> Arc<Commands> {
         self.project.borrow().commands.clone()
     }
@@ -419,7 +431,7 @@ impl SessionHandle {
         self.servers.changes()
     }
 
-    /// Returns the choice, including changes that were sent but not yet applied.
+    /// Returns the user's choices, including changes that were sent but not yet applied.
     pub fn choice(&self) -> SessionChoices {
         self.pending_choices.after(&self.choice)
     }

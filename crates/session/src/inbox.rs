@@ -1,4 +1,5 @@
-//! The queue of a session: prompts in order, and cancels that may apply to them.
+//! The receiving side of a session's mailbox. [`Inbox`] queues prompts in order, applies cancels to
+//! those that wait, and signals to the running turn that a message waits for it.
 
 use std::collections::VecDeque;
 
@@ -7,6 +8,7 @@ use tokio::sync::{mpsc, watch};
 use super::handle::{CancelScope, MailboxMessage, QueuedPrompt};
 use crate::turn::TurnOutcome;
 
+/// The mailbox of a session, and the prompts that were taken out of it.
 pub(super) struct Inbox {
     pub(super) mailbox: mpsc::Receiver<MailboxMessage>,
     pub(super) cancels: mpsc::UnboundedReceiver<CancelScope>,
@@ -16,7 +18,7 @@ pub(super) struct Inbox {
     cancelled: Vec<CancelScope>,
     /// The idempotency key of the last prompt that was taken.
     last_key: Option<String>,
-    /// Tells the running turn whether the first waiting prompt is for the model to receive now.
+    /// Signals to the running turn that the model should receive the first waiting prompt now.
     has_steering_message: watch::Sender<bool>,
 }
 
@@ -50,7 +52,7 @@ impl Inbox {
         self.waiting.is_empty()
     }
 
-    /// Records a cancel, and answers the prompt it applies to if that waits here.
+    /// Records a cancel. A prompt that it names and that waits here is answered at once.
     pub(super) fn cancel(&mut self, cancel: CancelScope) {
         self.cancelled.push(cancel);
         // Prompts that an `UpTo` covers are answered in order, when they are taken.
@@ -65,7 +67,8 @@ impl Inbox {
         }
     }
 
-    /// Returns whether a prompt was cancelled before it began.
+    /// True if the prompt of this number was cancelled before it began. Prompts must be passed in
+    /// order, because cancels of earlier ones are dropped.
     pub(super) fn is_cancelled(&mut self, number: u64) -> bool {
         while let Ok(cancel) = self.cancels.try_recv() {
             self.cancelled.push(cancel);
@@ -79,9 +82,9 @@ impl Inbox {
         cancelled
     }
 
-    /// Notifies the running turn whether it should stop for a waiting message. Built-in
-    /// commands and the messages after them wait until the turn has ended, and so does the
-    /// running prompt if it is sent again.
+    /// Signals to the running turn whether it should stop for a waiting message. Built-in commands
+    /// and the messages after them wait until the turn has ended; so does the running prompt if it is
+    /// sent again.
     pub(super) fn update_steering_signal(&self, steers: bool) {
         let is_same = |next: &QueuedPrompt| {
             self.last_key.is_some() && next.input.idempotency_key() == self.last_key.as_deref()

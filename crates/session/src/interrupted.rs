@@ -1,6 +1,6 @@
-//! Work that was interrupted when a process was killed. The files that its last step was about to
-//! change were recorded in advance; their state is determined when the session is opened again, so
-//! that such a step can be undone like any other.
+//! Work that was interrupted when a process was killed. The process had recorded in advance the file
+//! changes that its last step was about to make. When the session is opened again, these functions
+//! determine the changes that were made, so that the step can be undone like any other.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,8 +15,9 @@ use store::Record;
 use tools::files::disk;
 use transcript::{CallState, Content, FailureCause, FileChange, Message, Part};
 
-/// Determines the file changes of interrupted steps, and removes their temporary files. Returns the
-/// parts that changed.
+/// Replaces the planned file changes of interrupted steps by those that were made, and removes the
+/// temporary files of such steps and of interrupted undos. Returns the parts that have changed, for the
+/// store.
 pub(super) async fn record_changes_of_interrupted_steps(
     history: History,
     record: &Record,
@@ -74,9 +75,9 @@ pub(super) fn remove_temporary_files(files: &[FileChange]) {
     dirs.into_iter().for_each(disk::remove_leftovers);
 }
 
-/// Returns those of the planned edits that were made. If a file is in none of the planned states,
-/// another process has changed it since: all edits are returned, and an undo leaves the file alone
-/// and reports it.
+/// Returns those planned edits that were made. If a file is in none of the planned states, another
+/// process has changed it since; then all its edits are returned, and an undo leaves the file alone and
+/// reports it.
 fn edits_made(planned: Vec<FileChange>, tracker: &Tracker) -> Vec<FileChange> {
     let paths: BTreeSet<String> = planned.iter().map(|change| change.path.clone()).collect();
     let mut made = Vec::new();
@@ -114,8 +115,8 @@ fn edits_made(planned: Vec<FileChange>, tracker: &Tracker) -> Vec<FileChange> {
     made
 }
 
-/// Returns the commands in some messages that were interrupted by the end of a process, and whose
-/// file changes are therefore unknown.
+/// Returns the titles of the calls that the end of a process has interrupted, and whose file changes are
+/// therefore unknown.
 pub(super) fn interrupted_commands(messages: &[Message]) -> Vec<String> {
     let calls = messages.iter().flat_map(Message::calls);
     let unknown = calls.filter(|call| match &call.state {

@@ -1,6 +1,7 @@
-//! The sessions that are open in this process: the owners of their histories, the running
-//! subagents, and requests of other processes for them. All state is in std mutexes around maps and
-//! sets, never held across an await.
+//! The registry of the sessions that are open in this process. [`LiveSessions`] ensures that each
+//! history has one owner ([`HistoryGuard`]), stops running subagents, and serves the requests of other
+//! processes, which take a session over or cancel its turn. All state is in std mutexes around maps
+//! and sets, never held across an await.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,9 +24,10 @@ pub(super) struct LiveSessions {
     wanted: Mutex<HashMap<SessionId, CancellationToken>>,
     /// The functions that cancel the turn of a session. They send a message and do not wait.
     cancels: Mutex<HashMap<SessionId, Box<dyn Fn() + Send>>>,
-    /// Sessions that were refused because another process has them, and the way of the attempt.
+    /// The sessions that were refused because another process has them, each with the kind of the
+    /// refused request.
     pub(super) refused: Mutex<HashSet<(SessionId, &'static str)>>,
-    /// Whether other processes can ask for this process's sessions.
+    /// True once this process listens for requests of other processes.
     listening: AtomicBool,
     /// Cancelled when this process no longer serves requests of other processes.
     listened: CancellationToken,
@@ -89,7 +91,7 @@ impl LiveSessions {
         }
     }
 
-    /// Stops a running subagent, but no other session. Returns whether there is one.
+    /// Stops the subagent that works in this session. Returns false if there is none.
     pub(super) fn stop_subagent(&self, id: &SessionId) -> bool {
         let working = lock(&self.working).get(id).cloned();
         working.inspect(CancellationToken::cancel).is_some()
@@ -130,8 +132,8 @@ impl LiveSessions {
         wanted
     }
 
-    /// Waits until this process, which ends, no longer serves requests of other processes: by that
-    /// they know that it releases its sessions on its own.
+    /// Waits until this process, which is exiting, no longer serves requests of other processes. They
+    /// then know that it releases its sessions without a request.
     pub(super) async fn await_request_listener(&self) {
         if self.listening.load(Ordering::Relaxed) {
             self.listened.cancelled().await;

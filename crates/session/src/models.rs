@@ -1,5 +1,6 @@
-//! The available models of a session, from the settings, the stored keys, the environment and the
-//! model servers on this machine.
+//! The sources of the available models: the settings, the stored keys, the environment, the model
+//! catalogue, and the model servers on this machine. [`ModelSources`] is shared by all sessions of a
+//! process and builds a [`Registry`] from them.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -24,10 +25,10 @@ pub struct ModelSources {
     client: Arc<HttpClient>,
     /// The client for endpoints that may only be at public addresses.
     public_client: Arc<HttpClient>,
-    // Read when the first session is opened, and again after a refresh. The lock is held while
-    // the file is read, but never across an await.
+    // Read when the first session is opened, and again after a refresh. The lock is held while the file
+    // is read, but never across an await.
     catalog: Arc<Mutex<Option<Arc<Catalog>>>>,
-    // The model servers of this machine that have answered, for sessions that are opened later.
+    // The model servers on this machine that have answered, for sessions that are opened later.
     local_servers: Mutex<Vec<ProviderEntry>>,
     // The models whose context window their server does not report even when they are loaded.
     without_window: Mutex<BTreeSet<ModelRef>>,
@@ -59,7 +60,7 @@ impl ModelSources {
         self.with_editor_endpoints(settings, &EditorEndpoints::default())
     }
 
-    /// Returns the same as `configured`, with the endpoints that the editor has set.
+    /// Like [`Self::configured`], with the endpoints that the editor has set.
     pub fn with_editor_endpoints(
         &self,
         settings: &Settings,
@@ -69,16 +70,16 @@ impl ModelSources {
         self.inputs().registry(settings, endpoints, found, false)
     }
 
-    /// Returns the same, and all other models of the catalogue, for listings.
+    /// Like [`Self::configured`], with all other models of the catalogue, for listings.
     pub fn with_all_models(&self, settings: &Settings) -> Registry {
         let endpoints = EditorEndpoints::default();
         let found = lock(&self.local_servers).clone();
         self.inputs().registry(settings, &endpoints, found, true)
     }
 
-    /// Returns the same as `configured`, together with the model servers that answer on this
-    /// machine, or `None` if there are none. Waits for them at most two seconds. A server that has
-    /// answered before and is silent now is busy, for example with loading a model.
+    /// Searches the model servers on this machine, for two seconds at most. Returns the models of
+    /// [`Self::with_editor_endpoints`] with theirs, or `None` if no server has answered. A server that
+    /// has answered before and is silent now counts as busy, for example with loading a model.
     pub async fn with_local(
         &self,
         settings: &Settings,
@@ -123,18 +124,18 @@ impl ModelSources {
             .ok()
     }
 
-    /// Returns whether a model is known to have no known context window even when it is loaded.
+    /// True if the server of a model does not report its context window even when it is loaded.
     pub(super) fn lacks_context_window(&self, model: &ModelRef) -> bool {
         lock(&self.without_window).contains(model)
     }
 
-    /// Remembers that the window of a model is unknown although it is loaded.
+    /// Records that the server of a model does not report its context window although it is loaded.
     pub(super) fn add_windowless(&self, model: &ModelRef) {
         lock(&self.without_window).insert(model.clone());
     }
 
-    /// Makes a server on this machine load a model whose context window is only known then. Returns
-    /// whether it is loaded.
+    /// Makes a server on this machine load a model, because it reports the context window only then.
+    /// Returns true if the model is loaded.
     pub(super) async fn load_local(&self, model: &Model) -> bool {
         let address = lock(&self.local_servers)
             .iter()
@@ -200,8 +201,8 @@ pub fn without_tools(model: &ModelRef) -> String {
     )
 }
 
-/// The inputs of a registry, except for settings and servers. They move to another thread, because
-/// building reads files.
+/// The inputs of a registry, except for settings and servers. A value of its own, because it moves to a
+/// thread that may block: building a registry reads files.
 struct RegistryInputs {
     environment: Environment,
     client: Arc<HttpClient>,

@@ -1,4 +1,6 @@
-//! Opens sessions: combines settings, agents, rules, models, tools and stored data.
+//! Opens sessions: new ones, stored ones, and copies (forks). Each way ends in `Sessions::open`, which
+//! combines settings, agents, rules, models, tools and stored data into a [`SessionContext`], and
+//! starts the actor. The result is an [`OpenedSession`]: the handle, and the replay of the history.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -57,8 +59,8 @@ use tools::process::background_jobs::Jobs;
 use tools::todos::Todos;
 use transcript::ModelRef;
 
-/// The time that a process that is exiting has to release a session that is opened here. Its exit
-/// has shorter time limits of its own.
+/// The time limit for an exiting process to release a session that is opened here. Its exit has
+/// shorter time limits of its own.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// The time after the end of a lease in which the session is tried: the clock of the database is
@@ -104,7 +106,7 @@ pub enum OpenError {
     /// A subagent works in the session, or another part of this process has opened it.
     #[error("session {0} is in use by a turn; wait until that ends")]
     InUse(SessionId),
-    /// The session has no such message to fork from.
+    /// The session cannot be forked before the requested message.
     #[error(transparent)]
     Message(#[from] RevertError),
     /// The host creates directories for its sessions, and creating this session's has failed.
@@ -118,7 +120,7 @@ pub enum OpenError {
         stored: PathBuf,
         /// The directory of the request.
         requested: PathBuf,
-        /// Whether the session's directory does not exist any more.
+        /// True if the session's directory no longer exists.
         gone: bool,
     },
 }
@@ -145,7 +147,8 @@ fn elsewhere_advice(stored: &Path, requested: &Path, gone: bool) -> String {
     }
 }
 
-/// The directories of a session, and the capabilities of its client.
+/// The request of a client to open a session: its directories, and the capabilities and wishes of the
+/// client.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenOptions {
     /// The working directory: absolute, exists.
@@ -154,24 +157,25 @@ pub struct OpenOptions {
     pub additional_directories: Vec<PathBuf>,
     /// The file operations that the client supports.
     pub file_capabilities: tools::FileCapabilities,
-    /// Whether the client shows the sessions of subagents as sessions.
+    /// True if the client shows the sessions of subagents as sessions.
     pub shows_subagents: bool,
-    /// Whether a user is present to answer questions.
+    /// True if a user is present to answer questions.
     pub attended: bool,
     /// True if the client shows no notices, so that they are due again with the next session.
     pub hides_notices: bool,
-    /// True if a chosen model is the first one of the project's next session.
+    /// True if the next session of the project begins with the model that the user chooses here.
     pub remembers_models: bool,
-    /// Whether the client can show URLs to visit.
+    /// True if the client can show URLs to visit.
     pub shows_urls: bool,
     /// The MCP servers that the client adds.
     pub client_servers: Vec<McpEntry>,
     /// The client's addition to the system prompt.
     pub system_prompt_addition: Option<Arc<str>>,
-    /// The permissions that the session does not have, each with a pattern. A stored session keeps
-    /// those that it lacked before.
+    /// The permissions that the client denies, each with a pattern. A stored session adds them to its
+    /// own.
     pub denied: Vec<(String, String)>,
-    /// The permissions about which the user is asked, each with a pattern, likewise.
+    /// The permissions about which the client wants the user to be asked, each with a pattern. A
+    /// stored session adds them to its own.
     pub asked: Vec<(String, String)>,
     /// The endpoints of model providers that the client has set.
     pub endpoints: EditorEndpoints,
@@ -181,13 +185,15 @@ pub struct OpenOptions {
     pub notices: Vec<Event>,
 }
 
+/// A session that was opened, and its history for the client.
 pub struct OpenedSession {
     pub handle: SessionHandle,
-    /// The history as events; empty for a new session. The session waits until this is dropped.
+    /// The history as events; empty for a new session. The session answers no prompt until this is
+    /// dropped.
     pub replay: Replay,
 }
 
-/// Adds a client's restrictions to those of a stored session. Returns whether it lacked any.
+/// Adds a client's restrictions to those of a stored session. Returns true if the record has changed.
 fn add_restrictions(record: &mut Record, options: &OpenOptions) -> bool {
     let before = (record.denied.len(), record.asked.len(), record.approvals);
     for denied in &options.denied {
@@ -204,7 +210,7 @@ fn add_restrictions(record: &mut Record, options: &OpenOptions) -> bool {
     before != (record.denied.len(), record.asked.len(), record.approvals)
 }
 
-/// The settings of a session, which are read concurrently with the store.
+/// The settings of a session while they are read, concurrently with the store.
 struct ConfigReading {
     paths: ProjectPaths,
     read: JoinHandle<ConfigSnapshot>,
@@ -219,7 +225,7 @@ impl ConfigReading {
     }
 }
 
-/// A session whose task has not started.
+/// The parts of a session whose actor has not started.
 struct PreparedSession {
     context: SessionContext,
     watcher: ConfigWatcher,
@@ -229,6 +235,7 @@ struct PreparedSession {
     choices: Choices,
     notices: Vec<Event>,
     has_steering_message: watch::Sender<bool>,
+    /// The search for local model servers, if there is one.
     local_search: Option<JoinHandle<()>>,
 }
 
@@ -243,11 +250,11 @@ struct ReadSession {
 }
 
 impl Sessions {
-    /// Opens a new session.
+    /// Opens a new session. If it cannot be stored, it works anyway and shows a notice.
     ///
     /// # Errors
-    /// Only if this process has too many open files, or if another process has the session. If
-    /// the session cannot be stored, it works anyway and shows a notice.
+    /// If this process has too many open files, if another process has the session, or if the host
+    /// cannot create its directory.
     pub async fn create(
         self: &Arc<Self>,
         options: OpenOptions,
@@ -262,9 +269,9 @@ impl Sessions {
     /// Opens a new session under an id that the client knows but the store does not have.
     ///
     /// # Errors
-    /// Same as [`Self::create`], and if the id is malformed or already exists. If the host creates
-    /// a directory per session, clients cannot choose ids: a client that knows another user's id
-    /// would be given that user's directory.
+    /// Those of [`Self::create`], and [`store::Error::NotFound`] if the id is malformed, or if the
+    /// host creates the directories of sessions: a client that knows another user's id would get that
+    /// user's directory.
     pub async fn recreate(
         self: &Arc<Self>,
         id: SessionId,
@@ -403,9 +410,9 @@ impl Sessions {
         Ok(opened)
     }
 
-    /// Reads a stored session that is claimed, and begins to read its settings in the directory of
-    /// `options`, which it may replace. After an error the caller releases the session. See
-    /// [`Self::load`].
+    /// Reads a stored session that this process has claimed, and begins to read its settings. If the
+    /// host creates directories, replaces the one in `options`. After an error the caller releases the
+    /// session. For the parameters see [`Self::load`].
     async fn read(
         &self,
         id: &SessionId,
@@ -487,7 +494,8 @@ impl Sessions {
         })
     }
 
-    /// Repairs a loaded history, of which these background jobs are alive, and stores the changes.
+    /// Repairs a loaded history, and stores the changes. Background jobs in `living` still run, so
+    /// their calls are left alone.
     async fn recover(&self, id: &SessionId, history: &mut History, living: &SessionJobs) {
         let lives = |job: &str| living.jobs.has(job);
         for message in turn::recover::recover_except(history, lives) {
@@ -498,9 +506,9 @@ impl Sessions {
         }
     }
 
-    /// Opens a new session with a copy of another session's history, which may continue
-    /// in the meantime: with all of it, or with the messages `before` a message, which may be named
-    /// by one of its parts.
+    /// Opens a new session with a copy of another session's history. The other session may continue
+    /// in the meantime. With `before`, only the messages before that message are copied; it is the id
+    /// of the message or of one of its parts.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -597,8 +605,8 @@ impl Sessions {
     }
 
     /// Loads a session as soon as another process has released it, which may be long before that
-    /// process ends. Waits for `limit` at most, and no longer if a third process has taken it. A
-    /// load that has begun is completed: the store would keep a session without a receiver.
+    /// process ends. Waits for `limit` at most, and stops waiting if a third process takes it. Only
+    /// the waits are limited, not a load: the store would keep a loaded session without a receiver.
     async fn load_when_released(
         &self,
         id: &SessionId,
@@ -620,6 +628,8 @@ impl Sessions {
         }
     }
 
+    /// Combines the parts of a session, and starts its actor. `record` and the history are those of a
+    /// new or of a loaded session that this process has claimed.
     async fn open(
         self: &Arc<Self>,
         options: OpenOptions,
@@ -740,6 +750,7 @@ impl Sessions {
         })
     }
 
+    /// Connects the channels of a session, and starts its actor.
     fn start(self: &Arc<Self>, prepared: PreparedSession) -> OpenedSession {
         let PreparedSession {
             context,
@@ -820,8 +831,8 @@ impl Sessions {
         OpenedSession { handle, replay }
     }
 
-    /// Returns the notices for the first turn that need no look at files. `agent` is the
-    /// session's agent.
+    /// Returns those notices for the first turn that need no look at files. `agent` is the name of
+    /// the agent that answers.
     fn initial_notices(&self, record: &Record, agent: &str, grants: &Grants) -> Vec<Event> {
         let warning = |title: String, details| Event::Notice {
             severity: Severity::Warning,
@@ -986,7 +997,7 @@ impl Sessions {
     }
 }
 
-/// Logs damaged parts of a session, and returns a notice about them.
+/// Logs the damage of a session, and returns the notice about it; `None` if there is none.
 fn damage_notice(session: &SessionId, damage: &[String]) -> Option<Event> {
     for damage in damage {
         tracing::error!("session {session}: {damage}");
@@ -998,7 +1009,7 @@ fn damage_notice(session: &SessionId, damage: &[String]) -> Option<Event> {
     })
 }
 
-/// Returns the notice about undone turns.
+/// Returns the notice about undone turns that can be redone; `None` if there are none.
 fn undo_notice(record: &Record) -> Option<Event> {
     let (severity, title) = if record.undone.last()?.done {
         (
@@ -1018,13 +1029,14 @@ fn undo_notice(record: &Record) -> Option<Event> {
     })
 }
 
-/// Returns whether two paths refer to the same directory.
+/// True if two paths refer to the same directory.
 pub fn same_directory(one: &Path, other: &Path) -> bool {
     let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     real(one) == real(other)
 }
 
-/// Returns the choices that a session begins with: those of its record and of the settings.
+/// Adds steering and approvals to the initial choices of a session: those of its record, and the
+/// defaults of the settings.
 fn initial_choices(record: &Record, settings: &Settings, of: SessionChoices) -> SessionChoices {
     SessionChoices {
         steer: record.steer,

@@ -1,6 +1,7 @@
-//! The definition of a session's project, read from its files: settings, agents, commands,
-//! instructions, models. It is one value, made at the start and replaced as a whole between two
-//! turns when a file has changed, so that no reader sees half of a change.
+//! The configuration of a session's project: settings, agents, commands, instructions, models.
+//! [`ConfigSnapshot`] is what the files say at one moment. [`ConfigWatcher`] reads the files again before
+//! a turn if one has changed, asks for trust, notifies the user of problems, and downloads sources on the
+//! web. Readers get a [`ProjectConfig`], which is replaced as a whole, so that none sees half of a change.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
@@ -51,19 +52,20 @@ pub(super) struct ConfigSnapshot {
     pub(super) agents: Arc<Agents>,
     commands: Arc<Commands>,
     system_prompt_parts: Arc<SystemPromptParts>,
-    /// The sources on the web, and those of them that were never fetched.
+    /// The sources on the web that the configuration names.
     sources: Vec<WebSource>,
+    /// Those of them that were never fetched.
     unfetched_sources: Vec<WebSource>,
     /// The problems of the settings.
     problems: Arc<[Problem]>,
-    /// The state of all files that were looked at.
+    /// The state of all files that were read, or looked for.
     fingerprint: Arc<ConfigFingerprint>,
     /// The contributions of plugins that it includes.
     contributions: Arc<[Contribution]>,
-    /// The requests of the project that exceed the permissions of an untrusted project.
+    /// The parts of the project's settings that need trust.
     trust: Arc<Review>,
     named_models: NamedModels,
-    /// The errors in changed settings, while the earlier ones remain in force.
+    /// Set while changed settings have errors, and the earlier settings remain in force.
     broken: Option<BrokenSettings>,
 }
 
@@ -77,7 +79,7 @@ struct BrokenSettings {
     forbidding: Vec<Arc<Agents>>,
 }
 
-/// A source on the web, which is read from a local copy.
+/// A source on the web, by its URL. Readers use a local copy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum WebSource {
     Page(String),
@@ -95,7 +97,7 @@ impl WebSource {
     }
 }
 
-/// The directories in which a session's files are searched.
+/// The directories and the environment that determine where settings are read.
 #[derive(Clone)]
 pub(super) struct ProjectPaths {
     pub(super) environment: Environment,
@@ -281,7 +283,8 @@ impl ConfigSnapshot {
         }
     }
 
-    /// Returns the problems that are shown once a day: all but those that weaken protection.
+    /// Returns the problems that are shown once a day. Those that weaken protection are shown in each
+    /// session.
     fn daily_problems(&self) -> impl Iterator<Item = &Problem> {
         self.problems.iter().filter(|problem| {
             problem.severity >= ProblemSeverity::Warning
@@ -297,8 +300,8 @@ impl ConfigSnapshot {
             .collect()
     }
 
-    /// Returns the text under which a problem is remembered. It differs when the file with the
-    /// problem has changed, so that a problem that an edit did not end is shown again.
+    /// Returns the text under which a problem is recorded as shown. It changes with the file that has
+    /// the problem, so that a problem which an edit did not solve is shown again.
     fn daily_text(&self, problem: &Problem) -> String {
         let path = problem.location.origin.path.as_deref();
         let stamp = path.and_then(|path| self.fingerprint.stamp(path));
@@ -308,9 +311,9 @@ impl ConfigSnapshot {
         }
     }
 
-    /// Returns the notices that a session begins with: the problems that no session of the project
-    /// has begun with today. Those that weaken protection are always among them; one of `model`, which
-    /// the session uses, is not, because the first turn fails with it.
+    /// Returns the notices that a session begins with: the problems that no session of the project has
+    /// shown today, and those that weaken protection. A problem of `model`, which the session uses, is
+    /// left out, because the first turn fails with it.
     pub(super) async fn initial_notices(
         &self,
         paths: &ProjectPaths,
@@ -346,8 +349,8 @@ impl ConfigSnapshot {
     }
 }
 
-/// Returns whether a problem is about a plugin of a project that is not trusted: whether to install
-/// it is asked after that, and the question about trust names it.
+/// True if a problem is about a missing plugin of a project that is not trusted. The question about
+/// trust names the plugin, and its installation is offered after that.
 fn waits_for_trust(problem: &Problem, trust: &Review) -> bool {
     problem.key == "plugin"
         && problem.code == ProblemCode::MissingFile
@@ -356,7 +359,7 @@ fn waits_for_trust(problem: &Problem, trust: &Review) -> bool {
         && trust.is_withheld()
 }
 
-/// Returns the facts that decide whether built-in commands are listed. Blocks on file access.
+/// Returns the conditions under which built-in commands are listed. Blocks on file access.
 fn command_conditions(agents: &Agents, environment: &Environment) -> CommandConditions {
     CommandConditions {
         has_planner: agents.modes().iter().any(|mode| mode.name == PLANNER),
@@ -396,8 +399,8 @@ fn system_prompt_parts(
     }
 }
 
-/// Returns whether a session of the project has begun with this notice about trust today. It
-/// repeats with each session if the user has declined.
+/// Records that this notice about trust was shown. Returns true if a session of the project had shown
+/// it today already.
 async fn record_trust_notice(text: &str, turn: &TurnContext) -> bool {
     let environment = turn.session.common.environment.clone();
     let root = turn.project.context.worktree.root.clone();
@@ -416,7 +419,7 @@ fn notice(title: String) -> Event {
     }
 }
 
-/// The time that a prompt waits for sources that were never fetched before.
+/// The maximum time that a prompt waits for a source that was never fetched before.
 const FETCH_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// Reads the project's configuration again when its files change.
@@ -607,9 +610,9 @@ impl ConfigWatcher {
         }
     }
 
-    /// Reports the results of downloads. Waits a few seconds for a page or an index of skills
-    /// that was never fetched before, because the model would not know the rules in it. Returns
-    /// whether it has waited.
+    /// Reports the results of downloads. Waits a few seconds for a page or an index of skills that was
+    /// never fetched before, because the model would not know the rules in it. Returns true if it has
+    /// waited.
     async fn finish_fetches(&mut self, turn: &TurnContext) -> bool {
         self.start_fetches();
         let mut waited = false;
@@ -738,7 +741,7 @@ impl ConfigWatcher {
     }
 }
 
-/// Returns the properties of agents that a client shows.
+/// Returns those properties of agents that a client shows, to detect a change.
 fn shown_properties(agents: &Agents) -> Vec<Vec<Option<String>>> {
     let describe = |agent: &Arc<project::agent::Agent>| {
         let model = agent.model.as_ref().map(ToString::to_string);
@@ -753,7 +756,7 @@ fn shown_properties(agents: &Agents) -> Vec<Vec<Option<String>>> {
     agents.modes().iter().map(describe).collect()
 }
 
-/// Returns the settings that determine the available models.
+/// Returns the settings that determine the available models, to detect a change.
 fn provider_settings(settings: &Settings) -> impl PartialEq {
     (
         settings.model.clone(),

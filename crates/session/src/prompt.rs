@@ -1,5 +1,6 @@
-//! Handling of one prompt: a turn of the model, or a built-in command. It owns the history and the
-//! record until it has ended, so that the actor can continue to serve its mailbox.
+//! Carries out one prompt: a turn of the model, or a built-in command. [`PromptRun`] owns the history and
+//! the record until it has ended, so that the actor can serve its mailbox in the meantime. A prompt that
+//! is sent again after a lost connection continues its turn, or returns its outcome.
 
 use std::sync::Arc;
 
@@ -21,16 +22,16 @@ use project::command;
 use store::{Record, visible};
 use transcript::{Content, Message, Role, User};
 
-/// The state that a session lends to the running prompt: the session keeps its mailbox, and serves it meanwhile.
+/// A running prompt, with the state that the session lends to it.
 pub(super) struct PromptRun {
     pub(super) sessions: Arc<Sessions>,
     pub(super) choice: watch::Sender<SessionChoices>,
-    /// The context; its token and event sender belong to this prompt only.
+    /// The context; its cancellation token and event sender belong to this prompt only.
     pub(super) turn: TurnContext,
     /// The history, which the prompt and its turn extend.
     pub(super) history: History,
     pub(super) record: Record,
-    /// Whether the turn before ended in favour of this prompt.
+    /// True if this prompt is a steering message: the turn before ended in favour of it.
     pub(super) steered: bool,
 }
 
@@ -55,7 +56,7 @@ impl PromptRun {
         }
     }
 
-    /// Reports the id of the prompt's message.
+    /// Reports the id of a new prompt's message to the client.
     async fn report_message_id(&self, message: MessageId) {
         let known_as = None;
         self.turn
@@ -64,8 +65,8 @@ impl PromptRun {
             .await;
     }
 
-    /// Reports the id of the message of a prompt that was sent before. `message` is its position in
-    /// the history from now on.
+    /// Reports the ids of a prompt that was sent before: `known_as` is its first message, `message` the
+    /// one that stands for it from now on.
     async fn report_repeated_prompt(&self, message: MessageId, known_as: MessageId) {
         let known_as = Some(known_as);
         self.turn
@@ -74,7 +75,7 @@ impl PromptRun {
             .await;
     }
 
-    /// Runs the turn of the history's last prompt.
+    /// Runs the turn of the history's last prompt. `once` sends the choices of a command for this turn.
     async fn run_turn(&mut self, once: Option<&watch::Sender<SessionChoices>>) -> TurnOutcome {
         let (history, outcome) = session_turn::run(
             &self.sessions,
@@ -111,7 +112,7 @@ impl PromptRun {
         builtin::carry_out(command, cx).await
     }
 
-    /// Continues the turn of a prompt that was sent before, or returns its outcome.
+    /// Continues the turn of a prompt that was sent before, or returns its outcome if it has ended.
     async fn resume(&mut self, known_as: MessageId, watcher: &mut ConfigWatcher) -> TurnOutcome {
         let mut message = new_prompt_message(&self.turn);
         // A prompt that has no answer yet is answered without a note.
@@ -196,8 +197,8 @@ impl PromptRun {
         self.run_turn(once.as_ref()).await
     }
 
-    /// Returns the message of a prompt as the model reads it, with what commands and mentions in it
-    /// insert, and the choice that a command makes for this turn.
+    /// Returns the message of a prompt as the model reads it, with the texts and files that commands
+    /// and mentions insert. Also returns the sender of the choices that a command makes for this turn.
     async fn build_message(
         &mut self,
         content: Vec<Content>,
@@ -232,8 +233,7 @@ impl PromptRun {
     }
 }
 
-/// Returns the name and the arguments of the command that a prompt was, if it was one. Its typed
-/// text is for the user only.
+/// Returns the name and the arguments of the command that a prompt was; `None` for other prompts.
 fn command_of(message: &Message) -> Option<(&str, &str)> {
     match &message.parts.first()?.content {
         Content::Text(typed) if typed.ignored => command::typed(typed.text.trim_start()),
@@ -258,8 +258,8 @@ async fn refresh_project(
     servers.offer_logins(&turn.event_sender);
 }
 
-/// Restores the agent that a command has chosen for its turn, if it differs from the session's
-/// choice.
+/// Restores the agent that a command had chosen for its turn, if it differs from the session's choice.
+/// Returns the sender of the choices for this turn.
 fn restore_command_choices(
     history: &History,
     turn: &mut TurnContext,
@@ -281,8 +281,8 @@ fn restore_command_choices(
     Some(once)
 }
 
-/// The position of a prompt that is already in the history: its connection was lost, and its sender
-/// does not know how far it came.
+/// The position of a prompt that is already in the history. The client lost its connection, sends the
+/// prompt again, and does not know how far it came.
 #[derive(Debug, PartialEq)]
 enum EarlierPrompt {
     Last,
@@ -290,7 +290,8 @@ enum EarlierPrompt {
     Earlier,
 }
 
-/// Returns that position, and the id of the prompt's message.
+/// Finds a prompt with the same idempotency key in the history. Returns its position, and the id of its
+/// message.
 fn find_earlier_prompt(
     history: &History,
     record: &Record,
@@ -320,7 +321,7 @@ fn find_earlier_prompt(
     Some((position, message.id.clone()))
 }
 
-/// Returns the message of a prompt, without its content.
+/// Returns a new message of a prompt, without content, for the chosen agent and model.
 fn new_prompt_message(turn: &TurnContext) -> Message {
     let chosen = turn.choice.borrow().agent.clone();
     let model = match turn.project.agents.get(&chosen) {

@@ -31,7 +31,7 @@ impl Pruned {
 
 const DAY_MILLIS: u64 = 24 * 60 * 60 * 1000;
 
-/// Returns whether a session was not used for a number of days.
+/// True if a session was not used for a number of days.
 fn unused(record: &Record, now: Timestamp, days: u64) -> bool {
     now.0.saturating_sub(record.updated.0) > days.saturating_mul(DAY_MILLIS)
 }

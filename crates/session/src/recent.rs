@@ -1,5 +1,5 @@
-//! The models that were chosen in a project, the newest first. The next session of the project
-//! begins with the first one, unless the settings name another.
+//! The models that were chosen in a project, the newest first ([`RecentModels`]). The next session of
+//! the project begins with the first one, unless the settings name another.
 
 use base::worktree::Worktree;
 use providers::registry::Registry;
@@ -15,8 +15,10 @@ pub async fn project_name(store: &Store, worktree: &Worktree) -> String {
     }
 }
 
+/// The maximum number of stored models of a project.
 const MAX_MODELS: usize = 5;
 
+/// The stored list of the models that were chosen in a project.
 #[derive(Debug, Clone)]
 pub struct RecentModels {
     store: Store,
@@ -36,7 +38,7 @@ impl RecentModels {
         self.store.recent_models(&self.project).await
     }
 
-    /// Stores a choice.
+    /// Puts a chosen model at the head of the stored list.
     ///
     /// # Errors
     /// The store's; the stored models are then unchanged.

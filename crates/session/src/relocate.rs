@@ -123,7 +123,7 @@ pub fn first_commit(worktree: &Worktree) -> Option<String> {
     root_commit(&worktree.root).map(|id| format!("{COMMIT}{id}"))
 }
 
-/// Returns whether the name of a repository is that of its first commit.
+/// True if the name of a repository is that of its first commit.
 pub fn is_first_commit(repository: &str) -> bool {
     repository.starts_with(COMMIT)
 }

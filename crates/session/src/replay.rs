@@ -270,7 +270,7 @@ impl Replay {
     }
 }
 
-/// Returns whether an answer was cut off and made again in the same turn, so that its text would be
+/// True if an answer was cut off and made again in the same turn, so that its text would be
 /// shown twice. An answer with calls was not made again.
 fn is_superseded(messages: &[Message], at: usize) -> bool {
     let message = &messages[at];

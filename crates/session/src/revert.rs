@@ -248,7 +248,7 @@ pub(super) fn find_start(
     Ok(if answered { at } else { prompt })
 }
 
-/// Returns whether a message has content from the user.
+/// True if a message has content from the user.
 fn is_prompt(message: &Message) -> bool {
     message.user().is_some()
         && message.parts.iter().any(|part| match &part.content {

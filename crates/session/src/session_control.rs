@@ -1,5 +1,6 @@
-//! The operations that a plugin may perform on its session. It holds only weak references, so that
-//! it does not keep the session open.
+//! The operations that a plugin may perform on its session: cancel, rename, stop a subagent.
+//! [`PluginSessionControl`] holds only weak references, so that a plugin does not keep the session
+//! open.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

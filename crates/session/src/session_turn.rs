@@ -1,5 +1,6 @@
-//! A turn in its session: [`run`] polls the turn, and serves what it requests of the session
-//! in the meantime: subagents, a switch to another agent, samples of the model.
+//! A turn in its session. [`run`] polls the turn, and in the meantime serves its requests to the
+//! session: start a subagent ([`child`]), switch to another agent, send a single request to the model
+//! ([`super::sample`]).
 
 pub(super) mod child;
 
@@ -19,12 +20,12 @@ const MAX_QUEUED_REQUESTS: usize = 16;
 
 pub(super) type TurnFuture<'a> = Pin<Box<dyn Future<Output = (History, TurnOutcome)> + Send + 'a>>;
 
-/// The senders of a turn's choice: the session's, and the turn's own if a command names its agent
-/// or model.
+/// The senders of a turn's choices: the session's, and the turn's own if a command names its agent or
+/// model. Both `None` for a subagent, whose agent cannot change.
 type ChoiceSenders<'a> = [Option<&'a watch::Sender<SessionChoices>>; 2];
 
 /// Runs a turn of the user's session or of a subagent's, and serves its requests to the session.
-/// `choices` are the senders of the user's choice; `None` for a child, whose agent cannot change.
+/// Returns the history with the outcome when the turn and all its subagents have ended.
 pub(super) fn run<'a>(
     shared: &'a Sessions,
     choices: ChoiceSenders<'a>,
@@ -69,7 +70,8 @@ pub(super) fn run<'a>(
     })
 }
 
-/// Switches to another agent, if the turn has a choice and the agent exists.
+/// Switches to another agent and replies with its name; with `None` if the agent does not exist, or if
+/// this is the turn of a subagent.
 async fn switch_agent(
     shared: &Sessions,
     choices: ChoiceSenders<'_>,

@@ -1,4 +1,7 @@
-//! The state that all sessions of a process share. [`super::open`] opens sessions.
+//! The state that all sessions of a process share: [`Sessions`]. It owns the store, the sources of
+//! models, the registry of open sessions and the background maintenance, and ends all sessions when
+//! the process exits. [`super::open`] opens sessions, [`super::access`] reopens, archives and deletes
+//! them.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -36,7 +39,7 @@ use snapshot::Trackers;
 use store::{Record, Store};
 use transcript::ModelRef;
 
-/// The settings of a serving host for its sessions.
+/// The settings of `adjutant serve` for its sessions.
 #[derive(Debug, Clone, Default)]
 pub struct ServingOptions {
     /// The command that makes a directory for a session; empty if the client chooses the
@@ -44,7 +47,7 @@ pub struct ServingOptions {
     pub workspace_command: Vec<String>,
     /// The prefix of each command of a session; may be empty.
     pub command_prefix: Arc<[String]>,
-    /// Whether the user may change state that all users share.
+    /// The user's right to change state that all users share.
     pub account: AccountAccess,
 }
 
@@ -59,9 +62,11 @@ pub struct Sessions {
     pub store: Store,
     /// The events of all sessions in this process.
     pub events: EventBus,
+    /// Cancelled when the process exits: every session ends.
     pub ended: CancellationToken,
     /// Cancelled when turns must end at their next step, because the process is about to exit.
     pub exit_requested: CancellationToken,
+    /// The tasks that an exit waits for.
     pub tasks: TaskTracker,
     /// Set if this process can export traces and metrics.
     pub telemetry: OnceLock<StartTelemetry>,
@@ -74,7 +79,7 @@ pub struct Sessions {
     pub(super) sandbox: Arc<Sandbox>,
     pub(super) snapshots: Trackers,
     pub(super) language_servers: Arc<LanguageServers>,
-    /// The directory of the stored lists of MCP servers.
+    /// The directory in which the tool lists of MCP servers are cached.
     pub(super) mcp_catalog_dir: PathBuf,
     // A std mutex around a map of cells: a leaf, never held across an await.
     grants: Mutex<HashMap<String, Arc<OnceCell<Arc<Grants>>>>>,
@@ -135,8 +140,8 @@ impl Sessions {
         })
     }
 
-    /// Waits for a limited time until the sessions' tasks have ended and released the store,
-    /// because the process is exiting.
+    /// Ends all sessions, because the process is exiting. Waits for a limited time until their tasks
+    /// have ended and the store has stopped.
     pub async fn finish(&self) {
         const CLOSE_GRACE: Duration = Duration::from_secs(2);
         self.ended.cancel();
@@ -174,8 +179,8 @@ impl Sessions {
         self.live.claim(id)
     }
 
-    /// Releases a session that is not opened after all, once the background jobs that live on from
-    /// its earlier opening have ended.
+    /// Releases a session that is not opened again after all. First ends the background jobs that
+    /// live on from its earlier opening.
     pub(super) async fn abandon(&self, SessionHandover { claim, jobs }: SessionHandover) {
         if let Some(SessionJobs { jobs, .. }) = jobs {
             jobs.end().await;
@@ -185,12 +190,12 @@ impl Sessions {
         drop(claim);
     }
 
-    /// Returns whether a session's history is in use in this process.
+    /// True if a session's history is in use in this process.
     pub fn has_session(&self, id: &SessionId) -> bool {
         self.live.has_session(id)
     }
 
-    /// Stops a running subagent, but no other session. Returns whether there is one.
+    /// Stops the subagent that works in this session. Returns false if there is none.
     pub fn stop_subagent(&self, id: &SessionId) -> bool {
         self.live.stop_subagent(id)
     }
@@ -200,8 +205,9 @@ impl Sessions {
         &self.models
     }
 
-    /// Returns the models of a session, and the owner of their registry. If the settings name
-    /// none, the usual local model servers are searched in the background by the returned task.
+    /// Creates the models of a session, and the owner of their registry; starts to refresh the
+    /// model catalogue if that is due. If the settings name no model, or one that a local server may
+    /// have, the returned task searches the usual local model servers in the background.
     pub(super) fn prepare_models(
         self: &Arc<Self>,
         settings: &Arc<Settings>,

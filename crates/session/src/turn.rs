@@ -87,6 +87,7 @@ use transcript::{Content, Fault, FaultKind, Message, ModelRef, Part, Usage};
 /// The outcome of a turn. None of them is an error of the call that started it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TurnOutcome {
+    /// The model considers the work done.
     Ended,
     /// The offline model, or a built-in command, could not fulfil the request.
     NotDone,
@@ -100,31 +101,32 @@ pub enum TurnOutcome {
     MaxTokens,
     /// The agent's step limit was reached and the model still wanted more.
     StepLimit,
-    /// The user sent a message that the model should receive now: the turn of that message
+    /// Steering: the user sent a message that the model should receive now: the turn of that message
     /// continues the work.
     Steered,
     Failed(Fault),
 }
 
-/// The user's choices; read once per step.
+/// The user's choices, read once per step. Each choice that the user has not made has its default next
+/// to it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionChoices {
     pub agent: String,
     /// The chosen model; `None` for the agent's model, or else the default.
     pub model: Option<ModelRef>,
-    /// Whether messages sent during a turn reach the model between two steps instead of after the
-    /// turn; `None` for the default of the settings.
+    /// True: messages sent during a turn reach the model between two steps. False: they are answered
+    /// after the turn. `None`: see `default_steer`.
     pub steer: Option<bool>,
     /// The default of `steer` from the settings.
     pub default_steer: bool,
-    /// The approval mode; `None` for the default of the settings.
+    /// The approval mode; `None`: see `default_approvals`.
     pub approvals: Option<Approvals>,
     /// The default of `approvals` from the settings.
     pub default_approvals: Approvals,
 }
 
 impl SessionChoices {
-    /// Returns whether messages sent during a turn reach the model between two steps.
+    /// True if messages sent during a turn reach the model between two steps.
     pub fn steers(&self) -> bool {
         self.steer.unwrap_or(self.default_steer)
     }
@@ -173,7 +175,7 @@ pub struct History {
 #[derive(Debug, Clone)]
 pub struct SystemPromptParts {
     pub surroundings: Surroundings,
-    /// Further directories: name, path, description.
+    /// The references of the settings: name, path or repository, description.
     pub references: Vec<(String, String, String)>,
     pub instructions: Vec<instruction::InstructionText>,
     pub skills: Arc<Skills>,
@@ -192,7 +194,7 @@ pub struct TurnContext {
     pub session_requests: SessionRequestSender,
     /// The budget of the turn, shared with its subagents.
     pub budget: Arc<budget::TurnBudget>,
-    /// The place of the turn in a trace; before the turn begins, that of its parent.
+    /// The trace context of the turn; before the turn begins, that of its parent.
     pub trace: Option<TraceContext>,
 }
 
@@ -211,11 +213,12 @@ pub struct SessionContext {
     pub shared: Arc<tools::SessionContext>,
     /// True if the user has sent a message that the model should receive before its next step.
     pub has_steering_message: watch::Receiver<bool>,
-    /// The tools that are left out of the model's window, as the user knows them.
+    /// The tools that were left out because the model's window is small, as far as the user was
+    /// notified.
     pub left_out_tools: left_out_tools::LeftOutNotice,
     /// Background jobs of earlier steps that may still change files.
     pub late_changes: Arc<late_changes::LateChanges>,
-    /// The cost of subagents that no message includes yet.
+    /// The cost that no message includes yet.
     pub unrecorded_cost: UnrecordedCost,
     /// The file changes of subagents that no step lists yet.
     pub child_changes: Arc<late_changes::ChildChanges>,
@@ -238,7 +241,7 @@ pub struct CommonContext {
     pub refused_tools: Arc<refused_tools::RefusedTools>,
     /// The file operations that the client supports.
     pub file_capabilities: tools::FileCapabilities,
-    /// Whether the client shows the sessions of subagents as sessions.
+    /// True if the client shows the sessions of subagents as sessions.
     pub shows_subagents: bool,
     /// True if the client shows notices. If not, those of a day are due again with the next session.
     pub shows_notices: bool,
@@ -254,7 +257,7 @@ pub struct SessionProject {
     /// The directories and settings, as tools get them.
     pub context: Arc<ProjectContext>,
     pub agents: Arc<Agents>,
-    /// The files that the settings were read from.
+    /// Reads the settings files again while a turn runs, for new deny rules.
     pub deny_watcher: Arc<live_denies::DenyWatcher>,
     pub models: models::Models,
     /// The parts of the system prompt about the session, the same for all agents.
@@ -269,27 +272,28 @@ pub struct Permissions {
     pub inherited: Rules,
     /// Rules of clients that ask, for this session and its subagents.
     pub ask_rules: Rules,
-    /// The sandbox of commands, and whether the user has been notified about it.
+    /// The sandbox of commands, which also records that the user was notified about it.
     pub sandbox_choice: tools::process::sandboxing::SandboxChoice,
-    /// Whether a user is present to answer questions.
+    /// True if a user is present to answer questions.
     pub attended: bool,
-    /// Whether calls may change property of the user's account.
+    /// The right of calls to change property of the user's account.
     pub account: AccountAccess,
     /// The choices of the user's session: its approval mode applies to subagents as well.
     pub chosen: watch::Receiver<SessionChoices>,
-    /// The least approvals, which the session of a subagent may have of its own.
+    /// A lower bound of the approvals: the session of a subagent may ask more questions than the
+    /// user's session, never fewer.
     pub min_approvals: Approvals,
 }
 
 impl Permissions {
-    /// Returns the present approvals.
+    /// Returns the approvals that apply now.
     pub fn approvals(&self) -> Approvals {
         self.chosen.borrow().approvals().max(self.min_approvals)
     }
 }
 
-/// Returns the rules that a session has from its parent or its client, given permissions and
-/// patterns.
+/// Returns rules with this action for restrictions, which are pairs of a permission and a pattern,
+/// that a session has from its parent or its client.
 pub(super) fn inherited_rules<'a>(
     restrictions: impl IntoIterator<Item = &'a (String, String)>,
     action: Action,
@@ -303,7 +307,8 @@ pub(super) fn inherited_rules<'a>(
     restrictions.into_iter().map(rule).collect()
 }
 
-/// US dollars that are not yet part of a message. A std mutex is enough: it only guards a number.
+/// The cost in US dollars that no message includes yet: of subagents, and of answers that were not
+/// used. The next message of the model takes it. A std mutex is enough: it only guards a number.
 #[derive(Debug, Default)]
 pub struct UnrecordedCost(Mutex<Option<f64>>);
 
@@ -386,7 +391,7 @@ impl History {
 }
 
 impl TurnContext {
-    /// Returns whether a turn continues after a call was rejected without a comment: if a user is
+    /// True if a turn continues after the user has rejected a call without a comment: if a user is
     /// present and the settings say so.
     pub fn continues_after_rejection(&self) -> bool {
         self.session.permissions.attended

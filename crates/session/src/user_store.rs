@@ -1,5 +1,5 @@
-//! The store of a user's sessions, at the location that the user's settings name; a project cannot
-//! change it.
+//! Opens the store of a user's sessions, at the location that the user's own settings name. They are
+//! read outside of any project, so that a project can neither move the store nor delete sessions.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,8 +8,8 @@ use base::environment::Environment;
 use base::store_location::{DatabaseLocation, StoreLocation};
 use store::Store;
 
-/// The user's own settings of stored sessions, read once by the first thread that needs them.
-/// Blocks.
+/// The user's own settings about stored sessions. The first thread that needs them reads them, and
+/// blocks for it.
 pub struct StoreSettings {
     environment: Environment,
     read: OnceLock<(Option<DatabaseLocation>, Option<u64>)>,
@@ -38,19 +38,18 @@ impl StoreSettings {
         )
     }
 
-    /// Returns the age at which sessions are deleted. It is read outside of any project, so that a
-    /// project cannot cause the deletion of the user's sessions.
+    /// Returns the age in days at which sessions are deleted; `None` if they never are.
     pub fn keep_days(&self) -> Option<u64> {
         self.read().1
     }
 }
 
-/// Opens the store of the user's sessions. The settings are read by the store's own thread.
+/// Opens the store of the user's sessions. The store's own thread reads the settings.
 pub fn open_store(environment: &Environment) -> Store {
     open_store_with(&StoreSettings::new(environment))
 }
 
-/// Opens the store that the settings name.
+/// Opens the store that these settings name.
 pub(super) fn open_store_with(settings: &Arc<StoreSettings>) -> Store {
     let settings = settings.clone();
     Store::open(move || settings.location())

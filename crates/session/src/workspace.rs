@@ -1,5 +1,5 @@
-//! Directories that a serving host makes for its sessions, and the way commands of a session run
-//! there.
+//! The working directories that `adjutant serve` creates for its sessions (setting
+//! `serve.workspace`), and the other settings of a host for the sessions that it serves.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,33 +8,34 @@ use super::sessions::{ServingOptions, Sessions};
 use permission::account::AccountAccess;
 use sandbox::process::Program;
 
-/// The time limit of making a directory, which may be a clone of a large repository.
+/// The time limit of the command that creates a directory, perhaps by cloning a large repository.
 const WORKSPACE_TIMEOUT: Duration = Duration::from_secs(300);
 
 impl Sessions {
-    /// Returns the settings of this process for the sessions it serves.
+    /// Returns the settings of this process for the sessions it serves; the defaults if it serves no
+    /// remote clients.
     pub(super) fn serving_options(&self) -> ServingOptions {
         self.serving_options.get().cloned().unwrap_or_default()
     }
 
-    /// Returns whether the user of these sessions may change property of the account that this
-    /// process runs as.
+    /// Returns the user's right to change property of the account that this process runs as.
     pub fn account(&self) -> AccountAccess {
         self.serving_options().account
     }
 
-    /// Returns whether a session of one directory may be opened with another: always if the host
-    /// makes the directories itself, because clients do not know them.
+    /// True if a session that is `stored` with one directory may be opened with the `requested` one:
+    /// if they are the same, or if the host creates the directories, because clients do not know
+    /// those.
     pub fn can_be_opened_in(&self, stored: &Path, requested: &Path) -> bool {
         !self.serving_options().workspace_command.is_empty()
             || super::open::same_directory(stored, requested)
     }
 
-    /// Returns the working directory of a session that was requested with `requested`: the same
-    /// one, or one that the host makes for it.
+    /// Returns the working directory of a session: the `requested` one, or the one that the host's
+    /// command creates for it.
     ///
     /// # Errors
-    /// The reason why there is none, as a text for the user.
+    /// If the command fails or prints no existing directory; a text for the user.
     pub(super) async fn working_directory(
         &self,
         session: &str,

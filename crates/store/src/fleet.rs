@@ -41,7 +41,7 @@ impl TaskState {
         Self::ALL.into_iter().find(|state| state.as_str() == text)
     }
 
-    /// Returns whether the state is final.
+    /// True if the state is final.
     pub fn is_over(self) -> bool {
         matches!(self, Self::Done | Self::Failed | Self::Cancelled)
     }

@@ -27,7 +27,7 @@ impl LockHolder {
         }
     }
 
-    /// Returns whether this is known to be another process than `other`.
+    /// True if this is known to be another process than `other`.
     pub fn is_other_process(&self, other: &Self) -> bool {
         let differs = (self.pid, &self.host) != (other.pid, &other.host);
         self.pid.is_some() && other.pid.is_some() && differs

@@ -177,7 +177,7 @@ pub(super) enum StoreJob {
         models: Vec<ModelRef>,
         reply: ReplySender<()>,
     },
-    /// Returns whether several machines share this store.
+    /// True if several machines share this store.
     Shared {
         reply: ReplySender<bool>,
     },

@@ -80,7 +80,7 @@ impl StoredSession {
 /// Options for reading a session.
 #[derive(Debug, Default)]
 pub struct LoadOptions {
-    /// Whether to leave out the results of calls that no model will see: see
+    /// True if to leave out the results of calls that no model will see: see
     /// [`Store::load_without_old_results`].
     pub without_old_results: bool,
     /// The record to use if a damaged file has none and the index has lost it, so that the session
@@ -374,7 +374,7 @@ impl Store {
             .await
     }
 
-    /// Returns whether the session exists. Does not open it.
+    /// True if the session exists. Does not open it.
     ///
     /// # Errors
     /// Returns [`Error::Unwritable`] if no index is available.
@@ -475,7 +475,7 @@ impl Store {
     }
 
     /// Closes a session that has ended, like [`Store::close`], and deletes it if it has no message
-    /// and no title chosen by the user. Returns whether it was deleted.
+    /// and no title chosen by the user. Returns true if it was deleted.
     ///
     /// # Errors
     /// Returns any [`Error`]. The session is closed in any case.

@@ -199,7 +199,7 @@ fn depth(id: &SessionId, parents: &HashMap<SessionId, Option<SessionId>>) -> u32
     depth
 }
 
-/// Returns whether a document is an exported session of OpenCode, by the names of its members.
+/// True if a document is an exported session of OpenCode, by the names of its members.
 pub fn is_export(members: &Map<String, Value>) -> bool {
     members.get("info").is_some_and(Value::is_object)
         && members.get("messages").is_some_and(Value::is_array)

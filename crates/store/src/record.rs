@@ -77,7 +77,7 @@ pub struct Record {
     /// The chosen approvals; `None` leaves the choice to the settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approvals: Option<Approvals>,
-    /// Whether the user has archived it.
+    /// True if the user has archived it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub archived: bool,
     #[serde(default)]
@@ -190,7 +190,7 @@ pub struct UndoEntry {
     /// The changes that it skipped because another program had changed the files.
     #[serde(default)]
     pub left: Vec<FileChange>,
-    /// Whether the files are completely written; false if the process ended during the undo.
+    /// True if the files are completely written; false if the process ended during the undo.
     #[serde(default)]
     pub done: bool,
     /// True if [`Record::file_log`] has its changes.
@@ -207,7 +207,7 @@ pub struct PastUndo {
     pub prompt_title: String,
     /// The changes that it made to files: a redo restores `old`.
     pub files: Vec<FileChange>,
-    /// Whether a redo has restored the files, as far as possible.
+    /// True if a redo has restored the files, as far as possible.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub redone: bool,
 }

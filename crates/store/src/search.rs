@@ -48,7 +48,7 @@ pub(super) const MAX_UNINDEXED_READS: usize = 1000;
 /// The minimum length of a word that an index can find, in letters.
 pub(super) const MIN_INDEXED_LETTERS: usize = 3;
 
-/// Returns whether all words are too short for an index.
+/// True if all words are too short for an index.
 pub(super) fn are_short(words: &[String]) -> bool {
     words
         .iter()

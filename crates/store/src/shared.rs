@@ -9,7 +9,7 @@ use super::{Error, Store};
 use base::id::SessionId;
 
 impl Store {
-    /// Returns whether other machines use the same store.
+    /// True if other machines use the same store.
     pub async fn is_shared(&self) -> bool {
         if let Some(shared) = self.shared.get() {
             return *shared;
@@ -151,7 +151,7 @@ impl Store {
             .await
     }
 
-    /// Cancels a session's pending prompt and its running turn, on any host. Returns whether there
+    /// Cancels a session's pending prompt and its running turn, on any host. Returns true if there
     /// was anything to cancel.
     ///
     /// # Errors

@@ -68,7 +68,7 @@ fn unwritable_file(path: &Path) -> impl Fn(std::io::Error) -> crate::Error {
     move |e| crate::Error::Unwritable(format!("{}: {e}", path.display()))
 }
 
-/// Returns whether an error is caused by the contents of the file. This is the default, because a
+/// True if an error is caused by the contents of the file. This is the default, because a
 /// flipped bit can make JSON malformed, a column a number or a text invalid UTF-8, and SQLite
 /// reports each of them differently. The exceptions concern the machine: another process, the disk,
 /// permissions or memory.

@@ -26,7 +26,7 @@ pub struct RevertReport {
     pub prompt_title: String,
     /// The number of messages that were hidden or restored.
     pub messages: usize,
-    /// Whether only files were restored, because the conversation has continued since.
+    /// True if only files were restored, because the conversation has continued since.
     pub files_only: bool,
     /// Files whose content was restored.
     pub restored: Vec<String>,

@@ -51,7 +51,7 @@ fn permission_context(turn: &TurnContext) -> PermissionContext {
     }
 }
 
-/// Returns whether an agent may start the agent `explore`, at least after a question.
+/// True if an agent may start the agent `explore`, at least after a question.
 fn can_explore(turn: &TurnContext, agent: &Agent) -> bool {
     const EXPLORE: &str = "explore";
     let request = AccessRequest::new("task", EXPLORE);

@@ -219,7 +219,7 @@ impl QuestionText {
     }
 }
 
-/// Returns whether all requests have been granted in the meantime. `checked_under` is the policy of
+/// True if all requests have been granted in the meantime. `checked_under` is the policy of
 /// the last such check, if it was in vain.
 async fn granted(
     turn: &TurnContext,
@@ -402,7 +402,7 @@ async fn in_sandbox<'n>(
     Cow::Owned(request)
 }
 
-/// Returns whether the text of a question about a request may take long to compose. Whether
+/// True if the text of a question about a request may take long to compose. Whether
 /// "always" settles it is a verdict, and that on a command is given on the thread pool, as in
 /// [`judge`].
 fn is_large(request: &AccessRequest) -> bool {

@@ -42,7 +42,7 @@ impl TurnBudget {
         lock(&self.0).usage
     }
 
-    /// Returns whether the budget of `limit` US dollars is spent. Never if nothing was paid so far,
+    /// True if the budget of `limit` US dollars is spent. Never if nothing was paid so far,
     /// because the prices are then unknown.
     pub fn is_empty(&self, limit: Option<f64>) -> bool {
         let spent = lock(&self.0).dollars;

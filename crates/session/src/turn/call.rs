@@ -1000,7 +1000,7 @@ struct Finishing {
 }
 
 impl Finishing {
-    /// Returns whether it computes for long, or reads or writes files.
+    /// True if it computes for long, or reads or writes files.
     fn is_large(&self, output: &ToolOutput) -> bool {
         let display = output.display.as_ref().map_or(0, String::len);
         output.text.len() + display > MAX_IN_PLACE_BYTES

@@ -93,7 +93,7 @@ struct EditedFile {
     path: PathBuf,
     /// The state before the edit.
     old: Option<FileState>,
-    /// Whether the project was compared before the edit.
+    /// True if the project was compared before the edit.
     marked: bool,
     /// True once its state after the edit is recorded.
     is_finished: bool,
@@ -105,7 +105,7 @@ impl Drop for ChangeRecorder {
     }
 }
 
-/// Returns whether a call may change files that it does not name. The hints of MCP servers about
+/// True if a call may change files that it does not name. The hints of MCP servers about
 /// their tools are not trusted.
 pub fn may_change_unnamed_files(kind: ToolKind, tool: &str) -> bool {
     let own = find_properties(tool).map(|tool| tool.writes_unnamed_files);
@@ -116,7 +116,7 @@ pub fn may_change_unnamed_files(kind: ToolKind, tool: &str) -> bool {
     own.unwrap_or(acts || !mcp::READ_ONLY_TOOLS.contains(&tool))
 }
 
-/// Returns whether all writes of a built-in tool are reported, if its sandbox reports writes:
+/// True if all writes of a built-in tool are reported, if its sandbox reports writes:
 /// commands do, and subagents record their changes in their own sessions.
 fn reports(tool: &str) -> bool {
     [BashTool::NAME, TaskTool::NAME].contains(&tool)
@@ -296,7 +296,7 @@ pub fn prepare(session: &SessionContext, settings: &Settings, ended: Cancellatio
     });
 }
 
-/// Returns whether a call is a command line in which every part is known to be read-only.
+/// True if a call is a command line in which every part is known to be read-only.
 fn only_reads(requests: &[AccessRequest]) -> bool {
     let mut lines = requests
         .iter()
@@ -305,7 +305,7 @@ fn only_reads(requests: &[AccessRequest]) -> bool {
     lines.peek().is_some() && lines.all(|line| line.is_read_only())
 }
 
-/// Returns whether a command delegates work to a service, whose writes are not reported.
+/// True if a command delegates work to a service, whose writes are not reported.
 fn uses_a_service(requests: &[AccessRequest]) -> bool {
     let lines = requests
         .iter()

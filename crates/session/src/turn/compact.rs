@@ -414,7 +414,7 @@ fn set_after(message: &mut Message, tokens: u64) {
     }
 }
 
-/// Returns whether there are messages after the last summary.
+/// True if there are messages after the last summary.
 pub fn has_messages_since_summary(history: &History) -> bool {
     let seen = view(history);
     seen.messages.len() > seen.before_compaction

@@ -243,7 +243,7 @@ pub(super) async fn judged(
     Ok(verdict)
 }
 
-/// Returns whether only rules, or the lack of one, make this a question.
+/// True if only rules, or the lack of one, make this a question.
 fn is_asked_by_rules(request: &AccessRequest, verdict: &Verdict) -> bool {
     let units = verdict
         .units
@@ -527,7 +527,7 @@ pub(super) async fn compaction(
         .context
 }
 
-/// Returns whether a turn continues after an automatic compaction: plugins may end it there.
+/// True if a turn continues after an automatic compaction: plugins may end it there.
 pub(super) async fn continues_after_compaction(
     turn: &TurnContext,
     step: &StepContext,

@@ -48,7 +48,7 @@ pub(super) async fn replace_pdfs(output: &mut ToolOutput, context: &ToolContext)
     }
 }
 
-/// Returns whether the request contains an image that was not rejected yet.
+/// True if the request contains an image that was not rejected yet.
 pub(super) fn has_sendable_image(history: &History) -> bool {
     !messages_to_strip(history).is_empty()
 }

@@ -62,7 +62,7 @@ pub(super) fn id(state: &CallState) -> Option<&str> {
 }
 
 /// Marks a job that was running when an earlier process ended, which is any but those that `lives`
-/// knows. Returns whether there was one.
+/// knows. Returns true if there was one.
 pub(super) fn lost(state: &mut CallState, lives: impl Fn(&str) -> bool) -> bool {
     let CallState::Completed(done) = state else {
         return false;

@@ -90,7 +90,7 @@ impl DenyWatcher {
         lock(&self.later).forbidding.clone()
     }
 
-    /// Returns whether a file has changed since it was read. Costs one query of each file's
+    /// True if a file has changed since it was read. Costs one query of each file's
     /// metadata.
     pub fn is_stale(&self) -> bool {
         let fingerprint = lock(&self.later).fingerprint.clone();
@@ -135,7 +135,7 @@ impl DenyWatcher {
 pub(super) struct PassedDenies(Vec<Arc<Agents>>);
 
 impl PassedDenies {
-    /// Returns whether these agents were checked. They are the same ones as long as no file changes.
+    /// True if these agents were checked. They are the same ones as long as no file changes.
     fn contains(&self, agents: &Arc<Agents>) -> bool {
         self.0.iter().any(|passed| Arc::ptr_eq(passed, agents))
     }

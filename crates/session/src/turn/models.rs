@@ -178,7 +178,7 @@ impl Models {
         }
     }
 
-    /// Returns whether a search after loading a model would find its context window. A provider of
+    /// True if a search after loading a model would find its context window. A provider of
     /// the settings is never replaced by one that is found, and one at an endpoint of the editor's
     /// is not on this machine.
     fn must_be_loaded(&self, model: &Model) -> bool {
@@ -226,7 +226,7 @@ impl Models {
         self.registry.borrow().models()
     }
 
-    /// Returns whether there may be a model in addition to the offline one.
+    /// True if there may be a model in addition to the offline one.
     pub fn may_have_online_model(&self) -> bool {
         let registry = self.registry.borrow();
         registry.may_have_plugin_models() || !registry.is_offline_only()

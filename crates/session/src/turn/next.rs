@@ -19,7 +19,7 @@ pub enum NextAction {
     Step {
         /// The number of steps that the turn has made.
         made: u32,
-        /// Whether it is the last allowed step: no tools are offered.
+        /// True if it is the last allowed step: no tools are offered.
         last: bool,
     },
     /// Run the subagents that the user requested.
@@ -50,7 +50,7 @@ pub struct Limits {
     pub steps: Option<u32>,
     /// Whether the turn may cost more.
     pub money: Remaining,
-    /// Whether the turn continues after the user rejected a call without a comment.
+    /// True if the turn continues after the user rejected a call without a comment.
     pub continue_on_deny: bool,
     /// The tokens that fit before the history must be summarised; `None` if it is never
     /// summarised automatically.
@@ -308,7 +308,7 @@ fn compact_if_useful(history: &History, limits: &Limits) -> NextAction {
     }
 }
 
-/// Returns whether the visible history is estimated to be too large, for providers that report no
+/// True if the visible history is estimated to be too large, for providers that report no
 /// usage. Every request has `fixed` further tokens. Always `false` if a summary would not help or
 /// has just been made.
 pub fn exceeds_window(history: &History, limits: &Limits, fixed: u64) -> bool {
@@ -394,7 +394,7 @@ pub fn stuck(history: &History, limits: &Limits) -> Option<Fault> {
     })
 }
 
-/// Returns whether this turn's history was summarised and no later step succeeded.
+/// True if this turn's history was summarised and no later step succeeded.
 fn in_vain(history: &History) -> bool {
     let answered = |m: &Message| m.assistant().is_some_and(|a| a.fault.is_none());
     since_compaction(history).is_some_and(|since| !since.iter().any(answered))

@@ -58,7 +58,7 @@ pub fn old(history: &History) -> Vec<(usize, usize)> {
     }
 }
 
-/// Removes old output from view. Returns whether there was any.
+/// Removes old output from view. Returns true if there was any.
 pub async fn prune(history: &mut History, turn: &TurnContext) -> bool {
     if !turn.project.context.settings.compaction.prune {
         return false;

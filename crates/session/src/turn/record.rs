@@ -208,7 +208,7 @@ impl Recorder {
         self.store.decide(project, entry).await
     }
 
-    /// Returns whether the user must be notified that the session is not stored: `true` only for
+    /// True if the user must be notified that the session is not stored: `true` only for
     /// the first call.
     pub fn must_notify(&self) -> bool {
         !self.notified.swap(true, Ordering::Relaxed)
@@ -263,7 +263,7 @@ impl Recorder {
         flushed
     }
 
-    /// Returns whether a turn must not continue, because the store has been unreachable for too
+    /// True if a turn must not continue, because the store has been unreachable for too
     /// long or too many changes are unsaved.
     pub async fn is_exhausted(&self) -> bool {
         // The flush detects whether the store is available again.

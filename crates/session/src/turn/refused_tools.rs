@@ -70,7 +70,7 @@ impl RefusedTools {
         own.map(|known| known.tool.clone()).collect()
     }
 
-    /// Returns whether a provider has rejected a tool with its present declaration.
+    /// True if a provider has rejected a tool with its present declaration.
     pub fn has(&self, provider: &str, tool: &dyn AnyTool) -> bool {
         let declarations = lock(&self.declarations);
         let mut known = declarations

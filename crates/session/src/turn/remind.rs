@@ -114,7 +114,7 @@ fn one(call: &Call) -> String {
     format!("- {}{title}{task}", call.tool)
 }
 
-/// Returns whether the model was not asked again after the calls of this message, because the turn
+/// True if the model was not asked again after the calls of this message, because the turn
 /// was cancelled or ended before that. A rejected call or an accepted structured result ends a turn
 /// regularly.
 fn waits(message: &Message) -> bool {

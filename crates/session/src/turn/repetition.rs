@@ -18,7 +18,7 @@ pub struct Repeats {
 }
 
 impl Repeats {
-    /// Returns whether one more call would be a loop.
+    /// True if one more call would be a loop.
     pub fn is_loop(self) -> bool {
         self.calls + self.failed + 1 >= MAX_REPETITIONS
     }
@@ -65,14 +65,14 @@ pub fn refusals(history: &History, tool: &str, input: &Value) -> u32 {
     u32::try_from(same.count()).unwrap_or(u32::MAX)
 }
 
-/// Returns whether the call ran and failed: a refused call has had no effect.
+/// True if the call ran and failed: a refused call has had no effect.
 fn has_failed(call: &Call) -> bool {
     call.state
         .cause()
         .is_some_and(|cause| cause != FailureCause::Unanswered)
 }
 
-/// Returns whether the call returned new information: repeated looks at running work are not a
+/// True if the call returned new information: repeated looks at running work are not a
 /// loop, nor is a change that is sent again after the model was shown a text that it had not seen.
 fn has_new_information(call: &Call) -> bool {
     call.state

@@ -216,7 +216,7 @@ fn attached(file: &File, step: &StepContext) -> ModelInput {
     ModelInput::Text(text.into())
 }
 
-/// Returns whether a model accepts attachments of a MIME type.
+/// True if a model accepts attachments of a MIME type.
 pub(crate) fn accepts(model: &Model, mime: &str) -> bool {
     match mime {
         "application/pdf" => model.pdf,

@@ -29,7 +29,7 @@ pub(super) struct ResolvedCall {
     pub(super) description: Option<CallDescription>,
     /// The size of the arguments, in bytes.
     pub(super) size: usize,
-    /// Whether the call may run in parallel with others.
+    /// True if the call may run in parallel with others.
     pub(super) is_concurrent: bool,
     /// Its context, with the analysis of its command line if that was needed.
     pub(super) context: ToolContext,

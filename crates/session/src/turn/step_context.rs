@@ -76,7 +76,7 @@ impl StepContext {
         })
     }
 
-    /// Returns whether the system prompt and the tools leave enough of the model's window for
+    /// True if the system prompt and the tools leave enough of the model's window for
     /// messages.
     pub fn fits(&self) -> bool {
         self.fixed_limit()
@@ -189,7 +189,7 @@ pub fn agent_model(agent: &Agent, near: &ModelRef, models: &Models) -> Option<Mo
     Some(ModelRef { effort, ..own })
 }
 
-/// Returns whether a prompt leaves a tool enabled. An exact name takes precedence over a wildcard,
+/// True if a prompt leaves a tool enabled. An exact name takes precedence over a wildcard,
 /// and a longer wildcard over a shorter one.
 fn is_enabled(options: &PromptOptions, tool: &str, permission: &str) -> bool {
     let speaks = |key: &&String| wildcard::matches(key, tool) || wildcard::matches(key, permission);

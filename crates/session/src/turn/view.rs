@@ -66,7 +66,7 @@ pub struct VisibleMessages {
 }
 
 impl VisibleMessages {
-    /// Returns whether the model sees the message at an index, or its text.
+    /// True if the model sees the message at an index, or its text.
     pub fn has(&self, at: usize) -> bool {
         self.prompt == Some(at)
             || self.tail.contains(&at)

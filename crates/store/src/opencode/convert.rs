@@ -55,7 +55,7 @@ fn is_true(value: &Value, key: &str) -> bool {
     value.get(key).and_then(Value::as_bool) == Some(true)
 }
 
-/// Returns whether a member has content.
+/// True if a member has content.
 fn has(value: &Value, key: &str) -> bool {
     match value.get(key) {
         None | Some(Value::Null) => false,
@@ -86,7 +86,7 @@ pub(super) fn model(info: &Value) -> Option<ModelRef> {
     })
 }
 
-/// Returns whether a title is the one that OpenCode gives before there is another.
+/// True if a title is the one that OpenCode gives before there is another.
 fn is_placeholder(title: &str) -> bool {
     let begins = ["New session - ", "Child session - "];
     begins.iter().any(|begin| {

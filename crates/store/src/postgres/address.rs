@@ -120,7 +120,7 @@ pub(super) fn parse(location: &DatabaseLocation) -> Result<DatabaseAddress, Stri
     })
 }
 
-/// Returns whether a host is this machine.
+/// True if a host is this machine.
 fn is_local(host: &Host) -> bool {
     match host {
         #[cfg(unix)]

@@ -91,7 +91,7 @@ impl DatabaseConnection {
         self.outage_since.get().map(|since| since.elapsed())
     }
 
-    /// Returns whether there is no connection, because opening one failed or the last one ended.
+    /// True if there is no connection, because opening one failed or the last one ended.
     pub(super) fn is_unreachable(&self) -> bool {
         self.outage_since.get().is_some() && !matches!(&*self.state.borrow(), State::Up(_))
     }

@@ -47,7 +47,7 @@ impl RowChange {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TakenLease {
     pub(super) epoch: i64,
-    /// Whether the search index has all messages of the session so far.
+    /// True if the search index has all messages of the session so far.
     pub(super) is_indexed: bool,
 }
 
@@ -57,25 +57,25 @@ pub(super) struct LeasedSession {
     /// The epoch of its lease; `None` if the lease is still to be taken.
     pub(super) epoch: Option<i64>,
     pub(super) record: Option<Record>,
-    /// Whether it has, or is to get, a row, because its user has made an input.
+    /// True if it has, or is to get, a row, because its user has made an input.
     pub(super) has_row: bool,
-    /// Whether it has a message.
+    /// True if it has a message.
     pub(super) has_messages: bool,
     /// The number of its last message or part.
     pub(super) last: i64,
-    /// Whether the record is to be written.
+    /// True if the record is to be written.
     pub(super) is_record_pending: bool,
     /// The other pending changes, oldest first.
     pub(super) rows: Vec<RowChange>,
     /// The error of a failed write that has not been reported yet.
     pub(super) failed: Option<Error>,
-    /// Whether another process has taken it: nothing is written any more.
+    /// True if another process has taken it: nothing is written any more.
     pub(super) is_lost: bool,
     /// The size of its stored contents, in bytes.
     pub(super) contents: usize,
-    /// Whether a prompt for it is queued in the store, so that it must not be deleted.
+    /// True if a prompt for it is queued in the store, so that it must not be deleted.
     pub(super) has_queued_prompt: bool,
-    /// Whether it is to be released as soon as everything is written.
+    /// True if it is to be released as soon as everything is written.
     pub(super) is_closing: bool,
     pub(super) index: PendingIndex,
 }
@@ -157,7 +157,7 @@ impl LeasedSession {
         }
     }
 
-    /// Returns whether everything is written, and some of it is not in the search index.
+    /// True if everything is written, and some of it is not in the search index.
     pub(super) fn is_to_be_indexed(&self) -> bool {
         self.has_row
             && !self.is_lost
@@ -166,7 +166,7 @@ impl LeasedSession {
             && !self.index.is_current
     }
 
-    /// Returns whether it has no message, no pending prompt and no title chosen by the user.
+    /// True if it has no message, no pending prompt and no title chosen by the user.
     pub(super) fn is_empty(&self) -> bool {
         !self.has_messages
             && !self.has_queued_prompt
@@ -184,10 +184,10 @@ pub(super) struct SessionRow {
     pub(super) parent: Option<String>,
     pub(super) updated: i64,
     pub(super) archived: bool,
-    /// Whether lists contain it.
+    /// True if lists contain it.
     pub(super) is_listed: bool,
     pub(super) has_messages: bool,
-    /// Whether its title is the user's.
+    /// True if its title is the user's.
     pub(super) has_user_title: bool,
     pub(super) data: Vec<u8>,
     /// The name of its directory on every machine.

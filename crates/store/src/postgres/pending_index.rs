@@ -17,12 +17,12 @@ pub(super) const TITLE: &str = "";
 /// The changes to a session since it was indexed.
 #[derive(Debug, Default)]
 pub(super) struct PendingIndex {
-    /// Whether everything written before this process took the session is indexed, or listed in
+    /// True if everything written before this process took the session is indexed, or listed in
     /// `changed`.
     pub(super) is_based: bool,
     /// The messages that are to be indexed, and the title.
     pub(super) changed: BTreeSet<String>,
-    /// Whether the session is marked as indexed in the database.
+    /// True if the session is marked as indexed in the database.
     pub(super) is_current: bool,
     /// The time of the last write.
     written: Option<Instant>,
@@ -66,7 +66,7 @@ impl PendingIndex {
             .is_none_or(|written| written.elapsed() >= QUIET_PERIOD)
     }
 
-    /// Returns whether the rest is so small that closing the session can wait for its indexing.
+    /// True if the rest is so small that closing the session can wait for its indexing.
     pub(super) fn is_small(&self) -> bool {
         !self.is_current && self.is_based && self.changed.len() <= MESSAGES_PER_READ
     }

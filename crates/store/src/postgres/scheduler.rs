@@ -48,13 +48,13 @@ struct Scheduler<'a> {
     is_writing: bool,
     /// A job that must follow all earlier jobs and precede all later ones.
     exclusive: Option<StoreJob>,
-    /// Whether a job is in progress that excludes all others.
+    /// True if a job is in progress that excludes all others.
     is_exclusive_running: bool,
-    /// Whether indexing is in progress.
+    /// True if indexing is in progress.
     is_indexing: bool,
     /// The time at which indexing may continue.
     index_at: Instant,
-    /// Whether further jobs may arrive: a sender is left.
+    /// True if further jobs may arrive: a sender is left.
     is_open: bool,
 }
 

@@ -56,7 +56,7 @@ const SWEEP: &str = "DELETE FROM word w USING lease l WHERE w.session = $1 AND l
 
 impl Worker {
     /// Indexes a part of the changes of an owned session, which must have no other job in progress.
-    /// Returns whether that was all.
+    /// True if that was all.
     pub(super) async fn index_own(&self, session: &SessionId) -> Result<bool, DatabaseFault> {
         let Some((epoch, record)) = self.to_be_indexed(session) else {
             return Ok(true);
@@ -182,7 +182,7 @@ impl Worker {
         .map(drop)
     }
 
-    /// Marks a session as indexed. Returns whether its owner has not changed.
+    /// Marks a session as indexed. Returns true if its owner has not changed.
     async fn mark_indexed(&self, session: &SessionId, epoch: i64) -> Result<bool, DatabaseFault> {
         let id = session.as_str();
         let values: SqlParams<'_> = &[
@@ -193,7 +193,7 @@ impl Worker {
         Ok(!self.execute(MARK, values).await?.is_empty())
     }
 
-    /// Reads messages and writes their trigrams. Returns whether the session's owner has not
+    /// Reads messages and writes their trigrams. Returns true if the session's owner has not
     /// changed.
     async fn index_messages(
         &self,

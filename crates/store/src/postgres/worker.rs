@@ -442,7 +442,7 @@ impl Worker {
     }
 
     /// Releases an owned session, and deletes it if it has no message and no title chosen by the
-    /// user. Returns whether it was deleted.
+    /// user. Returns true if it was deleted.
     async fn leave(&self, session: &SessionId) -> Result<bool, DatabaseFault> {
         let unprompted = self
             .owned

@@ -15,7 +15,7 @@ use base::id::SessionId;
 const MAX_STATEMENT_BYTES: usize = 8 << 20;
 const MAX_STATEMENT_ROWS: usize = 4096;
 
-/// Removes a message and all later ones. Returns whether the lease is ours, and whether a message
+/// Removes a message and all later ones. Returns true if the lease is ours, and whether a message
 /// is left.
 const CUT: &str = "WITH fence AS (SELECT session FROM lease WHERE session = $1 AND epoch = $2 FOR UPDATE),
     start AS (SELECT seq FROM message WHERE session = $1 AND id = $3),

@@ -78,7 +78,7 @@ pub(super) struct IndexFill {
     survey: Phase,
     /// The whole scan.
     scan: Phase,
-    /// Whether sessions are known to be missing. Otherwise the scan only checks for that.
+    /// True if sessions are known to be missing. Otherwise the scan only checks for that.
     is_partial: AtomicBool,
     /// The number of sessions that were missing, and of those of them that have been added.
     unknown: AtomicUsize,
@@ -155,7 +155,7 @@ impl IndexFill {
         lock(&self.unreadable).clone()
     }
 
-    /// Returns whether the index has a session for each name in the directory.
+    /// True if the index has a session for each name in the directory.
     pub(super) fn is_surveyed(&self) -> bool {
         self.survey.is_over()
     }
@@ -165,7 +165,7 @@ impl IndexFill {
         self.survey.when_over(call);
     }
 
-    /// Returns whether no more sessions will be added.
+    /// True if no more sessions will be added.
     pub(super) fn is_over(&self) -> bool {
         self.scan.is_over()
     }
@@ -180,7 +180,7 @@ impl IndexFill {
         self.scan.end();
     }
 
-    /// Adds the unknown sessions, unless there are too many to wait for. Returns whether it did.
+    /// Adds the unknown sessions, unless there are too many to wait for. Returns true if it did.
     fn add_few(&self, db: &mut Connection, dir: &Path) -> Result<bool, Error> {
         let survey = DirectorySurvey::of(db, dir)?;
         if survey.unknown.len() > MAX_FEW_UNKNOWN {
@@ -221,7 +221,7 @@ impl IndexFill {
     }
 
     /// Adds every session that has a file and is not in the index, newest first, and removes those
-    /// that have neither a file nor a message. Returns whether it could read each file.
+    /// that have neither a file nor a message. Returns true if it could read each file.
     fn add_sessions(
         &self,
         db: &mut Connection,
@@ -335,7 +335,7 @@ fn nanoseconds(time: SystemTime) -> Option<i64> {
     i64::try_from(since.as_nanos()).ok()
 }
 
-/// Returns whether the directory of sessions has the same names as at the last survey.
+/// True if the directory of sessions has the same names as at the last survey.
 fn is_surveyed(db: &Connection, dir: &Path) -> rusqlite::Result<bool> {
     let surveyed = db
         .query_row("SELECT modified FROM survey", [], |row| {
@@ -430,7 +430,7 @@ impl DirectorySurvey {
     }
 }
 
-/// Returns whether the index and the directory of sessions can be scanned within a few
+/// True if the index and the directory of sessions can be scanned within a few
 /// milliseconds.
 fn is_small(dir: &Path) -> bool {
     let index = std::fs::metadata(dir.join("index.db")).map_or(0, |meta| meta.len());

@@ -104,7 +104,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Returns whether so many texts have the words that the newest sessions are probably enough hits.
+    /// True if so many texts have the words that the newest sessions are probably enough hits.
     /// They never are for a higher limit; reading them first would read them twice.
     fn has_enough_in_newest(&self) -> bool {
         let is_frequent = |index: &SearchIndex| {
@@ -265,7 +265,7 @@ impl KnownWords {
     }
 }
 
-/// Returns whether a session is too large for the index.
+/// True if a session is too large for the index.
 fn is_too_large(dir: &Path, id: &SessionId) -> bool {
     file_bytes(dir, id) > MAX_INDEXED_BYTES
 }
@@ -370,7 +370,7 @@ impl IndexerThread {
         }
     }
 
-    /// Returns whether the process waits for the thread to end.
+    /// True if the process waits for the thread to end.
     fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }

@@ -567,7 +567,7 @@ impl IndexReader {
         Ok(Self(db))
     }
 
-    /// Returns whether sessions may be missing, because the index was lost.
+    /// True if sessions may be missing, because the index was lost.
     pub(super) fn is_partial(&self) -> Result<bool, Error> {
         fill::is_partial(&self.0).map_err(unwritable)
     }

@@ -42,7 +42,7 @@ impl Lock {
         Self::take_with(path, pipe, File::try_lock)
     }
 
-    /// Returns whether the lock's file names a process that is alive. Takes no lock, which would
+    /// True if the lock's file names a process that is alive. Takes no lock, which would
     /// interfere with others.
     pub(super) fn is_held(path: &Path) -> bool {
         let is_alive =
@@ -153,7 +153,7 @@ fn open(path: &Path) -> std::io::Result<File> {
         .open(path)
 }
 
-/// Returns whether a file is still the one at its path.
+/// True if a file is still the one at its path.
 fn is_at(file: &File, path: &Path) -> bool {
     let (Ok(one), Ok(other)) = (file.metadata(), std::fs::metadata(path)) else {
         return false;

@@ -55,7 +55,7 @@ pub(super) struct Batch {
     pub(super) flushes: Vec<ReplySender<()>>,
     /// The job that is executed afterwards.
     pub(super) then: Option<StoreJob>,
-    /// Whether it takes a while, and should not block other sessions.
+    /// True if it takes a while, and should not block other sessions.
     pub(super) is_long: bool,
 }
 
@@ -191,7 +191,7 @@ fn bytes(job: &StoreJob) -> usize {
     }
 }
 
-/// Returns whether a caller waits for the job, which is true of all jobs except writes.
+/// True if a caller waits for the job, which is true of all jobs except writes.
 fn has_waiting_caller(job: &StoreJob) -> bool {
     !matches!(job, StoreJob::Write { .. })
 }

@@ -194,7 +194,7 @@ fn replace(
     std::fs::rename(&fresh, path).map_err(&io)
 }
 
-/// Returns whether a database has a log that is not empty.
+/// True if a database has a log that is not empty.
 pub(super) fn has_log(path: &Path) -> bool {
     std::fs::symlink_metadata(wal::path(path)).is_ok_and(|meta| meta.len() > 0)
 }

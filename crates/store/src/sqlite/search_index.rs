@@ -138,7 +138,7 @@ impl SearchIndex {
         })
     }
 
-    /// Returns whether other processes see the same index file.
+    /// True if other processes see the same index file.
     pub(super) fn is_in_place(&self) -> bool {
         self.identity.is_some() && session::identity(&self.path) == self.identity
     }
@@ -292,7 +292,7 @@ impl SearchIndex {
         read().map(Some).map_err(|e| self.failed(e))
     }
 
-    /// Returns whether more than `texts` texts may have all the words.
+    /// True if more than `texts` texts may have all the words.
     pub(super) fn is_frequent(&self, words: &[String], texts: i64) -> Result<bool, Error> {
         let wanted = trigrams(words);
         if wanted.is_empty() {
@@ -370,7 +370,7 @@ impl<'a> WriteBatch<'a> {
         })
     }
 
-    /// Counts written bytes, and starts a new transaction if there are enough. Returns whether it
+    /// Counts written bytes, and starts a new transaction if there are enough. Returns true if it
     /// did, so that others may have written in between.
     fn wrote(&mut self, bytes: usize, pause: &dyn Fn(Duration)) -> rusqlite::Result<bool> {
         self.bytes += bytes;
@@ -465,7 +465,7 @@ fn remove_text(db: &Connection, number: i64) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Returns whether a process has a session open, or has ended without closing it.
+/// True if a process has a session open, or has ended without closing it.
 pub(super) fn is_open(dir: &Path, id: &SessionId) -> bool {
     let lock = session::path(dir, id).with_extension("lock");
     lock.exists() || lock.with_extension("held").exists()

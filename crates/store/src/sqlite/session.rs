@@ -20,7 +20,7 @@ pub(super) struct SessionFile {
     id: SessionId,
     path: PathBuf,
     db: Connection,
-    /// Whether rows were written since the last flush.
+    /// True if rows were written since the last flush.
     unflushed: bool,
     /// The device and inode of the file, whichever file its name leads to now.
     identity: Option<(u64, u64)>,
@@ -321,7 +321,7 @@ impl SessionFile {
     }
 }
 
-/// Applies an entry. Returns whether the index needs an update; `changed` is set if an earlier
+/// Applies an entry. Returns true if the index needs an update; `changed` is set if an earlier
 /// entry has caused one already.
 fn apply(tx: &Connection, entry: &SessionWrite, changed: bool) -> rusqlite::Result<bool> {
     match entry {
@@ -593,7 +593,7 @@ fn crc_of_part(id: &str, message: &str, json: &PartJson) -> i64 {
 /// The checksum of entries that were written before there were checksums.
 const UNCHECKED: i64 = -1;
 
-/// Returns whether an entry matches its checksum.
+/// True if an entry matches its checksum.
 fn matches_crc(stored_crc: Option<i64>, fields: &[&str]) -> bool {
     stored_crc
         .is_some_and(|crc_at_writing| crc_at_writing == UNCHECKED || crc_at_writing == crc(fields))
@@ -701,7 +701,7 @@ pub(super) fn damaged(id: &SessionId, path: &Path, reason: String) -> Error {
     }
 }
 
-/// Returns whether a directory, a pipe or another special file has the name of a log of this
+/// True if a directory, a pipe or another special file has the name of a log of this
 /// database.
 fn has_special_companion(path: &Path) -> bool {
     let is_special = |suffix| {

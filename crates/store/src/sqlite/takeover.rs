@@ -107,7 +107,7 @@ pub(super) fn request_release(dir: &Path, holder: &LockHolder, session: &Session
     pipe.write_all(format!("{session}\n").as_bytes()).is_ok()
 }
 
-/// Returns whether another process that has a session open no longer reads its pipe: it closes
+/// True if another process that has a session open no longer reads its pipe: it closes
 /// that first when it ends.
 pub(super) fn is_exiting(dir: &Path, holder: &LockHolder) -> bool {
     holder.pid != Some(std::process::id())
@@ -154,7 +154,7 @@ fn sweep(pipes: &Path) {
     }
 }
 
-/// Returns whether a name is that of a closed pipe whose process still runs.
+/// True if a name is that of a closed pipe whose process still runs.
 fn is_of_exiting_process(name: &OsStr) -> bool {
     let pipe = name.to_str().and_then(|name| name.strip_suffix(CLOSED));
     let pid = pipe.and_then(|pipe| pipe.split('-').next()?.parse::<i32>().ok());

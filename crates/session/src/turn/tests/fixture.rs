@@ -55,9 +55,9 @@ pub(crate) struct Fixture {
     mark: ReminderMark,
     /// Cancels the turn at the first event that contains this text.
     pub(crate) cancel_at: Option<&'static str>,
-    /// Whether file changes are recorded.
+    /// True if file changes are recorded.
     pub(crate) tracked: bool,
-    /// Whether a user is present to answer questions.
+    /// True if a user is present to answer questions.
     pub(crate) attended: bool,
 }
 

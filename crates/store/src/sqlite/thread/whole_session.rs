@@ -370,7 +370,7 @@ impl Thread {
         });
     }
 
-    /// Deletes a session that has no message and no title chosen by the user. Returns whether it
+    /// Deletes a session that has no message and no title chosen by the user. Returns true if it
     /// was deleted.
     pub(super) fn leave(&mut self, session: &SessionId) -> Result<bool, Error> {
         if !session::path(&self.dir, session).exists() {
