@@ -74,7 +74,7 @@ pub(super) async fn login(address: &str, environment: &Environment) -> anyhow::R
         .with_context(|| format!("{} cannot be written", path.display()))?;
     let is_replaced = environment.setting("AUTH_CONTENT").is_some();
     report_stored(base, &path, is_replaced);
-    let notices = session::fetch::defaults(client, environment.clone()).await;
+    let notices = session::fetch::fetch_defaults(client, environment.clone()).await;
     for notice in &notices {
         super::terminal::print_note(notice);
     }

@@ -715,7 +715,7 @@ async fn prune_all(
     yes: bool,
 ) -> anyhow::Result<u8> {
     let asks = !yes && !is_dry && terminal::can_ask();
-    let mut found = prune::find(store, environment.now(), keep_days).await?;
+    let mut found = prune::find_prunable(store, environment.now(), keep_days).await?;
     let count = base::text::count(found.len(), "session");
     if is_dry || asks {
         let records = found.iter().map(|found| found.record.clone());
@@ -731,19 +731,19 @@ async fn prune_all(
             }
             // One that was used while the question waited stays, and one that is old by now was not
             // shown.
-            let still = prune::find(store, environment.now(), keep_days).await?;
+            let still = prune::find_prunable(store, environment.now(), keep_days).await?;
             found.retain(|shown| still.iter().any(|found| found.record.id == shown.record.id));
         }
         let pruned = prune::delete(store, found).await;
         if !asks {
-            for record in &pruned.gone {
+            for record in &pruned.deleted {
                 super::say(&format!("deleted {}", line(record, true)));
             }
         }
-        for (id, why) in &pruned.kept {
+        for (id, why) in &pruned.failed {
             super::say(&format!("not deleted: {id}: {why}"));
         }
-        let count = base::text::count(pruned.gone.len(), "session");
+        let count = base::text::count(pruned.deleted.len(), "session");
         super::say(&format!("deleted {count}"));
     }
     if keep_days.is_none() {

@@ -533,7 +533,7 @@ impl TurnStream {
         if models.may_have_online_model() {
             return true;
         }
-        let mut searched = std::pin::pin!(models.searched());
+        let mut searched = std::pin::pin!(models.await_first_search());
         while self.over.is_none() {
             tokio::select! {
                 biased;

@@ -498,7 +498,7 @@ pub async fn send_out_of_turn_updates(server: Arc<Server>, opened: OpenedForClie
                     updates.event(notice).await;
                 }
             }
-            true = models.changed() => updates.event(Event::Options).await,
+            true = models.await_change() => updates.event(Event::Options).await,
         }
     }
 }

@@ -158,7 +158,7 @@ impl Actor {
             event = self.session.next_event() => self.session.handle(event).await,
             () = self.context.shared.jobs.await_end() => {
                 jobs::record_ended_jobs(&mut self.history, &self.context).await;
-                for notice in jobs::notices(&self.context) {
+                for notice in jobs::ended_jobs_notices(&self.context) {
                     // If there is no receiver, the next turn shows it.
                     self.session.out_of_turn_events.send(notice).ok();
                 }
@@ -328,7 +328,9 @@ impl Actor {
                 .await;
         }
         // A client that can send the prompt again does so without a notice.
-        let goes_on = next::turn(&self.history).first().and_then(Message::options);
+        let goes_on = next::current_turn(&self.history)
+            .first()
+            .and_then(Message::options);
         let goes_on = goes_on.is_some_and(|options| options.idempotency_key.is_some());
         if self.session.sessions.exit_requested.is_cancelled() && !goes_on {
             let title = "This server is about to stop, so the turn was ended after a step.".into();
@@ -373,7 +375,7 @@ impl Actor {
         session.record.answered_by = model.or(session.record.answered_by.take());
         let fresh = match session.record.title {
             Some(_) => None,
-            None => title::title(&self.history),
+            None => title::fallback_of_history(&self.history),
         };
         session.record.title = fresh.clone().or(session.record.title.take());
         session.store_record().await;
@@ -422,7 +424,7 @@ impl Actor {
             return;
         };
         self.counted_changes.clone_from(&runs);
-        self.context.recorder.fetch(&tracker, &runs).await;
+        self.context.recorder.fetch_contents(&tracker, &runs).await;
         let worktree = self.watcher.project().context.worktree.clone();
         let counted =
             base::task::spawn_blocking(move || diff::compute_diffs(&runs, &tracker, &worktree));
@@ -457,7 +459,7 @@ impl Actor {
         if session.sessions.ended.is_cancelled() {
             session.sessions.live.await_request_listener().await;
         }
-        hooks::session_end(&turn).await;
+        hooks::run_at_session_end(&turn).await;
         let scripts = self.context.common.extensions.scripts.clone();
         scripts.end().await;
         let environment = self.context.common.environment.clone();

@@ -589,10 +589,10 @@ async fn show_plan(cx: &BuiltinContext<'_>) {
 /// the size.
 async fn show_usage(cx: &mut BuiltinContext<'_>) {
     let turn = cx.turn;
-    let model = step_context::agent(turn).ok().and_then(|agent| {
+    let model = step_context::chosen_agent(turn).ok().and_then(|agent| {
         turn.project
             .models
-            .find(&step_context::model(turn, &agent))
+            .find(&step_context::chosen_model(turn, &agent))
             .ok()
     });
     let Some((model, _)) = model else { return };
@@ -618,8 +618,8 @@ async fn show_usage(cx: &mut BuiltinContext<'_>) {
 
 /// Returns the means to undo and redo file changes; `None` if file contents are not recorded.
 fn restore_context(turn: &TurnContext) -> Option<RestoreContext> {
-    let agent = step_context::agent(turn).ok()?;
-    let editor = crate::turn::tool_context::context(turn, &agent, &turn.new_call_id());
+    let agent = step_context::chosen_agent(turn).ok()?;
+    let editor = crate::turn::tool_context::call_context(turn, &agent, &turn.new_call_id());
     Some(RestoreContext {
         tracker: turn.session.common.snapshots.clone()?,
         worktree: turn.project.context.worktree.clone(),
@@ -638,7 +638,7 @@ async fn diff_page(cx: &BuiltinContext<'_>) -> String {
     if runs.is_empty() && !turn.project.context.settings.general.snapshot {
         return SNAPSHOTS_OFF.into();
     }
-    turn.session.recorder.fetch(&tracker, &runs).await;
+    turn.session.recorder.fetch_contents(&tracker, &runs).await;
     let read =
         spawn_blocking(move || diff::markdown(&diff::compute_diffs(&runs, &tracker, &worktree)));
     tokio::select! {

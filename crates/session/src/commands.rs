@@ -333,7 +333,7 @@ impl Commands {
             return expand_server_prompt(content, draft, turn).await;
         };
         typed.ignored = true;
-        draft.begin(turn, &content[..1]);
+        draft.set_text(turn, &content[..1]);
         let Some(Content::Text(typed)) = content.first() else {
             return content;
         };
@@ -420,7 +420,7 @@ impl Commands {
                 .map(|text| Content::Text(hidden_text(text)))
                 .collect(),
         };
-        parts = hooks::command(turn, (&command.name, &arguments), parts).await;
+        parts = hooks::rewrite_command(turn, (&command.name, &arguments), parts).await;
         parts.append(&mut attachments);
         content.splice(1..1, parts);
         draft.user_text = (!delegate).then_some(expanded.text);
@@ -479,8 +479,8 @@ async fn expand_server_prompt(
     };
     let word = word.to_owned();
     typed.ignored = true;
-    draft.begin(turn, &content[..1]);
-    let (text, files) = match insert::call(draft, turn, &agent, &tool, input).await {
+    draft.set_text(turn, &content[..1]);
+    let (text, files) = match insert::make_call(draft, turn, &agent, &tool, input).await {
         Ok(output) => (output.text, output.attachments),
         Err(why) => (
             prompts::reminder::NO_PROMPT
@@ -620,7 +620,7 @@ async fn fill_template(
     for insert in &expanded.inserts {
         outputs.push(match agent {
             _ if command.untrusted => Err("this project is not trusted".to_owned()),
-            Some(agent) => insert::run(draft, turn, agent, &insert.command).await,
+            Some(agent) => insert::run_command(draft, turn, agent, &insert.command).await,
             None => Err("there is no user to run it for".to_owned()),
         });
     }
@@ -631,7 +631,7 @@ async fn fill_template(
         .take(MAX_FILES)
     {
         let Some(agent) = agent else { break };
-        let text = match insert::read(draft, turn, agent, &path, lines).await {
+        let text = match insert::read_file(draft, turn, agent, &path, lines).await {
             Ok(output) => {
                 attachments.extend(output.attachments.into_iter().map(Content::File));
                 output.text

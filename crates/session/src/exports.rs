@@ -36,7 +36,7 @@ pub(super) async fn export(turn: &TurnContext, rest: &str) -> Result<String, Str
             "{why} `/export` without a file shows the conversation here."
         ));
     }
-    let stored = match turn.session.recorder.stored().await {
+    let stored = match turn.session.recorder.read_session().await {
         Ok(stored) => stored,
         Err(e) => return Err(format!("The conversation could not be read: {e}.")),
     };
@@ -86,7 +86,7 @@ fn conversation_or_advice(markdown: &str) -> String {
 /// Returns the reason why the user's rules, or the restrictions of this session, deny a change of the
 /// file; `None` if they allow it. Built-in rules are ignored, because they restrict only the model.
 fn denial_reason(turn: &TurnContext, path: &Path) -> Option<String> {
-    let agent = match step_context::agent(turn) {
+    let agent = match step_context::chosen_agent(turn) {
         Ok(agent) => agent,
         Err(fault) => return Some(fault.message.trim_end_matches('.').to_owned()),
     };

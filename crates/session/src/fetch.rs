@@ -1,6 +1,5 @@
 //! Downloads named by the user's files: an organisation's defaults, instruction pages, skills and
-//! repositories. They run in the background and are stored on the disk, where the readers of
-//! settings find them.
+//! repositories. They run in the background and are stored on the disk for the readers of settings.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -22,14 +21,14 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Fetches the defaults of the organisations that the user has logged in to. Returns notices for
 /// the user, one sentence each.
-pub async fn defaults(client: Arc<HttpClient>, environment: Environment) -> Vec<String> {
+pub async fn fetch_defaults(client: Arc<HttpClient>, environment: Environment) -> Vec<String> {
     let Ok(wanted) = base::task::spawn_blocking(move || remote::wanted(&environment)).await else {
         return Vec::new();
     };
     let mut notices = Vec::new();
     for remote in wanted {
-        warm(&client, &remote.address).await;
-        if let Err(why) = default(&client, &remote).await {
+        prepare_client(&client, &remote.address).await;
+        if let Err(why) = fetch_defaults_of(&client, &remote).await {
             let fallback = if remote.file.exists() {
                 "the earlier version applies"
             } else {
@@ -44,7 +43,7 @@ pub async fn defaults(client: Arc<HttpClient>, environment: Environment) -> Vec<
     notices
 }
 
-async fn default(client: &HttpClient, remote: &RemoteDefaults) -> Result<(), String> {
+async fn fetch_defaults_of(client: &HttpClient, remote: &RemoteDefaults) -> Result<(), String> {
     let first = DefaultsAnswer::read(&get(client, &remote.address, &[]).await?)?;
     let further = match &first.further {
         Some((url, headers)) => {
@@ -60,19 +59,19 @@ async fn default(client: &HttpClient, remote: &RemoteDefaults) -> Result<(), Str
         None => None,
     };
     let text = remote::joined(&first, further.as_ref()).to_string();
-    store(remote.file.clone(), text).await
+    store_text(remote.file.clone(), text).await
 }
 
 /// Fetches an instruction page. Returns a notice for the user if that fails.
-pub(super) async fn page(
+pub(super) async fn fetch_page(
     client: Arc<HttpClient>,
     environment: Environment,
     address: String,
 ) -> Option<String> {
-    warm(&client, &address).await;
+    prepare_client(&client, &address).await;
     let file = instruction::cached_page_path(&environment, &address);
     let fetched = match get(&client, &address, &[]).await {
-        Ok(text) => store(file.clone(), text).await,
+        Ok(text) => store_text(file.clone(), text).await,
         Err(why) => Err(why),
     };
     let why = fetched.err()?;
@@ -94,14 +93,19 @@ const MAX_CONCURRENT_SKILLS: usize = 8;
 
 /// Fetches an index of skills, and the skills in it that differ from the stored ones. Returns
 /// notices for the user.
-pub(super) async fn skills(
+pub(super) async fn fetch_skills(
     client: Arc<HttpClient>,
     environment: Environment,
     address: String,
 ) -> Vec<String> {
-    warm(&client, &address).await;
+    prepare_client(&client, &address).await;
     let dir = index::cache_dir(&environment, &address);
-    match tokio::time::timeout(SKILLS_TIMEOUT, all_of(&client, &address, &dir)).await {
+    match tokio::time::timeout(
+        SKILLS_TIMEOUT,
+        fetch_changed_skills(&client, &address, &dir),
+    )
+    .await
+    {
         Ok(Ok(notices)) => notices
             .into_iter()
             .map(|what| format!("The skills at {address}: {what}."))
@@ -124,7 +128,11 @@ pub(super) async fn skills(
     }
 }
 
-async fn all_of(client: &HttpClient, address: &str, dir: &Path) -> Result<Vec<String>, String> {
+async fn fetch_changed_skills(
+    client: &HttpClient,
+    address: &str,
+    dir: &Path,
+) -> Result<Vec<String>, String> {
     let below = |parts: &[&str]| {
         index::address_of(address, parts).ok_or_else(|| "this is not an address".to_owned())
     };
@@ -142,7 +150,7 @@ async fn all_of(client: &HttpClient, address: &str, dir: &Path) -> Result<Vec<St
         .iter()
         .filter(|skill| !current.contains(&skill.name))
     {
-        fetches.push(whole(client, address, skill.clone()));
+        fetches.push(fetch_skill(client, address, skill.clone()));
     }
     let mut coming = futures_util::stream::iter(fetches).buffered(MAX_CONCURRENT_SKILLS);
     let mut left = index::MAX_TOTAL_BYTES;
@@ -173,16 +181,16 @@ async fn all_of(client: &HttpClient, address: &str, dir: &Path) -> Result<Vec<St
 }
 
 /// Fetches all files of a skill, and returns them with its name.
-async fn whole(
+async fn fetch_skill(
     client: &HttpClient,
     address: &str,
     skill: IndexedSkill,
 ) -> (String, Result<Vec<(String, Vec<u8>)>, String>) {
-    let files = files(client, address, &skill).await;
+    let files = fetch_files(client, address, &skill).await;
     (skill.name, files)
 }
 
-async fn files(
+async fn fetch_files(
     client: &HttpClient,
     address: &str,
     skill: &IndexedSkill,
@@ -223,7 +231,7 @@ const UPDATE_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Clones a repository that the settings refer to, or updates its clone: only the latest commit of
 /// a branch. Returns a notice for the user if that fails.
-pub(super) async fn repository(
+pub(super) async fn fetch_repository(
     clone: &RepositoryClone,
     environment: &Environment,
     owner: ProgramOwner,
@@ -241,9 +249,9 @@ pub(super) async fn repository(
     }
     let branch = clone.branch.as_deref().unwrap_or("HEAD");
     let done = if exists {
-        update(clone, branch, environment, owner).await
+        update_clone(clone, branch, environment, owner).await
     } else {
-        cloned(clone, environment, owner).await
+        clone_repository(clone, environment, owner).await
     };
     let why = done.err()?;
     let fallback = if exists {
@@ -257,20 +265,20 @@ pub(super) async fn repository(
     ))
 }
 
-async fn update(
+async fn update_clone(
     clone: &RepositoryClone,
     branch: &str,
     environment: &Environment,
     owner: ProgramOwner,
 ) -> Result<(), String> {
-    git(
+    run_git(
         &["fetch", "-q", "--depth=1", "origin", branch],
         &clone.dir,
         environment,
         owner,
     )
     .await?;
-    git(
+    run_git(
         &["reset", "-q", "--hard", "FETCH_HEAD"],
         &clone.dir,
         environment,
@@ -280,7 +288,7 @@ async fn update(
 }
 
 /// Clones into a temporary directory and renames it, so that no reader finds an incomplete clone.
-async fn cloned(
+async fn clone_repository(
     clone: &RepositoryClone,
     environment: &Environment,
     owner: ProgramOwner,
@@ -307,7 +315,7 @@ async fn cloned(
             .flat_map(|branch| ["--branch", branch.as_str()]),
     );
     args.extend(["--", clone.url.as_str(), to.as_str()]);
-    git(&args, &parent, environment, owner).await?;
+    run_git(&args, &parent, environment, owner).await?;
     match std::fs::rename(&to, &clone.dir) {
         Err(_) if clone.dir.is_dir() => Ok(()), // another session was faster
         renamed => renamed.map_err(|e| e.to_string()),
@@ -316,7 +324,7 @@ async fn cloned(
 
 /// Runs git without hooks, without filters chosen by the repository, and without questions at a
 /// terminal.
-async fn git(
+async fn run_git(
     args: &[&str],
     cwd: &Path,
     environment: &Environment,
@@ -353,7 +361,7 @@ async fn git(
 }
 
 /// Prepares the client on a thread that may block, because reading certificates takes milliseconds.
-async fn warm(client: &Arc<HttpClient>, address: &str) {
+async fn prepare_client(client: &Arc<HttpClient>, address: &str) {
     if address.starts_with("https://") {
         let client = client.clone();
         base::task::spawn_blocking(move || client.load_certificates())
@@ -383,7 +391,7 @@ async fn get(
 
 /// Stores a text, unless the file has it already: a file that is written again would count as
 /// changed.
-async fn store(file: std::path::PathBuf, text: String) -> Result<(), String> {
+async fn store_text(file: std::path::PathBuf, text: String) -> Result<(), String> {
     let write = move || -> io::Result<()> {
         if std::fs::read_to_string(&file).is_ok_and(|stored| stored == text) {
             return Ok(());
@@ -425,11 +433,11 @@ mod tests {
         let owner = ProgramOwner::ADJUTANT;
         let origin = dir.path().join("origin");
         std::fs::create_dir(&origin).unwrap();
-        git(&["init", "-q", "-b", "next"], &origin, &environment, owner)
+        run_git(&["init", "-q", "-b", "next"], &origin, &environment, owner)
             .await
             .unwrap();
         std::fs::write(origin.join("hello.txt"), "Hello.").unwrap();
-        git(&["add", "-A"], &origin, &environment, owner)
+        run_git(&["add", "-A"], &origin, &environment, owner)
             .await
             .unwrap();
         let who = [
@@ -441,26 +449,26 @@ mod tests {
             "-qm",
             "first",
         ];
-        git(&who, &origin, &environment, owner).await.unwrap();
+        run_git(&who, &origin, &environment, owner).await.unwrap();
         let url = format!("file://{}", origin.display());
         let mut clone = RepositoryClone {
             url,
             branch: Some("next".into()),
             dir: dir.path().join("cache").join("references").join("origin"),
         };
-        assert_eq!(repository(&clone, &environment, owner).await, None);
+        assert_eq!(fetch_repository(&clone, &environment, owner).await, None);
         assert_eq!(
             std::fs::read_to_string(clone.dir.join("hello.txt")).unwrap(),
             "Hello."
         );
         assert_eq!(
-            repository(&clone, &environment, owner).await,
+            fetch_repository(&clone, &environment, owner).await,
             None,
             "it is there"
         );
         clone.branch = Some("nowhere".into());
         clone.dir = dir.path().join("cache/references/other");
-        let notice = repository(&clone, &environment, owner).await.unwrap();
+        let notice = fetch_repository(&clone, &environment, owner).await.unwrap();
         assert!(notice.contains("so it is missing"), "{notice}");
         assert!(!clone.dir.exists(), "{notice}");
     }

@@ -36,10 +36,10 @@ pub(super) struct Maintenance {
     models: Arc<ModelSources>,
     tasks: TaskTracker,
     ended: CancellationToken,
-    cleaning: AtomicBool,
-    refreshed: AtomicBool,
+    has_started_cleaning: AtomicBool,
+    has_refreshed_catalog: AtomicBool,
     /// The time of the last request for the organisations' defaults, in milliseconds.
-    defaulted: AtomicU64,
+    last_defaults_fetch: AtomicU64,
 }
 
 impl Maintenance {
@@ -59,15 +59,15 @@ impl Maintenance {
             models,
             tasks,
             ended,
-            cleaning: AtomicBool::new(false),
-            refreshed: AtomicBool::new(false),
-            defaulted: AtomicU64::new(0),
+            has_started_cleaning: AtomicBool::new(false),
+            has_refreshed_catalog: AtomicBool::new(false),
+            last_defaults_fetch: AtomicU64::new(0),
         }
     }
 
     /// Starts to delete old results and old sessions, at the first session of the process.
     pub(super) fn start_cleaning(self: &Arc<Self>) {
-        if !self.cleaning.swap(true, Ordering::Relaxed) {
+        if !self.has_started_cleaning.swap(true, Ordering::Relaxed) {
             let this = self.clone();
             base::task::spawn_in(&self.tasks, async move {
                 tokio::select! {
@@ -111,7 +111,8 @@ impl Maintenance {
             }
         }
         let prune = async {
-            let found = prune::find(&self.store, self.environment.now(), keep_days).await?;
+            let found =
+                prune::find_prunable(&self.store, self.environment.now(), keep_days).await?;
             Ok::<_, store::Error>(prune::delete(&self.store, found).await)
         };
         let pruned = tokio::select! {
@@ -119,11 +120,11 @@ impl Maintenance {
             () = self.ended.cancelled() => return,
         };
         match pruned {
-            Ok(pruned) if pruned.gone.is_empty() => {}
+            Ok(pruned) if pruned.deleted.is_empty() => {}
             Ok(pruned) => {
                 tracing::info!(
                     "{} sessions were empty, or not used for {keep_days:?} days, and are deleted",
-                    pruned.gone.len()
+                    pruned.deleted.len()
                 )
             }
             Err(e) => tracing::warn!("old sessions could not be deleted: {e}"),
@@ -133,11 +134,8 @@ impl Maintenance {
     /// Looks for a newer catalogue in the background, once per process, and only if a provider
     /// of the catalogue is used: a user with a private server only must not contact any other.
     pub(super) fn refresh_catalog(&self, registry: &Registry) {
-        let all_private = registry
-            .providers()
-            .iter()
-            .all(|provider| !provider.is_in_catalog);
-        if all_private || self.refreshed.swap(true, Ordering::Relaxed) {
+        let all_private = registry.providers().iter().all(|provider| !provider.is_in_catalog);
+        if all_private || self.has_refreshed_catalog.swap(true, Ordering::Relaxed) {
             return;
         }
         let models = self.models.clone();
@@ -160,10 +158,10 @@ impl Maintenance {
             (ago >= 60 * MINUTE || ago >= MINUTE && remote::lacks_defaults(&self.environment))
                 .then_some(now)
         };
-        self.defaulted
+        self.last_defaults_fetch
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, due)
             .ok()?;
-        Some(self.spawn(fetch::defaults(
+        Some(self.spawn(fetch::fetch_defaults(
             self.models.client(),
             self.environment.clone(),
         )))
@@ -171,13 +169,13 @@ impl Maintenance {
 
     /// Fetches an instruction page.
     pub(super) fn fetch_page(&self, address: String) -> JoinHandle<Vec<String>> {
-        let page = fetch::page(self.models.client(), self.environment.clone(), address);
+        let page = fetch::fetch_page(self.models.client(), self.environment.clone(), address);
         self.spawn(async move { page.await.into_iter().collect() })
     }
 
     /// Fetches an index of skills, and the new skills in it.
     pub(super) fn fetch_skills(&self, address: String) -> JoinHandle<Vec<String>> {
-        self.spawn(fetch::skills(
+        self.spawn(fetch::fetch_skills(
             self.models.client(),
             self.environment.clone(),
             address,
@@ -189,7 +187,7 @@ impl Maintenance {
         let environment = self.environment.clone();
         let owner = self.owner;
         self.spawn(async move {
-            fetch::repository(&clone, &environment, owner)
+            fetch::fetch_repository(&clone, &environment, owner)
                 .await
                 .into_iter()
                 .collect()

@@ -139,7 +139,7 @@ pub(super) async fn read(
         }
         out.push(piece);
         if !(references.is_empty() && resources.is_empty()) {
-            draft.begin(turn, out.get(..1).unwrap_or_default());
+            draft.set_text(turn, out.get(..1).unwrap_or_default());
         }
         for reference in references {
             out.extend(reader.read(reference, draft, turn).await);
@@ -245,8 +245,8 @@ async fn warn(title: String, turn: &TurnContext) {
 
 /// Returns the model that answers the prompt, if there is one.
 fn model(turn: &TurnContext) -> Option<Arc<Model>> {
-    let agent = step_context::agent(turn).ok()?;
-    let model = step_context::model(turn, &agent);
+    let agent = step_context::chosen_agent(turn).ok()?;
+    let model = step_context::chosen_model(turn, &agent);
     Some(turn.project.models.find(&model).ok()?.0)
 }
 
@@ -255,10 +255,10 @@ async fn pdf_text(file: &File, turn: &TurnContext) -> Option<String> {
     if model(turn)?.pdf {
         return None;
     }
-    let agent = step_context::agent(turn).ok()?;
+    let agent = step_context::chosen_agent(turn).ok()?;
     pdf::text_or_reason(
         file,
-        &tool_context::context(turn, &agent, &turn.new_call_id()),
+        &tool_context::call_context(turn, &agent, &turn.new_call_id()),
     )
     .await
 }
@@ -312,7 +312,7 @@ impl Reader {
         let Some(agent) = agent else {
             return Vec::new();
         };
-        match insert::read(draft, turn, &agent, &path, lines).await {
+        match insert::read_file(draft, turn, &agent, &path, lines).await {
             Ok(output) => {
                 let shown = turn.project.context.worktree.relative(Path::new(&path));
                 if let Some(why) = shortened(&shown, lines, &output.metadata) {
@@ -357,7 +357,7 @@ impl Reader {
         };
         let reader = turn.session.common.servers.reader();
         let input = json!({"server": server, "uri": uri});
-        match insert::call(draft, turn, &agent, &reader, input).await {
+        match insert::make_call(draft, turn, &agent, &reader, input).await {
             Ok(output) => {
                 let max = MAX_TEXT_BYTES.saturating_sub(self.text);
                 let text = base::text::head(&output.text, max);

@@ -324,7 +324,7 @@ impl Sessions {
         }
         self.events_of(&record).created(&record);
         let history = History::default();
-        let jobs = SessionJobs::after(&history);
+        let jobs = SessionJobs::new(&history);
         Ok(self
             .open(options, record, (history, jobs), claim, reading)
             .await)
@@ -383,7 +383,7 @@ impl Sessions {
             undone_cost: stored.record.undone_cost,
             messages_without_results,
         };
-        let jobs = jobs.unwrap_or_else(|| SessionJobs::after(&history));
+        let jobs = jobs.unwrap_or_else(|| SessionJobs::new(&history));
         self.recover(id, &mut history, &jobs).await;
         for (message, part) in revert::place_late_changes_of_copy(&mut history.messages) {
             self.store.write_part(id, &message, &part).await;

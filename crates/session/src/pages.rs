@@ -122,7 +122,7 @@ fn servers_row(servers: &[ServerStatus]) -> String {
 }
 
 async fn sandbox(turn: &TurnContext) -> String {
-    match step_context::agent(turn) {
+    match step_context::chosen_agent(turn) {
         Ok(agent) => {
             let settings = &turn.project.context.settings;
             let sandbox_choice = turn
@@ -162,7 +162,7 @@ fn server_list(servers: &[ServerStatus]) -> String {
 
 /// Lists the skills that the session's mode may load.
 pub(super) fn skills(turn: &TurnContext) -> String {
-    let rules = step_context::agent(turn)
+    let rules = step_context::chosen_agent(turn)
         .map(|agent| agent.rules.clone())
         .unwrap_or_default();
     let skills = &turn.project.system_prompt_parts.skills;

@@ -76,7 +76,7 @@ struct BrokenSettings {
     earlier: Arc<Agents>,
     /// The agents of all broken settings since, as far as they could be read. Their deny rules
     /// apply.
-    forbidding: Vec<Arc<Agents>>,
+    denying_agents: Vec<Arc<Agents>>,
 }
 
 /// A source on the web, by its URL. Readers use a local copy.
@@ -97,7 +97,7 @@ impl WebSource {
     }
 }
 
-/// The directories and the environment that determine where settings are read.
+/// The directories and the environment that determine the settings files to read.
 #[derive(Clone)]
 pub(super) struct ProjectPaths {
     pub(super) environment: Environment,
@@ -199,7 +199,7 @@ impl ConfigSnapshot {
             .clone();
         let partial =
             Arc::new(Agents::build(&loaded.settings, &paths.environment, &paths.worktree).0);
-        live_denies::forbid(&mut forbidding, partial);
+        live_denies::add_denying_agents(&mut forbidding, partial);
         // Searches show the contents of files without a call for each.
         let stricter = |agents: Agents, other: &Arc<Agents>| {
             agents.with_denies_of(other, Rule::is_about_reading)
@@ -238,7 +238,7 @@ impl ConfigSnapshot {
             broken: Some(BrokenSettings {
                 problems,
                 earlier,
-                forbidding,
+                denying_agents: forbidding,
             }),
             trust: self.trust.clone(),
             contributions: paths.contributions.clone(),
@@ -259,7 +259,7 @@ impl ConfigSnapshot {
         let forbidding = self
             .broken
             .as_ref()
-            .map(|broken| broken.forbidding.clone())
+            .map(|broken| broken.denying_agents.clone())
             .unwrap_or_default();
         let project = SessionProject {
             context: Arc::new(ProjectContext {
@@ -546,7 +546,7 @@ impl ConfigWatcher {
             return;
         }
         self.trust_question = Some(review.digest.clone());
-        match trust::trust(&review, turn).await {
+        match trust::ask_once(&review, turn).await {
             // The answer is stored in one of the files that are watched.
             TrustOutcome::Trusted => {
                 self.reload(turn, choice).await;
@@ -649,7 +649,7 @@ impl ConfigWatcher {
     async fn reload(&mut self, turn: &mut TurnContext, choice: &watch::Sender<SessionChoices>) {
         let read = self.snapshot.clone();
         let paths = self.paths.clone();
-        let forbidding = self.current.borrow().project.deny_watcher.forbidding();
+        let forbidding = self.current.borrow().project.deny_watcher.denying_agents();
         let again =
             base::task::spawn_blocking(move || read.read_if_changed(&paths, forbidding)).await;
         match again {

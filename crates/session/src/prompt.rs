@@ -66,7 +66,7 @@ impl PromptRun {
     }
 
     /// Reports the ids of a prompt that was sent before: `known_as` is its first message, `message` the
-    /// one that stands for it from now on.
+    /// one that represents it from now on.
     async fn report_repeated_prompt(&self, message: MessageId, known_as: MessageId) {
         let known_as = Some(known_as);
         self.turn
@@ -151,7 +151,8 @@ impl PromptRun {
             return self.unknown_command(why).await;
         }
         let resumed = self.history.messages.iter().any(Message::is_prompt);
-        let Some(content) = hooks::prompt(&self.turn, (&self.record, resumed), content).await
+        let Some(content) =
+            hooks::run_on_prompt(&self.turn, (&self.record, resumed), content).await
         else {
             let message = self.turn.new_message_id();
             self.report_message_id(message).await;
@@ -227,7 +228,7 @@ impl PromptRun {
         let Message { role, .. } = new_prompt_message(turn);
         let message = Message {
             role,
-            ..draft.end(turn, content)
+            ..draft.into_message(turn, content)
         };
         (message, once)
     }
@@ -248,7 +249,7 @@ async fn refresh_project(
     choice: &watch::Sender<SessionChoices>,
 ) {
     watcher.refresh(turn, choice).await;
-    let added = hooks::contributions(turn).await;
+    let added = hooks::load_contributions(turn).await;
     watcher.apply_contributions(added, turn, choice).await;
     let servers = &turn.session.common.servers;
     let notices = servers
@@ -264,7 +265,7 @@ fn restore_command_choices(
     history: &History,
     turn: &mut TurnContext,
 ) -> Option<watch::Sender<SessionChoices>> {
-    let prompt = next::turn(history).first()?;
+    let prompt = next::current_turn(history).first()?;
     let user = prompt.user()?;
     let named = command::typed(prompt.visible_text().trim()).is_some();
     let known = turn.project.agents.get(&user.agent).is_some();
@@ -325,7 +326,7 @@ fn find_earlier_prompt(
 fn new_prompt_message(turn: &TurnContext) -> Message {
     let chosen = turn.choice.borrow().agent.clone();
     let model = match turn.project.agents.get(&chosen) {
-        Some(agent) => step_context::model(turn, &agent),
+        Some(agent) => step_context::chosen_model(turn, &agent),
         None => turn.project.models.default_model(),
     };
     Message {

@@ -14,17 +14,17 @@ pub struct Prunable {
 
 #[derive(Debug, Default)]
 pub struct Pruned {
-    pub gone: Vec<Record>,
+    pub deleted: Vec<Record>,
     /// Sessions that could not be deleted, and why.
-    pub kept: Vec<(SessionId, Error)>,
+    pub failed: Vec<(SessionId, Error)>,
 }
 
 impl Pruned {
     fn add(&mut self, record: Record, gone: Result<bool, Error>) {
         match gone {
-            Ok(true) => self.gone.push(record),
+            Ok(true) => self.deleted.push(record),
             Ok(false) => {} // it is in use by now
-            Err(e) => self.kept.push((record.id, e)),
+            Err(e) => self.failed.push((record.id, e)),
         }
     }
 }
@@ -32,7 +32,7 @@ impl Pruned {
 const DAY_MILLIS: u64 = 24 * 60 * 60 * 1000;
 
 /// True if a session was not used for a number of days.
-fn unused(record: &Record, now: Timestamp, days: u64) -> bool {
+fn is_unused(record: &Record, now: Timestamp, days: u64) -> bool {
     now.0.saturating_sub(record.updated.0) > days.saturating_mul(DAY_MILLIS)
 }
 
@@ -41,14 +41,14 @@ fn unused(record: &Record, now: Timestamp, days: u64) -> bool {
 ///
 /// # Errors
 /// The store's, if the sessions cannot be listed.
-pub async fn find(
+pub async fn find_prunable(
     store: &Store,
     now: Timestamp,
     keep_days: Option<u64>,
 ) -> Result<Vec<Prunable>, Error> {
     let mut found = Vec::new();
     for record in store.empty_sessions().await? {
-        if unused(&record, now, 1) {
+        if is_unused(&record, now, 1) {
             found.push(Prunable {
                 record,
                 is_empty: true,
@@ -59,7 +59,7 @@ pub async fn find(
     while let Some(days) = keep_days {
         let page = store.list(None, after, 500).await?;
         for record in page.sessions {
-            if unused(&record, now, days) {
+            if is_unused(&record, now, days) {
                 found.push(Prunable {
                     record,
                     is_empty: false,
@@ -156,13 +156,13 @@ mod tests {
                     .map(|n| cases[n].0)
                     .collect()
             };
-            let found = find(&store, now, keep).await.unwrap();
+            let found = find_prunable(&store, now, keep).await.unwrap();
             let found_ids = found.iter().map(|found| found.record.id.clone()).collect();
             assert_eq!(names(found_ids), expected, "{keep:?}");
             let pruned = delete(&store, found).await;
-            let gone = pruned.gone.into_iter().map(|gone| gone.id).collect();
+            let gone = pruned.deleted.into_iter().map(|gone| gone.id).collect();
             assert_eq!(names(gone), expected, "{keep:?}");
-            assert!(pruned.kept.is_empty());
+            assert!(pruned.failed.is_empty());
         }
     }
 }

@@ -127,7 +127,7 @@ pub async fn undo(
         remove_leftovers(&entry.files).await;
         wanted.append(&mut entry.files);
     }
-    recorder.fetch(&cx.tracker, &wanted).await;
+    recorder.fetch_contents(&cx.tracker, &wanted).await;
     let care = if force {
         RevertCare::Force
     } else {
@@ -197,7 +197,7 @@ pub async fn redo(
     // Until it is complete, the files are in an intermediate state.
     entry.done = false;
     let back: Vec<FileChange> = entry.files.iter().cloned().map(reversed).collect();
-    recorder.fetch(&cx.tracker, &back).await;
+    recorder.fetch_contents(&cx.tracker, &back).await;
     let planned = plan_changes(back, cx, RevertCare::Redo).await;
     if let Err(e) = store_record(record, recorder, cx).await {
         *record = before;
@@ -302,7 +302,7 @@ async fn store_record(
 ) -> Result<(), String> {
     let past = record.past_undos.last().map(|past| &past.files);
     for files in record.undone.iter().map(|undone| &undone.files).chain(past) {
-        recorder.contents(&cx.tracker, files).await;
+        recorder.share_contents(&cx.tracker, files).await;
     }
     recorder.session(record).await;
     recorder.flush().await.map_err(|e| e.to_string())

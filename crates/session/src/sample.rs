@@ -63,12 +63,12 @@ impl SamplingRequest {
     async fn run(self, turn: &TurnContext) -> Result<Sample, String> {
         let limit = turn.project.context.settings.budget.cost;
         if let Some(max) = limit
-            && turn.budget.is_empty(limit)
+            && turn.budget.is_spent(limit)
         {
             return Err(budget::spent_message(max));
         }
-        let agent = step_context::agent(turn).map_err(|fault| fault.message)?;
-        let mut wanted = step_context::model(turn, &agent);
+        let agent = step_context::chosen_agent(turn).map_err(|fault| fault.message)?;
+        let mut wanted = step_context::chosen_model(turn, &agent);
         // A search needs no reasoning effort.
         if self.search {
             wanted.effort = None;
@@ -116,7 +116,7 @@ impl SamplingRequest {
         let mut finish = None;
         let ask = |request: &Request| {
             let answer = provider.stream(Arc::new(request.clone()));
-            trace::observed(turn, &request.model, RequestPurpose::Sampling, answer)
+            trace::observe_answer(turn, &request.model, RequestPurpose::Sampling, answer)
         };
         let mut answer = ask(&request);
         while let Some(delta) = answer.next().await {

@@ -41,11 +41,11 @@ pub(super) fn run<'a>(
         let mut work = std::pin::pin!(turn::run::run(history, turn));
         let mut children = FuturesUnordered::new();
         let mut samples = FuturesUnordered::new();
-        jobs::show(&parent).await;
+        jobs::show_ended_jobs(&parent).await;
         let done = loop {
             tokio::select! {
                 biased;
-                () = parent.session.shared.jobs.await_end() => jobs::show(&parent).await,
+                () = parent.session.shared.jobs.await_end() => jobs::show_ended_jobs(&parent).await,
                 done = &mut work => break done,
                 Some(request) = requests.recv() => match request {
                     SessionRequest::Spawn(spawn) => children.push(child::run_child(shared, &parent, *spawn)),
@@ -62,7 +62,7 @@ pub(super) fn run<'a>(
         if done.1 == TurnOutcome::StepLimit && choices[0].is_some() {
             parent
                 .event_sender
-                .event(turn::run::limit(&done.0, &parent))
+                .event(turn::run::limit_notice(&done.0, &parent))
                 .await;
         }
         trace::end(&parent, &done.1);

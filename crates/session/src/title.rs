@@ -29,7 +29,7 @@ const MAX_SEARCHED_BYTES: usize = 2 << 10;
 const MAX_OUTPUT_TOKENS: u64 = 2_000;
 
 /// Returns a title taken from the first prompt of a history; `None` if that has no text.
-pub fn title(history: &History) -> Option<String> {
+pub fn fallback_of_history(history: &History) -> Option<String> {
     from_prompt(history.messages.iter().find(|m| m.user().is_some())?)
 }
 
@@ -140,7 +140,7 @@ fn start(turn: &TurnContext, history: &History) -> Option<JoinHandle<Option<Stri
         }
         let answer = async {
             loop {
-                let error = match read(&own, provider.as_ref(), &request).await {
+                let error = match read_text(&own, provider.as_ref(), &request).await {
                     Ok(text) => return Ok(text),
                     Err(error) => error,
                 };
@@ -151,7 +151,7 @@ fn start(turn: &TurnContext, history: &History) -> Option<JoinHandle<Option<Stri
             }
         };
         match tokio::time::timeout(TITLE_TIMEOUT, answer).await {
-            Ok(Ok(text)) => clean(&text),
+            Ok(Ok(text)) => extract_title(&text),
             Ok(Err(e)) => {
                 tracing::info!("no title: {e}");
                 None
@@ -186,13 +186,13 @@ fn params(agent: &Agent, model: &Model) -> ModelParams {
 }
 
 /// Reads the text of an answer.
-async fn read(
+async fn read_text(
     turn: &TurnContext,
     provider: &dyn Provider,
     request: &Request,
 ) -> Result<String, Error> {
     let answer = provider.stream(Arc::new(request.clone()));
-    let mut answer = trace::observed(turn, &request.model, RequestPurpose::Title, answer);
+    let mut answer = trace::observe_answer(turn, &request.model, RequestPurpose::Title, answer);
     let mut text = String::new();
     while let Some(delta) = answer.next().await {
         if let Delta::Text { text: more, .. } = delta? {
@@ -225,7 +225,7 @@ pub fn tidy(title: &str) -> String {
 }
 
 /// Extracts the title from an answer.
-fn clean(answer: &str) -> Option<String> {
+fn extract_title(answer: &str) -> Option<String> {
     let mut text = answer;
     while let Some((_, rest)) = text.split_once("</think>") {
         text = rest;
@@ -269,7 +269,7 @@ fn unquoted(text: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::clean;
+    use super::extract_title;
 
     #[test]
     fn title_is_one_plain_line() {
@@ -291,7 +291,7 @@ mod tests {
             ("\n \n", None),
             ("<think>\nand no end", Some("and no end")),
         ] {
-            assert_eq!(clean(answer).as_deref(), title, "{answer}");
+            assert_eq!(extract_title(answer).as_deref(), title, "{answer}");
         }
     }
 }

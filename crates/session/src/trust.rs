@@ -26,7 +26,7 @@ pub(super) enum TrustOutcome {
 }
 
 /// Asks unless the user was asked before, and stores the answer.
-pub(super) async fn trust(review: &Review, turn: &TurnContext) -> TrustOutcome {
+pub(super) async fn ask_once(review: &Review, turn: &TurnContext) -> TrustOutcome {
     if review.decision != Decision::Unasked || review.is_pure {
         return TrustOutcome::Withheld(review.notice());
     }
@@ -42,7 +42,7 @@ pub(super) async fn trust(review: &Review, turn: &TurnContext) -> TrustOutcome {
             &why,
         ])));
     }
-    let Some(yes) = ask(review, turn).await else {
+    let Some(yes) = ask_user(review, turn).await else {
         return TrustOutcome::Withheld(review.notice());
     };
     match (store_answer(review, yes, turn).await, yes) {
@@ -82,13 +82,13 @@ async fn store_answer(review: &Review, yes: bool, turn: &TurnContext) -> Result<
         return Ok(());
     };
     let project = turn.project.context.worktree.shared_name();
-    let shared = turn.session.recorder.decide(&project, entry).await;
+    let shared = turn.session.recorder.share_trust(&project, entry).await;
     shared.map_err(|e| format!("your decision could not be shared with other machines: {e}"))
 }
 
 /// Shows the question as a call of its own, because some clients show questions only together with
 /// calls.
-async fn ask(review: &Review, turn: &TurnContext) -> Option<bool> {
+async fn ask_user(review: &Review, turn: &TurnContext) -> Option<bool> {
     let call = turn.new_call_id();
     let text = review.question(&turn.project.context.worktree.root);
     let update_call = |update: CallUpdate| turn.event_sender.event(Event::Call(Box::new(update)));

@@ -277,7 +277,7 @@ pub(in crate::cli) async fn diff(
         bail!("session {id} has not changed any files, or none were recorded");
     }
     Recorder::new(store.clone(), id.clone())
-        .fetch(&tracker, &runs)
+        .fetch_contents(&tracker, &runs)
         .await;
     let diffs =
         base::task::spawn_blocking(move || diff::compute_diffs(&runs, &tracker, &worktree)).await?;

@@ -42,8 +42,8 @@ pub async fn delete_undone_turns(history: &mut History, record: &mut Record, rec
     for (message, part) in place_late_changes(&mut history.messages, is_deleted) {
         recorder.part(&message, &part).await;
     }
-    recorder.cut(&from, &removed).await;
-    evict::reload(history, recorder).await;
+    recorder.truncate_from(&from, &removed).await;
+    evict::reload_history(history, recorder).await;
 }
 
 /// Places the late changes that follow deleted messages after the last remaining one. Returns these
@@ -124,7 +124,7 @@ pub(super) async fn redo(
     // A redo that was killed may have left temporary files.
     remove_leftovers(&files).await;
     let back: Vec<FileChange> = files.into_iter().map(reversed).collect();
-    recorder.fetch(&cx.tracker, &back).await;
+    recorder.fetch_contents(&cx.tracker, &back).await;
     let planned = plan_changes(back, cx, RevertCare::Redo).await;
     let mut report = RevertReport {
         prompt_title: words,
@@ -264,7 +264,7 @@ pub async fn restore_version(
         sequence: 0,
     };
     recorder
-        .fetch(&cx.tracker, std::slice::from_ref(&change))
+        .fetch_contents(&cx.tracker, std::slice::from_ref(&change))
         .await;
     let planned = plan_changes(vec![change], cx, RevertCare::Force).await;
     let log_before = record.file_log.clone();

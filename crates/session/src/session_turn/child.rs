@@ -152,7 +152,7 @@ impl ChildTask<'_> {
     async fn run(self, resume: Option<SessionId>) -> Result<SubagentReport, String> {
         let budget = self.parent.project.context.settings.budget.cost;
         if let Some(max) = budget
-            && self.parent.budget.is_empty(budget)
+            && self.parent.budget.is_spent(budget)
         {
             return Err(format!(
                 "{} No more subagents are started.",
@@ -219,7 +219,7 @@ impl ChildTask<'_> {
         }
         let end = match budget {
             Some(most)
-                if outcome == TurnOutcome::StepLimit && self.parent.budget.is_empty(budget) =>
+                if outcome == TurnOutcome::StepLimit && self.parent.budget.is_spent(budget) =>
             {
                 SubagentEnd::Failed(budget::spent_message(most))
             }
@@ -314,7 +314,7 @@ impl ChildTask<'_> {
             choice,
             cancelled,
             event_sender,
-            trace: trace::of_call(self.parent, &self.call),
+            trace: trace::call_trace(self.parent, &self.call),
             ..self.parent.clone()
         }
     }
@@ -341,7 +341,7 @@ impl ChildTask<'_> {
                 mark: record.mark.clone(),
                 seen: Arc::default(),
                 todos: Arc::new(Todos::new(record.todos.clone())),
-                jobs: Arc::new(Jobs::after(jobs::last(history))),
+                jobs: Arc::new(Jobs::after(jobs::last_number(history))),
                 ..tools::SessionContext::clone(&parent.shared)
             }),
             late_changes: Arc::default(),
@@ -563,7 +563,7 @@ fn last_text(history: &History) -> String {
         let text = texts.collect::<Vec<_>>().join("\n");
         (message.assistant().is_some() && !text.is_empty()).then_some(text)
     };
-    next::turn(history)
+    next::current_turn(history)
         .iter()
         .rev()
         .find_map(visible_text)

@@ -55,7 +55,7 @@ enum Consent {
 /// requests are evaluated first, so that no question is asked about a call that another request
 /// forbids; there is one question per file. `reason` explains requests whose verdict has no
 /// reason; with `is_allowed`, only hooks ask; `asks` is called for each question that is sent.
-pub(super) async fn permit(
+pub(super) async fn authorize(
     turn: &TurnContext,
     agent: &Agent,
     call: PlacedCall<'_>,
@@ -66,13 +66,13 @@ pub(super) async fn permit(
 ) -> Result<(), Failure> {
     let mut judged_requests = Vec::with_capacity(requests.len());
     for request in requests {
-        judged_requests.push(judged(turn, agent, call, request).await?);
+        judged_requests.push(judge_request(turn, agent, call, request).await?);
     }
     let is_asked = |judged_request: &&JudgedRequest<'_>| {
         judged_request.verdict.action == Action::Ask
             && (!is_allowed || judged_request.request.hook_question.is_some())
     };
-    let questions = questions(judged_requests.iter().filter(is_asked));
+    let questions = group_questions(judged_requests.iter().filter(is_asked));
     if questions.is_empty() {
         return Ok(());
     }
@@ -84,16 +84,16 @@ pub(super) async fn permit(
         let consent = ask(turn, agent, call, question, reason, &asks).await?;
         // Those that needed no question, or whose question was answered before, may be denied by
         // now too.
-        still_allowed(turn, agent, &judged_requests).await?;
+        check_still_allowed(turn, agent, &judged_requests).await?;
         if consent == Consent::Always {
-            give(turn, agent, question).await;
+            grant_always(turn, agent, question).await;
         }
     }
     Ok(())
 }
 
 /// Returns the access requests that the user is asked about together.
-fn questions<'j, 'n>(
+fn group_questions<'j, 'n>(
     asked: impl Iterator<Item = &'j JudgedRequest<'n>>,
 ) -> Vec<Vec<&'j JudgedRequest<'n>>> {
     let mut questions: Vec<Vec<&JudgedRequest<'n>>> = Vec::new();
@@ -119,22 +119,22 @@ fn is_one_question(one: &AccessRequest, other: &AccessRequest) -> bool {
 ///
 /// # Errors
 /// Refuses the call if the rules or a hook deny the access; if the user cancels.
-async fn judged<'n>(
+async fn judge_request<'n>(
     turn: &TurnContext,
     agent: &Agent,
     call: PlacedCall<'_>,
     request: &'n AccessRequest,
 ) -> Result<JudgedRequest<'n>, Failure> {
-    let mut request = in_sandbox(turn, call.context, request).await;
+    let mut request = with_sandbox_guarantee(turn, call.context, request).await;
     let passed = live_denies::check(turn, agent, &request).await?;
-    let policy = tool_context::rules(turn, agent);
+    let policy = tool_context::current_rules(turn, agent);
     let verdict = judge(&policy, &request).await;
     tracing::info!(
         "for {}: {}",
         agent.name,
         explain(&verdict, &request, &agent.rules, &[])
     );
-    let verdict = hooks::judged(turn, agent, call, &mut request, verdict).await?;
+    let verdict = hooks::apply_to_verdict(turn, agent, call, &mut request, verdict).await?;
     if verdict.action == Action::Deny {
         return Err(Failure::Denied(Denial::Rule(denial_message::explain(
             &verdict,
@@ -199,7 +199,7 @@ impl QuestionText {
             remedy::settings_that_allow(policy, &requests.collect::<Vec<_>>())
         };
         let unattended = (!attended).then(setting);
-        let details = details(&pairs);
+        let details = question_details(&pairs);
         let explains = !lasting && wording.complete_question.is_none();
         let why_not_always = explains.then(|| why_not_always(&pairs));
         let always = lasting.then(|| {
@@ -221,13 +221,13 @@ impl QuestionText {
 
 /// True if all requests have been granted in the meantime. `checked_under` is the policy of
 /// the last such check, if it was in vain.
-async fn granted(
+async fn are_granted(
     turn: &TurnContext,
     agent: &Agent,
     asked: &[&JudgedRequest<'_>],
     checked_under: &mut Option<Policy>,
 ) -> bool {
-    let policy = tool_context::rules(turn, agent);
+    let policy = tool_context::current_rules(turn, agent);
     if checked_under
         .as_ref()
         .is_some_and(|earlier| earlier.judges_as(&policy))
@@ -263,7 +263,7 @@ async fn ask(
     // Subscribed before the evaluation, so that a grant given in between is not missed.
     let mut changes = turn.session.permissions.grants.changes();
     let mut checked_under = None;
-    if granted(turn, agent, asked, &mut checked_under).await {
+    if are_granted(turn, agent, asked, &mut checked_under).await {
         return Ok(Consent::Once);
     }
     let pairs: Vec<(&AccessRequest, &Verdict)> = asked
@@ -271,7 +271,7 @@ async fn ask(
         .map(|asked_request| (&*asked_request.request, &asked_request.verdict))
         .collect();
     let attended = turn.session.permissions.attended;
-    let policy = tool_context::rules(turn, agent);
+    let policy = tool_context::current_rules(turn, agent);
     let reason = reason.map(str::to_owned);
     let owned: Vec<JudgedRequest<'static>> = asked
         .iter()
@@ -293,7 +293,7 @@ async fn ask(
     let (reply, mut answer) = oneshot::channel();
     let request = PermissionRequest {
         call: call.call.clone(),
-        show: question(call, &pairs).await,
+        show: shown_call(call, &pairs).await,
         details,
         wording: wording.clone(),
         unattended,
@@ -335,7 +335,7 @@ async fn ask(
                 };
             }
             Ok(()) = changes.changed() => {
-                if granted(turn, agent, asked, &mut checked_under).await {
+                if are_granted(turn, agent, asked, &mut checked_under).await {
                     events.permission_replied(&id, "once");
                     return Ok(Consent::Once);
                 }
@@ -355,7 +355,7 @@ fn reply_name(answer: &Result<PermissionReply, oneshot::error::RecvError>) -> &'
 
 /// Refuses a call that the user has just allowed, if the settings have come to deny one of its
 /// access requests in the meantime.
-async fn still_allowed(
+async fn check_still_allowed(
     turn: &TurnContext,
     agent: &Agent,
     judged_requests: &[JudgedRequest<'_>],
@@ -363,11 +363,11 @@ async fn still_allowed(
     let accesses = judged_requests
         .iter()
         .map(|judged_request| (&*judged_request.request, &judged_request.passed));
-    live_denies::check_again(turn, agent, accesses).await
+    live_denies::check_all(turn, agent, accesses).await
 }
 
 /// Grants what the user has answered "always" to.
-async fn give(turn: &TurnContext, agent: &Agent, asked: &[&JudgedRequest<'_>]) {
+async fn grant_always(turn: &TurnContext, agent: &Agent, asked: &[&JudgedRequest<'_>]) {
     let grants = &turn.session.permissions.grants;
     for asked_request in asked {
         let request = &asked_request.request;
@@ -380,7 +380,7 @@ async fn give(turn: &TurnContext, agent: &Agent, asked: &[&JudgedRequest<'_>]) {
 /// Returns a file access with the guarantees of the sandbox that a command would have: for
 /// temporary files, and for changes if the user wants no question about sandboxed ones. Commands
 /// contain their guarantees already.
-async fn in_sandbox<'n>(
+async fn with_sandbox_guarantee<'n>(
     turn: &TurnContext,
     context: &ToolContext,
     request: &'n AccessRequest,
@@ -414,7 +414,7 @@ fn is_large(request: &AccessRequest) -> bool {
 
 /// Returns the call as the question shows it: complete, because some clients show only the
 /// question.
-async fn question(call: &Call, asked: &[(&AccessRequest, &Verdict)]) -> CallUpdate {
+async fn shown_call(call: &Call, asked: &[(&AccessRequest, &Verdict)]) -> CallUpdate {
     let requests = || asked.iter().map(|(request, _)| *request);
     let mut facts = serde_json::Map::new();
     for request in requests() {
@@ -447,7 +447,7 @@ async fn question(call: &Call, asked: &[(&AccessRequest, &Verdict)]) -> CallUpda
 
 /// Returns the details of a question: the page that links to an address, and the sandbox of a
 /// command.
-fn details(asked: &[(&AccessRequest, &Verdict)]) -> Vec<String> {
+fn question_details(asked: &[(&AccessRequest, &Verdict)]) -> Vec<String> {
     let mut lines = Vec::new();
     for (request, _) in asked {
         lines.extend(

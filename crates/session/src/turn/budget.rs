@@ -19,7 +19,7 @@ struct Spent {
 
 /// The state of a turn's budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Remaining {
+pub enum BudgetState {
     /// Some is left, or there is no limit.
     #[default]
     Left,
@@ -44,7 +44,7 @@ impl TurnBudget {
 
     /// True if the budget of `limit` US dollars is spent. Never if nothing was paid so far,
     /// because the prices are then unknown.
-    pub fn is_empty(&self, limit: Option<f64>) -> bool {
+    pub fn is_spent(&self, limit: Option<f64>) -> bool {
         let spent = lock(&self.0).dollars;
         limit.is_some_and(|limit| spent > 0.0 && spent >= limit)
     }
@@ -80,7 +80,7 @@ mod tests {
             };
             paid.iter()
                 .for_each(|dollars| budget.add_usage(&usage, *dollars));
-            assert_eq!(budget.is_empty(limit), empty, "{paid:?} of {limit:?}");
+            assert_eq!(budget.is_spent(limit), empty, "{paid:?} of {limit:?}");
             assert_eq!(budget.usage().context(), 3 * paid.len() as u64, "{paid:?}");
         }
     }

@@ -18,9 +18,9 @@ use super::change_recorder::ChangeRecorder;
 use super::hooks::PlacedCall;
 use super::live_denies;
 use super::repetition::Repeats;
-use super::resolve::{ResolvedCall, resolved};
+use super::resolve::{ResolvedCall, resolve_calls};
 use super::step_context::StepContext;
-use super::waiting_line::{WaitingLine, order};
+use super::waiting_line::{CallTurn, order_note};
 use super::{
     History, TurnContext, compaction_carryover, hooks, images, next, repetition, tool_context, view,
 };
@@ -73,7 +73,7 @@ const UNFINISHED: &str = "The call has ended, but the user cancelled the turn, a
 /// Makes the calls of a message, in parallel if the tools allow it, and stores the results in the
 /// message. After a cancel every call has ended, and those that did not complete are marked as
 /// failed.
-pub async fn make(
+pub async fn make_calls(
     history: &History,
     turn: &TurnContext,
     step: &StepContext,
@@ -81,7 +81,7 @@ pub async fn make(
     changes: &ChangeRecorder,
 ) {
     let id = message.id.clone();
-    let mut waiting = waiting(history, turn, step, changes, &id, &message.parts).await;
+    let mut waiting = pending_calls(history, turn, step, changes, &id, &message.parts).await;
     let concurrent: Vec<bool> = waiting.iter().map(|(_, one)| one.is_concurrent).collect();
     // Only a subagent can change something while other calls run, so without one the results are
     // those of the order in the message.
@@ -95,7 +95,7 @@ pub async fn make(
     let first = commands.next();
     let second = commands.next();
     if let (Some(first), Some(_), true) = (first, second, starts_tasks) {
-        first.context.call.order_note = order(&concurrent);
+        first.context.call.order_note = order_note(&concurrent);
     }
     let mut concurrent = VecDeque::from(concurrent);
     let mut running = FuturesUnordered::new();
@@ -109,12 +109,12 @@ pub async fn make(
             alone = !is_concurrent;
             concurrent.pop_front();
             if let Some((index, one)) = waiting.pop_front() {
-                running.push(async move { (index, one.make().await) });
+                running.push(async move { (index, one.run_to_end().await) });
             }
         }
         match running.next().await {
             Some((index, call)) => {
-                let rejected = next::rejected(&call.state) && !turn.continues_after_rejection();
+                let rejected = next::is_rejected(&call.state) && !turn.continues_after_rejection();
                 message.parts[index].content = Content::Tool(call);
                 // The call may have changed files, so earlier analyses are outdated.
                 for (_, one) in &mut waiting {
@@ -130,7 +130,7 @@ pub async fn make(
         }
     }
     drop(running);
-    abandon(
+    fail_pending_calls(
         turn,
         message,
         "Not run: the user rejected another call of this message.",
@@ -139,7 +139,7 @@ pub async fn make(
 }
 
 /// Returns the pending calls of a message with their indexes in it.
-async fn waiting<'a>(
+async fn pending_calls<'a>(
     history: &History,
     turn: &'a TurnContext,
     step: &'a StepContext,
@@ -147,10 +147,10 @@ async fn waiting<'a>(
     id: &'a MessageId,
     parts: &[Part],
 ) -> VecDeque<(usize, RunningCall<'a>)> {
-    let instructions = Arc::new(instructions(history, turn));
+    let instructions = Arc::new(visible_instructions(history, turn));
     let mut waiting: VecDeque<(usize, RunningCall<'a>)> = VecDeque::new();
     let mut earlier: Vec<(String, Arc<Value>)> = Vec::new();
-    let mut line = WaitingLine::default();
+    let mut line = CallTurn::default();
     let pending = |(index, part): (usize, &Part)| match &part.content {
         Content::Tool(call) if call.state == CallState::Pending => {
             Some((index, part.id.clone(), call.clone()))
@@ -160,16 +160,19 @@ async fn waiting<'a>(
     let pending: Vec<(usize, PartId, Call)> =
         parts.iter().enumerate().filter_map(pending).collect();
     let calls: Vec<Call> = pending.iter().map(|(_, _, call)| call.clone()).collect();
-    for ((index, part, _), resolved) in pending.into_iter().zip(resolved(turn, step, calls).await) {
+    for ((index, part, _), resolved) in pending
+        .into_iter()
+        .zip(resolve_calls(turn, step, calls).await)
+    {
         let ResolvedCall {
             call,
             tool,
             notes,
-            wrong,
-            name,
-            kind,
+            argument_error: wrong,
+            corrected_name: name,
+            corrected_kind: kind,
             description,
-            size,
+            argument_bytes: size,
             is_concurrent,
             context,
         } = resolved;
@@ -178,11 +181,11 @@ async fn waiting<'a>(
         let here = u32::try_from(earlier.iter().rev().take_while(same).count()).unwrap_or(u32::MAX);
         let unbroken = here as usize == earlier.len();
         let before = if unbroken {
-            repetition::repeats(history, &call.tool, &call.input)
+            repetition::count_repeats(history, &call.tool, &call.input)
         } else {
             Repeats::default()
         };
-        let refusals = here + repetition::refusals(history, &call.tool, &call.input);
+        let refusals = here + repetition::count_refusals(history, &call.tool, &call.input);
         earlier.push((call.tool.clone(), call.input.clone()));
         let repeats = Repeats {
             calls: here + before.calls,
@@ -190,7 +193,7 @@ async fn waiting<'a>(
         };
         let message = id;
         let context = ToolContext {
-            limits: limits(turn, step),
+            limits: output_limits(turn, step),
             call: CallContext {
                 message: Some(id.clone()),
                 instructions: instructions.clone(),
@@ -207,15 +210,15 @@ async fn waiting<'a>(
             call,
             tool,
             notes,
-            wrong,
-            name,
-            kind,
+            argument_error: wrong,
+            corrected_name: name,
+            corrected_kind: kind,
             description,
-            size,
+            argument_bytes: size,
             is_concurrent,
             context,
-            line: line.next(),
-            unseen: ProjectInstructions::default(),
+            position: line.new_after(),
+            unseen_instructions: ProjectInstructions::default(),
             repeats,
             refusals,
         };
@@ -225,16 +228,16 @@ async fn waiting<'a>(
 }
 
 /// Marks calls that will not be made as failed.
-pub async fn abandon(turn: &TurnContext, message: &mut Message, why: &str) {
+pub async fn fail_pending_calls(turn: &TurnContext, message: &mut Message, why: &str) {
     for index in 0..message.parts.len() {
         if matches!(&message.parts[index].content, Content::Tool(call) if call.state == CallState::Pending)
         {
-            fail(turn, message, index, why).await;
+            fail_call(turn, message, index, why).await;
         }
     }
 }
 
-async fn fail(turn: &TurnContext, message: &mut Message, index: usize, why: &str) {
+async fn fail_call(turn: &TurnContext, message: &mut Message, index: usize, why: &str) {
     let Content::Tool(call) = &mut message.parts[index].content else {
         return;
     };
@@ -255,7 +258,7 @@ async fn fail(turn: &TurnContext, message: &mut Message, index: usize, why: &str
 /// Fails the calls that were cut off in an incomplete answer: the last one if no content follows
 /// it, and those whose arguments are not a complete object. Complete calls before them are still
 /// made. An answer is cut off at the output limit or by a filter.
-pub async fn set_aside(turn: &TurnContext, message: &mut Message, finish: Finish) {
+pub async fn fail_cut_off_calls(turn: &TurnContext, message: &mut Message, finish: Finish) {
     let why = match finish {
         Finish::Length => {
             "Not run: the answer reached the output limit within this call. For a long file, write the first part, then append the rest with edit."
@@ -276,13 +279,13 @@ pub async fn set_aside(turn: &TurnContext, message: &mut Message, finish: Finish
         .filter(|index| cut(*index, &message.parts[*index]))
         .collect();
     for index in places {
-        fail(turn, message, index, why).await;
+        fail_call(turn, message, index, why).await;
     }
 }
 
 /// Returns the instruction files that the model already sees: in the system prompt, and in the
 /// visible results of earlier calls.
-pub(super) fn instructions(history: &History, turn: &TurnContext) -> LoadedInstructions {
+pub(super) fn visible_instructions(history: &History, turn: &TurnContext) -> LoadedInstructions {
     let prompted = turn
         .project
         .system_prompt_parts
@@ -291,7 +294,7 @@ pub(super) fn instructions(history: &History, turn: &TurnContext) -> LoadedInstr
         .filter_map(|entry| entry.path.clone());
     let view::VisibleHistory {
         summary, messages, ..
-    } = view::view(history);
+    } = view::visible_history(history);
     let loaded = messages
         .into_iter()
         .flat_map(compaction_carryover::loaded_by)
@@ -312,30 +315,30 @@ struct RunningCall<'a> {
     call: Call,
     tool: Option<Arc<dyn AnyTool>>,
     notes: Vec<String>,
-    wrong: Option<String>,
-    name: Option<String>,
-    kind: Option<ToolKind>,
+    argument_error: Option<String>,
+    corrected_name: Option<String>,
+    corrected_kind: Option<ToolKind>,
     description: Option<CallDescription>,
-    size: usize,
+    argument_bytes: usize,
     is_concurrent: bool,
     /// Its context as it was resolved. [`RunningCall::context`] returns the present one.
     context: ToolContext,
-    line: WaitingLine,
+    position: CallTurn,
     /// Instructions of the project that an error of the call adds.
-    unseen: ProjectInstructions,
+    unseen_instructions: ProjectInstructions,
     repeats: Repeats,
     /// The number of refusals of the same call in this turn because no user was present.
     refusals: u32,
 }
 
 impl RunningCall<'_> {
-    async fn make(mut self) -> Call {
+    async fn run_to_end(mut self) -> Call {
         let made = self.attempt().await;
         let mut title = None;
         let mut locations = None;
         self.call.state = match made {
             Ok(result) => {
-                let output = self.finished(result).await;
+                let output = self.finish_result(result).await;
                 let reported = CallFacts {
                     details: output.metadata,
                     ..output.facts
@@ -359,10 +362,10 @@ impl RunningCall<'_> {
                     cleared: None,
                 })
             }
-            Err(failure) => self.failed(failure).await,
+            Err(failure) => self.failure_state(failure).await,
         };
         let update = CallUpdate {
-            tool: self.name.clone(),
+            tool: self.corrected_name.clone(),
             title,
             locations,
             ..CallUpdate::from(&self.call)
@@ -381,11 +384,11 @@ impl RunningCall<'_> {
 
     /// Converts a result to the form that is stored, shown and sent to the model, unless that is
     /// done already, and notifies the user of what was left out.
-    async fn finished(&self, result: CallResult) -> ToolOutput {
+    async fn finish_result(&self, result: CallResult) -> ToolOutput {
         let FinishedOutput { output, left_out } = match result {
             CallResult::Finished(finished) => finished,
             CallResult::Raw(output) => {
-                let finishing = self.finishing();
+                let finishing = self.output_finisher();
                 poll_by_size(finishing.is_large(&output), finishing.finish(output)).await
             }
         };
@@ -400,8 +403,8 @@ impl RunningCall<'_> {
         output
     }
 
-    fn finishing(&self) -> Finishing {
-        Finishing {
+    fn output_finisher(&self) -> OutputFinisher {
+        OutputFinisher {
             notes: self.notes.join(" "),
             context: self.context(),
             images: self.turn.project.context.settings.images,
@@ -422,7 +425,7 @@ impl RunningCall<'_> {
     }
 
     /// Converts a failure to a state: its text for the model, and its cause.
-    async fn failed(&self, failure: Failure) -> CallState {
+    async fn failure_state(&self, failure: Failure) -> CallState {
         let mut cause = FailureCause::Error;
         let mut coloured_output = None;
         let mut output_path = None;
@@ -430,13 +433,13 @@ impl RunningCall<'_> {
             Failure::ForModel(text) => {
                 let text = self.failure_text(text).await;
                 let mark = &self.turn.session.mark;
-                if self.unseen.is_empty() {
+                if self.unseen_instructions.is_empty() {
                     text
                 } else {
                     format!(
                         "{text}\n\n{}\n\n{}",
-                        mark.note(&self.unseen.introduction),
-                        self.unseen.quoted(mark)
+                        mark.note(&self.unseen_instructions.introduction),
+                        self.unseen_instructions.quoted(mark)
                     )
                 }
             }
@@ -536,7 +539,7 @@ impl RunningCall<'_> {
     }
 
     /// Returns the tool of the call, if there is one and the arguments are a JSON object.
-    fn understood(&mut self) -> Result<Arc<dyn AnyTool>, Failure> {
+    fn find_tool(&mut self) -> Result<Arc<dyn AnyTool>, Failure> {
         let Some(tool) = self.tool.clone() else {
             if let Some(denial) = self.denial_of_tool() {
                 return Err(Failure::Denied(Denial::Rule(denial)));
@@ -544,7 +547,7 @@ impl RunningCall<'_> {
             let unknown = argument_repair::unknown_tool(&self.step.tools, &self.call.tool);
             return Err(Failure::ForModel(unknown));
         };
-        let Some(why) = self.wrong.take() else {
+        let Some(why) = self.argument_error.take() else {
             return Ok(tool);
         };
         Err(Failure::ForModel(format!(
@@ -562,10 +565,10 @@ impl RunningCall<'_> {
         if self.turn.cancelled.is_cancelled() {
             return Err(Failure::Cancelled);
         }
-        let tool = match self.understood() {
+        let tool = match self.find_tool() {
             Ok(tool) => tool,
             Err(failure) => {
-                self.line.come(&self.turn.cancelled).await;
+                self.position.await_previous(&self.turn.cancelled).await;
                 self.show(None).await;
                 return Err(failure);
             }
@@ -582,7 +585,7 @@ impl RunningCall<'_> {
         }
         let description = self.description.take();
         self.describe(description);
-        if self.size > MAX_ARGUMENT_BYTES {
+        if self.argument_bytes > MAX_ARGUMENT_BYTES {
             return Err(Failure::for_model(
                 "The arguments are larger than 8 MiB. Split the call.",
             ));
@@ -591,9 +594,9 @@ impl RunningCall<'_> {
         let prepared = tokio::select! {
             biased;
             () = turn.cancelled.cancelled() => Err(Failure::Cancelled),
-            prepared = self.prepared(&tool, &context) => prepared,
+            prepared = self.prepare(&tool, &context) => prepared,
         };
-        self.line.come(&turn.cancelled).await;
+        self.position.await_previous(&turn.cancelled).await;
         let (prepared, changes) = match prepared {
             Ok(prepared) => prepared,
             Err(failure) => {
@@ -602,7 +605,7 @@ impl RunningCall<'_> {
             }
         };
         self.show(Some(changes)).await;
-        let prepared = self.hooked(&tool, &mut context, prepared).await?;
+        let prepared = self.run_hooks_before(&tool, &mut context, prepared).await?;
         if self.repeats.is_loop() {
             let request = AccessRequest::new("doom_loop", &self.call.tool).always(&self.call.tool);
             let reason = self.repeats.reason(&self.call.tool);
@@ -611,9 +614,9 @@ impl RunningCall<'_> {
         }
         self.permit(&context, &prepared.requests, None, false)
             .await?;
-        self.line.pass();
+        self.position.release_next();
         self.changes
-            .before(self.turn, &self.call, &prepared.requests, &context)
+            .before_call(self.turn, &self.call, &prepared.requests, &context)
             .await;
         if self.turn.cancelled.is_cancelled() {
             return Err(Failure::Cancelled);
@@ -640,10 +643,10 @@ impl RunningCall<'_> {
         } else {
             Vec::new()
         };
-        let done = self.further(prepared, &context).await;
+        let done = self.run_with_further_permissions(prepared, &context).await;
         adopt(before, &context).await;
         self.changes
-            .after(self.turn, &self.call.call, done.is_err())
+            .after_call(self.turn, &self.call.call, done.is_err())
             .await;
         done
     }
@@ -651,12 +654,12 @@ impl RunningCall<'_> {
     /// Prepares the call, with the parts of its changes to be shown. Holds back a change below
     /// instructions that the model has not seen: the answer contains them. They also come with the
     /// error of a change that could not be prepared.
-    async fn prepared(
+    async fn prepare(
         &mut self,
         tool: &Arc<dyn AnyTool>,
         context: &ToolContext,
     ) -> Result<(PreparedCall, Vec<Change>), Failure> {
-        let work = prepared(tool.clone(), self.call.input.clone(), context.clone());
+        let work = prepare_call(tool.clone(), self.call.input.clone(), context.clone());
         if self.call.kind != ToolKind::Edit || tool.is_foreign() {
             return poll_on_blocking_threads(work).await;
         }
@@ -684,7 +687,7 @@ impl RunningCall<'_> {
         };
         self.facts()
             .update(|facts| *facts = std::mem::take(facts).and(unseen.facts));
-        self.unseen = unseen.instructions;
+        self.unseen_instructions = unseen.instructions;
         match prepared {
             Ok(_) => Err(Failure::ForModel(refusal)),
             failed => failed,
@@ -693,7 +696,7 @@ impl RunningCall<'_> {
 
     /// Applies hooks to a call before its permission is checked. Arguments that a hook has
     /// changed are prepared, shown, checked and stored instead of the model's.
-    async fn hooked(
+    async fn run_hooks_before(
         &mut self,
         tool: &Arc<dyn AnyTool>,
         context: &mut ToolContext,
@@ -702,7 +705,7 @@ impl RunningCall<'_> {
         if !has_handler(&self.turn.project.context.settings, HookPoint::ToolBefore) {
             return Ok(prepared);
         }
-        let hook_outcome = hooks::before(
+        let hook_outcome = hooks::run_before_call(
             self.turn,
             &self.step.agent,
             &self.call,
@@ -742,7 +745,7 @@ impl RunningCall<'_> {
             // The hook may have changed files, too.
             context.call.analysis = SharedAnalysis::default();
             // It may be about other files now.
-            let (again, changes) = self.prepared(tool, context).await?;
+            let (again, changes) = self.prepare(tool, context).await?;
             prepared = again;
             self.show(Some(changes)).await;
         }
@@ -760,13 +763,13 @@ impl RunningCall<'_> {
     }
 
     /// Applies hooks to a finished call. Files that they change count as changed by the agent.
-    async fn followed(
+    async fn run_hooks_after(
         &self,
         done: Result<CallResult, Failure>,
         context: &ToolContext,
     ) -> Result<CallResult, Failure> {
         if let Ok(result) = &done {
-            hooks::edited(self.turn, result.output());
+            hooks::publish_edits(self.turn, result.output());
             if sets_plan(&self.call) {
                 let plan = self.turn.session.shared.todos.get();
                 self.turn.session.recorder.events.plan(&plan);
@@ -788,7 +791,8 @@ impl RunningCall<'_> {
         } else {
             Vec::new()
         };
-        let done = hooks::after(self.turn, &self.step.agent, &self.call, done, context).await;
+        let done =
+            hooks::run_after_call(self.turn, &self.step.agent, &self.call, done, context).await;
         adopt(before, context).await;
         done.map(CallResult::Raw)
     }
@@ -799,7 +803,7 @@ impl RunningCall<'_> {
 
     /// Runs a call again each time a further permission that it needs has been given, unless its
     /// earlier ones are denied by then.
-    async fn further(
+    async fn run_with_further_permissions(
         &mut self,
         prepared: PreparedCall,
         context: &ToolContext,
@@ -810,7 +814,7 @@ impl RunningCall<'_> {
         } = prepared;
         loop {
             let done = self.run(run, context).await;
-            match self.followed(done, context).await {
+            match self.run_hooks_after(done, context).await {
                 Err(Failure::NeedsPermission(further)) => {
                     let FurtherCall { call, is_allowed } = *further;
                     self.permit(context, &call.requests, None, is_allowed)
@@ -826,11 +830,11 @@ impl RunningCall<'_> {
         }
     }
 
-    /// Runs a call. Its result is finished where it was made, without another change of thread,
+    /// Runs a call. Its result is finished on the same thread, without another change of thread,
     /// unless a hook is to change it first.
     async fn run(&mut self, run: RunCall, context: &ToolContext) -> Result<CallResult, Failure> {
         let turn = self.turn;
-        let finishing = (!self.has_hooks_after()).then(|| self.finishing());
+        let finishing = (!self.has_hooks_after()).then(|| self.output_finisher());
         let facts = self.facts().clone();
         // Tools react to the cancel themselves; one that does not is abandoned.
         let mut left_behind = std::pin::pin!(async {
@@ -840,7 +844,7 @@ impl RunningCall<'_> {
         let made = run(context.clone());
         let has_ended = Arc::new(AtomicBool::new(false));
         let ended = has_ended.clone();
-        let mut result = poll_on_blocking_threads(caught(async move {
+        let mut result = poll_on_blocking_threads(catch_panic(async move {
             let output = made.await?;
             ended.store(true, Ordering::Release);
             match finishing {
@@ -851,7 +855,7 @@ impl RunningCall<'_> {
         loop {
             tokio::select! {
                 result = &mut result => return result,
-                () = &mut left_behind => return left_result(result, &has_ended).await,
+                () = &mut left_behind => return await_abandoned(result, &has_ended).await,
                 // Saved immediately, so that the call can be resumed if it is
                 // interrupted.
                 () = facts.changed() => {
@@ -876,9 +880,9 @@ impl RunningCall<'_> {
     async fn show(&self, changes: Option<Vec<Change>>) {
         let changes = changes.unwrap_or_default();
         let update = CallUpdate {
-            tool: self.name.clone(),
+            tool: self.corrected_name.clone(),
             title: Some(self.call.title.clone()),
-            kind: self.kind,
+            kind: self.corrected_kind,
             input: self
                 .call
                 .input
@@ -904,7 +908,7 @@ impl RunningCall<'_> {
         reason: Option<&str>,
         is_allowed: bool,
     ) -> Result<(), Failure> {
-        authorize::permit(
+        authorize::authorize(
             self.turn,
             &self.step.agent,
             PlacedCall {
@@ -915,7 +919,7 @@ impl RunningCall<'_> {
             requests,
             reason,
             is_allowed,
-            || self.line.pass(),
+            || self.position.release_next(),
         )
         .await
     }
@@ -924,7 +928,9 @@ impl RunningCall<'_> {
     fn context(&self) -> ToolContext {
         let mut context = self.context.clone();
         tool_context::refresh_policy(&mut context, self.turn, &self.step.agent);
-        context.call.write_observer = self.changes.observer(&self.call.call, &self.call.title);
+        context.call.write_observer = self
+            .changes
+            .write_observer(&self.call.call, &self.call.title);
         context.call.edit_observer = self.changes.edit_observer(&self.call.call);
         context
     }
@@ -937,7 +943,7 @@ impl RunningCall<'_> {
 
 /// Returns the limits of output for a step's model. A single result must not fill a small window:
 /// it gets a quarter of the usable tokens, at four bytes each.
-fn limits(turn: &TurnContext, step: &StepContext) -> OutputLimits {
+fn output_limits(turn: &TurnContext, step: &StepContext) -> OutputLimits {
     let settings = &turn.project.context.settings;
     let usable = step.model.usable_tokens(settings.compaction.reserved);
     let bytes = usize::try_from(usable).unwrap_or(usize::MAX);
@@ -949,7 +955,7 @@ fn limits(turn: &TurnContext, step: &StepContext) -> OutputLimits {
 
 /// Waits for the result of a call that the cancel has not ended. The current operation is completed
 /// and reported, unless it never ends, and so is the finishing of a result.
-async fn left_result<T: Send + 'static>(
+async fn await_abandoned<T: Send + 'static>(
     mut result: BlockingFuture<Result<T, Failure>>,
     has_ended: &AtomicBool,
 ) -> Result<T, Failure> {
@@ -992,14 +998,14 @@ struct FinishedOutput {
 /// The conversion of a result to the form that is stored, shown and sent to the model: notes of
 /// hooks are added, texts are truncated, pictures are fitted, PDFs become text for a model that
 /// does not accept them, and changes are split into parts.
-struct Finishing {
+struct OutputFinisher {
     notes: String,
     context: ToolContext,
     images: ImageSettings,
     pdf: bool,
 }
 
-impl Finishing {
+impl OutputFinisher {
     /// True if it computes for long, or reads or writes files.
     fn is_large(&self, output: &ToolOutput) -> bool {
         let display = output.display.as_ref().map_or(0, String::len);
@@ -1019,7 +1025,7 @@ impl Finishing {
         loaded_instructions::add(&mut output, context).await;
         let mut output = truncate::finish(output, context);
         context.session.seen.record_shown(&output.text);
-        let left_out = images::fit(&mut output, self.images, context).await;
+        let left_out = images::fit_images(&mut output, self.images, context).await;
         if !self.pdf {
             images::replace_pdfs(&mut output, context).await;
         }
@@ -1030,12 +1036,12 @@ impl Finishing {
 
 /// Prepares a call, with the parts of its changes to be shown. Blocks: inputs and files can be
 /// large, and must not delay the reading of messages.
-pub(super) fn prepared(
+pub(super) fn prepare_call(
     tool: Arc<dyn AnyTool>,
     input: Arc<Value>,
     context: ToolContext,
 ) -> impl Future<Output = Result<(PreparedCall, Vec<Change>), Failure>> + Send + 'static {
-    caught(async move {
+    catch_panic(async move {
         let prepared = tool.prepare(Value::clone(&input), &context).await?;
         let changes = prepared
             .requests
@@ -1048,7 +1054,7 @@ pub(super) fn prepared(
 }
 
 /// Converts a panic of a tool into a failure of its call.
-pub(super) async fn caught<T>(
+pub(super) async fn catch_panic<T>(
     work: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
     let panicked = |_| Failure::Broken("it ended unexpectedly; the log has details".into());
@@ -1075,7 +1081,7 @@ mod tests {
             ),
         ];
         for (concurrent, expected) in table {
-            let described = order(&concurrent);
+            let described = order_note(&concurrent);
             assert_eq!(described.is_some(), expected.is_some(), "{concurrent:?}");
             assert!(
                 described
@@ -1093,7 +1099,7 @@ mod tests {
                 tokio::time::sleep(time).await;
                 Ok("finished")
             });
-            left_result(work, &AtomicBool::new(has_ended)).await
+            await_abandoned(work, &AtomicBool::new(has_ended)).await
         };
         let short = FINISHING_TIMEOUT / 2;
         assert_eq!(finished(true, short).await.unwrap(), "finished");
@@ -1125,7 +1131,7 @@ mod tests {
             _ = &mut work => unreachable!("the operation waits"),
             begun = begun => begun.unwrap(),
         }
-        let (result, ()) = tokio::join!(left_result(work, &has_ended), async {
+        let (result, ()) = tokio::join!(await_abandoned(work, &has_ended), async {
             sender.send(()).unwrap();
         });
         assert_eq!(result.unwrap(), "finished");

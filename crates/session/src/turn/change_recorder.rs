@@ -70,20 +70,20 @@ pub struct ChangeRecorder {
     /// Ends a comparison that is no longer needed: before the first call, or after a cancel.
     stop: Arc<AtomicBool>,
     // Leaf locks, held for a moment.
-    comparing: Mutex<Option<JoinHandle<Result<Mark, Untracked>>>>,
+    comparison: Mutex<Option<JoinHandle<Result<Mark, Untracked>>>>,
     /// Notified when a call waits, so that the comparison begins at once.
-    awaited: Arc<Notify>,
+    comparison_wanted: Arc<Notify>,
     mark: OnceCell<Option<Mark>>,
-    named: Arc<Mutex<Vec<EditedFile>>>,
+    edited_files: Arc<Mutex<Vec<EditedFile>>>,
     /// The writes that commands report.
     journal: Option<Arc<WriteJournal>>,
     /// Tasks that read the files written by finished calls.
-    looking: Mutex<Vec<JoinHandle<()>>>,
+    reading_tasks: Mutex<Vec<JoinHandle<()>>>,
     /// The part that lists the file changes of the step, stored before they are made.
     part: PartId,
     message: MessageId,
     /// The intended changes of all edits so far.
-    begun: Mutex<Vec<FileChange>>,
+    planned_changes: Mutex<Vec<FileChange>>,
 }
 
 /// A file that an edit named.
@@ -94,7 +94,7 @@ struct EditedFile {
     /// The state before the edit.
     old: Option<FileState>,
     /// True if the project was compared before the edit.
-    marked: bool,
+    was_compared: bool,
     /// True once its state after the edit is recorded.
     is_finished: bool,
 }
@@ -118,7 +118,7 @@ pub fn may_change_unnamed_files(kind: ToolKind, tool: &str) -> bool {
 
 /// True if all writes of a built-in tool are reported, if its sandbox reports writes:
 /// commands do, and subagents record their changes in their own sessions.
-fn reports(tool: &str) -> bool {
+fn reports_writes(tool: &str) -> bool {
     [BashTool::NAME, TaskTool::NAME].contains(&tool)
 }
 
@@ -241,7 +241,7 @@ impl WriteObserver for JournalObserver {
 /// and for language servers, while others write this one.
 struct JournalEditObserver {
     journal: Arc<WriteJournal>,
-    named: Arc<Mutex<Vec<EditedFile>>>,
+    edited_files: Arc<Mutex<Vec<EditedFile>>>,
     call: CallId,
 }
 
@@ -256,15 +256,17 @@ impl std::fmt::Debug for JournalEditObserver {
 impl EditObserver for JournalEditObserver {
     fn edited(&self, path: &Path) {
         let is_edited =
-            |file: &EditedFile| file.call == self.call && file.path == path && !file.marked;
-        let edited = lock(&self.named)
+            |file: &EditedFile| file.call == self.call && file.path == path && !file.was_compared;
+        let edited = lock(&self.edited_files)
             .iter()
             .find(|file| is_edited(file))
             .map(|file| file.old.clone());
         let Some(old) = edited else { return };
         // If this fails, the end of the call tries again, and reports it.
         if self.journal.finish_edit(&self.call, path, old).is_ok()
-            && let Some(file) = lock(&self.named).iter_mut().find(|file| is_edited(file))
+            && let Some(file) = lock(&self.edited_files)
+                .iter_mut()
+                .find(|file| is_edited(file))
         {
             file.is_finished = true;
         }
@@ -329,20 +331,20 @@ impl ChangeRecorder {
                 .map(|tracker| WriteJournal::new(tracker, WRITER_PROBE)),
             tracker,
             stop: Arc::default(),
-            comparing: Mutex::default(),
-            awaited: Arc::default(),
+            comparison: Mutex::default(),
+            comparison_wanted: Arc::default(),
             mark: OnceCell::new(),
-            named: Arc::default(),
-            looking: Mutex::default(),
+            edited_files: Arc::default(),
+            reading_tasks: Mutex::default(),
             part: PartId::new(turn.session.common.environment.fresh(PartId::PREFIX)),
             message: message.clone(),
-            begun: Mutex::default(),
+            planned_changes: Mutex::default(),
         }
     }
 
     /// Handles the announcement of a tool: starts the comparison if the tool's writes are not
     /// reported.
-    pub fn announced(&self, turn: &TurnContext, kind: ToolKind, tool: &str) {
+    pub fn tool_announced(&self, turn: &TurnContext, kind: ToolKind, tool: &str) {
         let replaced = turn
             .project
             .context
@@ -352,7 +354,7 @@ impl ChangeRecorder {
             .iter()
             .any(|replaced| replaced == tool);
         let reported = tool == TaskTool::NAME
-            || reports(tool)
+            || reports_writes(tool)
                 && turn
                     .session
                     .permissions
@@ -363,12 +365,12 @@ impl ChangeRecorder {
             && (replaced || !reported)
             && !self.mark.initialized()
         {
-            self.compare();
+            self.start_comparison();
         }
     }
 
     /// Returns the observer of the writes of a call's programs.
-    pub fn observer(&self, call: &CallId, title: &str) -> Option<Arc<dyn WriteObserver>> {
+    pub fn write_observer(&self, call: &CallId, title: &str) -> Option<Arc<dyn WriteObserver>> {
         let journal = self.journal.clone()?;
         Some(Arc::new(JournalObserver {
             journal,
@@ -383,19 +385,19 @@ impl ChangeRecorder {
     pub fn edit_observer(&self, call: &CallId) -> Option<Arc<dyn EditObserver>> {
         Some(Arc::new(JournalEditObserver {
             journal: self.journal.clone()?,
-            named: self.named.clone(),
+            edited_files: self.edited_files.clone(),
             call: call.clone(),
         }))
     }
 
-    fn compare(&self) {
+    fn start_comparison(&self) {
         let Some(tracker) = self.tracker.clone() else {
             return;
         };
-        let mut comparing = lock(&self.comparing);
+        let mut comparing = lock(&self.comparison);
         if comparing.is_none() {
             let stop = self.stop.clone();
-            let awaited = self.awaited.clone();
+            let awaited = self.comparison_wanted.clone();
             *comparing = Some(base::task::spawn(async move {
                 timeout(COMPARE_DELAY, awaited.notified()).await.ok();
                 let compared = spawn_blocking(move || tracker.mark(&stop)).await;
@@ -406,7 +408,7 @@ impl ChangeRecorder {
 
     /// Prepares for a call that is about to act. Returns when the state of the files that it
     /// may change is known, or when the turn is cancelled.
-    pub async fn before(
+    pub async fn before_call(
         &self,
         turn: &TurnContext,
         call: &Call,
@@ -442,9 +444,9 @@ impl ChangeRecorder {
             || may_change_unnamed_files(kind, tool)
             || (changes.is_empty() && kind == ToolKind::Edit);
         if sweeping {
-            let seen = !replaced && (tool == TaskTool::NAME || reported && reports(tool));
+            let seen = !replaced && (tool == TaskTool::NAME || reported && reports_writes(tool));
             if !seen || hooked && !reported {
-                self.compared(turn, &call.title).await;
+                self.await_comparison(turn, &call.title).await;
             } else if let (Some(journal), true) = (&self.journal, uses_a_service(requests)) {
                 journal.note_unrecorded(&call.title, UnrecordedReason::Unreported);
             }
@@ -455,11 +457,11 @@ impl ChangeRecorder {
             .iter()
             .any(|change| format::has_formatter(settings, Path::new(&change.path)));
         if !reported && (hooked || formatted) {
-            self.compared(turn, &call.title).await;
+            self.await_comparison(turn, &call.title).await;
         }
         // Finish the reads for earlier calls first, so that the changes of this edit are
         // not attributed to them.
-        let looking = std::mem::take(&mut *lock(&self.looking));
+        let looking = std::mem::take(&mut *lock(&self.reading_tasks));
         for looking in looking {
             looking.await.ok();
         }
@@ -469,7 +471,7 @@ impl ChangeRecorder {
         let id = call.call.clone();
         let look = move || -> Vec<(EditedFile, FileChange)> {
             let begin_change = |change: Arc<Change>| {
-                let path = resolved(Path::new(&change.path));
+                let path = resolve_symlinks(Path::new(&change.path));
                 if let Some(journal) = &journal {
                     journal.take_over(&path);
                 }
@@ -487,7 +489,7 @@ impl ChangeRecorder {
                             call: id.clone(),
                             path,
                             old,
-                            marked,
+                            was_compared: marked,
                             is_finished: false,
                         };
                         Some((edited, begun))
@@ -508,8 +510,8 @@ impl ChangeRecorder {
             return;
         }
         let files = {
-            let mut named = lock(&self.named);
-            let mut begun = lock(&self.begun);
+            let mut named = lock(&self.edited_files);
+            let mut begun = lock(&self.planned_changes);
             for (fresh, change) in fresh {
                 begun.push(change);
                 named.push(fresh);
@@ -519,7 +521,7 @@ impl ChangeRecorder {
         // Stored before the edit, so that the change can be undone if the process is killed
         // in the meantime.
         if let Some(tracker) = &self.tracker {
-            turn.session.recorder.contents(tracker, &files).await;
+            turn.session.recorder.share_contents(tracker, &files).await;
         }
         let part = Part {
             id: self.part.clone(),
@@ -536,13 +538,13 @@ impl ChangeRecorder {
 
     /// Records the writes of a finished call, before the user saves other files if possible. A
     /// failed call may have restored the files that it had edited.
-    pub async fn after(&self, turn: &TurnContext, call: &CallId, has_failed: bool) {
+    pub async fn after_call(&self, turn: &TurnContext, call: &CallId, has_failed: bool) {
         let (Some(journal), Some(tracker)) = (self.journal.clone(), self.tracker.clone()) else {
             return;
         };
         journal.add(turn.session.child_changes.take());
-        let edited: Vec<EditedFile> = lock(&self.named)
-            .extract_if(.., |file| file.call == *call && !file.marked)
+        let edited: Vec<EditedFile> = lock(&self.edited_files)
+            .extract_if(.., |file| file.call == *call && !file.was_compared)
             .collect();
         if edited.is_empty() && journal.is_empty() {
             return;
@@ -579,14 +581,14 @@ impl ChangeRecorder {
         if waits {
             looking.await.ok();
         } else {
-            lock(&self.looking).push(looking);
+            lock(&self.reading_tasks).push(looking);
         }
     }
 
     /// Waits for the comparison of the project before a call, or until the turn is cancelled.
-    async fn compared(&self, turn: &TurnContext, title: &str) {
+    async fn await_comparison(&self, turn: &TurnContext, title: &str) {
         tokio::select! {
-            () = self.marked(turn) => {}
+            () = self.compare_once(turn) => {}
             () = turn.cancelled.cancelled() => {}
         }
         if let (Some(None), Some(journal)) = (self.mark.get(), &self.journal) {
@@ -594,18 +596,18 @@ impl ChangeRecorder {
         }
     }
 
-    async fn marked(&self, turn: &TurnContext) {
+    async fn compare_once(&self, turn: &TurnContext) {
         let mark = || async {
-            self.compare();
-            self.awaited.notify_one();
-            let comparing = lock(&self.comparing).take();
+            self.start_comparison();
+            self.comparison_wanted.notify_one();
+            let comparing = lock(&self.comparison).take();
             match comparing?
                 .await
                 .unwrap_or_else(|e| Err(Untracked::Failed(e.to_string())))
             {
                 Ok(mark) => Some(mark),
                 Err(off) => {
-                    self.report(turn, &off).await;
+                    self.report_untracked(turn, &off).await;
                     None
                 }
             }
@@ -614,7 +616,7 @@ impl ChangeRecorder {
     }
 
     /// Notifies the user, once, that changes of commands cannot be undone.
-    async fn report(&self, turn: &TurnContext, off: &Untracked) {
+    async fn report_untracked(&self, turn: &TurnContext, off: &Untracked) {
         tracing::warn!("the project is not compared: {off}");
         if self
             .tracker
@@ -644,11 +646,11 @@ impl ChangeRecorder {
         let tracker = self.tracker.clone()?;
         let journal = self.journal.clone()?;
         let mark = self.mark.take().flatten();
-        let named = std::mem::take(&mut *lock(&self.named));
+        let named = std::mem::take(&mut *lock(&self.edited_files));
         let mut done = turn.session.child_changes.take();
         if journal.is_open() {
             // A background job may write until it ends.
-            turn.session.late_changes.expect(&self.message, &journal);
+            turn.session.late_changes.register(&self.message, &journal);
         }
         if mark.is_none()
             && named.is_empty()
@@ -658,10 +660,10 @@ impl ChangeRecorder {
         {
             return None;
         }
-        let looking = std::mem::take(&mut *lock(&self.looking));
+        let looking = std::mem::take(&mut *lock(&self.reading_tasks));
         let stop = self.stop.clone();
         let look = move || {
-            let (entries, off) = after(&tracker, mark.as_ref(), named, &journal, &stop);
+            let (entries, off) = step_changes(&tracker, mark.as_ref(), named, &journal, &stop);
             done.files.extend(entries.files);
             done.unrecorded.extend(entries.unrecorded);
             (done, off)
@@ -714,15 +716,15 @@ impl StepChanges {
         };
         let (JournalEntries { files, unrecorded }, off) = looked.unwrap_or_else(failed);
         if let Some(off) = off {
-            recorder.report(turn, &off).await;
+            recorder.report_untracked(turn, &off).await;
         }
-        let unwritten = lock(&recorder.begun).is_empty();
+        let unwritten = lock(&recorder.planned_changes).is_empty();
         let nothing = files.is_empty() && unrecorded.is_empty();
         if nothing && unwritten {
             return None;
         }
         if let Some(tracker) = &recorder.tracker {
-            turn.session.recorder.contents(tracker, &files).await;
+            turn.session.recorder.share_contents(tracker, &files).await;
         }
         if let Some(parent) = &turn.session.parent_changes {
             parent.add(&files, &unrecorded);
@@ -763,7 +765,7 @@ fn around_edit(
         };
         return Ok((Some(old), Some(new)));
     }
-    let old = before(tracker, path, change)?;
+    let old = state_before_edit(tracker, path, change)?;
     let new = after_edit(tracker, old.as_ref(), change)?;
     Ok((old, new))
 }
@@ -771,7 +773,11 @@ fn around_edit(
 /// Returns the state of a file before an edit. If the editor had unsaved changes, the edit was made
 /// to those, and an undo must restore them. A file that is not UTF-8 is not edited then; its text
 /// never has the bytes of the file.
-fn before(tracker: &Tracker, path: &Path, change: &Change) -> std::io::Result<Option<FileState>> {
+fn state_before_edit(
+    tracker: &Tracker,
+    path: &Path,
+    change: &Change,
+) -> std::io::Result<Option<FileState>> {
     let saved = tracker.record_file(path)?;
     let Some(text) = &change.old else {
         return Ok(saved);
@@ -823,7 +829,7 @@ fn after_edit(
     }))
 }
 
-fn after(
+fn step_changes(
     tracker: &Tracker,
     mark: Option<&Mark>,
     named: Vec<EditedFile>,
@@ -878,7 +884,7 @@ fn after(
     for file in named {
         // The comparison already has the result for a file whose edit came after its start,
         // changed or not.
-        let compared = file.marked && off.is_none() && tracker.covers(&file.path);
+        let compared = file.was_compared && off.is_none() && tracker.covers(&file.path);
         let Some(name) = file.path.to_str().map(str::to_owned) else {
             continue;
         };
@@ -893,7 +899,7 @@ fn after(
         }
         // The edit was cut off, so its result is the present state of the file.
         let old = known.last().map(|known| known.new.clone());
-        let change = changed(
+        let change = edit_change(
             tracker,
             EditedFile {
                 old: old.unwrap_or(file.old.clone()),
@@ -907,7 +913,7 @@ fn after(
 }
 
 /// Returns the change of a file that an edit has named.
-fn changed(tracker: &Tracker, file: EditedFile) -> Option<FileChange> {
+fn edit_change(tracker: &Tracker, file: EditedFile) -> Option<FileChange> {
     let EditedFile { path, old, .. } = file;
     let name = path.to_str()?.to_owned();
     match tracker.record_file(&path) {
@@ -926,7 +932,7 @@ fn changed(tracker: &Tracker, file: EditedFile) -> Option<FileChange> {
 }
 
 /// Resolves the symlinks of a path, as far as the path exists.
-fn resolved(path: &Path) -> PathBuf {
+fn resolve_symlinks(path: &Path) -> PathBuf {
     let exists = path
         .ancestors()
         .find_map(|dir| Some((dir, std::fs::canonicalize(dir).ok()?)));
@@ -1014,7 +1020,7 @@ mod tests {
             std::fs::write(project.join("file"), stops.to_string()).unwrap();
             stop.store(stops, Ordering::Relaxed);
             let journal = WriteJournal::new(tracker.clone(), WRITER_PROBE);
-            let (entries, off) = after(&tracker, Some(&mark), vec![], &journal, &stop);
+            let (entries, off) = step_changes(&tracker, Some(&mark), vec![], &journal, &stop);
             assert_eq!(off, stops.then_some(Untracked::Stopped));
             assert_eq!(entries.files.len(), files);
             assert_eq!(entries.unrecorded.len(), unrecorded);

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use super::next::CompactionTrigger;
 use super::step_context::StepContext;
 use super::trace::{self, RequestPurpose};
-use super::view::{self, VisibleHistory, view};
+use super::view::{self, VisibleHistory, visible_history};
 use super::{
     History, TurnContext, TurnOutcome, compaction_carryover, digest, hooks, remind, request,
     request_cost, retry, size, step, unseen_results,
@@ -52,7 +52,7 @@ struct Summarizer {
 }
 
 /// Reports the pieces of a summary as they are written.
-struct SummaryPieces<'a> {
+struct SummaryReporter<'a> {
     turn: &'a TurnContext,
     id: PartId,
     auto: bool,
@@ -62,14 +62,14 @@ struct SummaryPieces<'a> {
     has_failed: bool,
 }
 
-impl SummaryPieces<'_> {
+impl SummaryReporter<'_> {
     /// Begins another attempt.
     fn restart(&mut self) {
         self.has_failed |= self.has_begun;
         self.has_begun = false;
     }
 
-    async fn piece(&mut self, delta: &str) {
+    async fn report(&mut self, delta: &str) {
         if delta.is_empty() {
             return;
         }
@@ -118,13 +118,13 @@ pub async fn compact(
     let auto = why != CompactionTrigger::Requested;
     let CompactionPlan {
         tail,
-        prompt,
-        estimated,
-        usable,
-        available,
-        recent,
+        source: prompt,
+        estimated_tokens: estimated,
+        usable_tokens: usable,
+        available_tokens: available,
+        recent_tokens: recent,
         mut unseen,
-    } = plan(history, turn, step, why, focus.clone()).map_err(TurnOutcome::Failed)?;
+    } = plan_compaction(history, turn, step, why, focus.clone()).map_err(TurnOutcome::Failed)?;
     let id = PartId::new(turn.session.common.environment.fresh(PartId::PREFIX));
     let report = async |state| {
         turn.event_sender
@@ -137,20 +137,20 @@ pub async fn compact(
     };
     turn.report_status(Status::Compacting).await;
     report(CompactionState::InProgress).await;
-    let hook_texts = hooks::compaction(turn, step, auto, focus.as_deref()).await;
+    let hook_texts = hooks::run_before_compaction(turn, step, auto, focus.as_deref()).await;
     let prompt = SummarySource {
         hook_texts,
         ..prompt
     };
-    let writer = writer(turn, step);
-    let pieces = SummaryPieces {
+    let writer = find_summarizer(turn, step);
+    let pieces = SummaryReporter {
         turn,
         id: id.clone(),
         auto,
         has_begun: false,
         has_failed: false,
     };
-    let summary = write(turn, &writer, usable, &prompt, pieces).await;
+    let summary = write_summary(turn, &writer, usable, &prompt, pieces).await;
     turn.report_status(Status::Busy).await;
     let summary = match summary {
         Ok(summary) => summary,
@@ -159,7 +159,7 @@ pub async fn compact(
             return Err(TurnOutcome::Cancelled);
         }
         Err(failed) => {
-            let fault = fault(failed);
+            let fault = compaction_fault(failed);
             report(CompactionState::Failed(fault.message.clone())).await;
             return Err(TurnOutcome::Failed(fault));
         }
@@ -176,18 +176,18 @@ pub async fn compact(
     };
     let text = summary.text.clone();
     let messages = history.messages.len();
-    let available = available.saturating_sub(size::tokens(text.len()));
+    let available = available.saturating_sub(size::tokens_of_bytes(text.len()));
     let share = carried_share(available, recent, unseen.as_mut());
-    let mut carried = compaction_carryover::carried(&prompt.history, turn, step, share).await;
-    let compaction = carried.in_compaction(compaction);
+    let mut carried = compaction_carryover::collect(&prompt.history, turn, step, share).await;
+    let compaction = carried.add_names_to(compaction);
     let summary = Summary {
-        notes: carried.notes(),
+        notes: carried.into_notes(),
         ..summary
     };
     let cut = unseen_results::cut_to_fit(history, unseen, turn, step).await;
     // Only a request that contains the summary shows whether it frees enough. Until then nothing
     // is stored, and a summary that frees too little is removed again.
-    let at = put(
+    let at = append_summary(
         history,
         turn,
         step,
@@ -205,18 +205,18 @@ pub async fn compact(
     } else {
         left.min(before)
     };
-    let allowed =
-        why == CompactionTrigger::Requested && size::tokens(text.len()) <= MIN_SUMMARY_TOKENS;
+    let allowed = why == CompactionTrigger::Requested
+        && size::tokens_of_bytes(text.len()) <= MIN_SUMMARY_TOKENS;
     if after >= before && trusted && !allowed {
-        withdraw(history, messages, turn);
+        remove_summary(history, messages, turn);
         cut.restore(history);
-        let fault = fault(SummaryError::Bad(
+        let fault = compaction_fault(SummaryError::Bad(
             "the summary would not be shorter than what it replaces",
         ));
         report(CompactionState::Failed(fault.message.clone())).await;
         return Err(TurnOutcome::Failed(fault));
     }
-    set_after(&mut history.messages[at], after);
+    set_tokens_after(&mut history.messages[at], after);
     cut.record(history, turn).await;
     for message in &history.messages[at..] {
         turn.session.recorder.store_message(message).await;
@@ -229,7 +229,7 @@ pub async fn compact(
     })
     .await;
     turn.session.recorder.events.compacted();
-    step::usage(history, turn, &step.model).await;
+    step::send_usage(history, turn, &step.model).await;
     Ok(())
 }
 
@@ -238,7 +238,7 @@ pub async fn compact(
 /// be carried over. Results that the model has not seen are cut further if they leave too little.
 fn carried_share(available: u64, recent: u64, unseen: Option<&mut UnseenResults>) -> u64 {
     let over = recent.saturating_sub(available / 3 * 2);
-    let cut = unseen.map_or(0, |unseen| unseen.reduce(over));
+    let cut = unseen.map_or(0, |unseen| unseen.cut_more(over));
     available.saturating_sub(recent - cut) / 2
 }
 
@@ -251,7 +251,7 @@ fn size_before(
     why: CompactionTrigger,
     estimated: u64,
 ) -> (u64, bool) {
-    let counted = size::load(history);
+    let counted = size::next_request_tokens(history);
     // If the provider refuses although the estimate is far below its limit, the estimate is
     // wrong and must not reject a summary. The next step shows whether the context is large enough.
     let limit = step
@@ -268,7 +268,7 @@ fn size_before(
 
 /// Removes a summary that is of no use, with the messages after the first `messages`. It was paid
 /// for all the same.
-fn withdraw(history: &mut History, messages: usize, turn: &TurnContext) {
+fn remove_summary(history: &mut History, messages: usize, turn: &TurnContext) {
     let paid = history.messages[messages..]
         .iter()
         .filter_map(|m| m.assistant()?.cost)
@@ -280,14 +280,14 @@ fn withdraw(history: &mut History, messages: usize, turn: &TurnContext) {
 struct CompactionPlan {
     /// The first message that is not summarised.
     tail: Option<base::id::MessageId>,
-    prompt: SummarySource,
+    source: SummarySource,
     /// The estimated tokens of the next request without a compaction.
-    estimated: u64,
-    usable: u64,
+    estimated_tokens: u64,
+    usable_tokens: u64,
     /// The tokens of the next request for all but system prompt, tools and a waiting prompt.
-    available: u64,
+    available_tokens: u64,
     /// The tokens of the messages that are not summarised.
-    recent: u64,
+    recent_tokens: u64,
     unseen: Option<UnseenResults>,
 }
 
@@ -295,15 +295,15 @@ struct CompactionPlan {
 struct SummarySource {
     /// A copy, because the history must not be borrowed while the model writes.
     history: History,
-    messages: usize,
+    message_count: usize,
     focus: Option<String>,
     /// Texts that hooks want in the summary.
     hook_texts: Vec<String>,
     /// The maximum of the summary, in tokens.
-    limit: u64,
+    max_tokens: u64,
 }
 
-fn plan(
+fn plan_compaction(
     history: &History,
     turn: &TurnContext,
     step: &StepContext,
@@ -316,7 +316,7 @@ fn plan(
     let estimated = size::request(&next);
     let fixed = size::fixed_tokens(&next);
     let usable = step.model.usable_tokens(settings.reserved);
-    let seen = view(history);
+    let seen = visible_history(history);
     let refused = |m: &&Message| {
         why == CompactionTrigger::Refused && m.assistant().is_some_and(|a| a.fault.is_some())
     };
@@ -337,7 +337,7 @@ fn plan(
     });
     let end = end - usize::from(unanswered.is_some());
     if auto && (end == 0 || fixed + waiting >= usable) {
-        let mut small = too_small(&step.model, fixed, waiting);
+        let mut small = window_too_small_fault(&step.model, fixed, waiting);
         // The provider's message explains more than the estimate.
         if let Some(fault) = history
             .messages
@@ -350,7 +350,7 @@ fn plan(
     }
     // After a refusal, the real window is smaller than the documented one, by an unknown
     // amount.
-    let refused_with = estimated.max(size::load(history));
+    let refused_with = estimated.max(size::next_request_tokens(history));
     let guess = (refused_with / 4 * 3).max(fixed + waiting + MIN_ROOM_TOKENS);
     let usable = if why == CompactionTrigger::Refused {
         usable.min(guess)
@@ -359,13 +359,13 @@ fn plan(
     };
     let available = usable.saturating_sub(fixed + waiting);
     // The rest is for the summary, for the carried texts, and for the next step.
-    let budget = digest::budget(usable, settings.preserve_recent_tokens).min(available / 3);
+    let budget = digest::tail_budget(usable, settings.preserve_recent_tokens).min(available / 3);
     let candidates = VisibleHistory {
         messages: seen.messages[..end].to_vec(),
         ..seen.clone()
     };
     // If the tail contained all messages, nothing would be summarised.
-    let from = match digest::tail(&candidates, budget, settings.tail_turns) {
+    let from = match digest::find_tail(&candidates, budget, settings.tail_turns) {
         from if from > seen.before_compaction => from,
         _ => end,
     };
@@ -390,23 +390,23 @@ fn plan(
     }
     let prompt = SummarySource {
         history: History::from(messages),
-        messages: count,
+        message_count: count,
         focus,
         hook_texts: Vec::new(),
-        limit: (available / 2).max(256),
+        max_tokens: (available / 2).max(256),
     };
     Ok(CompactionPlan {
         tail,
-        prompt,
-        estimated,
-        usable,
-        available,
-        recent,
+        source: prompt,
+        estimated_tokens: estimated,
+        usable_tokens: usable,
+        available_tokens: available,
+        recent_tokens: recent,
         unseen,
     })
 }
 
-fn set_after(message: &mut Message, tokens: u64) {
+fn set_tokens_after(message: &mut Message, tokens: u64) {
     for part in &mut message.parts {
         if let Content::Compaction(compaction) = &mut part.content {
             compaction.after = tokens;
@@ -416,12 +416,12 @@ fn set_after(message: &mut Message, tokens: u64) {
 
 /// True if there are messages after the last summary.
 pub fn has_messages_since_summary(history: &History) -> bool {
-    let seen = view(history);
+    let seen = visible_history(history);
     seen.messages.len() > seen.before_compaction
 }
 
 /// Returns the fault for a window that not even a summary would make large enough.
-pub fn too_small(model: &Model, fixed: u64, waiting: u64) -> Fault {
+pub fn window_too_small_fault(model: &Model, fixed: u64, waiting: u64) -> Fault {
     let window = match model.context {
         Some(window) => {
             let is_local = local::explain_larger_context(model, window).is_some();
@@ -465,7 +465,7 @@ pub fn too_small(model: &Model, fixed: u64, waiting: u64) -> Fault {
 
 /// Returns the model and parameters of the compaction agent, with the session's model unless the
 /// agent has its own.
-fn writer(turn: &TurnContext, step: &StepContext) -> Summarizer {
+fn find_summarizer(turn: &TurnContext, step: &StepContext) -> Summarizer {
     let agent = turn.project.agents.get("compaction");
     let near = &step.model.id;
     let own = agent
@@ -509,12 +509,12 @@ fn writer(turn: &TurnContext, step: &StepContext) -> Summarizer {
     }
 }
 
-async fn write(
+async fn write_summary(
     turn: &TurnContext,
     writer: &Summarizer,
     usable: u64,
     prompt: &SummarySource,
-    mut pieces: SummaryPieces<'_>,
+    mut pieces: SummaryReporter<'_>,
 ) -> Result<Summary, SummaryError> {
     let available = usable.min(
         writer
@@ -524,8 +524,9 @@ async fn write(
     let mut available = usize::try_from(available * BYTES_PER_TOKEN).unwrap_or(usize::MAX);
     let mut failed = SummaryError::Bad("it did not come");
     for _ in 0..MAX_ATTEMPTS {
-        let request = Arc::new(question(turn, writer, prompt, available));
-        failed = match request_summary(turn, writer, &request, prompt.limit, &mut pieces).await {
+        let request = Arc::new(summary_request(turn, writer, prompt, available));
+        failed = match request_summary(turn, writer, &request, prompt.max_tokens, &mut pieces).await
+        {
             Ok(summary) => return Ok(summary),
             Err(SummaryError::Overflow(why)) => {
                 // BYTES_PER_TOKEN was too high for this text, by an unknown factor.
@@ -539,13 +540,13 @@ async fn write(
     Err(failed)
 }
 
-fn question(
+fn summary_request(
     turn: &TurnContext,
     writer: &Summarizer,
     prompt: &SummarySource,
     available: usize,
 ) -> Request {
-    let (messages, earlier) = prompt.history.messages.split_at(prompt.messages);
+    let (messages, earlier) = prompt.history.messages.split_at(prompt.message_count);
     let earlier = earlier.last().map(Message::visible_text);
     let messages: Vec<&Message> = messages.iter().collect();
     let task = prompts::agent::COMPACTION_TASK;
@@ -587,7 +588,7 @@ async fn request_summary(
     writer: &Summarizer,
     request: &Arc<Request>,
     limit: u64,
-    pieces: &mut SummaryPieces<'_>,
+    pieces: &mut SummaryReporter<'_>,
 ) -> Result<Summary, SummaryError> {
     let mut request = Arc::clone(request);
     let mut waits = retry::Backoff::new(true);
@@ -599,7 +600,7 @@ async fn request_summary(
         let answer = tokio::select! {
             biased;
             () = turn.cancelled.cancelled() => None,
-            answer = read(writer, &request, limit, &mut usage, pieces) => Some(answer),
+            answer = read_summary(writer, &request, limit, &mut usage, pieces) => Some(answer),
         };
         if !matches!(answer, Some(Ok(Ok(_)))) {
             step::count_unused_answer(turn, &writer.model, &usage);
@@ -614,7 +615,7 @@ async fn request_summary(
             Arc::make_mut(&mut request).params.omitted.push(field);
             continue;
         }
-        let Some(again) = waits.after(&error) else {
+        let Some(again) = waits.next_retry(&error) else {
             return Err(SummaryError::Fault(error.fault()));
         };
         attempt += 1;
@@ -638,24 +639,24 @@ async fn request_summary(
 }
 
 /// Reads one answer to its end. Returns the summary, or the reason why it is unusable.
-async fn read(
+async fn read_summary(
     writer: &Summarizer,
     request: &Arc<Request>,
     limit: u64,
     usage: &mut Usage,
-    pieces: &mut SummaryPieces<'_>,
+    pieces: &mut SummaryReporter<'_>,
 ) -> Result<Result<Summary, &'static str>, Error> {
     pieces.restart();
     let answer = writer.provider.stream(request.clone());
     let purpose = RequestPurpose::Summary;
-    let mut answer = trace::observed(pieces.turn, &writer.model, purpose, answer);
+    let mut answer = trace::observe_answer(pieces.turn, &writer.model, purpose, answer);
     let mut text = String::new();
     let mut finish = None;
     while let Some(delta) = answer.next().await {
         match delta? {
             Delta::Text { text: more, .. } => {
                 text += &more;
-                pieces.piece(&more).await;
+                pieces.report(&more).await;
             }
             Delta::Call { .. } => return Ok(Err("the model called a tool instead of writing it")),
             Delta::Usage(counted) => *usage = counted,
@@ -666,7 +667,7 @@ async fn read(
             | Delta::FoundPages(_) => {}
         }
         // An endless answer is not read to its end.
-        if size::tokens(text.len()) > limit {
+        if size::tokens_of_bytes(text.len()) > limit {
             return Ok(Err("the summary is too long"));
         }
     }
@@ -688,7 +689,7 @@ async fn read(
     })
 }
 
-fn fault(failed: SummaryError) -> Fault {
+fn compaction_fault(failed: SummaryError) -> Fault {
     let (kind, why, advice) = match failed {
         SummaryError::Fault(fault) => (fault.kind, fault.message, fault.advice),
         SummaryError::Overflow(why) => (FaultKind::ContextOverflow, why, None),
@@ -710,7 +711,7 @@ fn fault(failed: SummaryError) -> Fault {
 
 /// Appends the compaction and its summary to the history, followed by a note to continue if a turn
 /// is running. Returns the index of the compaction.
-fn put(
+fn append_summary(
     history: &mut History,
     turn: &TurnContext,
     step: &StepContext,
@@ -774,7 +775,7 @@ fn put(
         ]));
     }
     debug_assert_eq!(
-        view::compacted(history).map(|(at, _)| at),
+        view::find_compaction(history).map(|(at, _)| at),
         Some(at),
         "the summary is found again"
     );

@@ -29,7 +29,7 @@ pub(super) struct Carried {
     /// The texts of skills and instruction files.
     texts: Vec<String>,
     /// The names of those that do not fit.
-    named: Vec<String>,
+    left_out: Vec<String>,
 }
 
 /// Returns the instruction files that visible results of a message contain: of the model's calls,
@@ -50,7 +50,7 @@ pub(super) fn loaded_by(message: &Message) -> impl Iterator<Item = &PathBuf> {
 }
 
 /// Collects the state from messages that are summarised, of at most this many tokens.
-pub(super) async fn carried(
+pub(super) async fn collect(
     messages: &History,
     turn: &TurnContext,
     step: &StepContext,
@@ -85,7 +85,7 @@ pub(super) async fn carried(
     let own = [
         remind::mode(&step.agent.name).map(str::to_owned),
         todo_note(&turn.session.shared.todos.get(), available / 2),
-        jobs::running(turn),
+        jobs::running_jobs_note(turn),
     ];
     let notes: Vec<String> = own.into_iter().flatten().collect();
     available = available.saturating_sub(notes.iter().map(String::len).sum());
@@ -93,9 +93,9 @@ pub(super) async fn carried(
     let environment = turn.session.common.environment.clone();
     let worktree = turn.project.context.worktree.clone();
     let read = move || {
-        texts(
-            once(skills),
-            once(loaded),
+        read_texts(
+            unique_by_last(skills),
+            unique_by_last(loaded),
             |path| {
                 instruction::reread(path, &environment, &worktree, &filter)
                     .map(|entry| InstructionText::block(&entry))
@@ -113,7 +113,7 @@ pub(super) async fn carried(
 }
 
 /// Removes duplicates, and sorts by the last occurrence.
-fn once<T: PartialEq>(all: Vec<T>) -> Vec<T> {
+fn unique_by_last<T: PartialEq>(all: Vec<T>) -> Vec<T> {
     let mut unique: Vec<T> = Vec::new();
     for item in all.into_iter().rev() {
         if !unique.contains(&item) {
@@ -126,7 +126,7 @@ fn once<T: PartialEq>(all: Vec<T>) -> Vec<T> {
 
 /// Reads the present texts of skills and instruction files, the latest first, as far as they
 /// fit.
-fn texts(
+fn read_texts(
     skills: Vec<String>,
     loaded: Vec<PathBuf>,
     instructions: impl Fn(&Path) -> Option<String>,
@@ -141,7 +141,7 @@ fn texts(
             carried.texts.push(text);
             true
         } else {
-            carried.named.push(name);
+            carried.left_out.push(name);
             false
         }
     };
@@ -161,7 +161,7 @@ fn texts(
 
 impl Carried {
     /// Adds the names of the carried skills and files to a compaction.
-    pub(super) fn in_compaction(&mut self, compaction: Compaction) -> Compaction {
+    pub(super) fn add_names_to(&mut self, compaction: Compaction) -> Compaction {
         let skills = std::mem::take(&mut self.skills);
         let loaded = std::mem::take(&mut self.loaded);
         Compaction {
@@ -172,12 +172,12 @@ impl Carried {
     }
 
     /// Returns the notes that follow the compaction. Texts by others are outside of them.
-    pub(super) fn notes(self) -> Vec<Content> {
+    pub(super) fn into_notes(self) -> Vec<Content> {
         let mut content: Vec<Content> = self.notes.iter().map(|note| remind::note(note)).collect();
-        if !self.named.is_empty() {
+        if !self.left_out.is_empty() {
             content.push(remind::note(&format!(
                 "There is no room for {}. Load it again where you need it.",
-                self.named.join(", ")
+                self.left_out.join(", ")
             )));
         }
         if !self.texts.is_empty() {
@@ -280,7 +280,7 @@ mod tests {
         let gone = dir.path().join("gone");
         let skill =
             |name: &str| (name != "removed").then(|| format!("<skill_content name=\"{name}\">"));
-        let skills = once(vec![
+        let skills = unique_by_last(vec![
             "a".to_owned(),
             "b".to_owned(),
             "a".to_owned(),
@@ -292,12 +292,12 @@ mod tests {
             Some(format!("Instructions from: {}\n{text}", path.display()))
         };
         let loaded = vec![old.clone(), new.clone(), gone];
-        let carried = texts(skills, loaded, instructions, skill, 2_000);
+        let carried = read_texts(skills, loaded, instructions, skill, 2_000);
         assert_eq!(carried.loaded, vec![new]);
         assert_eq!(carried.skills, vec!["a".to_owned(), "b".to_owned()]);
         let all = carried.texts.join("\n");
         assert!(all.contains("Instructions from: "), "{all}");
         assert!(all.contains("<skill_content name=\"a\">"), "{all}");
-        assert_eq!(carried.named, [old.display().to_string()]);
+        assert_eq!(carried.left_out, [old.display().to_string()]);
     }
 }

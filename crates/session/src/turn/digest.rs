@@ -15,7 +15,7 @@ const TAIL_TOKENS: (u64, u64) = (2_000, 8_000);
 
 /// Returns the tokens that may remain without a summary: as set by the user, or else a quarter of
 /// the usable ones.
-pub fn budget(usable: u64, wanted: Option<u64>) -> u64 {
+pub fn tail_budget(usable: u64, wanted: Option<u64>) -> u64 {
     wanted
         .unwrap_or((usable / 4).clamp(TAIL_TOKENS.0, TAIL_TOKENS.1))
         .min(usable / 3)
@@ -24,7 +24,7 @@ pub fn budget(usable: u64, wanted: Option<u64>) -> u64 {
 /// Returns the index in a view at which the tail begins: the latest messages that fit the budget,
 /// from at most `turns` turns, and none from before the last compaction. Returns the number of
 /// messages if the tail is empty.
-pub fn tail(view: &VisibleHistory<'_>, budget: u64, turns: u32) -> usize {
+pub fn find_tail(view: &VisibleHistory<'_>, budget: u64, turns: u32) -> usize {
     let mut from = view.messages.len();
     let mut taken = 0;
     let mut prompts = 0;
@@ -50,7 +50,10 @@ pub fn tail(view: &VisibleHistory<'_>, budget: u64, turns: u32) -> usize {
 pub fn transcript(messages: &[&Message], available: usize) -> String {
     let mut whole = String::new();
     for limit in CALL_BYTES {
-        whole = messages.iter().map(|message| one(message, limit)).collect();
+        whole = messages
+            .iter()
+            .map(|message| render_message(message, limit))
+            .collect();
         if whole.len() <= available {
             return whole;
         }
@@ -64,7 +67,7 @@ pub fn transcript(messages: &[&Message], available: usize) -> String {
     )
 }
 
-fn one(message: &Message, limit: usize) -> String {
+fn render_message(message: &Message, limit: usize) -> String {
     let who = match message.role {
         Role::User(_) => "user",
         Role::Assistant(_) => "assistant",
@@ -80,26 +83,28 @@ fn one(message: &Message, limit: usize) -> String {
         match &part.content {
             Content::Text(text) if !text.ignored => say(who, &text.text),
             Content::Reasoning(reasoning) => {
-                say("assistant, thinking", &cut(&reasoning.text, limit))
+                say("assistant, thinking", &shorten(&reasoning.text, limit))
             }
             Content::File(file) => say(who, &request::left_out(file)),
             Content::Agent { name } => say(who, &format!("@{name}")),
             Content::Tool(call) => {
                 say(
                     "tool",
-                    &format!("{} {}", call.tool, cut(&call.input.to_string(), limit)),
+                    &format!("{} {}", call.tool, shorten(&call.input.to_string(), limit)),
                 );
                 match &call.state {
                     CallState::Completed(done) if done.cleared.is_some() => {
                         say("result", "(cleared)")
                     }
-                    CallState::Completed(done) => say("result", &cut(&done.output, limit)),
-                    CallState::Failed { error, .. } => say("result, failed", &cut(error, limit)),
+                    CallState::Completed(done) => say("result", &shorten(&done.output, limit)),
+                    CallState::Failed { error, .. } => {
+                        say("result, failed", &shorten(error, limit))
+                    }
                     CallState::Pending => say("result", request::INTERRUPTED),
                     CallState::Running { printed, .. } => {
                         say(
                             "result",
-                            &cut(&request::interrupted(printed.as_deref()), limit),
+                            &shorten(&request::interrupted(printed.as_deref()), limit),
                         );
                     }
                 }
@@ -110,7 +115,7 @@ fn one(message: &Message, limit: usize) -> String {
     out
 }
 
-fn cut(whole: &str, limit: usize) -> String {
+fn shorten(whole: &str, limit: usize) -> String {
     let head = text::head(whole, limit);
     match whole.len() - head.len() {
         0 => whole.to_owned(),
@@ -124,7 +129,7 @@ mod tests {
 
     use super::super::History;
     use super::super::next::tests::{assistant, call, compaction, summary, user};
-    use super::super::view::view;
+    use super::super::view::visible_history;
     use super::*;
     use transcript::{Completed, Finish};
 
@@ -183,7 +188,7 @@ mod tests {
         for (name, mut messages, budget, turns, expected) in table {
             messages[1].id = base::id::MessageId::new("a");
             let history = History::from(messages);
-            let mut view = view(&history);
+            let mut view = visible_history(&history);
             if view.summary.is_some() {
                 // The prompt and the message before the compaction, which the next
                 // summary includes.
@@ -191,7 +196,7 @@ mod tests {
                 view.messages.remove(0);
                 view.before_compaction = 1;
             }
-            assert_eq!(tail(&view, budget, turns), expected, "{name}");
+            assert_eq!(find_tail(&view, budget, turns), expected, "{name}");
         }
     }
 

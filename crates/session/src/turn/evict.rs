@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::recover::recover;
-use super::view::visible;
+use super::view::visible_indexes;
 use super::{History, TurnContext, jobs};
 use base::text::shared::SharedText;
 use tools::registry::find_properties;
@@ -33,7 +33,7 @@ pub async fn evict(history: &mut History, turn: &TurnContext) {
 
 /// Evicts data that is not needed. The caller ensures that it is stored.
 pub fn evict_stored(history: &mut History) {
-    let visible = visible(history);
+    let visible = visible_indexes(history);
     // Outputs that were pruned after this answer still count for the size of the context.
     let counted = history.messages.iter().rev().filter_map(Message::assistant);
     let counted = counted
@@ -53,7 +53,7 @@ pub fn evict_stored(history: &mut History) {
                     text.text = SharedText::default()
                 }
                 // Stored again when the background job ends.
-                Content::Tool(call) if jobs::id(&call.state).is_some() => {}
+                Content::Tool(call) if jobs::job_id(&call.state).is_some() => {}
                 Content::Tool(call) => {
                     let pruned = |call: &Call| match &call.state {
                         CallState::Completed(done) => done
@@ -63,10 +63,10 @@ pub fn evict_stored(history: &mut History) {
                         _ => false,
                     };
                     if gone || pruned(call) {
-                        result(call);
+                        evict_result(call);
                     }
                     if gone {
-                        arguments(call);
+                        evict_arguments(call);
                     }
                 }
                 _ => {}
@@ -76,7 +76,7 @@ pub fn evict_stored(history: &mut History) {
     }
 }
 
-fn result(call: &mut Call) {
+fn evict_result(call: &mut Call) {
     match &mut call.state {
         CallState::Completed(done) => {
             done.output = Arc::default();
@@ -84,7 +84,7 @@ fn result(call: &mut Call) {
             done.coloured = None;
             done.changes = Vec::new();
             done.attachments = Vec::new();
-            if large(&done.facts.details) {
+            if is_large(&done.facts.details) {
                 done.facts.details.clear();
             }
             done.facts.result = None;
@@ -101,15 +101,15 @@ fn result(call: &mut Call) {
     }
 }
 
-fn arguments(call: &mut Call) {
+fn evict_arguments(call: &mut Call) {
     let keeps = find_properties(&call.tool).is_some_and(|tool| tool.keeps_input);
-    if !keeps && call.input.as_object().is_none_or(large) {
+    if !keeps && call.input.as_object().is_none_or(is_large) {
         call.input = Arc::default();
     }
     call.provider.clear();
 }
 
-fn large(members: &serde_json::Map<String, Value>) -> bool {
+fn is_large(members: &serde_json::Map<String, Value>) -> bool {
     let size = |value: &Value| match value {
         Value::String(text) => text.len(),
         Value::Array(_) | Value::Object(_) => value.to_string().len(),
@@ -124,9 +124,9 @@ fn large(members: &serde_json::Map<String, Value>) -> bool {
 
 /// Reads the stored history again after messages were removed from its end, because older messages
 /// may be in view now. If that fails, the model lacks their results.
-pub async fn reload(history: &mut History, recorder: &super::record::Recorder) {
+pub async fn reload_history(history: &mut History, recorder: &super::record::Recorder) {
     let known = |messages: &[Message]| messages.len() == history.messages.len();
-    match recorder.stored().await {
+    match recorder.read_session().await {
         Ok(stored) if known(&stored.messages) => {
             history.messages = stored.messages;
             history.messages_without_results = 0;
@@ -219,9 +219,14 @@ mod tests {
         for at in [0, 2, 4, 5, 6, 7] {
             assert_eq!(history.messages[at], before.messages[at], "{at}");
         }
-        let text = |history: &History| digest::transcript(&view::view(history).messages, 1 << 20);
+        let text = |history: &History| {
+            digest::transcript(&view::visible_history(history).messages, 1 << 20)
+        };
         assert_eq!(text(&history), text(&before));
-        assert_eq!(size::load(&history), size::load(&before));
+        assert_eq!(
+            size::next_request_tokens(&history),
+            size::next_request_tokens(&before)
+        );
         assert_eq!(size::used_tokens(&history), size::used_tokens(&before));
         let done = |at: usize| match &history.messages[at].calls().next().unwrap().state {
             CallState::Completed(done) => done.clone(),
@@ -269,10 +274,10 @@ mod tests {
                 printed("d", None, 10),
             ];
             let mut history = History::from(messages);
-            let load = size::load(&history);
+            let load = size::next_request_tokens(&history);
             evict_stored(&mut history);
             assert_eq!(bytes(&history)[1] < 3_000, gone, "{cleared:?}");
-            assert_eq!(size::load(&history), load, "{cleared:?}");
+            assert_eq!(size::next_request_tokens(&history), load, "{cleared:?}");
         }
     }
 }

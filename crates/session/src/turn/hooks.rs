@@ -87,7 +87,7 @@ fn call_event(
 ///
 /// # Errors
 /// To the model, if a hook refuses the call; if the user cancels.
-pub(super) async fn before(
+pub(super) async fn run_before_call(
     turn: &TurnContext,
     agent: &Agent,
     call: &Call,
@@ -108,7 +108,7 @@ pub(super) async fn before(
 }
 
 /// Runs the hooks after a call; their notes go to the model with the result.
-pub(super) async fn after(
+pub(super) async fn run_after_call(
     turn: &TurnContext,
     agent: &Agent,
     call: &Call,
@@ -197,7 +197,7 @@ fn call_subjects(call: &Call) -> Vec<String> {
 ///
 /// # Errors
 /// To the model, if a hook refuses the call; if the user cancels.
-pub(super) async fn judged(
+pub(super) async fn apply_to_verdict(
     turn: &TurnContext,
     agent: &Agent,
     PlacedCall { call, context, .. }: PlacedCall<'_>,
@@ -258,15 +258,15 @@ fn is_asked_by_rules(request: &AccessRequest, verdict: &Verdict) -> bool {
 }
 
 /// Prepares plugins for a prompt, and returns their contributions to the settings.
-pub async fn contributions(turn: &TurnContext) -> Vec<Contribution> {
+pub async fn load_contributions(turn: &TurnContext) -> Vec<Contribution> {
     let scripts = &turn.session.common.extensions.scripts;
     if turn.project.context.settings.scripts.is_empty() {
         return Vec::new();
     }
-    let Ok(agent) = step_context::agent(turn) else {
+    let Ok(agent) = step_context::chosen_agent(turn) else {
         return Vec::new();
     };
-    let context = tool_context::context(turn, &agent, &turn.new_call_id());
+    let context = tool_context::call_context(turn, &agent, &turn.new_call_id());
     // The next wait of the turn notices a cancel.
     scripts.prepare_turn(&context).await.ok();
     scripts.added()
@@ -275,7 +275,7 @@ pub async fn contributions(turn: &TurnContext) -> Vec<Contribution> {
 /// Runs the hooks of a prompt before it reaches the model, and those of the session start before
 /// the first prompt of an opened session. Their notes are appended to the prompt. Returns `None` if
 /// a hook refuses the prompt; the user has been notified.
-pub async fn prompt(
+pub async fn run_on_prompt(
     turn: &TurnContext,
     (record, resumed): (&Record, bool),
     mut content: Vec<Content>,
@@ -290,10 +290,10 @@ pub async fn prompt(
         return Some(content);
     }
     // If there is no agent, the turn reports the error.
-    let Ok(agent) = step_context::agent(turn) else {
+    let Ok(agent) = step_context::chosen_agent(turn) else {
         return Some(content);
     };
-    let context = tool_context::context(turn, &agent, &turn.new_call_id());
+    let context = tool_context::call_context(turn, &agent, &turn.new_call_id());
     // The next wait of the turn notices a cancel.
     scripts.prepare_turn(&context).await.ok();
     let mut notes = Vec::new();
@@ -348,8 +348,8 @@ pub async fn prompt(
     notes.extend(hook_outcome.context);
     notes.extend(scripts.take_notes());
     notes.extend(plugin_prompts(turn).await);
-    content = rewritten(content, async |texts| {
-        let model = step_context::model(turn, &agent);
+    content = rewrite_texts(content, async |texts| {
+        let model = step_context::chosen_model(turn, &agent);
         turn.session
             .common
             .extensions
@@ -364,7 +364,7 @@ pub async fn prompt(
 }
 
 /// Stores the conversation for requests of plugins.
-pub(super) fn remember(history: &History, turn: &TurnContext, busy: bool) {
+pub(super) fn share_conversation(history: &History, turn: &TurnContext, busy: bool) {
     if turn.session.depth == 0 {
         turn.session.common.extensions.scripts.remember(
             &turn.session.recorder.events.message_context(),
@@ -384,7 +384,7 @@ pub(super) fn share_with_plugins(turn: &TurnContext, step: &StepContext) {
         let rules = &step.agent.rules;
         let settings = &turn.project.context.settings;
         let speaker = step.agent.name.as_str();
-        let policy = tool_context::rules(turn, &step.agent);
+        let policy = tool_context::current_rules(turn, &step.agent);
         let unasked = |name: &str| {
             policy.judge(&AccessRequest::new("task", name)).action == Action::Allow
                 && !guards(settings, speaker, "task", name)
@@ -434,19 +434,19 @@ async fn plugin_prompts(turn: &TurnContext) -> Vec<String> {
     prompts
 }
 
-/// Runs the hooks at the end of a turn, which hooks have continued `sent_on` times. Returns the
+/// Runs the hooks at the end of a turn, which hooks have continued `continuations` times. Returns the
 /// prompt of a hook that continues the turn again.
-pub(super) async fn ended(
+pub(super) async fn run_at_turn_end(
     history: &History,
     turn: &TurnContext,
     outcome: &TurnOutcome,
-    sent_on: u32,
+    continuations: u32,
 ) -> Option<String> {
     let scripts = &turn.session.common.extensions.scripts;
     if turn.session.depth == 0 {
         scripts.set_turn_access(|| None);
     }
-    remember(history, turn, false);
+    share_conversation(history, turn, false);
     report_end(turn, outcome);
     let word = match outcome {
         TurnOutcome::Ended | TurnOutcome::NotDone | TurnOutcome::Rejected => "ended",
@@ -458,15 +458,15 @@ pub(super) async fn ended(
     if turn.session.depth > 0 || !has_handler(&turn.project.context.settings, HookPoint::TurnEnd) {
         return None;
     }
-    let agent = step_context::agent(turn).ok()?;
-    let context = tool_context::context(turn, &agent, &turn.new_call_id());
-    let last = next::turn(history)
+    let agent = step_context::chosen_agent(turn).ok()?;
+    let context = tool_context::call_context(turn, &agent, &turn.new_call_id());
+    let last = next::current_turn(history)
         .iter()
         .rev()
         .find(|message| message.assistant().is_some());
     let hook_event = HookEvent::new(HookPoint::TurnEnd, &agent.name)
         .with("outcome", word)
-        .with("continued", sent_on > 0)
+        .with("continued", continuations > 0)
         .with("text", last.map(Message::visible_text).unwrap_or_default());
     let hook_outcome = turn
         .session
@@ -482,7 +482,7 @@ pub(super) async fn ended(
     if hook_outcome.remaining_work.is_none() && !more {
         return None;
     }
-    if sent_on >= MAX_CONTINUATIONS {
+    if continuations >= MAX_CONTINUATIONS {
         let title = format!(
             "A hook or plugin asked again to continue the turn; it ends after {MAX_CONTINUATIONS} times."
         );
@@ -505,7 +505,7 @@ pub(super) async fn ended(
 }
 
 /// Runs the hooks before a compaction. Returns the texts that they want in the summary.
-pub(super) async fn compaction(
+pub(super) async fn run_before_compaction(
     turn: &TurnContext,
     step: &StepContext,
     auto: bool,
@@ -514,7 +514,7 @@ pub(super) async fn compaction(
     if !has_handler(&turn.project.context.settings, HookPoint::Compaction) {
         return Vec::new();
     }
-    let context = tool_context::of_step(turn, step, &turn.new_call_id());
+    let context = tool_context::step_call_context(turn, step, &turn.new_call_id());
     let hook_event = HookEvent::new(HookPoint::Compaction, &step.agent.name)
         .with("auto", auto)
         .with("text", focus.unwrap_or_default());
@@ -540,7 +540,7 @@ pub(super) async fn continues_after_compaction(
     {
         return true;
     }
-    let context = tool_context::of_step(turn, step, &turn.new_call_id());
+    let context = tool_context::step_call_context(turn, step, &turn.new_call_id());
     extensions
         .continues_after_compaction(&step.model, overflow, &context)
         .await
@@ -556,23 +556,23 @@ pub async fn small_model(turn: &TurnContext, current: &ModelRef) -> Option<Model
     {
         return None;
     }
-    let agent = step_context::agent(turn).ok()?;
-    let context = tool_context::context(turn, &agent, &turn.new_call_id());
+    let agent = step_context::chosen_agent(turn).ok()?;
+    let context = tool_context::call_context(turn, &agent, &turn.new_call_id());
     extensions.small_model(current, &context).await.ok()?
 }
 
 /// Runs the hooks of a closing session, for a limited time. `turn` is a context without a turn:
 /// its events have no receiver.
-pub async fn session_end(turn: &TurnContext) {
+pub async fn run_at_session_end(turn: &TurnContext) {
     if !turn.session.common.extensions.has_begun()
         || !has_handler(&turn.project.context.settings, HookPoint::SessionEnd)
     {
         return;
     }
-    let Ok(agent) = step_context::agent(turn) else {
+    let Ok(agent) = step_context::chosen_agent(turn) else {
         return;
     };
-    let context = tool_context::context(turn, &agent, &turn.new_call_id());
+    let context = tool_context::call_context(turn, &agent, &turn.new_call_id());
     let hook_event = HookEvent::new(HookPoint::SessionEnd, &agent.name);
     let asked = turn
         .session
@@ -633,7 +633,7 @@ pub(super) fn publish_question(
 }
 
 /// Publishes the files that a call has changed.
-pub(super) fn edited(turn: &TurnContext, output: &ToolOutput) {
+pub(super) fn publish_edits(turn: &TurnContext, output: &ToolOutput) {
     // A change of several parts is one edit of its file.
     let files = output.changes.chunk_by(|a, b| a.path == b.path);
     for change in files.filter_map(<[Change]>::first) {
@@ -642,7 +642,7 @@ pub(super) fn edited(turn: &TurnContext, output: &ToolOutput) {
 }
 
 /// Replaces the texts of a prompt by those of plugins; further texts are appended.
-async fn rewritten(
+async fn rewrite_texts(
     mut content: Vec<Content>,
     made: impl AsyncFnOnce(&[String]) -> Option<Vec<(String, bool)>>,
 ) -> Vec<Content> {
@@ -677,20 +677,20 @@ async fn rewritten(
 }
 
 /// Returns the texts of a command as plugins have rewritten them.
-pub async fn command(
+pub async fn rewrite_command(
     turn: &TurnContext,
     (name, arguments): (&str, &str),
     content: Vec<Content>,
 ) -> Vec<Content> {
     let extensions = &turn.session.common.extensions;
-    let Ok(agent) = step_context::agent(turn) else {
+    let Ok(agent) = step_context::chosen_agent(turn) else {
         return content;
     };
     if !extensions.scripts.handles_hook("command.execute.before") {
         return content;
     }
-    let context = tool_context::context(turn, &agent, &turn.new_call_id());
-    rewritten(content, async |texts| {
+    let context = tool_context::call_context(turn, &agent, &turn.new_call_id());
+    rewrite_texts(content, async |texts| {
         extensions
             .command((name, arguments), texts, &context)
             .await
@@ -701,11 +701,11 @@ pub async fn command(
 }
 
 /// Lets plugins change a step's request.
-pub(super) async fn request(turn: &TurnContext, step: &StepContext, request: &mut Request) {
+pub(super) async fn rewrite_request(turn: &TurnContext, step: &StepContext, request: &mut Request) {
     if turn.project.context.settings.scripts.is_empty() {
         return;
     }
-    let context = tool_context::of_step(turn, step, &turn.new_call_id());
+    let context = tool_context::step_call_context(turn, step, &turn.new_call_id());
     // The next wait of the turn notices a cancel.
     turn.session
         .common
@@ -716,7 +716,7 @@ pub(super) async fn request(turn: &TurnContext, step: &StepContext, request: &mu
 }
 
 /// Lets plugins rewrite the texts of a complete answer.
-pub(super) async fn complete(turn: &TurnContext, step: &StepContext, message: &mut Message) {
+pub(super) async fn rewrite_answer(turn: &TurnContext, step: &StepContext, message: &mut Message) {
     let extensions = &turn.session.common.extensions;
     if !extensions
         .scripts
@@ -724,7 +724,7 @@ pub(super) async fn complete(turn: &TurnContext, step: &StepContext, message: &m
     {
         return;
     }
-    let context = tool_context::of_step(turn, step, &turn.new_call_id());
+    let context = tool_context::step_call_context(turn, step, &turn.new_call_id());
     let id = message.id.clone();
     for part in &mut message.parts {
         let Content::Text(text) = &mut part.content else {

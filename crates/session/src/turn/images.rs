@@ -12,7 +12,7 @@ use transcript::{CallState, Content, File, ImageSettings, Message, Part};
 
 /// Scales the images of a result to fit. An image that cannot be sent is replaced by the reason,
 /// and the SVG images by their sources, which are cut like a result. Returns the reasons.
-pub(super) async fn fit(
+pub(super) async fn fit_images(
     output: &mut ToolOutput,
     limits: ImageSettings,
     context: &ToolContext,
@@ -56,7 +56,7 @@ pub(super) fn has_sendable_image(history: &History) -> bool {
 /// Leaves out the images that were sent for the first time with the rejected request; if there
 /// were none, all of them, because the model may have been switched. Notifies the user, and returns
 /// a text for the model.
-pub(super) async fn leave_out(
+pub(super) async fn reject_images(
     history: &mut History,
     turn: &TurnContext,
     model: &str,
@@ -103,7 +103,7 @@ pub(super) async fn leave_out(
 
 /// Returns the indexes of the messages with the images to leave out.
 fn messages_to_strip(history: &History) -> Vec<usize> {
-    let visible = view::visible(history);
+    let visible = view::visible_indexes(history);
     let shows = |message: &Message| {
         message
             .parts

@@ -44,7 +44,7 @@ impl PromptDraft {
         Self {
             message,
             record: record.clone(),
-            instructions: Arc::new(call::instructions(history, turn)),
+            instructions: Arc::new(call::visible_instructions(history, turn)),
             is_stored: false,
             choices_override: None,
             user_text: None,
@@ -53,7 +53,7 @@ impl PromptDraft {
 
     /// Sets the user's text, once. Calls are stored after it, so it must be set before the
     /// first of them.
-    pub fn begin(&mut self, turn: &TurnContext, content: &[Content]) {
+    pub fn set_text(&mut self, turn: &TurnContext, content: &[Content]) {
         if self.message.parts.is_empty() {
             self.message.parts = content
                 .iter()
@@ -64,7 +64,7 @@ impl PromptDraft {
 
     /// Returns the complete prompt: the first part of the content, the calls, and the rest of
     /// the content.
-    pub fn end(self, turn: &TurnContext, content: Vec<Content>) -> Message {
+    pub fn into_message(self, turn: &TurnContext, content: Vec<Content>) -> Message {
         let Self { mut message, .. } = self;
         let mut pieces = content.into_iter();
         if let Some(typed) = message.parts.first_mut()
@@ -101,13 +101,14 @@ impl PromptDraft {
 ///
 /// # Errors
 /// A few words for the model, without a full stop.
-pub async fn run(
+pub async fn run_command(
     draft: &mut PromptDraft,
     turn: &TurnContext,
     agent: &Agent,
     command: &str,
 ) -> Result<String, String> {
-    let output = make(draft, turn, agent, "bash", json!({ "command": command })).await?;
+    let output =
+        make_call_of_tool(draft, turn, agent, "bash", json!({ "command": command })).await?;
     let printed = output.display.unwrap_or(output.text);
     // The output is inserted even if the command failed, so the failure must be part of it.
     match output.facts.exit.and_then(|exit| exit.code) {
@@ -126,7 +127,7 @@ pub async fn run(
 ///
 /// # Errors
 /// A few words for the model, without a full stop.
-pub async fn read(
+pub async fn read_file(
     draft: &mut PromptDraft,
     turn: &TurnContext,
     agent: &Agent,
@@ -141,10 +142,10 @@ pub async fn read(
         }) => json!({ "filePath": path, "offset": first, "limit": last - first + 1 }),
         None => json!({ "filePath": path }),
     };
-    make(draft, turn, agent, "read", input).await
+    make_call_of_tool(draft, turn, agent, "read", input).await
 }
 
-async fn make(
+async fn make_call_of_tool(
     draft: &mut PromptDraft,
     turn: &TurnContext,
     agent: &Agent,
@@ -154,14 +155,14 @@ async fn make(
     let Some(tool) = turn.session.common.tools.find(tool).cloned() else {
         return Err(format!("there is no tool {tool}"));
     };
-    call(draft, turn, agent, &tool, input).await
+    make_call(draft, turn, agent, &tool, input).await
 }
 
 /// Makes a call for a prompt, unless the user has rejected another one of it, which ends the turn.
 ///
 /// # Errors
 /// A few words for the model, without a full stop.
-pub async fn call(
+pub async fn make_call(
     draft: &mut PromptDraft,
     turn: &TurnContext,
     agent: &Agent,
@@ -172,7 +173,7 @@ pub async fn call(
     if is_rejected && !turn.continues_after_rejection() {
         return Err("the user rejected another call of this prompt".to_owned());
     }
-    let agent = &step_context::restricted(agent, turn);
+    let agent = &step_context::with_inherited_denies(agent, turn);
     let call = Call {
         call: turn.new_call_id(),
         provider_id: None,
@@ -191,7 +192,7 @@ pub async fn call(
         part: turn.new_part(Content::Tool(call.clone())),
         call,
     };
-    let mut context = tool_context::context(turn, agent, &insert.call.call);
+    let mut context = tool_context::call_context(turn, agent, &insert.call.call);
     context.call.message = Some(insert.draft.message.id.clone());
     context.call.instructions = insert.draft.instructions.clone();
     if let Some(description) = tool.describe(&insert.call.input, &context) {
@@ -276,9 +277,9 @@ impl InsertCall<'_> {
         tool: &Arc<dyn AnyTool>,
         context: ToolContext,
     ) -> Result<ToolOutput, Failure> {
-        let work = call::prepared(tool.clone(), self.call.input.clone(), context.clone());
+        let work = call::prepare_call(tool.clone(), self.call.input.clone(), context.clone());
         let (prepared, _) = poll_on_blocking_threads(work).await?;
-        authorize::permit(
+        authorize::authorize(
             self.turn,
             self.agent,
             PlacedCall {
@@ -301,7 +302,7 @@ impl InsertCall<'_> {
         .await;
         // These tools never need a further permission while they run.
         let reads = self.call.kind == ToolKind::Read;
-        let run = call::caught((prepared.run)(context.clone()));
+        let run = call::catch_panic((prepared.run)(context.clone()));
         let mut done = poll_on_blocking_threads(async move {
             let mut output = run.await?;
             // Only the text of a command goes into the prompt, without notes.

@@ -25,9 +25,9 @@ pub struct SessionJobs {
 
 impl SessionJobs {
     /// Returns the jobs of a session that has none yet in this process.
-    pub fn after(history: &History) -> Self {
+    pub fn new(history: &History) -> Self {
         Self {
-            jobs: Arc::new(Jobs::after(last(history))),
+            jobs: Arc::new(Jobs::after(last_number(history))),
             late_changes: Arc::default(),
         }
     }
@@ -45,16 +45,16 @@ const UNKNOWN: &str =
     "outcome unknown: adjutant ended or the session was copied while it was running";
 
 /// Returns the number of the last background job.
-pub fn last(history: &History) -> u32 {
+pub fn last_number(history: &History) -> u32 {
     let calls = history.messages.iter().flat_map(Message::calls);
     calls
-        .filter_map(|call| Jobs::number(id(&call.state)?))
+        .filter_map(|call| Jobs::number(job_id(&call.state)?))
         .max()
         .unwrap_or_default()
 }
 
 /// Returns the id of the background job that a call started.
-pub(super) fn id(state: &CallState) -> Option<&str> {
+pub(super) fn job_id(state: &CallState) -> Option<&str> {
     match state {
         CallState::Completed(done) => Some(&done.facts.job.as_ref()?.id),
         _ => None,
@@ -63,7 +63,7 @@ pub(super) fn id(state: &CallState) -> Option<&str> {
 
 /// Marks a job that was running when an earlier process ended, which is any but those that `lives`
 /// knows. Returns true if there was one.
-pub(super) fn lost(state: &mut CallState, lives: impl Fn(&str) -> bool) -> bool {
+pub(super) fn mark_lost(state: &mut CallState, lives: impl Fn(&str) -> bool) -> bool {
     let CallState::Completed(done) = state else {
         return false;
     };
@@ -76,16 +76,19 @@ pub(super) fn lost(state: &mut CallState, lives: impl Fn(&str) -> bool) -> bool 
         return false;
     };
     job.state = JobState::Ended(UNKNOWN.into());
-    done.display = Some(shown(done.display.as_deref().unwrap_or_default(), UNKNOWN));
+    done.display = Some(with_end(
+        done.display.as_deref().unwrap_or_default(),
+        UNKNOWN,
+    ));
     done.coloured = done
         .coloured
         .take()
-        .map(|coloured| shown(&coloured, UNKNOWN));
+        .map(|coloured| with_end(&coloured, UNKNOWN));
     true
 }
 
 /// Appends the end, which has no exit code, to the output.
-fn shown(printed: &str, how: &str) -> String {
+fn with_end(printed: &str, how: &str) -> String {
     let printed = printed.trim_end();
     if printed.is_empty() {
         format!("({how})")
@@ -98,7 +101,7 @@ fn shown(printed: &str, how: &str) -> String {
 pub async fn record_ended_jobs(history: &mut History, session: &SessionContext) {
     for ended in session.shared.jobs.take_unrecorded_ends() {
         // The call is missing if it was undone in the meantime.
-        let Some((message, part_index)) = place(history, &ended.call) else {
+        let Some((message, part_index)) = find_call(history, &ended.call) else {
             continue;
         };
         let Message { id, parts, .. } = &mut history.messages[message];
@@ -119,24 +122,24 @@ pub async fn record_ended_jobs(history: &mut History, session: &SessionContext) 
 
 /// Replaces the result of a call by the end of its job.
 fn conclude(done: &mut Completed, ended: &EndedJob, state: fn(String) -> JobState) {
-    done.facts = std::mem::take(&mut done.facts).and(known(ended, state));
+    done.facts = std::mem::take(&mut done.facts).and(end_facts(ended, state));
     // The client shows an exit code next to the output.
     let show = |printed: &str| match ended.code {
         Some(_) => printed.to_owned(),
-        None => shown(printed, &ended.how),
+        None => with_end(printed, &ended.how),
     };
     done.display = Some(show(&ended.tail));
     done.coloured = ended.coloured.as_deref().map(show);
 }
 
 /// Returns the indexes of the message and the part of a call.
-fn place(history: &History, wanted: &CallId) -> Option<(usize, usize)> {
+fn find_call(history: &History, wanted: &CallId) -> Option<(usize, usize)> {
     let is = |part: &Part| matches!(&part.content, Content::Tool(call) if call.call == *wanted);
     let place = |(at, message): (usize, &Message)| Some((at, message.parts.iter().position(is)?));
     history.messages.iter().enumerate().rev().find_map(place)
 }
 
-fn known(ended: &EndedJob, state: fn(String) -> JobState) -> CallFacts {
+fn end_facts(ended: &EndedJob, state: fn(String) -> JobState) -> CallFacts {
     CallFacts {
         job: Some(BackgroundJob {
             id: ended.id.clone(),
@@ -203,7 +206,7 @@ pub fn running_jobs(messages: &[Message], turn: &TurnContext) -> Vec<(String, St
     let started: Vec<&str> = messages
         .iter()
         .flat_map(Message::calls)
-        .filter_map(|call| id(&call.state))
+        .filter_map(|call| job_id(&call.state))
         .collect();
     turn.session
         .shared
@@ -215,7 +218,7 @@ pub fn running_jobs(messages: &[Message], turn: &TurnContext) -> Vec<(String, St
 }
 
 /// Returns the list of running jobs, for a model that no longer sees the calls that started them.
-pub(super) fn running(turn: &TurnContext) -> Option<String> {
+pub(super) fn running_jobs_note(turn: &TurnContext) -> Option<String> {
     let running = turn.session.shared.jobs.running();
     let lines: Vec<String> = running
         .iter()
@@ -226,7 +229,7 @@ pub(super) fn running(turn: &TurnContext) -> Option<String> {
 
 /// Shows the end of jobs in the calls that started them, as a replay does. Nothing may be shown in
 /// a call between two turns, so this runs when the next turn begins.
-pub async fn show(turn: &TurnContext) {
+pub async fn show_ended_jobs(turn: &TurnContext) {
     for ended in turn.session.shared.jobs.unshown() {
         let mut done = Completed {
             facts: ended.facts.clone(),
@@ -243,7 +246,7 @@ pub async fn show(turn: &TurnContext) {
 }
 
 /// Returns the notices between two turns about ended jobs.
-pub fn notices(session: &SessionContext) -> Vec<Event> {
+pub fn ended_jobs_notices(session: &SessionContext) -> Vec<Event> {
     let notice = |ended: EndedJob| Event::Notice {
         severity: Severity::Info,
         title: format!(

@@ -46,7 +46,7 @@ struct LateJournal {
 
 impl LateChanges {
     /// Registers a journal, whose later entries belong to this message.
-    pub fn expect(&self, message: &MessageId, journal: &Arc<WriteJournal>) {
+    pub fn register(&self, message: &MessageId, journal: &Arc<WriteJournal>) {
         let late = LateJournal {
             message: message.clone(),
             journal: journal.clone(),
@@ -55,7 +55,7 @@ impl LateChanges {
     }
 
     /// Returns all journals, and forgets those that are closed.
-    fn all(&self) -> Vec<LateJournal> {
+    fn take_all(&self) -> Vec<LateJournal> {
         let mut journals = lock(&self.journals);
         let all = journals.clone();
         journals.retain(|late| late.journal.is_open());
@@ -66,7 +66,7 @@ impl LateChanges {
 /// Adds the writes of background jobs so far to the steps that started them. Those of deleted steps
 /// wait until [`log_deleted`] is called.
 pub async fn collect(history: &mut History, session: &SessionContext) {
-    for LateJournal { message, journal } in session.late_changes.all() {
+    for LateJournal { message, journal } in session.late_changes.take_all() {
         let taken = spawn_blocking(move || journal.take()).await;
         let JournalEntries { files, unrecorded } = taken.unwrap_or_else(|e| {
             tracing::error!("the changes of a background command are unknown: {e}");
@@ -76,7 +76,7 @@ pub async fn collect(history: &mut History, session: &SessionContext) {
             continue;
         }
         if let Some(tracker) = &session.common.snapshots {
-            session.recorder.contents(tracker, &files).await;
+            session.recorder.share_contents(tracker, &files).await;
         }
         if let Some(parent) = &session.parent_changes {
             parent.add(&files, &unrecorded);

@@ -40,14 +40,14 @@ impl LeftOutNotice {
         let notice = Event::Notice {
             severity: Severity::Warning,
             title,
-            details: Some(format!("Left out: {}.", named(&tools))),
+            details: Some(format!("Left out: {}.", names_text(&tools))),
         };
         turn.event_sender.event(notice).await;
     }
 }
 
 /// Returns the names of tools as a list, or the first of very many.
-fn named(tools: &[String]) -> String {
+fn names_text(tools: &[String]) -> String {
     const MAX_NAMES: usize = 20;
     if tools.len() <= MAX_NAMES {
         return tools.join(", ");
@@ -58,9 +58,9 @@ fn named(tools: &[String]) -> String {
 
 /// Returns the tools that a step leaves out; `None` if it offers all.
 fn left_out(step: &StepContext) -> Option<LeftOutTools> {
-    (!step.left_out.is_empty()).then(|| LeftOutTools {
+    (!step.left_out_tools.is_empty()).then(|| LeftOutTools {
         provider: step.model.id.provider.clone(),
         model: step.model.id.model.clone(),
-        tools: step.left_out.clone(),
+        tools: step.left_out_tools.clone(),
     })
 }

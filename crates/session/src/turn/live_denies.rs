@@ -33,23 +33,23 @@ struct SettingsSource {
 /// The settings files as they were read for a turn, and their changes since.
 #[derive(Debug)]
 pub struct DenyWatcher {
-    known: Arc<[Problem]>,
-    later: Mutex<LaterSettings>,
+    known_problems: Arc<[Problem]>,
+    latest: Mutex<LatestSettings>,
 }
 
 #[derive(Debug)]
-struct LaterSettings {
+struct LatestSettings {
     checked: Instant,
     fingerprint: Arc<ConfigFingerprint>,
     /// The agents whose denies apply in addition to those of the turn's beginning.
-    forbidding: Vec<Arc<Agents>>,
+    denying_agents: Vec<Arc<Agents>>,
 }
 
 /// The number of different versions of invalid files that are stored separately.
 const MAX_READINGS: usize = 16;
 
 /// Adds the agents of an invalid version to those whose denies apply.
-pub fn forbid(forbidding: &mut Vec<Arc<Agents>>, partial: Arc<Agents>) {
+pub fn add_denying_agents(forbidding: &mut Vec<Arc<Agents>>, partial: Arc<Agents>) {
     if forbidding.contains(&partial) {
         return;
     }
@@ -69,36 +69,36 @@ impl DenyWatcher {
         forbidding: Vec<Arc<Agents>>,
     ) -> Self {
         Self {
-            known,
-            later: Mutex::new(LaterSettings {
+            known_problems: known,
+            latest: Mutex::new(LatestSettings {
                 checked: Instant::now(),
                 fingerprint,
-                forbidding,
+                denying_agents: forbidding,
             }),
         }
     }
 
     /// Returns the problem of a model that the settings name and that cannot be used.
     pub fn problem_of_model(&self, model: &ModelRef) -> Option<&Problem> {
-        self.known
+        self.known_problems
             .iter()
             .find(|problem| problem.is_about_model(model))
     }
 
     /// Returns the agents whose denies apply in addition to those of the turn's beginning.
-    pub fn forbidding(&self) -> Vec<Arc<Agents>> {
-        lock(&self.later).forbidding.clone()
+    pub fn denying_agents(&self) -> Vec<Arc<Agents>> {
+        lock(&self.latest).denying_agents.clone()
     }
 
     /// True if a file has changed since it was read. Costs one query of each file's
     /// metadata.
     pub fn is_stale(&self) -> bool {
-        let fingerprint = lock(&self.later).fingerprint.clone();
+        let fingerprint = lock(&self.latest).fingerprint.clone();
         fingerprint.is_stale()
     }
 
     fn is_due(&self) -> bool {
-        let mut later = lock(&self.later);
+        let mut later = lock(&self.latest);
         let due = later.checked.elapsed() >= CHECK_INTERVAL;
         if due {
             later.checked = Instant::now();
@@ -107,10 +107,10 @@ impl DenyWatcher {
     }
 
     /// Returns the agents whose denies apply now. Reads the files if one has changed.
-    fn look(&self, source: &SettingsSource) -> Vec<Arc<Agents>> {
+    fn reload(&self, source: &SettingsSource) -> Vec<Arc<Agents>> {
         let (fingerprint, mut forbidding) = {
-            let later = lock(&self.later);
-            (later.fingerprint.clone(), later.forbidding.clone())
+            let later = lock(&self.latest);
+            (later.fingerprint.clone(), later.denying_agents.clone())
         };
         if !fingerprint.is_stale() {
             return forbidding;
@@ -118,14 +118,14 @@ impl DenyWatcher {
         let loaded = config::load(&source.environment, &source.worktree, &source.cwd);
         let agents =
             Arc::new(Agents::build(&loaded.settings, &source.environment, &source.worktree).0);
-        if loaded.errors_since(&self.known).next().is_some() {
-            forbid(&mut forbidding, agents);
+        if loaded.errors_since(&self.known_problems).next().is_some() {
+            add_denying_agents(&mut forbidding, agents);
         } else {
             forbidding = vec![agents];
         }
-        let mut later = lock(&self.later);
+        let mut later = lock(&self.latest);
         later.fingerprint = Arc::new(loaded.fingerprint);
-        later.forbidding = forbidding.clone();
+        later.denying_agents = forbidding.clone();
         forbidding
     }
 }
@@ -150,9 +150,9 @@ pub(super) async fn check(
 ) -> Result<PassedDenies, Failure> {
     let read = &turn.project.deny_watcher;
     let forbidding = if read.is_due() {
-        present(turn).await
+        current_denying_agents(turn).await
     } else {
-        read.forbidding()
+        read.denying_agents()
     };
     refuse(&forbidding, &PassedDenies::default(), agent, request)?;
     Ok(PassedDenies(forbidding))
@@ -160,12 +160,12 @@ pub(super) async fn check(
 
 /// Refuses accesses that have passed earlier checks if the settings have come to deny one of them
 /// since.
-pub(super) async fn check_again<'r>(
+pub(super) async fn check_all<'r>(
     turn: &TurnContext,
     agent: &Agent,
     accesses: impl Iterator<Item = (&'r AccessRequest, &'r PassedDenies)>,
 ) -> Result<(), Failure> {
-    let forbidding = present(turn).await;
+    let forbidding = current_denying_agents(turn).await;
     for (request, passed) in accesses {
         refuse(&forbidding, passed, agent, request)?;
     }
@@ -173,16 +173,16 @@ pub(super) async fn check_again<'r>(
 }
 
 /// Returns the agents whose denies apply now, after a look at the files.
-async fn present(turn: &TurnContext) -> Vec<Arc<Agents>> {
+async fn current_denying_agents(turn: &TurnContext) -> Vec<Arc<Agents>> {
     let source = SettingsSource {
         environment: turn.session.common.environment.clone(),
         worktree: turn.project.context.worktree.clone(),
         cwd: turn.project.context.cwd.clone(),
     };
     let read = turn.project.deny_watcher.clone();
-    base::task::spawn_blocking(move || read.look(&source))
+    base::task::spawn_blocking(move || read.reload(&source))
         .await
-        .unwrap_or_else(|_| turn.project.deny_watcher.forbidding())
+        .unwrap_or_else(|_| turn.project.deny_watcher.denying_agents())
 }
 
 /// Refuses an access that one of these agents denies, apart from those that were checked before.

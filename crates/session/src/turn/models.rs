@@ -19,7 +19,7 @@ use transcript::ModelRef;
 #[derive(Clone)]
 pub struct Models {
     registry: watch::Receiver<Arc<Registry>>,
-    preferred: Option<ModelRef>,
+    configured_default: Option<ModelRef>,
     recent: Arc<[ModelRef]>,
     source: Option<Arc<SessionRegistry>>,
 }
@@ -86,7 +86,7 @@ impl SessionRegistry {
     pub(crate) fn use_settings(&self, settings: Arc<Settings>) {
         let mut inputs = lock(&self.inputs);
         inputs.settings = settings;
-        self.replace(&inputs);
+        self.rebuild(&inputs);
     }
 
     /// Brings the models together with the endpoints that the editor has set by now, if they are
@@ -97,11 +97,11 @@ impl SessionRegistry {
             && inputs.endpoints != endpoints
         {
             inputs.endpoints = endpoints;
-            self.replace(&inputs);
+            self.rebuild(&inputs);
         }
     }
 
-    fn replace(&self, inputs: &SessionInputs) {
+    fn rebuild(&self, inputs: &SessionInputs) {
         let registry = self
             .sources
             .with_editor_endpoints(&inputs.settings, &inputs.endpoints);
@@ -149,7 +149,7 @@ impl Models {
     ) -> Self {
         Self {
             registry,
-            preferred,
+            configured_default: preferred,
             recent,
             source: None,
         }
@@ -233,7 +233,7 @@ impl Models {
     }
 
     /// Waits for the first search for model servers on this machine, if it still runs.
-    pub async fn searched(&self) {
+    pub async fn await_first_search(&self) {
         let search = self.source.as_ref().and_then(|it| it.first_search.get());
         if let Some(mut end) = search.cloned() {
             // An error is the end.
@@ -242,7 +242,7 @@ impl Models {
     }
 
     /// Waits until the models change. Returns `false` if they cannot change any more.
-    pub async fn changed(&mut self) -> bool {
+    pub async fn await_change(&mut self) -> bool {
         self.registry.changed().await.is_ok()
     }
 
@@ -302,6 +302,9 @@ impl Models {
                 .cloned()
         };
         let best = || self.registry.borrow().default_model().id.clone();
-        self.preferred.clone().or_else(chosen).unwrap_or_else(best)
+        self.configured_default
+            .clone()
+            .or_else(chosen)
+            .unwrap_or_else(best)
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::budget::Remaining;
+use super::budget::BudgetState;
 use super::{History, TurnOutcome, images, size, view};
 use base::text::thousands;
 use tools::Tool;
@@ -23,15 +23,15 @@ pub enum NextAction {
         last: bool,
     },
     /// Run the subagents that the user requested.
-    Subtask,
+    RunSubtasks,
     /// Ask the model for the structured result that it has not given yet.
-    Insist,
+    RequestResult,
     /// Ask the model to continue a text that was cut off at the output limit.
-    Resume,
+    ContinueCutOff,
     /// Ask the model to continue: its provider gave no reason for the end of the answer.
-    GoOn,
+    ContinueUnexplained,
     /// Leave out pictures that the provider rejects.
-    LeaveOut,
+    LeaveOutImages,
     Compact(CompactionTrigger),
     Finish(TurnOutcome),
 }
@@ -47,50 +47,51 @@ pub enum CompactionTrigger {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Limits {
     /// The maximum of steps; `None` for no limit.
-    pub steps: Option<u32>,
+    pub max_steps: Option<u32>,
     /// Whether the turn may cost more.
-    pub money: Remaining,
+    pub budget: BudgetState,
     /// True if the turn continues after the user rejected a call without a comment.
-    pub continue_on_deny: bool,
+    pub continues_after_rejection: bool,
     /// The tokens that fit before the history must be summarised; `None` if it is never
     /// summarised automatically.
-    pub usable: Option<u64>,
+    pub usable_tokens: Option<u64>,
 }
 
 /// Returns the next action. The turn begins at the last user message that is not synthetic.
 pub fn decide_next(history: &History, limits: &Limits) -> NextAction {
     let answered = |m: &&Message| m.assistant().is_some_and(|a| !a.summary);
-    let made = u32::try_from(turn(history).iter().filter(answered).count()).unwrap_or(u32::MAX);
-    let step = || match limits.steps {
+    let made =
+        u32::try_from(current_turn(history).iter().filter(answered).count()).unwrap_or(u32::MAX);
+    let step = || match limits.max_steps {
         Some(most) if made >= most => NextAction::Finish(TurnOutcome::StepLimit),
-        _ if limits.money == Remaining::Over => NextAction::Finish(TurnOutcome::StepLimit),
-        _ if full(history, limits) => compact_if_useful(history, limits),
+        _ if limits.budget == BudgetState::Over => NextAction::Finish(TurnOutcome::StepLimit),
+        _ if is_window_full(history, limits) => compact_if_useful(history, limits),
         Some(most) if made + 1 >= most => NextAction::Step { made, last: true },
         _ => NextAction::Step {
             made,
-            last: limits.money == Remaining::Spent,
+            last: limits.budget == BudgetState::Spent,
         },
     };
     let Some(last) = history.messages.last() else {
         return NextAction::Finish(TurnOutcome::Ended);
     };
     let Role::Assistant(assistant) = &last.role else {
-        if !limits.continue_on_deny && rejected_calls(last).next().is_some() {
+        if !limits.continues_after_rejection && rejected_calls(last).next().is_some() {
             return NextAction::Finish(TurnOutcome::Rejected);
         }
         let work = |part: &Part| matches!(part.content, Content::Subtask { .. });
         return if last.parts.iter().any(work) {
-            NextAction::Subtask
+            NextAction::RunSubtasks
         } else {
             step()
         };
     };
     if let Some(fault) = &assistant.fault {
-        let refused = fault.kind == FaultKind::ContextOverflow && limits.usable.is_some();
+        let refused = fault.kind == FaultKind::ContextOverflow && limits.usable_tokens.is_some();
         if fault.kind == FaultKind::Image && images::has_sendable_image(history) {
-            return NextAction::LeaveOut;
+            return NextAction::LeaveOutImages;
         }
-        return if refused && !in_vain(history) {
+        return if refused && !is_last_summary_futile(history) {
             NextAction::Compact(CompactionTrigger::Refused)
         } else {
             NextAction::Finish(TurnOutcome::Failed(fault.clone()))
@@ -99,16 +100,16 @@ pub fn decide_next(history: &History, limits: &Limits) -> NextAction {
     if last.is_summary() {
         return step();
     }
-    if !limits.continue_on_deny && rejected_calls(last).next().is_some() {
+    if !limits.continues_after_rejection && rejected_calls(last).next().is_some() {
         return NextAction::Finish(TurnOutcome::Rejected);
     }
-    let owes = turn(history)
+    let owes = current_turn(history)
         .first()
         .is_some_and(|prompt| prompt.format().is_some());
     if owes && structured_result(history).is_some() {
         return NextAction::Finish(TurnOutcome::Ended);
     }
-    if owes && text_answers(history) + invalid_results(history) >= MAX_MISSED_RESULTS {
+    if owes && count_text_answers(history) + count_invalid_results(history) >= MAX_MISSED_RESULTS {
         return NextAction::Finish(TurnOutcome::Failed(Fault {
             kind: FaultKind::Provider,
             message: missed_result(history),
@@ -117,16 +118,20 @@ pub fn decide_next(history: &History, limits: &Limits) -> NextAction {
     }
     // Some providers report "stop" although the answer contains calls. A call that was cut off
     // has been answered, and the turn continues.
-    if last.calls().next().is_some() && cut_off(history) < MAX_CUT_OFF {
+    if last.calls().next().is_some() && count_cut_off_answers(history) < MAX_CUT_OFF {
         return step();
     }
     NextAction::Finish(match assistant.finish {
-        Some(Finish::Length) if cut_off(history) < MAX_CUT_OFF => return NextAction::Resume,
+        Some(Finish::Length) if count_cut_off_answers(history) < MAX_CUT_OFF => {
+            return NextAction::ContinueCutOff;
+        }
         Some(Finish::Length) => TurnOutcome::MaxTokens,
         Some(Finish::Refusal) => TurnOutcome::Refused,
         Some(Finish::NotDone) => TurnOutcome::NotDone,
-        _ if owes => return NextAction::Insist,
-        Some(Finish::Other) if unexplained(history) < MAX_UNEXPLAINED => return NextAction::GoOn,
+        _ if owes => return NextAction::RequestResult,
+        Some(Finish::Other) if count_unexplained_answers(history) < MAX_UNEXPLAINED => {
+            return NextAction::ContinueUnexplained;
+        }
         _ => TurnOutcome::Ended,
     })
 }
@@ -144,8 +149,8 @@ pub fn last_outcome(history: &History) -> Option<TurnOutcome> {
 }
 
 /// Returns the notice for a turn that has reached its step limit.
-pub fn steps(history: &History) -> String {
-    let made = turn(history)
+pub fn step_limit_text(history: &History) -> String {
+    let made = current_turn(history)
         .iter()
         .filter(|m| m.assistant().is_some_and(|a| !a.summary))
         .count();
@@ -159,8 +164,8 @@ pub fn steps(history: &History) -> String {
 const MAX_CUT_OFF: usize = 3;
 
 /// Counts the answers at the end of the turn that were cut off.
-fn cut_off(history: &History) -> usize {
-    let answers = turn(history)
+fn count_cut_off_answers(history: &History) -> usize {
+    let answers = current_turn(history)
         .iter()
         .rev()
         .filter_map(Message::assistant)
@@ -174,8 +179,8 @@ fn cut_off(history: &History) -> usize {
 const MAX_UNEXPLAINED: usize = 2;
 
 /// Counts the answers at the end of the turn that stopped for an unknown reason.
-fn unexplained(history: &History) -> usize {
-    let answers = turn(history)
+fn count_unexplained_answers(history: &History) -> usize {
+    let answers = current_turn(history)
         .iter()
         .rev()
         .filter_map(Message::assistant)
@@ -211,7 +216,7 @@ pub fn structured_result(history: &History) -> Option<Value> {
     if !is_complete || last.calls().next().is_some() {
         return None;
     }
-    let schema = turn(history).first().and_then(Message::format)?;
+    let schema = current_turn(history).first().and_then(Message::format)?;
     let texts = last.answer().iter().filter_map(|part| match &part.content {
         Content::Text(text) => Some(&*text.text),
         _ => None,
@@ -220,8 +225,8 @@ pub fn structured_result(history: &History) -> Option<Value> {
 }
 
 /// Returns the subagents that the user has named with `@` in the running turn.
-pub fn named(history: &History) -> Vec<String> {
-    let parts = turn(history)
+pub fn named_subagents(history: &History) -> Vec<String> {
+    let parts = current_turn(history)
         .iter()
         .filter(|m| m.user().is_some())
         .flat_map(|m| &m.parts);
@@ -233,14 +238,14 @@ pub fn named(history: &History) -> Vec<String> {
 }
 
 /// Counts the answers of this turn without a call.
-fn text_answers(history: &History) -> usize {
+fn count_text_answers(history: &History) -> usize {
     let words =
         |m: &&Message| m.assistant().is_some_and(|a| !a.summary) && m.calls().next().is_none();
-    turn(history).iter().filter(words).count()
+    current_turn(history).iter().filter(words).count()
 }
 
 /// Counts the structured results of this turn that did not fit the schema.
-fn invalid_results(history: &History) -> usize {
+fn count_invalid_results(history: &History) -> usize {
     failed_results(history).count()
 }
 
@@ -248,7 +253,7 @@ fn failed_results(history: &History) -> impl Iterator<Item = &Call> {
     let is_failed = |call: &&Call| {
         call.tool == structured_output::NAME && matches!(call.state, CallState::Failed { .. })
     };
-    turn(history)
+    current_turn(history)
         .iter()
         .flat_map(Message::calls)
         .filter(is_failed)
@@ -257,7 +262,7 @@ fn failed_results(history: &History) -> impl Iterator<Item = &Call> {
 /// Describes a result that did not come: with the mistakes of the last one, if the model gave any.
 fn missed_result(history: &History) -> String {
     const MAX_MISTAKE_BYTES: usize = 400;
-    let schema = turn(history).first().and_then(Message::format);
+    let schema = current_turn(history).first().and_then(Message::format);
     let last = failed_results(history).last();
     let mistakes = last
         .zip(schema)
@@ -277,15 +282,15 @@ fn missed_result(history: &History) -> String {
     }
 }
 
-fn full(history: &History, limits: &Limits) -> bool {
+fn is_window_full(history: &History, limits: &Limits) -> bool {
     limits
-        .usable
-        .is_some_and(|usable| size::load(history) >= usable)
+        .usable_tokens
+        .is_some_and(|usable| size::next_request_tokens(history) >= usable)
 }
 
 /// Decides on a full window: it is summarised, unless a summary has just been made without success.
 fn compact_if_useful(history: &History, limits: &Limits) -> NextAction {
-    let usable = limits.usable.unwrap_or(u64::MAX);
+    let usable = limits.usable_tokens.unwrap_or(u64::MAX);
     let since = since_compaction(history);
     // The size of the first request after the summary, as counted by the provider.
     let first_request_tokens = since
@@ -312,13 +317,13 @@ fn compact_if_useful(history: &History, limits: &Limits) -> NextAction {
 /// usage. Every request has `fixed` further tokens. Always `false` if a summary would not help or
 /// has just been made.
 pub fn exceeds_window(history: &History, limits: &Limits, fixed: u64) -> bool {
-    let Some(usable) = limits.usable else {
+    let Some(usable) = limits.usable_tokens else {
         return false;
     };
-    if size::load(history) != 0 || in_vain(history) {
+    if size::next_request_tokens(history) != 0 || is_last_summary_futile(history) {
         return false;
     }
-    let seen = view::view(history);
+    let seen = view::visible_history(history);
     let answered = seen
         .messages
         .iter()
@@ -338,8 +343,8 @@ const MAX_FUTILE_SUMMARIES: usize = 3;
 /// Returns the reason why this turn is not summarised again: its last summaries made no progress. A
 /// summary makes no progress if the window is full again after at most one step, or if the summary
 /// frees less than a tenth. Each summary is a paid request, and such a turn would never end.
-pub fn stuck(history: &History, limits: &Limits) -> Option<Fault> {
-    let turn = turn(history);
+pub fn futile_summaries_fault(history: &History, limits: &Limits) -> Option<Fault> {
+    let turn = current_turn(history);
     let summaries: Vec<usize> = (0..turn.len())
         .filter(|at| turn[*at].is_summary())
         .collect();
@@ -378,7 +383,7 @@ pub fn stuck(history: &History, limits: &Limits) -> Option<Fault> {
         format!(" The last one took it from about {before} to {after} tokens.")
     });
     let fit = limits
-        .usable
+        .usable_tokens
         .map(|usable| format!(" {} fit.", thousands(usable)));
     Some(Fault {
         kind: FaultKind::ContextOverflow,
@@ -395,20 +400,20 @@ pub fn stuck(history: &History, limits: &Limits) -> Option<Fault> {
 }
 
 /// True if this turn's history was summarised and no later step succeeded.
-fn in_vain(history: &History) -> bool {
+fn is_last_summary_futile(history: &History) -> bool {
     let answered = |m: &Message| m.assistant().is_some_and(|a| a.fault.is_none());
     since_compaction(history).is_some_and(|since| !since.iter().any(answered))
 }
 
 /// Returns the messages after the last compaction of this turn.
 fn since_compaction(history: &History) -> Option<&[Message]> {
-    let turn = turn(history);
+    let turn = current_turn(history);
     let summary = turn.iter().rposition(Message::is_summary)?;
     Some(&turn[summary + 1..])
 }
 
 /// Returns the messages of the running turn, starting with its prompt.
-pub fn turn(history: &History) -> &[Message] {
+pub fn current_turn(history: &History) -> &[Message] {
     let start = history
         .messages
         .iter()
@@ -419,7 +424,7 @@ pub fn turn(history: &History) -> &[Message] {
 
 /// Returns the final text of a turn whose last calls were rejected. `attended`: a user is present
 /// who could have allowed them.
-pub(super) fn rejection(message: &Message, attended: bool) -> String {
+pub(super) fn rejection_text(message: &Message, attended: bool) -> String {
     let calls: Vec<&Call> = rejected_calls(message).collect();
     let titles = calls
         .iter()
@@ -451,12 +456,12 @@ pub(super) fn rejected_calls(message: &Message) -> impl Iterator<Item = &Call> {
         None => message.answer(),
     };
     parts.iter().filter_map(|part| match &part.content {
-        Content::Tool(call) if rejected(&call.state) => Some(call),
+        Content::Tool(call) if is_rejected(&call.state) => Some(call),
         _ => None,
     })
 }
 
-pub(super) fn rejected(state: &CallState) -> bool {
+pub(super) fn is_rejected(state: &CallState) -> bool {
     state.cause() == Some(FailureCause::Rejected)
 }
 
@@ -633,11 +638,15 @@ pub(super) mod tests {
                     last: false,
                 },
             ),
-            (vec![user("hi", false), cut()], None, NextAction::Resume),
+            (
+                vec![user("hi", false), cut()],
+                None,
+                NextAction::ContinueCutOff,
+            ),
             (
                 vec![user("hi", false), cut(), user("go on", true), cut()],
                 None,
-                NextAction::Resume,
+                NextAction::ContinueCutOff,
             ),
             (
                 vec![
@@ -665,14 +674,18 @@ pub(super) mod tests {
                     cut(),
                 ],
                 None,
-                NextAction::Resume,
+                NextAction::ContinueCutOff,
             ),
             (
                 vec![user("hi", false), assistant(Some(Finish::Refusal), vec![])],
                 None,
                 NextAction::Finish(TurnOutcome::Refused),
             ),
-            (vec![user("hi", false), other()], None, NextAction::GoOn),
+            (
+                vec![user("hi", false), other()],
+                None,
+                NextAction::ContinueUnexplained,
+            ),
             (
                 vec![user("hi", false), other(), user("go on", true), other()],
                 None,
@@ -687,7 +700,7 @@ pub(super) mod tests {
                     other(),
                 ],
                 None,
-                NextAction::GoOn,
+                NextAction::ContinueUnexplained,
             ),
             (
                 vec![
@@ -733,7 +746,7 @@ pub(super) mod tests {
         ];
         for (n, (messages, steps, expected)) in table.into_iter().enumerate() {
             let limits = Limits {
-                steps,
+                max_steps: steps,
                 ..Limits::default()
             };
             assert_eq!(
@@ -749,14 +762,14 @@ pub(super) mod tests {
         let step = || assistant(Some(Finish::ToolCalls), vec![done()]);
         let go = |made, last| NextAction::Step { made, last };
         let table = [
-            (vec![], Remaining::Left, go(0, false)),
-            (vec![], Remaining::Spent, go(0, true)),
-            (vec![step(), step()], Remaining::Left, go(2, false)),
-            (vec![step(), step()], Remaining::Spent, go(2, true)),
-            (vec![step(), summary()], Remaining::Spent, go(1, true)),
+            (vec![], BudgetState::Left, go(0, false)),
+            (vec![], BudgetState::Spent, go(0, true)),
+            (vec![step(), step()], BudgetState::Left, go(2, false)),
+            (vec![step(), step()], BudgetState::Spent, go(2, true)),
+            (vec![step(), summary()], BudgetState::Spent, go(1, true)),
             (
                 vec![step()],
-                Remaining::Over,
+                BudgetState::Over,
                 NextAction::Finish(TurnOutcome::StepLimit),
             ),
         ];
@@ -765,7 +778,7 @@ pub(super) mod tests {
                 .chain(steps)
                 .collect::<Vec<_>>();
             let limits = Limits {
-                money,
+                budget: money,
                 ..Limits::default()
             };
             assert_eq!(
@@ -948,7 +961,7 @@ pub(super) mod tests {
             ),
         ];
         let limits = Limits {
-            usable: Some(100),
+            usable_tokens: Some(100),
             ..Limits::default()
         };
         for (name, messages, expected) in table {
@@ -1019,17 +1032,17 @@ pub(super) mod tests {
             ),
         ];
         let limits = Limits {
-            usable: Some(100),
+            usable_tokens: Some(100),
             ..Limits::default()
         };
         for (rounds, ends) in table {
             assert_eq!(
-                stuck(&history(rounds), &limits).is_some(),
+                futile_summaries_fault(&history(rounds), &limits).is_some(),
                 *ends,
                 "{rounds:?}"
             );
         }
-        let fault = stuck(&history(table[2].0), &limits).unwrap();
+        let fault = futile_summaries_fault(&history(table[2].0), &limits).unwrap();
         assert!(
             fault
                 .message
@@ -1079,19 +1092,22 @@ pub(super) mod tests {
         };
         let wrong = || given(CallState::failed("no"));
         let table: Vec<(Vec<Message>, Option<NextAction>)> = vec![
-            (vec![asks(), words()], Some(NextAction::Insist)),
+            (vec![asks(), words()], Some(NextAction::RequestResult)),
             (
                 vec![asks(), answers("{\"a\": 1} is it")],
-                Some(NextAction::Insist),
+                Some(NextAction::RequestResult),
             ),
-            (vec![asks(), answers("[1]")], Some(NextAction::Insist)),
+            (
+                vec![asks(), answers("[1]")],
+                Some(NextAction::RequestResult),
+            ),
             (
                 vec![asks(), answers(" {\"a\": 1}\n")],
                 Some(NextAction::Finish(TurnOutcome::Ended)),
             ),
             (
                 vec![asks(), words(), again(), words()],
-                Some(NextAction::Insist),
+                Some(NextAction::RequestResult),
             ),
             (
                 vec![asks(), fits()],

@@ -14,7 +14,7 @@ const MIN_FREED_TOKENS: u64 = 20_000;
 const PROTECTED_TURNS: usize = 2;
 
 /// Returns the outputs to remove, as indexes of messages and parts; empty if the gain is too small.
-pub fn old(history: &History) -> Vec<(usize, usize)> {
+pub fn prunable_outputs(history: &History) -> Vec<(usize, usize)> {
     let mut turns = 0;
     let mut total = 0;
     let mut freed = 0;
@@ -63,7 +63,7 @@ pub async fn prune(history: &mut History, turn: &TurnContext) -> bool {
     if !turn.project.context.settings.compaction.prune {
         return false;
     }
-    let old = old(history);
+    let old = prunable_outputs(history);
     let now = turn.now();
     for (at, part_index) in &old {
         let Message { id, parts, .. } = &mut history.messages[*at];
@@ -171,7 +171,7 @@ mod tests {
         ];
         for (name, before, expected) in table {
             let messages = [before, latest()].concat();
-            let found: Vec<usize> = old(&History::from(messages))
+            let found: Vec<usize> = prunable_outputs(&History::from(messages))
                 .into_iter()
                 .map(|(at, _)| at)
                 .collect();

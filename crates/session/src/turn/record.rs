@@ -41,7 +41,7 @@ pub struct Recorder {
     notified: Arc<AtomicBool>,
     /// Whether the last flush failed because the store has been unreachable for too long or too
     /// many changes are unsaved.
-    unsaved: Arc<AtomicBool>,
+    is_outage_too_long: Arc<AtomicBool>,
     /// The names of contents that were shared with other machines. The lock is never held
     /// across an await.
     sent: Arc<Mutex<HashSet<String>>>,
@@ -58,7 +58,7 @@ impl Recorder {
             store,
             session,
             notified: Arc::default(),
-            unsaved: Arc::default(),
+            is_outage_too_long: Arc::default(),
             sent: Arc::default(),
             choice: None,
         }
@@ -97,21 +97,21 @@ impl Recorder {
                 .facts()
                 .and_then(|facts| facts.output_path.as_deref())
         {
-            self.output(path).await;
+            self.share_output(path).await;
         }
         self.store.write_part(&self.session, message, part).await;
     }
 
     /// Stores a part of an answer that is still growing, without publishing it. The deltas are
     /// published separately.
-    pub async fn partial(&self, message: &MessageId, part: &Part) {
+    pub async fn growing_part(&self, message: &MessageId, part: &Part) {
         self.store
             .write_growing_part(&self.session, message, part)
             .await;
     }
 
     /// Shares the full result of a tool with other machines.
-    async fn output(&self, path: &Path) {
+    async fn share_output(&self, path: &Path) {
         let Some(name) = output_name(path) else {
             return;
         };
@@ -129,7 +129,7 @@ impl Recorder {
     }
 
     /// Shares the contents of these files, before and after the change, with other machines.
-    pub async fn contents(&self, tracker: &Arc<Tracker>, files: &[FileChange]) {
+    pub async fn share_contents(&self, tracker: &Arc<Tracker>, files: &[FileChange]) {
         if !self.store.is_known_shared() {
             return;
         }
@@ -152,7 +152,7 @@ impl Recorder {
     }
 
     /// Fetches missing contents of these files from other machines.
-    pub async fn fetch(&self, tracker: &Arc<Tracker>, files: &[FileChange]) {
+    pub async fn fetch_contents(&self, tracker: &Arc<Tracker>, files: &[FileChange]) {
         if !self.store.is_known_shared() {
             return;
         }
@@ -201,7 +201,7 @@ impl Recorder {
     ///
     /// # Errors
     /// Returns the store's errors.
-    pub async fn decide(&self, project: &str, entry: String) -> Result<(), Error> {
+    pub async fn share_trust(&self, project: &str, entry: String) -> Result<(), Error> {
         if !self.store.is_known_shared() {
             return Ok(());
         }
@@ -225,7 +225,7 @@ impl Recorder {
     }
 
     /// Deletes a message and all later ones. `removed` contains all deleted messages.
-    pub async fn cut(&self, from: &MessageId, removed: &[Message]) {
+    pub async fn truncate_from(&self, from: &MessageId, removed: &[Message]) {
         for message in removed {
             self.events.removed(&message.id);
         }
@@ -246,7 +246,7 @@ impl Recorder {
     ///
     /// # Errors
     /// Returns the store's errors.
-    pub async fn stored(&self) -> Result<StoredSession, Error> {
+    pub async fn read_session(&self) -> Result<StoredSession, Error> {
         self.store.peek(&self.session).await
     }
 
@@ -256,7 +256,7 @@ impl Recorder {
     /// Returns the store's errors since the last flush.
     pub async fn flush(&self) -> Result<(), Error> {
         let flushed = self.store.flush(&self.session).await;
-        self.unsaved.store(
+        self.is_outage_too_long.store(
             matches!(flushed, Err(Error::OutageTooLong(_))),
             Ordering::Relaxed,
         );
@@ -267,7 +267,7 @@ impl Recorder {
     /// long or too many changes are unsaved.
     pub async fn is_exhausted(&self) -> bool {
         // The flush detects whether the store is available again.
-        self.unsaved.load(Ordering::Relaxed)
+        self.is_outage_too_long.load(Ordering::Relaxed)
             && matches!(self.flush().await, Err(Error::OutageTooLong(_)))
     }
 }

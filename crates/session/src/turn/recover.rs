@@ -17,13 +17,13 @@ pub fn recover_except(history: &mut History, lives: impl Fn(&str) -> bool) -> Ve
         let mut touched = false;
         for part in &mut message.parts {
             if let Content::Tool(call) = &mut part.content
-                && let Some(state) = interrupted(call)
+                && let Some(state) = interrupted_state(call)
             {
                 call.state = state;
                 touched = true;
             }
             if let Content::Tool(call) = &mut part.content {
-                touched |= jobs::lost(&mut call.state, &lives);
+                touched |= jobs::mark_lost(&mut call.state, &lives);
             }
         }
         if let Role::Assistant(assistant) = &mut message.role
@@ -46,7 +46,7 @@ pub fn recover_except(history: &mut History, lives: impl Fn(&str) -> bool) -> Ve
 }
 
 /// Returns the new state of a call that was stored unfinished.
-fn interrupted(call: &Call) -> Option<CallState> {
+fn interrupted_state(call: &Call) -> Option<CallState> {
     let error = match &call.state {
         CallState::Pending => "Not run: the turn was interrupted first.".to_owned(),
         CallState::Running { printed, .. } => request::interrupted(printed.as_deref()),

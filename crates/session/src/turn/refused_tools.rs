@@ -62,7 +62,7 @@ impl RefusedTools {
     }
 
     /// Returns the names of the tools of which a provider has rejected a declaration.
-    fn of(&self, provider: &str) -> Vec<String> {
+    fn tools_refused_by(&self, provider: &str) -> Vec<String> {
         let declarations = lock(&self.declarations);
         let own = declarations
             .iter()
@@ -115,7 +115,7 @@ fn digest_of(description: &str, schema: &Value) -> String {
 pub(super) struct Refusals {
     /// The tools that were rejected before; one whose declaration has changed is in the request.
     earlier: Vec<String>,
-    all: Vec<RefusedTool>,
+    tools: Vec<RefusedTool>,
     fields: Vec<RefusedField>,
     /// The number of tools that were rejected one by one, by server.
     by_server: BTreeMap<String, usize>,
@@ -139,9 +139,9 @@ struct RefusedField {
 }
 
 impl Refusals {
-    pub(super) fn after(known: &RefusedTools, model: &Model) -> Self {
+    pub(super) fn new(known: &RefusedTools, model: &Model) -> Self {
         Self {
-            earlier: known.of(&model.id.provider),
+            earlier: known.tools_refused_by(&model.id.provider),
             ..Self::default()
         }
     }
@@ -157,7 +157,7 @@ impl Refusals {
         let Error::BadRequest(reason) = error else {
             return None;
         };
-        if self.all.len() + self.fields.len() == MAX_REPETITIONS {
+        if self.tools.len() + self.fields.len() == MAX_REPETITIONS {
             return None;
         }
         self.without_tool(step, request, reason)
@@ -182,7 +182,7 @@ impl Refusals {
         reason: &str,
     ) -> Option<Request> {
         let find = |name: &str| step.tools.iter().find(|tool| tool.name() == name);
-        let now = self.all.iter().flat_map(|refused| &refused.names);
+        let now = self.tools.iter().flat_map(|refused| &refused.names);
         let is_sent = |name: &&str| request.tools.iter().any(|spec| spec.name == *name);
         let left_out: Vec<&str> = self
             .earlier
@@ -224,7 +224,7 @@ impl Refusals {
         fewer
             .tools
             .retain(|spec| !refused.names.contains(&spec.name));
-        self.all.push(refused);
+        self.tools.push(refused);
         Some(fewer)
     }
 
@@ -251,7 +251,7 @@ impl Refusals {
             names,
             title,
             reason,
-        } in self.all.drain(..)
+        } in self.tools.drain(..)
         {
             let refused = step
                 .tools

@@ -118,7 +118,7 @@ fn one(call: &Call) -> String {
 /// was cancelled or ended before that. A rejected call or an accepted structured result ends a turn
 /// regularly.
 fn waits(message: &Message) -> bool {
-    let ends = |call: &Call| next::rejected(&call.state) || next::result(call).is_some();
+    let ends = |call: &Call| next::is_rejected(&call.state) || next::result(call).is_some();
     let length = message
         .assistant()
         .is_some_and(|a| a.finish == Some(Finish::Length));

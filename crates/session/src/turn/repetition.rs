@@ -40,8 +40,11 @@ impl Repeats {
 }
 
 /// Counts the calls of `tool` with `input` directly before, in this turn.
-pub fn repeats(history: &History, tool: &str, input: &Value) -> Repeats {
-    let calls: Vec<&Call> = next::turn(history).iter().flat_map(|m| m.calls()).collect();
+pub fn count_repeats(history: &History, tool: &str, input: &Value) -> Repeats {
+    let calls: Vec<&Call> = next::current_turn(history)
+        .iter()
+        .flat_map(|m| m.calls())
+        .collect();
     let finished = calls
         .iter()
         .rev()
@@ -56,8 +59,8 @@ pub fn repeats(history: &History, tool: &str, input: &Value) -> Repeats {
 }
 
 /// Counts this turn's calls of `tool` with `input` that were refused because no user was present.
-pub fn refusals(history: &History, tool: &str, input: &Value) -> u32 {
-    let calls = next::turn(history).iter().flat_map(|m| m.calls());
+pub fn count_refusals(history: &History, tool: &str, input: &Value) -> u32 {
+    let calls = next::current_turn(history).iter().flat_map(|m| m.calls());
     let refused = |call: &&Call| call.state.cause() == Some(FailureCause::Unanswered);
     let same = calls
         .filter(|call| call.tool == tool && *call.input == *input)
@@ -117,13 +120,13 @@ mod tests {
             (vec![ok("a"), ok("b")], 0),
         ];
         for (calls, expected) in table {
-            let found = repeats(&history(calls), "bash", &input);
+            let found = count_repeats(&history(calls), "bash", &input);
             assert_eq!(found.calls + found.failed, expected);
         }
         let mut before = history(vec![ok("a"), ok("a")]);
         before.messages.push(user("again", false));
         assert_eq!(
-            repeats(&before, "bash", &input),
+            count_repeats(&before, "bash", &input),
             Repeats::default(),
             "an earlier turn does not count"
         );

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::step_context::StepContext;
-use super::view::view;
+use super::view::visible_history;
 use super::{History, remind, size};
 use base::text::shared::SharedText;
 use base::text::{self, without_tags};
@@ -91,7 +91,7 @@ pub fn request(history: &History, step: &StepContext, session: &str) -> Request 
 }
 
 fn messages(history: &History, step: &StepContext) -> Vec<ModelMessage> {
-    let view = view(history);
+    let view = visible_history(history);
     let mut out = Vec::new();
     let mut bare = 0;
     if let Some((compaction, summary)) = view.summary {

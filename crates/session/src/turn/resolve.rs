@@ -21,14 +21,14 @@ pub(super) struct ResolvedCall {
     /// Notes for the model about corrected names.
     pub(super) notes: Vec<String>,
     /// The reason why the arguments are invalid.
-    pub(super) wrong: Option<String>,
+    pub(super) argument_error: Option<String>,
     /// The name of the tool, if the call was announced with another one.
-    pub(super) name: Option<String>,
+    pub(super) corrected_name: Option<String>,
     /// The kind of the call, if another one was announced.
-    pub(super) kind: Option<ToolKind>,
+    pub(super) corrected_kind: Option<ToolKind>,
     pub(super) description: Option<CallDescription>,
     /// The size of the arguments, in bytes.
-    pub(super) size: usize,
+    pub(super) argument_bytes: usize,
     /// True if the call may run in parallel with others.
     pub(super) is_concurrent: bool,
     /// Its context, with the analysis of its command line if that was needed.
@@ -37,7 +37,7 @@ pub(super) struct ResolvedCall {
 
 /// Resolves the calls of a message. Large arguments, and several calls, which may wait for the disk
 /// to see which of them may run together, do so on the thread pool.
-pub(super) async fn resolved(
+pub(super) async fn resolve_calls(
     turn: &TurnContext,
     step: &StepContext,
     calls: Vec<Call>,
@@ -45,7 +45,12 @@ pub(super) async fn resolved(
     let tools = step.tools.clone();
     let settings = turn.project.context.settings.clone();
     let several = calls.len() > 1;
-    let one = |call: Call| (tool_context::of_step(turn, step, &call.call), call);
+    let one = |call: Call| {
+        (
+            tool_context::step_call_context(turn, step, &call.call),
+            call,
+        )
+    };
     let calls: Vec<(ToolContext, Call)> = calls.into_iter().map(one).collect();
     let is_large =
         |(_, call): &(ToolContext, Call)| text::is_longer(&call.input, MAX_IN_PLACE_BYTES);
@@ -114,11 +119,11 @@ fn resolve(tools: &[Arc<dyn AnyTool>], mut call: Call, context: ToolContext) -> 
         call,
         tool,
         notes,
-        wrong,
-        name,
-        kind,
+        argument_error: wrong,
+        corrected_name: name,
+        corrected_kind: kind,
         description: None,
-        size,
+        argument_bytes: size,
         is_concurrent: true,
         context,
     }

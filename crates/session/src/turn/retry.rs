@@ -59,7 +59,7 @@ impl Backoff {
 
     /// Returns the next repetition; `None` to give up. A delay requested by the provider takes
     /// precedence.
-    pub fn after(&mut self, error: &Error) -> Option<Retry> {
+    pub fn next_retry(&mut self, error: &Error) -> Option<Retry> {
         if !error.is_transient() {
             return None;
         }
@@ -100,7 +100,7 @@ mod tests {
 
     fn delays(error: &Error) -> Vec<Duration> {
         let mut waits = Backoff::new(false);
-        std::iter::from_fn(|| waits.after(error))
+        std::iter::from_fn(|| waits.next_retry(error))
             .map(|retry| retry.delay)
             .collect()
     }
@@ -114,14 +114,17 @@ mod tests {
         let mut waits = Backoff::new(false);
         let requested = Duration::from_secs(7);
         assert_eq!(
-            waits.after(&limited(Some(requested))),
+            waits.next_retry(&limited(Some(requested))),
             Some(Retry {
                 delay: requested,
                 limit: MAX_RETRIES
             })
         );
-        assert_eq!(waits.after(&limited(Some(Duration::from_secs(3600)))), None);
-        assert_eq!(waits.after(&Error::Auth("x".into())), None);
+        assert_eq!(
+            waits.next_retry(&limited(Some(Duration::from_secs(3600)))),
+            None
+        );
+        assert_eq!(waits.next_retry(&Error::Auth("x".into())), None);
     }
 
     /// Processes that failed at the same time must not all retry at the same time.
@@ -151,21 +154,21 @@ mod tests {
         assert_eq!(delays(&unreachable), UNCONNECTED_DELAYS);
         // A connection that was there may come back.
         let mut waits = Backoff::new(true);
-        let count = std::iter::from_fn(|| waits.after(&unreachable)).count();
+        let count = std::iter::from_fn(|| waits.next_retry(&unreachable)).count();
         assert_eq!(count, MAX_RETRIES as usize);
         let mut waits = Backoff::new(true);
-        let count = std::iter::from_fn(|| waits.after(&refused)).count();
+        let count = std::iter::from_fn(|| waits.next_retry(&refused)).count();
         assert_eq!(count, UNCONNECTED_DELAYS.len());
         let mut waits = Backoff::new(false);
         let broken = Error::Network("x".into());
-        assert!(waits.after(&broken).is_some());
-        let limits = std::iter::from_fn(|| waits.after(&refused)).map(|retry| retry.limit);
+        assert!(waits.next_retry(&broken).is_some());
+        let limits = std::iter::from_fn(|| waits.next_retry(&refused)).map(|retry| retry.limit);
         assert_eq!(limits.collect::<Vec<_>>(), [3, 3]);
         let mut waits = Backoff::new(false);
         for _ in 0..MAX_RETRIES {
-            assert!(waits.after(&broken).is_some());
+            assert!(waits.next_retry(&broken).is_some());
         }
-        assert_eq!(waits.after(&refused), None);
-        assert_eq!(waits.after(&broken), None);
+        assert_eq!(waits.next_retry(&refused), None);
+        assert_eq!(waits.next_retry(&broken), None);
     }
 }

@@ -1,6 +1,6 @@
 //! The loop of a turn, from its prompt to its end.
 
-use super::budget::{self, Remaining};
+use super::budget::{self, BudgetState};
 use super::change_recorder::StepChanges;
 use super::next::{self, CompactionTrigger, Limits, NextAction};
 use super::note::{append_content, append_note, append_user_message};
@@ -23,13 +23,14 @@ use transcript::{Content, Fault, FaultKind, Message, ModelRef, Text};
 pub async fn run(mut history: History, turn: TurnContext) -> (History, TurnOutcome) {
     turn.report_status(Status::Busy).await;
     let mut outcome = make_steps(&mut history, &turn).await;
-    let mut sent_on = 0;
-    while let Some(prompt) = hooks::ended(&history, &turn, &outcome, sent_on).await {
+    let mut continuations = 0;
+    while let Some(prompt) = hooks::run_at_turn_end(&history, &turn, &outcome, continuations).await
+    {
         let Ok(step) = step_context::capture(&turn, false, &history) else {
             break;
         };
         append_user_message(&mut history, &turn, &step, remind::note(&prompt)).await;
-        sent_on += 1;
+        continuations += 1;
         outcome = make_steps(&mut history, &turn).await;
     }
     prune::prune(&mut history, &turn).await;
@@ -57,10 +58,10 @@ pub async fn summarise(
 }
 
 /// Returns the notice about the limit that has ended the turn.
-pub fn limit(history: &History, turn: &TurnContext) -> Event {
+pub fn limit_notice(history: &History, turn: &TurnContext) -> Event {
     let title = match turn.project.context.settings.budget.cost {
-        Some(max) if turn.budget.is_empty(Some(max)) => budget::spent_message(max),
-        _ => next::steps(history),
+        Some(max) if turn.budget.is_spent(Some(max)) => budget::spent_message(max),
+        _ => next::step_limit_text(history),
     };
     let details = Some("Say \"continue\" to continue.".to_owned());
     Event::Notice {
@@ -73,8 +74,8 @@ pub fn limit(history: &History, turn: &TurnContext) -> Event {
 /// Makes steps until the turn ends. Their file changes are in the history afterwards.
 async fn make_steps(history: &mut History, turn: &TurnContext) -> TurnOutcome {
     let mut changed = None;
-    let outcome = steps(history, turn, &mut changed).await;
-    step::enter(history, turn, changed).await;
+    let outcome = make_steps_until_end(history, turn, &mut changed).await;
+    step::add_file_changes(history, turn, changed).await;
     if outcome == TurnOutcome::Rejected {
         step::announce_rejected_calls(history, turn).await;
     }
@@ -82,7 +83,7 @@ async fn make_steps(history: &mut History, turn: &TurnContext) -> TurnOutcome {
 }
 
 /// Adds a note about interrupted work to the prompt that follows it.
-async fn interrupted(history: &mut History, turn: &TurnContext) {
+async fn note_interrupted_work(history: &mut History, turn: &TurnContext) {
     if let Some(note) = remind::interrupted(history)
         && let Some(prompt) = history.messages.last_mut()
     {
@@ -98,49 +99,51 @@ async fn interrupted(history: &mut History, turn: &TurnContext) {
     clippy::cognitive_complexity,
     reason = "one loop, with each way to end a turn"
 )]
-async fn steps(
+async fn make_steps_until_end(
     history: &mut History,
     turn: &TurnContext,
     changed: &mut Option<StepChanges>,
 ) -> TurnOutcome {
     let mut last_request = None;
-    if let Ok(agent) = step_context::agent(turn) {
-        let wanted = step_context::model(turn, &agent);
+    if let Ok(agent) = step_context::chosen_agent(turn) {
+        let wanted = step_context::chosen_model(turn, &agent);
         tokio::select! {
             () = turn.project.models.prepare(&wanted) => {}
             () = turn.cancelled.cancelled() => {}
         }
     }
     // Whether the last step without budget has been made, for the model's final text.
-    let mut spoken_last = false;
+    let mut has_made_final_step = false;
     // Before a compaction or a subtask, because the note is about the work before the prompt.
-    interrupted(history, turn).await;
+    note_interrupted_work(history, turn).await;
     loop {
         if turn.cancelled.is_cancelled() || turn.session.common.exit_requested.is_cancelled() {
             return TurnOutcome::Cancelled;
         }
         if turn.session.recorder.is_exhausted().await {
-            return TurnOutcome::Failed(exhausted());
+            return TurnOutcome::Failed(unsaved_fault());
         }
-        let agent = match step_context::agent(turn) {
+        let agent = match step_context::chosen_agent(turn) {
             Ok(agent) => agent,
             Err(fault) => return TurnOutcome::Failed(fault),
         };
-        let limits = limits(turn, &agent, spoken_last);
+        let limits = turn_limits(turn, &agent, has_made_final_step);
         let next = next::decide_next(history, &limits);
         if !matches!(next, NextAction::Step { .. }) {
-            step::enter(history, turn, changed.take()).await;
+            step::add_file_changes(history, turn, changed.take()).await;
         }
         let (made, last) = match next {
             NextAction::Finish(outcome) => return outcome,
-            work @ (NextAction::Subtask
-            | NextAction::LeaveOut
-            | NextAction::Insist
-            | NextAction::Resume
-            | NextAction::GoOn) => match perform_between_steps(&work, history, turn).await {
-                Ok(()) => continue,
-                Err(fault) => return TurnOutcome::Failed(fault),
-            },
+            work @ (NextAction::RunSubtasks
+            | NextAction::LeaveOutImages
+            | NextAction::RequestResult
+            | NextAction::ContinueCutOff
+            | NextAction::ContinueUnexplained) => {
+                match perform_between_steps(&work, history, turn).await {
+                    Ok(()) => continue,
+                    Err(fault) => return TurnOutcome::Failed(fault),
+                }
+            }
             // A message sent in the meantime comes with its own turn.
             NextAction::Step { made: 1.., .. } if *turn.session.has_steering_message.borrow() => {
                 return TurnOutcome::Steered;
@@ -163,13 +166,15 @@ async fn steps(
             .servers
             .refresh(&turn.event_sender, &turn.cancelled)
             .await;
-        let step = match step_context::capture(turn, last, history).and_then(fitting) {
+        let step = match step_context::capture(turn, last, history).and_then(check_fits) {
             Ok(step) => step,
             Err(fault) => return TurnOutcome::Failed(fault),
         };
-        if size::load(history) == 0 && next::exceeds_window(history, &limits, step.fixed_tokens()) {
+        if size::next_request_tokens(history) == 0
+            && next::exceeds_window(history, &limits, step.fixed_tokens())
+        {
             last_request = None;
-            step::enter(history, turn, changed.take()).await;
+            step::add_file_changes(history, turn, changed.take()).await;
             if !prune::prune(history, turn).await
                 && let Err(outcome) =
                     compact_to_continue(history, turn, &limits, CompactionTrigger::Full).await
@@ -185,17 +190,17 @@ async fn steps(
         if !last {
             turn.session.left_out_tools.report(turn, &step).await;
         }
-        remind_of(history, turn, &step, made, last).await;
+        append_step_notes(history, turn, &step, made, last).await;
         if let Some(news) = jobs::take_note_on_ended_jobs(history, turn).await {
             append_note(history, turn, &step, &news).await;
         }
-        spoken_last |= limits.money == Remaining::Spent;
+        has_made_final_step |= limits.budget == BudgetState::Spent;
         step::run(history, turn, &step, &mut last_request, changed, made == 0).await;
     }
 }
 
 /// Returns the fault of a turn whose conversation cannot be saved.
-fn exhausted() -> Fault {
+fn unsaved_fault() -> Fault {
     Fault {
         kind: FaultKind::Store,
         message: "The database that stores the conversation has been unreachable for too long."
@@ -213,10 +218,10 @@ async fn perform_between_steps(
     turn: &TurnContext,
 ) -> Result<(), Fault> {
     let text = match work {
-        NextAction::LeaveOut => return leave_out(history, turn).await,
-        NextAction::Insist => prompts::reminder::STRUCTURED,
-        NextAction::Resume => prompts::reminder::CUT_OFF,
-        NextAction::GoOn => prompts::reminder::GO_ON,
+        NextAction::LeaveOutImages => return leave_out_images(history, turn).await,
+        NextAction::RequestResult => prompts::reminder::STRUCTURED,
+        NextAction::ContinueCutOff => prompts::reminder::CUT_OFF,
+        NextAction::ContinueUnexplained => prompts::reminder::GO_ON,
         _ => return subtask::subtasks(history, turn).await,
     };
     let step = step_context::capture(turn, false, history)?;
@@ -225,7 +230,7 @@ async fn perform_between_steps(
 }
 
 /// Leaves out the pictures that the provider has just rejected, so that the turn can continue.
-async fn leave_out(history: &mut History, turn: &TurnContext) -> Result<(), Fault> {
+async fn leave_out_images(history: &mut History, turn: &TurnContext) -> Result<(), Fault> {
     let step = step_context::capture(turn, false, history)?;
     let fault = history
         .messages
@@ -233,7 +238,7 @@ async fn leave_out(history: &mut History, turn: &TurnContext) -> Result<(), Faul
         .and_then(Message::assistant)
         .and_then(|answer| answer.fault.clone());
     let why = fault.map(|fault| fault.message).unwrap_or_default();
-    let text = images::leave_out(history, turn, &step.model.name, &why).await;
+    let text = images::reject_images(history, turn, &step.model.name, &why).await;
     append_user_message(history, turn, &step, remind::note(&text)).await;
     Ok(())
 }
@@ -245,7 +250,7 @@ async fn compact_to_continue(
     limits: &Limits,
     why: CompactionTrigger,
 ) -> Result<(), TurnOutcome> {
-    if let Some(fault) = next::stuck(history, limits) {
+    if let Some(fault) = next::futile_summaries_fault(history, limits) {
         return Err(TurnOutcome::Failed(fault));
     }
     let step = step_context::capture(turn, false, history).map_err(TurnOutcome::Failed)?;
@@ -264,56 +269,56 @@ async fn compact_to_continue(
     }
 }
 
-fn limits(turn: &TurnContext, agent: &Agent, spoken_last: bool) -> Limits {
+fn turn_limits(turn: &TurnContext, agent: &Agent, has_made_final_step: bool) -> Limits {
     let settings = &turn.project.context.settings.compaction;
     // If there is no model, the step reports the error.
     let model = if settings.auto {
         turn.project
             .models
-            .find(&step_context::model(turn, agent))
+            .find(&step_context::chosen_model(turn, agent))
             .ok()
     } else {
         None
     };
     let budget = turn.project.context.settings.budget;
-    let money = if !turn.budget.is_empty(budget.cost) {
-        Remaining::Left
-    } else if spoken_last {
-        Remaining::Over
+    let money = if !turn.budget.is_spent(budget.cost) {
+        BudgetState::Left
+    } else if has_made_final_step {
+        BudgetState::Over
     } else {
-        Remaining::Spent
+        BudgetState::Spent
     };
     Limits {
-        steps: Some(
+        max_steps: Some(
             agent
                 .steps
                 .map_or(budget.steps, |steps| steps.min(budget.steps)),
         ),
-        money,
-        continue_on_deny: turn.continues_after_rejection(),
-        usable: model.map(|(model, _)| model.usable_tokens(settings.reserved)),
+        budget: money,
+        continues_after_rejection: turn.continues_after_rejection(),
+        usable_tokens: model.map(|(model, _)| model.usable_tokens(settings.reserved)),
     }
 }
 
 /// Returns the inputs of a step if they leave space for messages in the model's window.
-fn fitting(step: StepContext) -> Result<StepContext, Fault> {
+fn check_fits(step: StepContext) -> Result<StepContext, Fault> {
     if step.fits() {
         return Ok(step);
     }
     let fixed = step.fixed_tokens();
-    Err(compact::too_small(&step.model, fixed, 0))
+    Err(compact::window_too_small_fault(&step.model, fixed, 0))
 }
 
 /// Reports before the model's first answer in the session that it cannot call tools, or that it
 /// answers in place of another.
 async fn report_limits(history: &History, turn: &TurnContext, step: &StepContext) {
     let model = &step.model.id;
-    let title = if let Some(other) = passed_over(turn, step) {
+    let title = if let Some(other) = passed_over_model(turn, step) {
         format!(
             "No model here can call tools, so adjutant's offline model answers. `adjutant run -m {other}` asks one \
              that only answers in text; `adjutant models` lists all."
         )
-    } else if let Some(why) = unavailable(turn, step) {
+    } else if let Some(why) = unavailable_model_text(turn, step) {
         why
     } else if !step.model.tools {
         without_tools(model)
@@ -339,7 +344,7 @@ async fn report_limits(history: &History, turn: &TurnContext, step: &StepContext
 
 /// Returns a model that is not used because it cannot call tools, if the offline model answers in
 /// its place.
-fn passed_over(turn: &TurnContext, step: &StepContext) -> Option<ModelRef> {
+fn passed_over_model(turn: &TurnContext, step: &StepContext) -> Option<ModelRef> {
     let is_chosen =
         turn.choice.borrow().model.is_some() || turn.project.context.settings.model.is_some();
     if is_chosen || step.model.id.provider != Registry::OFFLINE {
@@ -353,7 +358,7 @@ fn passed_over(turn: &TurnContext, step: &StepContext) -> Option<ModelRef> {
 
 /// Returns the reason why the model that was chosen last in this project does not answer, if
 /// nothing else was chosen since.
-fn unavailable(turn: &TurnContext, step: &StepContext) -> Option<String> {
+fn unavailable_model_text(turn: &TurnContext, step: &StepContext) -> Option<String> {
     let is_chosen = turn.choice.borrow().model.is_some()
         || turn.project.context.settings.model.is_some()
         || step.agent.model.is_some();
@@ -370,7 +375,7 @@ fn unavailable(turn: &TurnContext, step: &StepContext) -> Option<String> {
 }
 
 /// Adds the notes that belong before this step.
-async fn remind_of(
+async fn append_step_notes(
     history: &mut History,
     turn: &TurnContext,
     step: &StepContext,
@@ -385,12 +390,12 @@ async fn remind_of(
         0 => append_note(history, turn, step, prompts::reminder::STEPS).await,
         _ => append_user_message(history, turn, step, remind::note(prompts::reminder::STEPS)).await,
     }
-    resources(history, turn, step).await;
+    append_changed_resources(history, turn, step).await;
 }
 
 /// Notifies the model of MCP resources that have changed since they were read. Their contents are
 /// data, and are added as a part of their own after the note.
-async fn resources(history: &mut History, turn: &TurnContext, step: &StepContext) {
+async fn append_changed_resources(history: &mut History, turn: &TurnContext, step: &StepContext) {
     let servers = &turn.session.common.servers;
     // Nothing that the session asks about is read unasked.
     let rules = step

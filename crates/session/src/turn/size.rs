@@ -10,7 +10,7 @@ use transcript::{Call, CallState, Content, Message, Usage};
 /// The estimated size of an image or a document, in tokens; its bytes say nothing about it.
 const ATTACHMENT_TOKENS: u64 = 1_500;
 
-pub fn tokens(bytes: usize) -> u64 {
+pub fn tokens_of_bytes(bytes: usize) -> u64 {
     u64::try_from(bytes.div_ceil(4)).unwrap_or(u64::MAX)
 }
 
@@ -38,11 +38,11 @@ pub fn without_attachments(message: &Message) -> u64 {
 fn content(content: &Content) -> u64 {
     match content {
         Content::Text(text) if text.ignored => 0,
-        Content::Text(text) => tokens(text.text.len()),
-        Content::Reasoning(reasoning) => tokens(reasoning.text.len()),
+        Content::Text(text) => tokens_of_bytes(text.text.len()),
+        Content::Reasoning(reasoning) => tokens_of_bytes(reasoning.text.len()),
         Content::File(file) => file.data.as_ref().map_or(0, |_| ATTACHMENT_TOKENS),
         Content::Tool(call) => {
-            tokens(call.tool.len() + call.input.to_string().len()) + result(call)
+            tokens_of_bytes(call.tool.len() + call.input.to_string().len()) + result(call)
         }
         _ => 0,
     }
@@ -53,14 +53,14 @@ pub fn result(call: &Call) -> u64 {
     match &call.state {
         CallState::Completed(done) if done.cleared.is_some() => 0,
         CallState::Completed(done) => output(done),
-        CallState::Failed { error, .. } => tokens(error.len()),
+        CallState::Failed { error, .. } => tokens_of_bytes(error.len()),
         CallState::Pending | CallState::Running { .. } => 0,
     }
 }
 
 /// Returns the size of a completed call's output.
 pub fn output(done: &transcript::Completed) -> u64 {
-    tokens(done.output.len()) + ATTACHMENT_TOKENS * done.attachments.len() as u64
+    tokens_of_bytes(done.output.len()) + ATTACHMENT_TOKENS * done.attachments.len() as u64
 }
 
 pub fn request(request: &Request) -> u64 {
@@ -73,7 +73,7 @@ pub fn fixed_tokens(request: &Request) -> u64 {
         .tools
         .iter()
         .map(|tool| tool.description.len() + tool.schema.to_string().len());
-    tokens(request.system.iter().map(String::len).sum::<usize>() + tools.sum::<usize>())
+    tokens_of_bytes(request.system.iter().map(String::len).sum::<usize>() + tools.sum::<usize>())
 }
 
 fn message_tokens(message: &ModelMessage) -> u64 {
@@ -83,31 +83,31 @@ fn message_tokens(message: &ModelMessage) -> u64 {
             .iter()
             .map(|output| match output {
                 ModelOutput::Text { text, .. } | ModelOutput::Reasoning { text, .. } => {
-                    tokens(text.len())
+                    tokens_of_bytes(text.len())
                 }
                 ModelOutput::Call {
                     name, arguments, ..
-                } => tokens(name.len() + arguments.to_string().len()),
+                } => tokens_of_bytes(name.len() + arguments.to_string().len()),
             })
             .sum(),
         ModelMessage::Results(results) => results
             .iter()
-            .map(|r| tokens(r.text.len()) + ATTACHMENT_TOKENS * r.attachments.len() as u64)
+            .map(|r| tokens_of_bytes(r.text.len()) + ATTACHMENT_TOKENS * r.attachments.len() as u64)
             .sum(),
     }
 }
 
 fn input(input: &ModelInput) -> u64 {
     match input {
-        ModelInput::Text(text) => tokens(text.len()),
+        ModelInput::Text(text) => tokens_of_bytes(text.len()),
         ModelInput::File(_) => ATTACHMENT_TOKENS,
     }
 }
 
 /// Returns the size of the next request: the last count of the provider, corrected by an estimate
 /// of later additions and removals. 0 if the provider has not reported usage.
-pub fn load(history: &History) -> u64 {
-    let since = view::compacted(history).map_or(0, |(_, summary)| summary + 1);
+pub fn next_request_tokens(history: &History) -> u64 {
+    let since = view::find_compaction(history).map_or(0, |(_, summary)| summary + 1);
     let messages = &history.messages[since..];
     let Some((at, counted)) = messages.iter().enumerate().rev().find_map(|(at, m)| {
         let assistant = m.assistant()?;
@@ -132,7 +132,7 @@ pub fn load(history: &History) -> u64 {
 
 /// Returns the estimated size of the messages that the next request contains, with the summary.
 pub fn messages(history: &History) -> u64 {
-    let seen = view::view(history);
+    let seen = view::visible_history(history);
     let summary = seen.summary.map_or(0, |(message_tokens, summary)| {
         message(message_tokens) + message(summary)
     });
@@ -143,7 +143,7 @@ pub fn messages(history: &History) -> u64 {
 /// Returns the size of the context for display: the last count of the provider, or the estimate
 /// after a later compaction. `None` before the first answer.
 pub fn used_tokens(history: &History) -> Option<u64> {
-    let compacted = view::compacted(history);
+    let compacted = view::find_compaction(history);
     let since = compacted.map_or(0, |(_, summary)| summary + 1);
     let counted = history.messages[since..]
         .iter()

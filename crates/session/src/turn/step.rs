@@ -53,7 +53,7 @@ const SAVE_PAUSE_INTERVAL: Duration = Duration::from_millis(500);
 const MAX_DELTA_BYTES: usize = 16 << 10;
 
 /// The result of calls in an incomplete answer.
-const BROKEN_OFF: &str = "Not run: the model's answer was incomplete.";
+const INCOMPLETE_ANSWER: &str = "Not run: the model's answer was incomplete.";
 
 /// Makes one step and appends its message to the history. In the `first` step of a turn nothing is
 /// shown before the prompt is stored. `last_request` is the request of the step before, and is set
@@ -74,9 +74,9 @@ pub async fn run(
         .take()
         .map(BodyCache::after)
         .unwrap_or_default();
-    hooks::remember(history, turn, true);
+    hooks::share_conversation(history, turn, true);
     hooks::share_with_plugins(turn, step);
-    hooks::request(turn, step, &mut request).await;
+    hooks::rewrite_request(turn, step, &mut request).await;
     let mut request = Arc::new(request);
     let parent = history.messages.iter().rev().find(|m| m.user().is_some());
     let assistant = Assistant {
@@ -100,7 +100,7 @@ pub async fn run(
 
     let changes = ChangeRecorder::new(turn, &message.id);
     let answered = request_answer(turn, step, &mut request, &mut message, &changes, first);
-    let (answered, ()) = tokio::join!(answered, enter(history, turn, changed.take()));
+    let (answered, ()) = tokio::join!(answered, add_file_changes(history, turn, changed.take()));
     *last_request = Arc::into_inner(request);
     let mut paid = None;
     if let Ok((_, usage)) = &answered {
@@ -109,14 +109,14 @@ pub async fn run(
         turn.budget.add_usage(usage, paid);
     }
     if let Ok((finish, _)) = &answered {
-        hooks::complete(turn, step, &mut message).await;
-        call::set_aside(turn, &mut message, *finish).await;
-        wrapped_calls::unwrap(turn, step, &mut message, &changes).await;
+        hooks::rewrite_answer(turn, step, &mut message).await;
+        call::fail_cut_off_calls(turn, &mut message, *finish).await;
+        wrapped_calls::unwrap_calls(turn, step, &mut message, &changes).await;
         // The writes of background jobs so far precede the edits of these calls.
         late_changes::collect(history, &turn.session).await;
-        call::make(history, turn, step, &mut message, &changes).await;
+        call::make_calls(history, turn, step, &mut message, &changes).await;
     } else {
-        call::abandon(turn, &mut message, BROKEN_OFF).await;
+        call::fail_pending_calls(turn, &mut message, INCOMPLETE_ANSWER).await;
     }
     *changed = changes.finish(turn);
     if let Role::Assistant(assistant) = &mut message.role {
@@ -134,12 +134,16 @@ pub async fn run(
     }
     turn.session.recorder.message(&message).await;
     history.messages.push(message);
-    usage(history, turn, &step.model).await;
+    send_usage(history, turn, &step.model).await;
 }
 
 /// Adds the file changes of a step to its message, and late changes of background jobs to earlier
 /// messages.
-pub async fn enter(history: &mut History, turn: &TurnContext, changed: Option<StepChanges>) {
+pub async fn add_file_changes(
+    history: &mut History,
+    turn: &TurnContext,
+    changed: Option<StepChanges>,
+) {
     if let Some(changed) = changed
         && let Some((message, part)) = changed.into_part(turn).await
         && let Some(message) = history
@@ -163,7 +167,7 @@ async fn request_answer(
     changes: &ChangeRecorder,
     first: bool,
 ) -> Result<(Finish, Usage), Fault> {
-    let mut refusals = Refusals::after(&turn.session.common.refused_tools, &step.model);
+    let mut refusals = Refusals::new(&turn.session.common.refused_tools, &step.model);
     let mut waits = retry::Backoff::new(!first);
     let mut attempt = 0;
     // The last failure's.
@@ -173,7 +177,7 @@ async fn request_answer(
     loop {
         let answer = step.provider.stream(request.clone());
         let purpose = RequestPurpose::Step(&message.id);
-        let mut answer = trace::observed(turn, &step.model, purpose, answer).peekable();
+        let mut answer = trace::observe_answer(turn, &step.model, purpose, answer).peekable();
         if first && attempt == 0 && empty == 0 {
             // The store and the model work in parallel.
             let has_begun = async { Pin::new(&mut answer).peek().await.is_some() };
@@ -197,9 +201,11 @@ async fn request_answer(
                 if has_content || finish == Finish::Refusal || finish == Finish::Length || empty > 1
                 {
                     match finish {
-                        Finish::Stop if !has_content => remark(turn, message, EMPTY_ANSWER).await,
+                        Finish::Stop if !has_content => {
+                            add_remark(turn, message, EMPTY_ANSWER).await
+                        }
                         Finish::Refusal if !has_content => {
-                            remark(turn, message, REFUSED_ANSWER).await
+                            add_remark(turn, message, REFUSED_ANSWER).await
                         }
                         _ => {}
                     }
@@ -218,7 +224,7 @@ async fn request_answer(
             *request = Arc::new(fewer);
             continue;
         }
-        let Some(again) = waits.after(&error) else {
+        let Some(again) = waits.next_retry(&error) else {
             return Err(error.fault());
         };
         attempt += 1;
@@ -227,7 +233,7 @@ async fn request_answer(
             reason: error.to_string(),
         });
         turn.session.recorder.part(&message.id, &part).await;
-        call::abandon(turn, message, BROKEN_OFF).await;
+        call::fail_pending_calls(turn, message, INCOMPLETE_ANSWER).await;
         message.parts.push(part);
         let next =
             Timestamp(turn.now().0 + u64::try_from(again.delay.as_millis()).unwrap_or_default());
@@ -257,7 +263,7 @@ pub async fn announce_rejected_calls(history: &mut History, turn: &TurnContext) 
     let Some(message) = history.messages.last_mut() else {
         return;
     };
-    let text = next::rejection(message, turn.session.permissions.attended);
+    let text = next::rejection_text(message, turn.session.permissions.attended);
     if message.user().is_some() {
         let notice = Event::Notice {
             severity: Severity::Info,
@@ -279,7 +285,7 @@ pub async fn announce_rejected_calls(history: &mut History, turn: &TurnContext) 
 }
 
 /// Adds a text to an answer without one, because a turn must not end without any text.
-async fn remark(turn: &TurnContext, message: &mut Message, text: &str) {
+async fn add_remark(turn: &TurnContext, message: &mut Message, text: &str) {
     add_text(
         turn,
         message,
@@ -310,23 +316,23 @@ struct AnswerBuilder<'a> {
     message: &'a mut Message,
     changes: &'a ChangeRecorder,
     /// Maps the provider's block number to an index of `message.parts`.
-    places: HashMap<usize, usize>,
+    part_indexes: HashMap<usize, usize>,
     /// The arguments of calls received so far, as JSON text.
     arguments: HashMap<usize, String>,
     /// Unsent text: an index of `message.parts`, and the offset of its first unsent byte.
-    fresh: Vec<(usize, usize)>,
+    unsent: Vec<(usize, usize)>,
     /// Parts that have changed since they were saved.
     unsaved: Vec<usize>,
     /// Parts that were saved while they grew.
     growing: Vec<usize>,
     /// The time of the last save.
-    saved: Instant,
+    last_save: Instant,
     /// The length of the saved parts at the last save, in bytes.
-    length: usize,
+    saved_bytes: usize,
     /// Text is held back until there is more of it than this, in bytes.
-    held: usize,
+    held_back_bytes: usize,
     /// Bytes of text that were sent.
-    sent: usize,
+    sent_bytes: usize,
     usage: Usage,
     finish: Option<Finish>,
 }
@@ -366,15 +372,15 @@ async fn fold(
         step,
         message,
         changes,
-        places: HashMap::new(),
+        part_indexes: HashMap::new(),
         arguments: HashMap::new(),
-        fresh: Vec::new(),
+        unsent: Vec::new(),
         unsaved: Vec::new(),
         growing: Vec::new(),
-        saved: Instant::now(),
-        length: 0,
-        held: *shown,
-        sent: 0,
+        last_save: Instant::now(),
+        saved_bytes: 0,
+        held_back_bytes: *shown,
+        sent_bytes: 0,
         usage: Usage::default(),
         finish: None,
     };
@@ -402,13 +408,13 @@ async fn fold(
             None => Some(None),
             Some(Err(error)) => Some(Some(error)),
             Some(Ok(delta)) => {
-                folded.take(delta).await;
+                folded.add_delta(delta).await;
                 None
             }
         };
         // Merges deltas that have already arrived, without waiting for more.
         let mut is_burst = true;
-        while ended.is_none() && folded.waiting() < MAX_DELTA_BYTES {
+        while ended.is_none() && folded.unsent_bytes() < MAX_DELTA_BYTES {
             let Some(next) = answer.next().now_or_never() else {
                 is_burst = false;
                 break;
@@ -416,10 +422,10 @@ async fn fold(
             match next {
                 None => ended = Some(None),
                 Some(Err(error)) => ended = Some(Some(error)),
-                Some(Ok(delta)) => folded.take(delta).await,
+                Some(Ok(delta)) => folded.add_delta(delta).await,
             }
         }
-        folded.send().await;
+        folded.send_unsent().await;
         folded
             .save(if ended.is_some() {
                 SaveReason::End
@@ -437,9 +443,9 @@ async fn fold(
         }
     };
     folded
-        .close(failed.is_none() && folded.finish.is_some())
+        .finish(failed.is_none() && folded.finish.is_some())
         .await;
-    *shown = folded.sent.max(*shown);
+    *shown = folded.sent_bytes.max(*shown);
     let usage = folded.usage;
     let finish = folded.finish;
     if failed.is_some() || finish.is_none() {
@@ -455,7 +461,7 @@ async fn fold(
 }
 
 impl AnswerBuilder<'_> {
-    async fn take(&mut self, delta: Delta) {
+    async fn add_delta(&mut self, delta: Delta) {
         match delta {
             Delta::Text { index, text } => {
                 let part_index = self
@@ -464,7 +470,7 @@ impl AnswerBuilder<'_> {
                 if let Content::Text(part) = &mut self.message.parts[part_index].content {
                     let from = part.text.len();
                     part.text.to_mut().push_str(&text);
-                    self.grown(part_index, from);
+                    self.mark_grown(part_index, from);
                 }
             }
             Delta::Reasoning { index, text } => {
@@ -474,10 +480,10 @@ impl AnswerBuilder<'_> {
                 if let Content::Reasoning(part) = &mut self.message.parts[part_index].content {
                     let from = part.text.len();
                     part.text.push_str(&text);
-                    self.grown(part_index, from);
+                    self.mark_grown(part_index, from);
                 }
             }
-            Delta::Call { index, id, name } => self.call(index, id, name).await,
+            Delta::Call { index, id, name } => self.begin_call(index, id, name).await,
             Delta::Arguments { index, json } => {
                 self.arguments.entry(index).or_default().push_str(&json)
             }
@@ -491,7 +497,7 @@ impl AnswerBuilder<'_> {
                     | Content::Tool(Call { provider, .. }) => provider.extend(data),
                     _ => {}
                 }
-                self.changed(part_index);
+                self.mark_changed(part_index);
             }
             // The text of the answer contains them, too.
             Delta::FoundPages(_) => {}
@@ -500,8 +506,8 @@ impl AnswerBuilder<'_> {
         }
     }
 
-    async fn call(&mut self, index: usize, id: Option<String>, name: String) {
-        if let Some(part_index) = self.places.get(&index) {
+    async fn begin_call(&mut self, index: usize, id: Option<String>, name: String) {
+        if let Some(part_index) = self.part_indexes.get(&index) {
             // Some wire formats repeat the name with every delta, or send the id later.
             if let Content::Tool(call) = &mut self.message.parts[*part_index].content
                 && call.provider_id.is_none()
@@ -510,8 +516,8 @@ impl AnswerBuilder<'_> {
             }
             return;
         }
-        self.held = 0;
-        self.send().await;
+        self.held_back_bytes = 0;
+        self.send_unsent().await;
         let call = Call {
             call: self.turn.new_call_id(),
             provider_id: id,
@@ -526,7 +532,7 @@ impl AnswerBuilder<'_> {
             state: CallState::Pending,
             provider: Map::new(),
         };
-        self.changes.announced(self.turn, call.kind, &name);
+        self.changes.tool_announced(self.turn, call.kind, &name);
         let update = CallUpdate {
             title: Some(call.title.clone()),
             tool: Some(name),
@@ -542,7 +548,7 @@ impl AnswerBuilder<'_> {
     }
 
     async fn part_index(&mut self, index: usize, content: impl FnOnce() -> Content) -> usize {
-        if let Some(part_index) = self.places.get(&index) {
+        if let Some(part_index) = self.part_indexes.get(&index) {
             return *part_index;
         }
         let part_index = self.message.parts.len();
@@ -553,44 +559,48 @@ impl AnswerBuilder<'_> {
             .part(&self.message.id, &part)
             .await;
         self.message.parts.push(part);
-        self.places.insert(index, part_index);
+        self.part_indexes.insert(index, part_index);
         part_index
     }
 
-    fn grown(&mut self, part_index: usize, from: usize) {
-        if !self.fresh.iter().any(|(waiting, _)| *waiting == part_index) {
-            self.fresh.push((part_index, from));
+    fn mark_grown(&mut self, part_index: usize, from: usize) {
+        if !self
+            .unsent
+            .iter()
+            .any(|(waiting, _)| *waiting == part_index)
+        {
+            self.unsent.push((part_index, from));
         }
-        self.changed(part_index);
+        self.mark_changed(part_index);
     }
 
-    fn changed(&mut self, part_index: usize) {
+    fn mark_changed(&mut self, part_index: usize) {
         if !self.unsaved.contains(&part_index) {
             self.unsaved.push(part_index);
         }
     }
 
     /// Returns the number of unsent bytes.
-    fn waiting(&self) -> usize {
-        self.fresh
+    fn unsent_bytes(&self) -> usize {
+        self.unsent
             .iter()
             .map(|(part_index, from)| text_of(&self.message.parts[*part_index]).len() - from)
             .sum()
     }
 
     /// Sends the unsent text, unless it is held back.
-    async fn send(&mut self) {
-        if self.held > 0 && self.waiting() <= self.held {
+    async fn send_unsent(&mut self) {
+        if self.held_back_bytes > 0 && self.unsent_bytes() <= self.held_back_bytes {
             return;
         }
-        self.held = 0;
-        for (part_index, from) in std::mem::take(&mut self.fresh) {
+        self.held_back_bytes = 0;
+        for (part_index, from) in std::mem::take(&mut self.unsent) {
             let part = &self.message.parts[part_index];
             let delta = text_of(part)[from..].to_owned();
             if delta.is_empty() {
                 continue;
             }
-            self.sent += delta.len();
+            self.sent_bytes += delta.len();
             let events = &self.turn.session.recorder.events;
             events.delta(&self.message.id, &part.id, &delta);
             let event = match part.content {
@@ -617,11 +627,11 @@ impl AnswerBuilder<'_> {
             .map(|part_index| text_of(&self.message.parts[*part_index]).len())
             .sum();
         let due = || {
-            let waited = self.saved.elapsed();
-            let fresh = length.saturating_sub(self.length);
+            let waited = self.last_save.elapsed();
+            let fresh = length.saturating_sub(self.saved_bytes);
             fresh >= MAX_UNSAVED_BYTES.max(length / UNSAVED_SHARE)
                 || waited >= MAX_SAVE_INTERVAL
-                || (waited >= SAVE_INTERVAL && length >= self.length + self.length / 4)
+                || (waited >= SAVE_INTERVAL && length >= self.saved_bytes + self.saved_bytes / 4)
         };
         let is_due = match reason {
             SaveReason::Growth => !self.unsaved.is_empty() && due(),
@@ -631,14 +641,14 @@ impl AnswerBuilder<'_> {
                 let growing = std::mem::take(&mut self.growing);
                 growing
                     .into_iter()
-                    .for_each(|part_index| self.changed(part_index));
+                    .for_each(|part_index| self.mark_changed(part_index));
                 !self.unsaved.is_empty()
             }
         };
         if !is_due {
             return;
         }
-        self.length = length;
+        self.saved_bytes = length;
         for part_index in std::mem::take(&mut self.unsaved) {
             let part = &self.message.parts[part_index];
             let record = &self.turn.session.recorder;
@@ -646,23 +656,23 @@ impl AnswerBuilder<'_> {
                 record.part(&self.message.id, part).await;
                 continue;
             }
-            record.partial(&self.message.id, part).await;
+            record.growing_part(&self.message.id, part).await;
             if !self.growing.contains(&part_index) {
                 self.growing.push(part_index);
             }
         }
-        self.saved = Instant::now();
+        self.last_save = Instant::now();
     }
 
     /// Sets the arguments of the calls. Text that is not a JSON object remains a string, and
     /// the call fails with a reason when it is made.
-    async fn close(&mut self, whole: bool) {
+    async fn finish(&mut self, whole: bool) {
         if whole {
-            self.held = 0;
-            self.send().await;
+            self.held_back_bytes = 0;
+            self.send_unsent().await;
         }
         // Text that was never shown is dropped.
-        for (part_index, from) in std::mem::take(&mut self.fresh) {
+        for (part_index, from) in std::mem::take(&mut self.unsent) {
             match &mut self.message.parts[part_index].content {
                 Content::Text(Text { text, .. }) => text.to_mut().truncate(from),
                 Content::Reasoning(Reasoning { text, .. }) => text.truncate(from),
@@ -692,7 +702,7 @@ impl AnswerBuilder<'_> {
         };
         let read: Vec<(usize, Value)> = poll_by_size(bytes > MAX_IN_PLACE_BYTES, read).await;
         for (index, input) in read {
-            let Some(part_index) = self.places.get(&index).copied() else {
+            let Some(part_index) = self.part_indexes.get(&index).copied() else {
                 continue;
             };
             if let Content::Tool(call) = &mut self.message.parts[part_index].content {
@@ -735,7 +745,7 @@ pub fn count_unused_answer(turn: &TurnContext, model: &Model, usage: &Usage) {
 }
 
 /// Sends the current size of the context and the cost so far.
-pub(super) async fn usage(history: &History, turn: &TurnContext, model: &Model) {
+pub(super) async fn send_usage(history: &History, turn: &TurnContext, model: &Model) {
     let cost = history.cost();
     let Some(used) = size::used_tokens(history) else {
         return;

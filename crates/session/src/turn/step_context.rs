@@ -43,7 +43,7 @@ pub struct StepContext {
     /// The mark of notes to the model.
     pub mark: ReminderMark,
     /// The tools that are left out because all do not fit into the model's window.
-    pub left_out: Vec<String>,
+    pub left_out_tools: Vec<String>,
 }
 
 /// The tools that are offered in a small context window.
@@ -68,8 +68,8 @@ impl StepContext {
             .filter(|window| *window < SMALL_WINDOW_TOKENS)?;
         // Servers on this machine may cut a request without reporting it. The conversation, results
         // and the answer need half of the window.
-        let is_local = local::explain_larger_context(&self.model, window).is_some();
-        Some(if is_local || !self.left_out.is_empty() {
+        let is_local = local::larger_context(&self.model, window).is_some();
+        Some(if is_local || !self.left_out_tools.is_empty() {
             window / 2
         } else {
             window
@@ -96,7 +96,10 @@ impl StepContext {
 /// # Errors
 /// A fault for the user if the requested format is not a JSON Schema.
 fn result_tool(history: &History) -> Result<Option<Arc<dyn AnyTool>>, Fault> {
-    let Some(schema) = next::turn(history).first().and_then(Message::format) else {
+    let Some(schema) = next::current_turn(history)
+        .first()
+        .and_then(Message::format)
+    else {
         return Ok(None);
     };
     let tool = StructuredOutputTool::new(schema).map_err(|why| Fault {
@@ -111,7 +114,7 @@ fn result_tool(history: &History) -> Result<Option<Arc<dyn AnyTool>>, Fault> {
 ///
 /// # Errors
 /// A fault for the user if there is no such agent.
-pub fn agent(turn: &TurnContext) -> Result<Arc<Agent>, Fault> {
+pub fn chosen_agent(turn: &TurnContext) -> Result<Arc<Agent>, Fault> {
     let chosen = turn.choice.borrow().agent.clone();
     let agent = turn.project.agents.get(&chosen).ok_or_else(|| Fault {
         kind: FaultKind::Internal,
@@ -121,12 +124,12 @@ pub fn agent(turn: &TurnContext) -> Result<Arc<Agent>, Fault> {
     if turn.session.permissions.inherited.is_empty() {
         return Ok(agent);
     }
-    Ok(Arc::new(restricted(&agent, turn)))
+    Ok(Arc::new(with_inherited_denies(&agent, turn)))
 }
 
 /// Returns an agent with the denials of this session: those of the session that delegated, or of
 /// the client.
-pub fn restricted(agent: &Agent, turn: &TurnContext) -> Agent {
+pub fn with_inherited_denies(agent: &Agent, turn: &TurnContext) -> Agent {
     Agent {
         rules: agent
             .rules
@@ -137,7 +140,7 @@ pub fn restricted(agent: &Agent, turn: &TurnContext) -> Agent {
 }
 
 /// Returns the tool that delegates work to subagents; `None` if it is not offered.
-fn delegates(
+fn task_tool(
     turn: &TurnContext,
     agent: &Arc<Agent>,
     model: &ModelRef,
@@ -156,7 +159,7 @@ fn delegates(
 }
 
 /// Returns the model of the user's present choice.
-pub fn model(turn: &TurnContext, agent: &Agent) -> ModelRef {
+pub fn chosen_model(turn: &TurnContext, agent: &Agent) -> ModelRef {
     resolve_model(&turn.choice.borrow(), Some(agent), &turn.project.models)
 }
 
@@ -204,7 +207,11 @@ fn is_enabled(options: &PromptOptions, tool: &str, permission: &str) -> bool {
 
 /// Returns the agent for a prompt that disables tools: their permissions are denied, to subagents
 /// and commands of the prompt as well.
-fn without(agent: &Arc<Agent>, options: &PromptOptions, turn: &TurnContext) -> Arc<Agent> {
+fn with_disabled_tools(
+    agent: &Arc<Agent>,
+    options: &PromptOptions,
+    turn: &TurnContext,
+) -> Arc<Agent> {
     let built_in = BUILT_IN_TOOLS
         .iter()
         .map(|tool| (tool.name, tool.permission))
@@ -258,7 +265,7 @@ pub fn capture(turn: &TurnContext, last: bool, history: &History) -> Result<Step
     let (mut step, has_tools) = with(false)?;
     if has_tools && !step.fits() {
         let (mut reduced, has_tools) = with(true)?;
-        reduced.left_out = missing(&step.tools, &reduced.tools);
+        reduced.left_out_tools = missing_names(&step.tools, &reduced.tools);
         // An agent that has none of them needs a larger window.
         if reduced.fits() && has_tools {
             step = reduced;
@@ -273,14 +280,14 @@ pub fn capture(turn: &TurnContext, last: bool, history: &History) -> Result<Step
 }
 
 /// Returns a sentence about the setting that names a model, if a problem is known of it.
-fn place_of_model(turn: &TurnContext, model: &ModelRef) -> Option<String> {
+fn setting_of_model(turn: &TurnContext, model: &ModelRef) -> Option<String> {
     let problem = turn.project.deny_watcher.problem_of_model(model)?;
     let place = problem.location.short();
     Some(format!("It is the value of {} in {place}.", problem.key))
 }
 
 /// Returns the names of the tools that are not among those that are offered.
-fn missing(all: &[Arc<dyn AnyTool>], offered: &[Arc<dyn AnyTool>]) -> Vec<String> {
+fn missing_names(all: &[Arc<dyn AnyTool>], offered: &[Arc<dyn AnyTool>]) -> Vec<String> {
     let offered: BTreeSet<&str> = offered.iter().map(|tool| tool.name()).collect();
     all.iter()
         .map(|tool| tool.name())
@@ -295,19 +302,21 @@ fn with_tools(
     history: &History,
     is_reduced: bool,
 ) -> Result<StepContext, Fault> {
-    let options = next::turn(history).first().and_then(Message::options);
+    let options = next::current_turn(history)
+        .first()
+        .and_then(Message::options);
     let agent = match options {
-        Some(options) => without(&agent(turn)?, options, turn),
-        None => agent(turn)?,
+        Some(options) => with_disabled_tools(&chosen_agent(turn)?, options, turn),
+        None => chosen_agent(turn)?,
     };
-    let wanted = model(turn, &agent);
+    let wanted = chosen_model(turn, &agent);
     let (model, provider) = turn.project.models.find(&wanted).map_err(|missing| Fault {
         kind: FaultKind::Internal,
         message: missing.to_string(),
-        advice: place_of_model(turn, &wanted),
+        advice: setting_of_model(turn, &wanted),
     })?;
     let tools = if model.tools {
-        let task = delegates(turn, &agent, &model.id, &next::named(history)).map(erase);
+        let task = task_tool(turn, &agent, &model.id, &next::named_subagents(history)).map(erase);
         let skill =
             SkillTool::new(&turn.project.system_prompt_parts.skills, &agent.rules).map(erase);
         let servers = turn.session.common.servers.tools(&agent.rules);
@@ -400,6 +409,6 @@ fn with_tools(
         tools,
         system,
         mark: turn.session.mark.clone(),
-        left_out: Vec::new(),
+        left_out_tools: Vec::new(),
     })
 }

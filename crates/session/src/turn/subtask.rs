@@ -110,17 +110,17 @@ pub async fn subtasks(history: &mut History, turn: &TurnContext) -> Result<(), F
         turn.session.recorder.store_message(&message).await;
         turn.event_sender.event(Event::Call(Box::new(update))).await;
         let changes = ChangeRecorder::new(turn, &message.id);
-        call::make(history, turn, &step, &mut message, &changes).await;
+        call::make_calls(history, turn, &step, &mut message, &changes).await;
         let changed = changes.finish(turn);
         if let Role::Assistant(assistant) = &mut message.role {
             assistant.completed = Some(turn.now());
             assistant.cost = turn.session.unrecorded_cost.take();
         }
         turn.session.recorder.message(&message).await;
-        let stopped = message.calls().any(|call| next::rejected(&call.state));
+        let stopped = message.calls().any(|call| next::is_rejected(&call.state));
         history.messages.push(message);
-        step::enter(history, turn, changed).await;
-        step::usage(history, turn, &step.model).await;
+        step::add_file_changes(history, turn, changed).await;
+        step::send_usage(history, turn, &step.model).await;
         if stopped && !turn.continues_after_rejection() || turn.cancelled.is_cancelled() {
             return Ok(());
         }

@@ -13,7 +13,7 @@ use project::agent::Agent;
 use tools::{CallContext, ClientContext, ToolContext};
 
 /// Returns the present rules, grants and approvals of an agent.
-pub fn rules(turn: &TurnContext, agent: &Agent) -> Policy {
+pub fn current_rules(turn: &TurnContext, agent: &Agent) -> Policy {
     Policy {
         rules: agent.rules.clone(),
         grants: turn.session.permissions.grants.for_agent(&agent.name),
@@ -34,23 +34,23 @@ fn policy_in(turn: &TurnContext, agent: &Agent, context: PermissionContext) -> P
     Policy {
         private: turn.project.context.settings.webfetch.private.clone(),
         context,
-        ..rules(turn, agent)
+        ..current_rules(turn, agent)
     }
 }
 
 /// Returns the context of a call that is not part of a step.
-pub fn context(turn: &TurnContext, agent: &Agent, call: &CallId) -> ToolContext {
-    context_of(turn, agent, AgentContext::new(turn, agent), call)
+pub fn call_context(turn: &TurnContext, agent: &Agent, call: &CallId) -> ToolContext {
+    new_context(turn, agent, AgentContext::new(turn, agent), call)
 }
 
 /// Returns the context of a call of a step, with the present grants and approvals.
-pub fn of_step(turn: &TurnContext, step: &StepContext, call: &CallId) -> ToolContext {
-    context_of(turn, &step.agent, step.agent_context.clone(), call)
+pub fn step_call_context(turn: &TurnContext, step: &StepContext, call: &CallId) -> ToolContext {
+    new_context(turn, &step.agent, step.agent_context.clone(), call)
 }
 
 /// Replaces the policy of a call's context if grants or approvals have changed since it was made.
 pub(super) fn refresh_policy(context: &mut ToolContext, turn: &TurnContext, agent: &Agent) {
-    let rules = rules(turn, agent);
+    let rules = current_rules(turn, agent);
     if rules.judges_as(&context.policy) {
         return;
     }
@@ -61,7 +61,7 @@ pub(super) fn refresh_policy(context: &mut ToolContext, turn: &TurnContext, agen
     });
 }
 
-fn context_of(
+fn new_context(
     turn: &TurnContext,
     agent: &Agent,
     agent_context: AgentContext,
@@ -85,7 +85,7 @@ fn context_of(
             write_observer: None,
             edit_observer: None,
             analysis: SharedAnalysis::default(),
-            trace: trace::of_call(turn, call),
+            trace: trace::call_trace(turn, call),
         },
         session: turn.session.shared.clone(),
         project: turn.project.context.clone(),
@@ -113,7 +113,7 @@ mod tests {
         let played = fixture.play_with("go", |_, history, turn| {
             Box::pin(async move {
                 let step = step_context::capture(&turn, false, &history).unwrap();
-                let mut context = of_step(&turn, &step, &turn.new_call_id());
+                let mut context = step_call_context(&turn, &step, &turn.new_call_id());
                 let resolved = context.policy.clone();
                 refresh_policy(&mut context, &turn, &step.agent);
                 assert!(Arc::ptr_eq(&context.policy, &resolved));

@@ -41,10 +41,10 @@ pub(crate) fn begin(history: &History, turn: TurnContext) -> TurnContext {
     );
     let own = Sampler::of(&turn.session.common.environment).sampled(own, parent.as_ref());
     turn.session.recorder.events.publisher.trace(TURN_STARTED, || {
-        let agent = step_context::agent(&turn).ok();
+        let agent = step_context::chosen_agent(&turn).ok();
         let model = agent
             .as_ref()
-            .map(|agent| step_context::model(&turn, agent));
+            .map(|agent| step_context::chosen_model(&turn, agent));
         json!({
             "sessionID": turn.session.id.as_str(), "messageID": subject, "depth": turn.session.depth,
             "agent": agent.map(|agent| agent.name.clone()),
@@ -72,13 +72,13 @@ pub(crate) fn end(turn: &TurnContext, outcome: &TurnOutcome) {
                 _ => None,
             };
             json!({
-                "sessionID": turn.session.id.as_str(), "outcome": word(outcome),
+                "sessionID": turn.session.id.as_str(), "outcome": outcome_name(outcome),
                 "error": fault.map(|fault| fault_name(fault.kind)),
             })
         });
 }
 
-fn word(outcome: &TurnOutcome) -> &'static str {
+fn outcome_name(outcome: &TurnOutcome) -> &'static str {
     match outcome {
         TurnOutcome::Ended => "ended",
         TurnOutcome::NotDone => "not_done",
@@ -105,7 +105,7 @@ fn fault_name(kind: FaultKind) -> &'static str {
 }
 
 /// Returns the place of a call in the trace of its turn.
-pub(crate) fn of_call(turn: &TurnContext, call: &CallId) -> Option<TraceContext> {
+pub(crate) fn call_trace(turn: &TurnContext, call: &CallId) -> Option<TraceContext> {
     let trace = turn.trace.as_ref()?;
     if turn.session.recorder.events.publisher.bus().is_traced() {
         Some(trace.child(call.as_str()))
@@ -145,7 +145,7 @@ impl RequestPurpose<'_> {
 }
 
 /// Publishes the beginning of a request, and its further times as the returned answer is read.
-pub(crate) fn observed(
+pub(crate) fn observe_answer(
     turn: &TurnContext,
     model: &Arc<Model>,
     purpose: RequestPurpose<'_>,

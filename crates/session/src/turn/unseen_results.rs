@@ -44,7 +44,7 @@ impl UnseenResults {
     }
 
     /// Cuts a number of tokens more. Returns how many were left to cut.
-    pub(super) fn reduce(&mut self, tokens: u64) -> u64 {
+    pub(super) fn cut_more(&mut self, tokens: u64) -> u64 {
         let before = self.size.min(self.limit);
         self.limit = before.saturating_sub(tokens);
         before - self.limit
@@ -69,7 +69,7 @@ pub(super) fn find(
     limit: u64,
 ) -> Option<(usize, UnseenResults)> {
     let messages = &view.messages[..end];
-    let at = last_called(messages)?;
+    let at = last_answer_with_calls(messages)?;
     // Something must remain to be summarised.
     if at < view.before_compaction.max(1) || at >= from {
         return None;
@@ -86,7 +86,7 @@ pub(super) fn find(
 }
 
 /// Returns the index of the last answer, if it has calls: the model has not seen their results.
-fn last_called(messages: &[&Message]) -> Option<usize> {
+fn last_answer_with_calls(messages: &[&Message]) -> Option<usize> {
     let at = messages
         .iter()
         .rposition(|message| message.assistant().is_some())?;
@@ -150,9 +150,10 @@ pub(super) async fn cut_to_fit(
         if *size <= share {
             continue;
         }
-        let context = tool_context::of_step(turn, step, &call.call);
+        let context = tool_context::step_call_context(turn, step, &call.call);
         let bytes = usize::try_from(share * 4).unwrap_or(usize::MAX);
-        let call = poll_on_blocking_threads(async move { shortened(call, bytes, &context) }).await;
+        let call =
+            poll_on_blocking_threads(async move { shorten_result(call, bytes, &context) }).await;
         before.push((at, message.parts[at].clone()));
         message.parts[at].content = Content::Tool(call);
     }
@@ -190,7 +191,7 @@ impl CutResults {
 }
 
 /// Cuts a call's result to about `bytes`. The whole result is in the file that a note names.
-fn shortened(mut call: Call, bytes: usize, context: &ToolContext) -> Call {
+fn shorten_result(mut call: Call, bytes: usize, context: &ToolContext) -> Call {
     let keep = match call.kind {
         ToolKind::Execute => KeepEnd::Tail,
         _ => KeepEnd::Head,
@@ -329,7 +330,7 @@ mod tests {
         ];
         for (name, messages, expected) in table {
             let messages: Vec<&Message> = messages.iter().collect();
-            assert_eq!(last_called(&messages), expected, "{name}");
+            assert_eq!(last_answer_with_calls(&messages), expected, "{name}");
         }
         let called = called();
         let messages = [&called];

@@ -19,7 +19,7 @@ pub struct VisibleHistory<'a> {
 }
 
 /// Returns the indexes of the newest compaction that has a summary, and of that summary.
-pub fn compacted(history: &History) -> Option<(usize, usize)> {
+pub fn find_compaction(history: &History) -> Option<(usize, usize)> {
     let summary = history.messages.iter().rposition(Message::is_summary)?;
     let parent = &history.messages[summary].assistant()?.parent;
     let is_its_compaction = |m: &Message| m.id == *parent && m.compaction().is_some();
@@ -32,13 +32,13 @@ pub fn compacted(history: &History) -> Option<(usize, usize)> {
 }
 
 /// Returns the messages of a history that the model sees.
-pub fn view(history: &History) -> VisibleHistory<'_> {
+pub fn visible_history(history: &History) -> VisibleHistory<'_> {
     let all = &history.messages;
-    let visible = visible(history);
+    let visible = visible_indexes(history);
     let mut messages: Vec<&Message> = visible.prompt.iter().map(|at| &all[*at]).collect();
     messages.extend(&all[visible.tail]);
     let before_compaction = messages.len();
-    messages.extend(&all[visible.since..]);
+    messages.extend(&all[visible.after_summary..]);
     let summary = visible
         .summary
         .map(|(at, summary)| (&all[at], &all[summary]));
@@ -62,7 +62,7 @@ pub struct VisibleMessages {
     pub prompt: Option<usize>,
     pub tail: Range<usize>,
     /// The index of the first message after the summary.
-    pub since: usize,
+    pub after_summary: usize,
 }
 
 impl VisibleMessages {
@@ -75,18 +75,18 @@ impl VisibleMessages {
 }
 
 /// Returns the indexes of the messages that the model sees.
-pub fn visible(history: &History) -> VisibleMessages {
+pub fn visible_indexes(history: &History) -> VisibleMessages {
     let all = &history.messages;
-    let Some((at, summary)) = compacted(history) else {
+    let Some((at, summary)) = find_compaction(history) else {
         return VisibleMessages {
             summary: None,
             prompt: None,
             tail: 0..0,
-            since: 0,
+            after_summary: 0,
         };
     };
     let compaction = all[at].compaction().cloned().unwrap_or_default();
-    let from = tail(history, at, &compaction);
+    let from = tail_start(history, at, &compaction);
     // During a turn its prompt remains visible verbatim, whether its steps were summarised or
     // not.
     let within_turn = compaction.auto && !all[from..at].iter().any(Message::is_prompt);
@@ -99,12 +99,12 @@ pub fn visible(history: &History) -> VisibleMessages {
         summary: Some((at, summary)),
         prompt,
         tail: from..at,
-        since: summary + 1,
+        after_summary: summary + 1,
     }
 }
 
 /// Returns the index of the first message that a compaction did not summarise.
-fn tail(history: &History, at: usize, compaction: &Compaction) -> usize {
+fn tail_start(history: &History, at: usize, compaction: &Compaction) -> usize {
     let Some(tail) = &compaction.tail else {
         return at;
     };

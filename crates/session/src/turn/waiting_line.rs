@@ -14,16 +14,16 @@ const SHOW_TIMEOUT: Duration = Duration::from_millis(100);
 /// The place of a call among parallel ones. Several threads prepare them, but they are shown, and
 /// the user is asked about them, in the order of the message.
 #[derive(Default)]
-pub(super) struct WaitingLine {
+pub(super) struct CallTurn {
     /// Completes when the previous call has been shown, and its question asked.
     before: Option<oneshot::Receiver<()>>,
     // Dropped to let the next call continue.
     next: Mutex<Option<oneshot::Sender<()>>>,
 }
 
-impl WaitingLine {
+impl CallTurn {
     /// Returns the place after this one.
-    pub(super) fn next(&mut self) -> Self {
+    pub(super) fn new_after(&mut self) -> Self {
         let (next, behind) = oneshot::channel();
         Self {
             before: self.before.replace(behind),
@@ -32,7 +32,7 @@ impl WaitingLine {
     }
 
     /// Waits for the previous call. A call with a long preparation does not delay the others.
-    pub(super) async fn come(&mut self, cancelled: &CancellationToken) {
+    pub(super) async fn await_previous(&mut self, cancelled: &CancellationToken) {
         if let Some(before) = self.before.take() {
             tokio::select! {
                 () = cancelled.cancelled() => {}
@@ -42,14 +42,14 @@ impl WaitingLine {
     }
 
     /// Lets the next call continue.
-    pub(super) fn pass(&self) {
+    pub(super) fn release_next(&self) {
         lock(&self.next).take();
     }
 }
 
 /// Describes the order in which calls run, given whether each may run in parallel with its
 /// neighbours. Returns `None` if that is the order of the message.
-pub(super) fn order(concurrent: &[bool]) -> Option<String> {
+pub(super) fn order_note(concurrent: &[bool]) -> Option<String> {
     if !concurrent.windows(2).any(|pair| pair == [true, true]) {
         return None;
     }

@@ -14,7 +14,7 @@ use transcript::{Call, CallState, Content, Message};
 /// Replaces each call that wraps others by these, as if the model had made them one by one. They
 /// are checked, shown and stored like any other call. The first one takes the place of the wrapper,
 /// the others follow at the end of the message.
-pub(super) async fn unwrap(
+pub(super) async fn unwrap_calls(
     turn: &TurnContext,
     step: &StepContext,
     message: &mut Message,
@@ -38,7 +38,7 @@ pub(super) async fn unwrap(
             call.tool = tool;
             call.input = Arc::new(input);
             let update = announcement(call);
-            changes.announced(turn, call.kind, &call.tool);
+            changes.tool_announced(turn, call.kind, &call.tool);
             turn.session
                 .recorder
                 .part(&message.id, &message.parts[index])
@@ -58,7 +58,7 @@ pub(super) async fn unwrap(
                 provider: Map::new(),
             };
             let update = announcement(&call);
-            changes.announced(turn, call.kind, &call.tool);
+            changes.tool_announced(turn, call.kind, &call.tool);
             let part = turn.new_part(Content::Tool(call));
             turn.session.recorder.part(&message.id, &part).await;
             message.parts.push(part);
