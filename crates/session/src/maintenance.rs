@@ -134,7 +134,10 @@ impl Maintenance {
     /// Looks for a newer catalogue in the background, once per process, and only if a provider
     /// of the catalogue is used: a user with a private server only must not contact any other.
     pub(super) fn refresh_catalog(&self, registry: &Registry) {
-        let all_private = registry.providers().iter().all(|provider| !provider.is_in_catalog);
+        let all_private = registry
+            .providers()
+            .iter()
+            .all(|provider| !provider.is_in_catalog);
         if all_private || self.has_refreshed_catalog.swap(true, Ordering::Relaxed) {
             return;
         }

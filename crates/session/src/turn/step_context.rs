@@ -68,7 +68,7 @@ impl StepContext {
             .filter(|window| *window < SMALL_WINDOW_TOKENS)?;
         // Servers on this machine may cut a request without reporting it. The conversation, results
         // and the answer need half of the window.
-        let is_local = local::larger_context(&self.model, window).is_some();
+        let is_local = local::explain_larger_context(&self.model, window).is_some();
         Some(if is_local || !self.left_out_tools.is_empty() {
             window / 2
         } else {
