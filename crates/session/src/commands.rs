@@ -246,13 +246,13 @@ impl Commands {
         known.extend(BuiltinName::ALL.iter().map(|(_, name, ..)| *name));
         known.extend(others.iter().map(String::as_str));
         known.extend(HELP);
-        let is_known = known.contains(&name) || foreign(name).is_some();
+        let is_known = known.contains(&name) || find_foreign(name).is_some();
         if is_known || Path::new("/").join(name).exists() {
             return None;
         }
         let advice = match text::nearest(name, known) {
             Some(near) => format!("Did you mean /{near}?"),
-            None if may_be_more || self.may_be_more => return None,
+            None if may_be_more || self.plugins_may_add => return None,
             None => "/help lists the commands.".to_owned(),
         };
         Some(format!(
