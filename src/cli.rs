@@ -224,8 +224,12 @@ impl Command {
     }
 }
 
-/// Parses the command line and runs the command.
+/// Parses the command line and runs the command. A command whose output cannot be written fails.
 pub fn main() -> ExitCode {
+    terminal::code_after_output(run_command_line())
+}
+
+fn run_command_line() -> ExitCode {
     // A process that the program started itself in order to become a command does nothing else
     // before.
     if let Some(code) = sandbox::run_hidden_subcommand() {

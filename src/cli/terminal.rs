@@ -21,8 +21,8 @@ use std::borrow::Cow;
 use std::io::{self, BufWriter, IsTerminal, Stderr, Stdout, StdoutLock, Write};
 use std::panic::PanicHookInfo;
 use std::process::ExitCode;
-use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Once, OnceLock};
 use std::time::Duration;
 
 use textwrap::core::display_width;
@@ -97,8 +97,7 @@ fn window() -> Option<rustix::termios::Winsize> {
         .ok()
 }
 
-/// Prints a result, wrapped to the width of a terminal. Errors are ignored, because there is no reader
-/// left.
+/// Prints a result, wrapped to the width of a terminal.
 pub(super) fn say(text: &str) {
     if !is_watched() {
         return say_whole(text);
@@ -214,12 +213,30 @@ pub(super) async fn is_stuck() -> bool {
 fn print(pieces: &[&[u8]]) {
     let mut stdout = stdout().lock();
     PRINT_STEPS.fetch_add(1, Ordering::Relaxed);
-    pieces
+    let written = pieces
         .iter()
         .try_for_each(|piece| stdout.write_all(piece))
-        .and_then(|()| stdout.flush())
-        .ok();
+        .and_then(|()| stdout.flush());
     PRINT_STEPS.fetch_add(1, Ordering::Relaxed);
+    if let Err(e) = written
+        && e.kind() != io::ErrorKind::BrokenPipe
+    {
+        // The first error is the cause of the others.
+        OUTPUT_ERROR.set(e).ok();
+    }
+}
+
+/// The error because of which a part of the output was lost. A reader that has closed its pipe wanted
+/// no more of it, which is no error.
+static OUTPUT_ERROR: OnceLock<io::Error> = OnceLock::new();
+
+/// Returns the exit code of a command that has ended with `code`: if its output could not be
+/// written, reports that and returns a failure.
+pub(super) fn code_after_output(code: ExitCode) -> ExitCode {
+    match OUTPUT_ERROR.get() {
+        Some(e) => complain(&format!("standard output cannot be written: {e}")),
+        None => code,
+    }
 }
 
 /// A writer of many lines of JSON.
@@ -469,8 +486,11 @@ fn message_after_name(message: &str) -> String {
 /// Prints an error in the command line on standard error.
 pub(super) fn misused(message: &str) -> ExitCode {
     complain(message);
-    ExitCode::from(2)
+    ExitCode::from(MISUSED)
 }
+
+/// The exit code of an invalid command line.
+pub(super) const MISUSED: u8 = 2;
 
 /// Returns whether the terminal can move its cursor, according to the environment.
 fn can_edit(environment: &Environment) -> bool {
