@@ -72,7 +72,7 @@ impl Policy {
     fn judge_with(&self, grants: &Rules, request: &AccessRequest) -> Verdict {
         let verdict = self.judge_without_hooks(grants, request);
         match &request.hook_question {
-            Some(why) => verdict.with_hook_question(why),
+            Some(why) => verdict.with_reason_to_ask(why),
             None => verdict,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::rule::OUTSIDE;
 use super::shell::{CommandAnalysis, CommandUnit, analyze, programs};
 use super::{AccessRequest, PathUse, PermissionContext, arity};
 
@@ -12,9 +13,11 @@ pub fn command_request(command: &str, context: &PermissionContext) -> AccessRequ
 
 /// Returns the access request of a command line that has been analysed.
 pub(crate) fn request_of(line: Arc<CommandAnalysis>) -> AccessRequest {
+    let reading = reading_outside(&line);
+    let grants_reading = !reading.is_empty();
     let (always, once) = match always(&line) {
         Ok(always) => (always, None),
-        Err(reason) => (vec![], Some(reason)),
+        Err(reason) => (reading, Some(reason)),
     };
     let mut patterns: Vec<String> = line.units.iter().map(|unit| unit.text.clone()).collect();
     patterns.dedup();
@@ -25,10 +28,37 @@ pub(crate) fn request_of(line: Arc<CommandAnalysis>) -> AccessRequest {
         permission: "bash".into(),
         patterns,
         always,
+        grants_reading: grants_reading && once.is_some(),
         why_not_always: once,
         command: Some(line),
         ..AccessRequest::default()
     }
+}
+
+/// The number of patterns that a user can take in at a glance.
+const MAX_PATTERNS: usize = 4;
+
+/// Returns the directories outside of the project in which a line that changes nothing reads, as
+/// patterns that "always" would grant. None if they are too many, or "always" is not offered for one.
+fn reading_outside(line: &CommandAnalysis) -> Vec<String> {
+    let mut patterns: Vec<String> = Vec::new();
+    if !line.is_read_only() {
+        return patterns;
+    }
+    let uses = line.units.iter().flat_map(|unit| &unit.touches);
+    for path_use in uses.filter(|path_use| path_use.permission == OUTSIDE) {
+        let always = AccessRequest::from(path_use.clone()).always;
+        if always.is_empty() {
+            return Vec::new();
+        }
+        patterns.extend(always);
+    }
+    patterns.sort();
+    patterns.dedup();
+    if patterns.len() > MAX_PATTERNS {
+        patterns.clear();
+    }
+    patterns
 }
 
 /// Returns the patterns that "always" would grant, one for each command.
@@ -36,8 +66,6 @@ pub(crate) fn request_of(line: Arc<CommandAnalysis>) -> AccessRequest {
 /// # Errors
 /// The reason why "always" is not offered.
 fn always(line: &CommandAnalysis) -> Result<Vec<String>, String> {
-    /// The number of patterns that a user can take in at a glance.
-    const MAX_PATTERNS: usize = 4;
     if let Some(reason) = &line.opaque {
         return Err(reason.clone());
     }

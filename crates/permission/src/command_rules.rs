@@ -8,8 +8,8 @@ use super::rule_index::{IndexedRule, RulesAbout, UnitKeys};
 use super::shell::{CommandAnalysis, CommandUnit, Effect};
 use super::wildcard::UNKNOWN;
 use super::{
-    AccessRequest, Action, PathUse, Rule, Rules, SandboxGuarantee, UnitVerdict, arity, first_word,
-    unparsed, wildcard, wording, written_line,
+    AccessRequest, Action, AskReason, PathUse, Rule, Rules, SandboxGuarantee, UnitVerdict, arity,
+    first_word, unparsed, wildcard, wording, written_line,
 };
 
 /// The reason for an allow if the read-only sandbox makes an unknown command harmless.
@@ -89,6 +89,8 @@ struct RulesVerdict {
     reason: Option<String>,
     /// Denied because the agent only reads, and not by a rule.
     is_by_posture: bool,
+    /// A rule that asks, if another reason decided.
+    displaced: Option<Rule>,
 }
 
 impl<'r> CommandRules<'r> {
@@ -191,6 +193,7 @@ impl<'r> CommandRules<'r> {
             mut rule,
             mut reason,
             is_by_posture,
+            displaced,
         } = self.verdict_of_rules(unit, &keys, guarantee);
         if action == Action::Ask && self.is_granted(unit) {
             action = Action::Allow;
@@ -204,6 +207,14 @@ impl<'r> CommandRules<'r> {
             action = Action::Allow;
             rule = None;
             reason = Some(ISOLATED.into());
+        }
+        let mut asked = AskReasons::default();
+        if action == Action::Ask {
+            asked.add(rule.is_none(), rule.as_ref(), reason.as_ref());
+            asked.add(false, displaced.as_ref(), None);
+            // A rule that asks makes no unknown certain.
+            let doubt = self.reason_to_doubt(unit, &keys, guarantee);
+            asked.add(true, None, doubt.as_ref());
         }
         for path_use in &unit.touches {
             let request = request_of_use(path_use, unit, self.only_reads);
@@ -228,7 +239,7 @@ impl<'r> CommandRules<'r> {
                 // A command in an option may never start: see [`read_only_verdict`].
                 verdict.action = verdict.action.min(Action::Ask);
             }
-            if verdict.action > action {
+            if verdict.action >= action.max(Action::Ask) {
                 let shown = request.absolute.as_ref().unwrap_or(&verdict.pattern);
                 let mut use_of_path = wording::describe_path_use(&request.permission, shown);
                 if let Some(delegate) = delegate
@@ -236,9 +247,18 @@ impl<'r> CommandRules<'r> {
                 {
                     use_of_path.push_str(&format!(", and {delegate} runs outside the sandbox"));
                 }
-                action = verdict.action;
-                rule = verdict.rule;
-                reason = verdict.reason.or(Some(use_of_path));
+                let why = verdict.reason.or(Some(use_of_path));
+                if verdict.action == Action::Ask {
+                    asked.add(false, verdict.rule.as_ref(), why.as_ref());
+                }
+                for one in &verdict.also {
+                    asked.add(false, one.rule.as_ref(), one.reason.as_ref());
+                }
+                if verdict.action > action {
+                    action = verdict.action;
+                    rule = verdict.rule;
+                    reason = why;
+                }
             }
         }
         if action < Action::Deny
@@ -250,12 +270,19 @@ impl<'r> CommandRules<'r> {
                 Some("it changes more paths than are examined, one of which a rule denies".into());
         }
         if let Some((minimum, why)) = &unit.minimum
-            && *minimum > action
+            && *minimum >= action.max(Action::Ask)
             && !(*minimum == Action::Ask && self.is_answered(unit, guarantee))
         {
-            action = *minimum;
-            rule = None;
-            reason = Some(self.with_rule_of_hidden(why, unit, guarantee));
+            let why = Some(self.with_rule_of_hidden(why, unit, guarantee));
+            asked.add(true, None, why.as_ref());
+            if *minimum > action {
+                action = *minimum;
+                rule = None;
+                reason = why;
+            }
+        }
+        if guarantee != SandboxGuarantee::None {
+            asked.replace_unknowns(unit.at_stake.as_ref());
         }
         if action == Action::Ask
             && rule.is_none()
@@ -264,6 +291,11 @@ impl<'r> CommandRules<'r> {
         {
             reason = unit.at_stake.clone();
         }
+        let also = if action == Action::Ask {
+            asked.without(rule.as_ref(), reason.as_ref())
+        } else {
+            Vec::new()
+        };
         UnitVerdict {
             text: unit.text.clone(),
             program: unit.program.clone(),
@@ -272,6 +304,7 @@ impl<'r> CommandRules<'r> {
             rule,
             reason,
             is_by_posture,
+            also,
             read_only: unit.is_read_only(),
         }
     }
@@ -409,6 +442,7 @@ impl<'r> CommandRules<'r> {
         found
     }
 
+    /// Returns the verdict on a unit by the rules about commands.
     fn verdict_of_rules(
         &self,
         unit: &CommandUnit,
@@ -456,12 +490,15 @@ impl<'r> CommandRules<'r> {
                     rule: None,
                     reason: Some(CONFINED.into()),
                     is_by_posture: false,
+                    displaced: None,
                 };
             }
+            let mut displaced = None;
             if action == Action::Allow && asked.is_some() {
                 action = Action::Ask;
                 reason = None;
             } else {
+                displaced = asked.cloned();
                 rule = None;
             }
             // The agent may read, but a word that is unknown yet may name something that is denied.
@@ -476,6 +513,7 @@ impl<'r> CommandRules<'r> {
                 action,
                 rule: rule.cloned(),
                 reason,
+                displaced,
             };
         }
         if action == Action::Ask {
@@ -496,6 +534,7 @@ impl<'r> CommandRules<'r> {
             rule: rule.cloned(),
             reason,
             is_by_posture: false,
+            displaced: None,
         }
     }
 
@@ -605,6 +644,65 @@ pub(super) fn request_of_use(
     let may_only_read = request.only_reads && unit.effect != Effect::Unproven;
     request.only_reads = is_line_read_only || may_only_read;
     request
+}
+
+/// The reasons to ask about a unit, in the order in which they were found.
+#[derive(Default)]
+struct AskReasons {
+    /// Each with `true` if it is about something unknown, which a more precise reason replaces.
+    found: Vec<(bool, AskReason)>,
+}
+
+impl AskReasons {
+    /// Adds a rule or a reason, unless an earlier one states the same.
+    fn add(&mut self, is_unknown: bool, rule: Option<&Rule>, reason: Option<&String>) {
+        if rule.is_none() && reason.is_none() {
+            return;
+        }
+        let is_stated = match reason {
+            Some(reason) => self
+                .found
+                .iter()
+                .any(|(_, earlier)| states(earlier, reason)),
+            None => self
+                .found
+                .iter()
+                .any(|(_, earlier)| earlier.rule.as_ref() == rule),
+        };
+        if !is_stated {
+            let rule = rule.cloned();
+            let reason = reason.cloned();
+            self.found.push((is_unknown, AskReason { rule, reason }));
+        }
+    }
+
+    /// Replaces the reasons about unknowns by the reason that is known.
+    fn replace_unknowns(&mut self, known: Option<&String>) {
+        let Some(known) = known else {
+            return;
+        };
+        let count = self.found.len();
+        self.found.retain(|(is_unknown, _)| !is_unknown);
+        if self.found.len() < count {
+            self.add(false, None, Some(known));
+        }
+    }
+
+    /// Returns the reasons in addition to the rule and the reason that decided.
+    fn without(self, rule: Option<&Rule>, reason: Option<&String>) -> Vec<AskReason> {
+        let is_decisive = |one: &AskReason| match reason {
+            Some(reason) => states(one, reason),
+            None => one.reason.is_none() && one.rule.as_ref() == rule,
+        };
+        let found = self.found.into_iter().map(|(_, reason)| reason);
+        found.filter(|one| !is_decisive(one)).collect()
+    }
+}
+
+fn states(one: &AskReason, reason: &str) -> bool {
+    one.reason
+        .as_deref()
+        .is_some_and(|stated| stated.contains(reason))
 }
 
 /// Describes that a rule does not allow something.

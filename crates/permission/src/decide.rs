@@ -2,7 +2,7 @@
 
 use super::rule::{BUILT_IN, OUTSIDE, READING_OUTSIDE};
 use super::url::{self, Address};
-use super::{AccessRequest, Action, Rule, Rules, Verdict, wildcard};
+use super::{AccessRequest, Action, AskReason, Rule, Rules, Verdict, wildcard};
 
 /// The reason why a question of a rule is not asked in a sandbox.
 pub(super) const ISOLATED: &str = "what the sandbox holds is not asked here";
@@ -54,6 +54,13 @@ pub(super) fn apply_sandbox_and_minimum(
     let Some((minimum, reason)) = &request.minimum else {
         return verdict;
     };
+    if *minimum == Action::Ask && verdict.action == Action::Ask {
+        let mut verdict = verdict;
+        if verdict.reason.as_ref() != Some(reason) {
+            verdict.also.push(AskReason::because(reason));
+        }
+        return verdict;
+    }
     if *minimum <= verdict.action {
         return verdict;
     }
@@ -116,6 +123,7 @@ pub(super) fn verdict(
         rule,
         reason,
         is_by_posture: false,
+        also: vec![],
         units: vec![],
         proven_read_only: false,
     }

@@ -13,7 +13,9 @@ use super::rule::BUILT_IN;
 use super::rule_index::IndexedRule;
 use super::shell::{CommandAnalysis, CommandUnit, Effect};
 use super::unconfined::{UnconfinedEffect, fetched_program, unconfined_effect_in};
-use super::{AccessRequest, Action, Rule, Rules, SandboxGuarantee, UnitVerdict, Verdict, wildcard};
+use super::{
+    AccessRequest, Action, AskReason, Rule, Rules, SandboxGuarantee, UnitVerdict, Verdict, wildcard,
+};
 
 /// Judges an access request by the strictest of its patterns, or of its command's parts.
 ///
@@ -106,12 +108,21 @@ fn with_unconfined_effects(
         if deciding.is_none_or(|(earlier, _)| is_of_line && !earlier) {
             deciding = Some((is_of_line, at));
         }
-        judged.reason = Some(match judged.reason.take() {
+        let is_known = unit.minimum.is_some();
+        judged.reason = match judged.reason.take() {
             // The effect itself, as the analysis knows it.
-            Some(own) if unit.minimum.is_some() => own,
-            Some(own) if !effect.names_file => format!("{own}, and {}", effect.reason),
-            _ => effect.reason,
-        });
+            Some(own) if is_known => Some(own),
+            None if is_known && !judged.also.is_empty() => None,
+            Some(own) if !effect.names_file => Some(format!("{own}, and {}", effect.reason)),
+            own => {
+                // Without a rule it is an unknown, which the sandbox would answer.
+                if own.is_some() && judged.rule.is_some() {
+                    let rule = judged.rule.clone();
+                    judged.also.insert(0, AskReason { rule, reason: own });
+                }
+                Some(effect.reason)
+            }
+        };
     }
     let deciding = deciding.map(|(_, at)| at);
     let part = deciding.or_else(|| {
@@ -130,13 +141,12 @@ fn with_unconfined_effects(
             pattern: part.text.clone(),
             rule: part.rule.clone(),
             reason: part.reason.clone(),
+            also: part.also.clone(),
             ..verdict
         },
         None => Verdict {
             pattern: line.text.clone(),
-            rule: None,
-            reason: Some(of_line.reason),
-            ..verdict
+            ..verdict.with_reason_to_ask(&of_line.reason)
         },
     }
 }
@@ -185,6 +195,7 @@ fn command(
     let mut verdict = match strictest {
         Some(strictest) => Verdict {
             is_by_posture: strictest.is_by_posture,
+            also: strictest.also.clone(),
             ..verdict(
                 strictest.action,
                 &strictest.text,
@@ -232,7 +243,7 @@ fn command(
         } else if verdict.action < Action::Ask
             && (bash.rule_of_hidden.is_some() || !guarantee.answers_line(line))
         {
-            let reason = format!("it could not be understood: {reason}");
+            let reason = not_understood(reason);
             let reason = match bash.rule_of_hidden {
                 Some(rule) if guarantee.answers_line(line) => may_apply_to_hidden(&reason, rule),
                 _ => reason,
@@ -245,6 +256,8 @@ fn command(
                 reason,
                 ..verdict
             };
+        } else if verdict.action == Action::Ask && !guarantee.answers_line(line) {
+            add_unless_stated(&mut verdict, &verdicts, reason);
         }
     }
     if verdict.action == Action::Ask && verdict.reason.is_none() {
@@ -252,7 +265,7 @@ fn command(
     }
     verdict.proven_read_only = line.is_read_only();
     if let Some(why) = &request.unproven
-        && verdict.action == Action::Allow
+        && verdict.action <= Action::Ask
         && !verdict.proven_read_only
         && !line
             .units
@@ -260,15 +273,38 @@ fn command(
             .filter(|unit| !unit.is_read_only())
             .all(|unit| bash.is_granted(unit))
     {
-        verdict = Verdict {
-            action: Action::Ask,
-            reason: Some(why.clone()),
-            rule: None,
-            ..verdict
-        };
+        if verdict.action == Action::Ask {
+            verdict.also.push(AskReason::because(why));
+        } else {
+            verdict = Verdict {
+                action: Action::Ask,
+                reason: Some(why.clone()),
+                rule: None,
+                ..verdict
+            };
+        }
     }
     verdict.units = verdicts;
     verdict
+}
+
+fn not_understood(reason: &str) -> String {
+    format!("it could not be understood: {reason}")
+}
+
+/// Adds the reason why a line could not be understood, unless one of its parts states it.
+fn add_unless_stated(verdict: &mut Verdict, parts: &[UnitVerdict], reason: &str) {
+    let mut stated = parts.iter().flat_map(reasons_of);
+    if !stated.any(|stated| stated.contains(reason)) {
+        let reason = not_understood(reason);
+        verdict.also.push(AskReason::because(reason));
+    }
+}
+
+/// Returns the reasons of a part, apart from rules.
+fn reasons_of(part: &UnitVerdict) -> impl Iterator<Item = &String> {
+    let also = part.also.iter().filter_map(|one| one.reason.as_ref());
+    part.reason.iter().chain(also)
 }
 
 /// Returns the first and outermost of the strictest parts; of a line that is allowed, one that may

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::rule::{BUILT_IN, POSTURE};
-use super::{AccessRequest, Action, Rule, Rules, UnitVerdict, Verdict, wildcard};
+use super::{AccessRequest, Action, AskReason, Rule, Rules, UnitVerdict, Verdict, wildcard};
 use base::text::spelled;
 
 /// The longest command line that is repeated as a whole, in bytes; of a longer one only the part
@@ -53,8 +53,15 @@ pub fn explain(
     if !why.is_empty() {
         line(&mut out, &format!("  why: {why}"));
     }
+    for one in &verdict.also {
+        push_also(&mut out, "  ", one);
+    }
     if let Some((_, reason)) = &request.minimum
         && verdict.reason.as_ref() != Some(reason)
+        && verdict
+            .also
+            .iter()
+            .all(|one| one.reason.as_ref() != Some(reason))
     {
         line(&mut out, &format!("  also: {}", spelled(reason)));
     }
@@ -144,6 +151,19 @@ fn part(out: &mut String, unit: &UnitVerdict) {
         (None, None) => return,
     };
     line(out, &format!("{indent}  {why}"));
+    for one in &unit.also {
+        push_also(out, &format!("{indent}  "), one);
+    }
+}
+
+/// Adds the line of a further reason to ask.
+fn push_also(out: &mut String, indent: &str, also: &AskReason) {
+    let also = match (&also.reason, &also.rule) {
+        (Some(reason), _) => spelled(reason),
+        (None, Some(rule)) => written(rule),
+        (None, None) => return,
+    };
+    line(out, &format!("{indent}also: {also}"));
 }
 
 /// Returns a verdict as JSON, for scripts, with the rules that were considered.
@@ -162,6 +182,7 @@ pub fn data(verdict: &Verdict, request: &AccessRequest, rules: &Rules) -> Value 
         "part": verdict.pattern,
         "rule": verdict.rule.as_ref().map(rule_data),
         "reason": verdict.reason,
+        "also": verdict.also.iter().map(also_data).collect::<Vec<_>>(),
         "minimum": minimum.map(|(least, reason)| json!({ "verdict": word(*least), "reason": reason })),
         "readOnly": verdict.proven_read_only,
         "units": verdict.units.iter().map(unit_data).collect::<Vec<_>>(),
@@ -178,8 +199,13 @@ pub(super) fn unit_data(unit: &UnitVerdict) -> Value {
         "verdict": word(unit.action),
         "rule": unit.rule.as_ref().map(rule_data),
         "reason": unit.reason,
+        "also": unit.also.iter().map(also_data).collect::<Vec<_>>(),
         "readOnly": unit.read_only,
     })
+}
+
+fn also_data(also: &AskReason) -> Value {
+    json!({ "rule": also.rule.as_ref().map(rule_data), "reason": also.reason })
 }
 
 pub(super) fn rule_data(rule: &Rule) -> Value {
@@ -211,7 +237,8 @@ fn about(rule: &Rule, permission: &str) -> bool {
         || (permission == "bash" && rule.permission == POSTURE.0)
 }
 
-pub(super) fn word(action: Action) -> &'static str {
+/// Returns an action as settings and JSON name it.
+pub fn word(action: Action) -> &'static str {
     match action {
         Action::Allow => "allow",
         Action::Ask => "ask",

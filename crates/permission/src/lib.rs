@@ -125,6 +125,9 @@ pub struct AccessRequest {
     pub always: Vec<String>,
     /// The reason why "always" is not offered.
     pub why_not_always: Option<String>,
+    /// For a command line that only reads: "always" grants reading in the directories outside of the
+    /// project that it uses, as for a file, instead of the command.
+    pub grants_reading: bool,
     /// The minimum verdict, which no rule can weaken, with its reason: a deny under every rule set,
     /// or a question about something that could not be analysed.
     pub minimum: Option<(Action, String)>,
@@ -202,7 +205,7 @@ impl AccessRequest {
 
     /// Returns the permission of the grants that "always" would store.
     pub fn granted_permission(&self) -> &str {
-        if self.only_reads && self.permission == rule::OUTSIDE {
+        if self.grants_reading || self.only_reads && self.permission == rule::OUTSIDE {
             rule::READING_OUTSIDE
         } else {
             &self.permission
@@ -228,6 +231,8 @@ pub struct Verdict {
     pub reason: Option<String>,
     /// Denied because the agent only reads, and not by a rule.
     pub is_by_posture: bool,
+    /// Of a question, the reasons to ask in addition to the rule or the reason that decided.
+    pub also: Vec<AskReason>,
     /// For a command line: every command found in it, with its own verdict.
     pub units: Vec<UnitVerdict>,
     /// For a command line: every part is known to be read-only, so that a sandbox may run it
@@ -236,16 +241,26 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Returns the verdict after a hook has required a question, for this reason. A deny remains.
+    /// Returns the verdict after a hook, or an effect that no sandbox prevents, has required a
+    /// question for this reason. A deny remains.
     #[must_use]
-    pub fn with_hook_question(self, why: &str) -> Self {
+    pub fn with_reason_to_ask(self, why: &str) -> Self {
         if self.action == Action::Deny {
             return self;
+        }
+        let mut also = self.also;
+        if self.action == Action::Ask {
+            let decided = AskReason {
+                rule: self.rule,
+                reason: self.reason,
+            };
+            also.insert(0, decided);
         }
         Self {
             action: Action::Ask,
             rule: None,
             reason: Some(why.to_owned()),
+            also,
             ..self
         }
     }
@@ -259,8 +274,25 @@ impl Verdict {
             rule: None,
             reason: None,
             is_by_posture: false,
+            also: vec![],
             units: vec![],
             proven_read_only: false,
+        }
+    }
+}
+
+/// A reason to ask: a rule, a reason for people, or both.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AskReason {
+    pub rule: Option<Rule>,
+    pub reason: Option<String>,
+}
+
+impl AskReason {
+    fn because(reason: impl Into<String>) -> Self {
+        Self {
+            rule: None,
+            reason: Some(reason.into()),
         }
     }
 }
@@ -280,6 +312,8 @@ pub struct UnitVerdict {
     pub reason: Option<String>,
     /// Denied because the agent only reads, and not by a rule.
     pub is_by_posture: bool,
+    /// Of a question, the reasons to ask in addition to the rule or the reason that decided.
+    pub also: Vec<AskReason>,
     /// Known to change nothing.
     pub read_only: bool,
 }

@@ -154,7 +154,8 @@ fn judged_with(policy: &Policy, rules: &[Rule], request: &AccessRequest) -> Acti
 /// the objects themselves. As a pattern, an object with a wildcard stands for others too, so it is
 /// not allowed.
 fn rules_about(request: &AccessRequest, action: Action) -> Vec<Rule> {
-    let patterns = if request.always.is_empty() {
+    let names_objects = request.always.is_empty() || request.grants_reading;
+    let patterns = if names_objects {
         &request.patterns
     } else {
         &request.always
@@ -164,7 +165,7 @@ fn rules_about(request: &AccessRequest, action: Action) -> Vec<Rule> {
         Some(absolute) => std::slice::from_ref(absolute),
         None => patterns.as_slice(),
     };
-    let is_literal = request.always.is_empty() || request.absolute.is_some();
+    let is_literal = names_objects || request.absolute.is_some();
     let means_others = |pattern: &String| is_literal && pattern.contains(['*', '?', '\\']);
     patterns
         .iter()

@@ -5,11 +5,13 @@
 use super::explain;
 use super::rule::{BUILT_IN, OUTSIDE};
 use super::shell::CommandAnalysis;
-use super::{AccessRequest, Action, Rule, UnitVerdict, Verdict};
+use super::{AccessRequest, Action, AskReason, Rule, UnitVerdict, Verdict};
 use base::text;
 
 /// The reason to ask that a rule of the user's settings gives.
 const BY_RULE: &str = "your rules ask about it";
+/// The reason to ask that a built-in rule gives.
+const BY_DEFAULT: &str = "this needs permission by default";
 
 /// A question in parts: "The agent wants to ACTION `OBJECT`, which CLAUSES. You are asked because
 /// REASONS."
@@ -75,11 +77,8 @@ impl QuestionWording {
             which.extend(clause.cloned());
             let minimum_reason = request.minimum.as_ref().map(|(_, reason)| reason.as_str());
             // The clause already states why a file is special.
-            let stated = verdict
-                .reason
-                .as_deref()
-                .or(reason)
-                .filter(|stated| clause.is_none() || minimum_reason != Some(*stated));
+            let is_news = |stated: &&str| clause.is_none() || minimum_reason != Some(*stated);
+            let stated = verdict.reason.as_deref().or(reason).filter(is_news);
             match (clause, stated) {
                 (_, Some(stated)) => reasons.push(Reason {
                     part: None,
@@ -91,8 +90,20 @@ impl QuestionWording {
                 }),
                 (Some(_), None) => {}
             }
+            for one in &verdict.also {
+                if one.reason.as_deref().is_none_or(|stated| is_news(&stated)) {
+                    reasons.push(Reason {
+                        part: None,
+                        clause: because(&one.reason, one.rule.as_ref()),
+                    });
+                }
+            }
         }
-        reasons.dedup();
+        let mut reasons = without_repetitions(reasons);
+        if !which.is_empty() {
+            // The rule is listed, and the clause is a reason.
+            reasons.retain(|reason| reason.clause != BY_DEFAULT);
+        }
         Self {
             action: verb,
             object,
@@ -178,59 +189,88 @@ fn action_and_object(request: &AccessRequest) -> (String, Option<String>) {
     (verb.to_owned(), object)
 }
 
-/// Returns the reasons to ask about a command line: one if all parts have the same, otherwise the
-/// reason about the line as a whole, if there is one, and the different reasons of its parts.
+/// Returns the reasons to ask about a command line: without the parts if all parts have the same,
+/// otherwise the reasons about the line as a whole, if there are any, and the different reasons of
+/// its parts.
 fn reasons(verdict: &Verdict) -> Vec<Reason> {
-    let asked = verdict
+    let asked: Vec<&UnitVerdict> = verdict
         .units
         .iter()
-        .filter(|unit| unit.action == Action::Ask);
-    let part_reason = |unit: &UnitVerdict| Reason {
-        part: Some(text::title(&unit.text)),
-        clause: because(&unit.reason, unit.rule.as_ref()),
+        .filter(|unit| unit.action == Action::Ask)
+        .collect();
+    let whole = clauses(&verdict.reason, verdict.rule.as_ref(), &verdict.also);
+    let of_part = |unit: &&UnitVerdict| clauses(&unit.reason, unit.rule.as_ref(), &unit.also);
+    let by_parts: Vec<Vec<String>> = asked.iter().map(of_part).collect();
+    let is_same = |clauses: &Vec<String>| clauses.iter().all(|clause| whole.contains(clause));
+    let of_line = |clause: &String| Reason {
+        part: None,
+        clause: clause.clone(),
     };
-    let parts: Vec<Reason> = asked.map(part_reason).collect();
-    let whole = because(&verdict.reason, verdict.rule.as_ref());
-    if parts.len() == verdict.units.len() && parts.iter().all(|part| part.clause == whole) {
-        return vec![Reason {
-            part: None,
-            clause: whole,
-        }];
+    if by_parts.len() == verdict.units.len() && by_parts.iter().all(is_same) {
+        return at_a_glance(whole.iter().map(of_line).collect());
     }
-    let mut all: Vec<Reason> = Vec::new();
-    let by_rule = parts.iter().filter(|part| part.clause == BY_RULE);
-    if by_rule.count() > 1 {
-        // The question lists the rules, too.
-        let others = parts.into_iter().filter(|part| part.clause != BY_RULE);
-        all.push(Reason {
-            part: None,
-            clause: BY_RULE.to_owned(),
-        });
-        all.extend(others);
-        if whole != BY_RULE && all.iter().all(|reason| reason.clause != whole) {
-            all.insert(
-                0,
-                Reason {
-                    part: None,
-                    clause: whole,
-                },
-            );
-        }
-        return all;
+    let by_rule = by_parts
+        .iter()
+        .filter(|part| part.iter().any(|clause| clause == BY_RULE));
+    // The question lists the rules, too.
+    let is_by_several_rules = by_rule.count() > 1;
+    let mut parts: Vec<Reason> = Vec::new();
+    for (unit, clauses) in asked.iter().zip(&by_parts) {
+        let clauses = clauses.iter();
+        let named = clauses.filter(|clause| !is_by_several_rules || *clause != BY_RULE);
+        parts.extend(named.map(|clause| Reason {
+            part: Some(text::title(&unit.text)),
+            clause: clause.clone(),
+        }));
     }
-    if parts.iter().all(|part| part.clause != whole) {
-        // The reason is about the line, not about one of its parts.
-        all.push(Reason {
-            part: None,
-            clause: whole,
-        });
+    // Those about the line, not about one of its parts.
+    let is_of_line = |clause: &&String| {
+        is_by_several_rules && *clause == BY_RULE
+            || parts.iter().all(|part| part.clause != **clause)
+    };
+    let mut all: Vec<Reason> = whole.iter().filter(is_of_line).map(of_line).collect();
+    if is_by_several_rules && !whole.iter().any(|clause| clause == BY_RULE) {
+        all.push(of_line(&BY_RULE.to_owned()));
     }
-    for part in parts {
-        if !all.contains(&part) {
-            all.push(part);
+    all.extend(parts);
+    at_a_glance(all)
+}
+
+/// Returns a rule or reason that decided and those in addition to it, each once.
+fn clauses(reason: &Option<String>, rule: Option<&Rule>, also: &[AskReason]) -> Vec<String> {
+    let mut all = vec![because(reason, rule)];
+    for one in also {
+        let clause = because(&one.reason, one.rule.as_ref());
+        if !all.contains(&clause) {
+            all.push(clause);
         }
     }
     all
+}
+
+/// Returns different reasons, and instead of those that are too many for a glance their number.
+fn at_a_glance(reasons: Vec<Reason>) -> Vec<Reason> {
+    const MAX_REASONS: usize = 10;
+    let mut reasons = without_repetitions(reasons);
+    let others = reasons.len().saturating_sub(MAX_REASONS);
+    if others > 1 {
+        reasons.truncate(MAX_REASONS);
+        reasons.push(Reason {
+            part: None,
+            clause: format!("there are {others} more reasons"),
+        });
+    }
+    reasons
+}
+
+fn without_repetitions(reasons: Vec<Reason>) -> Vec<Reason> {
+    let mut different: Vec<Reason> = Vec::new();
+    for reason in reasons {
+        if !different.contains(&reason) {
+            different.push(reason);
+        }
+    }
+    different
 }
 
 fn because(reason: &Option<String>, rule: Option<&Rule>) -> String {
@@ -243,9 +283,7 @@ fn because(reason: &Option<String>, rule: Option<&Rule>) -> String {
 /// Describes a rule, or the absence of one, as a reason to ask.
 fn because_of_rule(rule: Option<&Rule>) -> String {
     match rule {
-        Some(rule) if rule.source == BUILT_IN || rule.source.is_empty() => {
-            "this needs permission by default".to_owned()
-        }
+        Some(rule) if rule.source == BUILT_IN || rule.source.is_empty() => BY_DEFAULT.to_owned(),
         Some(_) => BY_RULE.to_owned(),
         None => "no rule allows it".to_owned(),
     }
@@ -263,15 +301,13 @@ fn rules(asked: &[(&AccessRequest, &Verdict)]) -> Vec<String> {
             .units
             .iter()
             .filter(|unit| unit.action == Action::Ask);
+        let of_units = units.flat_map(|unit| rules_among(unit.rule.as_ref(), &unit.also));
         let decided = if verdict.action == Action::Ask {
             verdict.rule.as_ref()
         } else {
             None
         };
-        for rule in decided
-            .into_iter()
-            .chain(units.filter_map(|unit| unit.rule.as_ref()))
-        {
+        for rule in rules_among(decided, &verdict.also).chain(of_units) {
             // The user's settings have no such line.
             if matches!(rule.source.as_str(), BUILT_IN | "") {
                 continue;
@@ -285,8 +321,24 @@ fn rules(asked: &[(&AccessRequest, &Verdict)]) -> Vec<String> {
     lines
 }
 
+fn rules_among<'v>(
+    decided: Option<&'v Rule>,
+    also: &'v [AskReason],
+) -> impl Iterator<Item = &'v Rule> {
+    let others = also.iter().filter_map(|one| one.rule.as_ref());
+    decided.into_iter().chain(others)
+}
+
 /// Describes the grant that "always" would store: "commands that begin with git log".
 pub fn describe_grant(request: &AccessRequest) -> String {
+    if request.grants_reading {
+        return describe_grant(&AccessRequest {
+            permission: OUTSIDE.to_owned(),
+            always: request.always.clone(),
+            only_reads: true,
+            ..AccessRequest::default()
+        });
+    }
     let mut prefixes: Vec<&str> = Vec::new();
     let mut others: Vec<String> = Vec::new();
     for pattern in &request.always {
@@ -359,6 +411,7 @@ mod tests {
                 rule: None,
                 reason: own.map(str::to_owned),
                 is_by_posture: false,
+                also: Vec::new(),
                 units: Vec::new(),
                 proven_read_only: false,
             };

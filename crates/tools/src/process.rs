@@ -10,7 +10,7 @@ pub(crate) mod exit_status;
 pub(crate) mod program_slot;
 pub mod sandboxing;
 pub mod terminal_emulator;
-pub(crate) mod writable_paths;
+pub mod writable_paths;
 
 use crate::registry::{ToolProperties, properties};
 

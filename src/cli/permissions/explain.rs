@@ -27,6 +27,7 @@ use permission::{
     Access, AccessRequest, Action, Policy, Rule, SandboxGuarantee, Verdict, delegate_in, remedy,
 };
 use sandbox::process::Program;
+use tools::process::writable_paths::opened_by_consent;
 
 /// The agent whose rules apply if no other is named.
 const DEFAULT_AGENT: &str = "build";
@@ -78,6 +79,10 @@ pub(super) async fn explain(
     let path = read
         .map(|path| (Access::Read, path))
         .or(edit.map(|path| (Access::Edit, path)));
+    if let Some(message) = misplaced_option(&command) {
+        terminal::misused(&message);
+        return Ok(terminal::MISUSED);
+    }
     let command = line_of(&command);
     if path.is_none() && command.trim().is_empty() {
         bail!(
@@ -125,7 +130,7 @@ pub(super) async fn explain(
             .iter()
             .zip(&verdicts)
             .map(|(request, verdict)| {
-                let mut data = explain::data(verdict, request, &policy.rules);
+                let mut data = data_of(request, verdict, action, remedy.as_ref(), policy);
                 if let Some(plan) = &plan {
                     data["runs"] = json!(error.is_none());
                     // A script must not take it for a command that is allowed.
@@ -134,7 +139,6 @@ pub(super) async fn explain(
                     }
                     data["sandbox"] = json!(query.named_sandbox(plan).as_str());
                 }
-                data["change"] = remedy.as_ref().map_or(Value::Null, Remedy::data);
                 syntax.add_to(&mut data);
                 data
             })
@@ -157,7 +161,7 @@ pub(super) async fn explain(
             plan,
             verdict,
             query.named_sandbox(plan),
-            policy.sandbox.guarantee,
+            policy,
             sandbox,
         ));
     }
@@ -166,11 +170,8 @@ pub(super) async fn explain(
     notes.extend(remedy.iter().flat_map(Remedy::lines));
     let mut text = String::new();
     if let (Some((access, path)), [_, _, ..]) = (&path, requests.as_slice()) {
-        let verb = match access {
-            Access::List | Access::Read => "read",
-            Access::Edit => "edit",
-        };
-        text.push_str(&headline(action, &format!("{verb} {path}")));
+        let use_of_file = format!("{} {path}", verb_of(*access));
+        text.push_str(&headline(action, &use_of_file));
         if let Some(reason) = reason_to_ask(&requests, &verdicts) {
             let _ = write!(text, "\n  why: {}", spelled(&reason));
         }
@@ -185,6 +186,34 @@ pub(super) async fn explain(
     }
     terminal::verdicts(&text, environment);
     Ok(0)
+}
+
+fn verb_of(access: Access) -> &'static str {
+    match access {
+        Access::List | Access::Read => "read",
+        Access::Edit => "edit",
+    }
+}
+
+/// Returns one of the verdicts as JSON. `overall` is the strictest of them, and the remedy changes it.
+fn data_of(
+    request: &AccessRequest,
+    verdict: &Verdict,
+    overall: Action,
+    remedy: Option<&Remedy>,
+    policy: &Policy,
+) -> Value {
+    let mut data = explain::data(verdict, request, &policy.rules);
+    if verdict.action == Action::Ask && data["reason"].is_null() {
+        let wording = QuestionWording::new(&[(request, verdict)], None);
+        data["reason"] = json!(wording.short_reason());
+    }
+    data["overall"] = json!(explain::word(overall));
+    data["change"] = match remedy {
+        Some(remedy) if verdict.action == overall => remedy.data(),
+        _ => Value::Null,
+    };
+    data
 }
 
 /// Describes approvals that are not the default.
@@ -247,6 +276,48 @@ fn does_not_run(command: &str, error: &str, action: Action) -> String {
         "does not run: {}\n  why: bash reports an error in it: {error}\n  if the agent tries it: {tried}\n",
         spelled(command.trim()),
     )
+}
+
+/// Returns the message about an option of `explain` after the command line.
+fn misplaced_option(words: &[String]) -> Option<String> {
+    if is_after_separator(words) {
+        return None;
+    }
+    let option = option_after_line(words)?;
+    let quoted: Vec<_> = words.iter().map(|word| shell_quoted(word)).collect();
+    Some(format!(
+        "{option} is after the command line, but the options of `adjutant permissions explain` come before it; if it is an option of that command, write `--` before it: -- {}",
+        quoted.join(" ")
+    ))
+}
+
+/// Returns an option of `explain` among the words after a complete command line, which would
+/// silently become a part of it: after a line in quotes, or directly after a single word.
+fn option_after_line(words: &[String]) -> Option<&String> {
+    let (line, others) = words.split_first()?;
+    let is_quoted_line = line.trim().contains(char::is_whitespace);
+    let after = if is_quoted_line {
+        others
+    } else {
+        &others[..others.len().min(1)]
+    };
+    after.iter().find(|word| is_own_option(word))
+}
+
+/// Returns whether the words of a command are marked as such by `--` before them.
+fn is_after_separator(words: &[String]) -> bool {
+    let mut before = std::env::args_os().rev().skip(words.len());
+    before.next().is_some_and(|word| word == "--")
+}
+
+fn is_own_option(word: &str) -> bool {
+    let name = word.split('=').next().unwrap_or_default();
+    let options = <Explanation as clap::Args>::augment_args(clap::Command::new("explain"));
+    name.strip_prefix("--").is_some_and(|name| {
+        options
+            .get_arguments()
+            .any(|option| option.get_long() == Some(name))
+    })
 }
 
 /// Returns the command line of the words after `explain`: a single one is the line, and several are
@@ -326,18 +397,28 @@ async fn bash_error(command: &str, environment: &Environment) -> Option<String> 
     let text = String::from_utf8_lossy(&output.stderr);
     let line = text.lines().next()?;
     let error = line.strip_prefix("bash: -c: ").unwrap_or(line);
+    // Of one line, bash reports the end as another one.
+    let error = if command.trim().contains('\n') {
+        error
+    } else {
+        let numbered = error
+            .strip_prefix("line ")
+            .and_then(|rest| rest.split_once(": "));
+        numbered.map_or(error, |(_, error)| error)
+    };
     Some(base::text::title(error))
 }
 
-/// Describes the sandbox `named` of a command that runs. `of_agent` is the guarantee of the agent's,
-/// and `given` that of the option.
+/// Describes the sandbox `named` of a command that runs under a policy. `given` is the guarantee of
+/// the option.
 fn sandbox_note(
     plan: &CommandPlan,
     verdict: &Verdict,
     named: SandboxGuarantee,
-    of_agent: SandboxGuarantee,
+    policy: &Policy,
     given: Option<SandboxGuarantee>,
 ) -> String {
+    let of_agent = policy.sandbox.guarantee;
     let is_exposed = plan.request.guarantee == SandboxGuarantee::None
         && !verdict.proven_read_only
         && matches!(of_agent, SandboxGuarantee::ReadOnly { .. });
@@ -370,15 +451,36 @@ fn sandbox_note(
             "it can change the project, temporary files and caches"
         }
     };
-    let outside = match delegate_in(&plan.analysis) {
-        Some(program) if guarantee != SandboxGuarantee::None => {
-            format!("; what {program} does elsewhere is not in the sandbox")
+    let opened = match guarantee {
+        SandboxGuarantee::Workspace { .. } if verdict.action == Action::Ask => {
+            opened_by_consent(&plan.analysis, &policy.context)
         }
-        _ => String::new(),
+        _ => Vec::new(),
+    };
+    let consent = if opened.is_empty() {
+        String::new()
+    } else {
+        let opened: Vec<String> = opened
+            .iter()
+            .map(|path| spelled(&path.display().to_string()))
+            .collect();
+        format!(", and if you allow it, {}", opened.join(", "))
+    };
+    let outside = match delegate_in(&plan.analysis) {
+        Some(_) if guarantee == SandboxGuarantee::None => String::new(),
+        Some(program) if RUNS_AS_ROOT.contains(&program) => {
+            format!("; {program} gains no further rights in it")
+        }
+        Some(program) => format!("; what {program} does elsewhere is not in the sandbox"),
+        None => String::new(),
     };
     let name = guarantee.as_str();
-    format!("sandbox: {name}{source}: {effect}{outside}")
+    format!("sandbox: {name}{source}: {effect}{consent}{outside}")
 }
+
+/// Programs that run a command as another user. Their commands stay in the sandbox, which does not let
+/// them change the user.
+const RUNS_AS_ROOT: [&str; 5] = ["doas", "pkexec", "runuser", "su", "sudo"];
 
 /// A way to change a verdict, or the reason why there is none.
 #[derive(Debug, PartialEq, Eq)]

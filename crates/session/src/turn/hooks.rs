@@ -236,7 +236,7 @@ pub(super) async fn apply_to_verdict(
     if let Some(why) = hook_outcome.ask {
         let request = request.to_mut();
         let why = request.hook_question.get_or_insert(why);
-        verdict = verdict.with_hook_question(why);
+        verdict = verdict.with_reason_to_ask(why);
     } else if hook_outcome.allow && is_asked_by_rules(request, &verdict) {
         verdict.action = Action::Allow;
     }

@@ -62,6 +62,28 @@ pub(crate) fn named_writes(
         .collect()
 }
 
+/// Returns the paths outside of the project and the temporary directories that a command line could
+/// write in its sandbox if the user allowed it.
+pub fn opened_by_consent(line: &CommandAnalysis, context: &PermissionContext) -> Vec<PathBuf> {
+    let inside = std::iter::once(&context.root)
+        .chain(&context.extra)
+        .chain(&context.scratch)
+        .chain(context.temporary.iter());
+    let inside: Vec<&PathBuf> = inside.collect();
+    let mut opened: Vec<PathBuf> = Vec::new();
+    for named in named_writes(line, context, &[]) {
+        let is_inside = inside.iter().any(|dir| named.path.starts_with(dir));
+        let path = named.openable().filter(|path| path.parent().is_some());
+        if let Some(path) = path
+            && !is_inside
+            && !opened.contains(&path)
+        {
+            opened.push(path);
+        }
+    }
+    opened
+}
+
 /// Returns whether a unit changes settings of git. The permission for that names no file.
 fn configures_git(unit: &CommandUnit) -> bool {
     unit.program.as_deref() == Some("git")
@@ -104,28 +126,27 @@ impl NamedWrite {
         if !is_closed && writable.iter().any(|root| self.path.starts_with(root)) {
             return None;
         }
-        let folder = || {
-            self.path
-                .ancestors()
-                .skip(1)
-                .find(|above| above.is_dir())
-                .map(Path::to_owned)
-        };
-        let path = match (self.is_known, self.path.is_dir()) {
+        if !self.is_known && !self.path.exists() {
+            // The command would have created it; if that is impossible, the command fails as it would
+            // have.
+            disk::write(&self.path, b"").ok();
+        }
+        self.openable()
+            .filter(|path| path.exists() && path.parent().is_some())
+    }
+
+    /// Returns the file or directory that an allowed command can write, which may not exist yet.
+    fn openable(&self) -> Option<PathBuf> {
+        match (self.is_known, self.path.is_dir()) {
             (true, true) => Some(self.path.clone()),
             // Unknown code could write anything in the directory.
             (false, true) => None,
-            (true, false) => folder(),
-            (false, false) => {
-                if !self.path.exists() {
-                    // The command would have created it; if that is impossible, the command fails
-                    // as it would have.
-                    disk::write(&self.path, b"").ok();
-                }
-                self.path.exists().then(|| self.path.clone())
+            (true, false) => {
+                let mut above = self.path.ancestors().skip(1);
+                above.find(|above| above.is_dir()).map(Path::to_owned)
             }
-        };
-        path.filter(|path| path.parent().is_some())
+            (false, false) => Some(self.path.clone()),
+        }
     }
 }
 
