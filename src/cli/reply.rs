@@ -64,7 +64,12 @@ pub(super) fn yes_or_no(
             TypedReply::Explain => shown = format!("{explained}\n{question}"),
             TypedReply::Always => shown = format!("\"Always\" is not offered here.\n{question}"),
             TypedReply::Nothing | TypedReply::NoBecause(_) | TypedReply::Words(_) => {
-                shown = format!("Answer y or n; ? explains.\n{question}")
+                let keys = if question.contains("/v/") {
+                    "y, v or n"
+                } else {
+                    "y or n"
+                };
+                shown = format!("Answer {keys}; ? explains.\n{question}")
             }
         }
     }

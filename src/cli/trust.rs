@@ -155,7 +155,9 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
                     "Not trusted: these are off, and you are not asked again. `adjutant trust --revoke` undoes that."
                 }
             });
+            // The command line that answers the question is no answer to another one.
             if yes
+                && !args.yes
                 && !review.not_installed.is_empty()
                 && can_ask
                 && confirm_lookup(review, environment)?
@@ -279,6 +281,7 @@ fn confirm_trust(
         let mut line = super::terminal::answer(words, environment)?;
         while can_view && line.as_deref().is_some_and(is_view) {
             show_texts(root, review, environment);
+            super::terminal::show(&Palette::plain(&format!("\n{answers}")));
             line = super::terminal::answer(&question, environment)?;
         }
         Ok(line)
