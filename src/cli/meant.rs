@@ -37,7 +37,7 @@ const MAX_PROMPT_CHARS: usize = 60;
 /// Options of other programs, each with the advice for `adjutant run`.
 const RUN_OPTIONS: &[(&[&str], &str)] = &[
     (
-        &["--output", "--output-format", "--json", "-o"],
+        &["--output", "--output-format", "-o"],
         "`--format result` prints one JSON object with the answer, its session and its cost; `--format json` all messages",
     ),
     (

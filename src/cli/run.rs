@@ -146,6 +146,9 @@ pub(super) struct Args {
     /// Form of the output.
     #[arg(help_heading = "Output", long, value_enum, default_value_t = OutputFormat::Text)]
     format: OutputFormat,
+    /// Print JSON: the same as --format result.
+    #[arg(help_heading = "Output", long, conflicts_with = "format")]
+    json: bool,
 }
 
 /// The reason for an answer that is incomplete.
@@ -170,7 +173,10 @@ enum OutputFormat {
 }
 
 /// Runs one prompt to its end.
-pub(super) async fn run(args: Args, environment: Environment) -> ExitCode {
+pub(super) async fn run(mut args: Args, environment: Environment) -> ExitCode {
+    if args.json {
+        args.format = OutputFormat::Result;
+    }
     match answer(args, environment).await {
         Ok(code) => ExitCode::from(code),
         Err(e) if e.is::<UsageError>() => terminal::misused(&format!("{e:#}")),

@@ -62,16 +62,15 @@ pub(super) struct Listing {
     /// Show only sessions that are open in a process or have a queued prompt
     #[arg(long)]
     running: bool,
-    /// Show at most this many
+    /// Show at most this many [default: 50, with --json all]
     #[arg(
         short = 'n',
         long,
         value_name = "N",
-        default_value_t = 50,
         value_parser = listing::limit,
         conflicts_with = "running"
     )]
-    limit: usize,
+    limit: Option<usize>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -115,9 +114,9 @@ pub(super) enum Verb {
         /// Include every project
         #[arg(long)]
         all: bool,
-        /// Show at most this many
-        #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = listing::limit)]
-        limit: usize,
+        /// Show at most this many [default: 20, with --json all]
+        #[arg(short = 'n', long, value_name = "N", value_parser = listing::limit)]
+        limit: Option<usize>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -321,7 +320,7 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
         }) => fleet::running(store, environment, all, json).await,
         Verb::List(Listing {
             all, limit, json, ..
-        }) => list(store, environment, all, limit, json).await,
+        }) => list(store, environment, all, limit_or(limit, 50, json), json).await,
         Verb::Show { id, full, json } => {
             let id = find(store, &id, here, environment).await?;
             show::show(store, environment, &id, full, json).await
@@ -335,7 +334,10 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
             all,
             limit,
             json,
-        } => search(store, environment, &words.join(" "), all, limit, json).await,
+        } => {
+            let limit = limit_or(limit, 20, json);
+            search(store, environment, &words.join(" "), all, limit, json).await
+        }
         Verb::Export { id, format, output } => {
             let id = find(store, &id, here, environment).await?;
             let output = output.filter(|file| file.as_os_str() != "-");
@@ -816,6 +818,17 @@ async fn list(
         );
     }
     Ok(0)
+}
+
+/// Returns the limit of a list. A script that gives none would not notice that entries are missing.
+fn limit_or(given: Option<usize>, for_people: usize, json: bool) -> usize {
+    /// More than there can be.
+    const ALL: usize = i32::MAX as usize;
+    match given {
+        Some(limit) => limit,
+        None if json => ALL,
+        None => for_people,
+    }
 }
 
 /// Returns the line after a list that has reached its limit.
