@@ -38,7 +38,7 @@ use acp_server::error::TAKE_OVER;
 use acp_server::meta::{
     ALONE, META_KEY, QUIET, REJECTED, SCHEMA, SESSION_MODEL, STRUCTURED, SYSTEM, TOOLS, member,
 };
-use acp_server::prompt::{built_in_tools, may_be_tool};
+use acp_server::prompt::{built_in_tools, can_be_tool};
 use base::environment::Environment;
 use base::id::SessionId;
 use providers::editor_endpoints::EditorEndpoints;
@@ -216,7 +216,7 @@ fn check_options(args: &Args) -> Result<(), UsageError> {
         .tools
         .iter()
         .chain(&args.without)
-        .find(|name| !may_be_tool(name))
+        .find(|name| !can_be_tool(name))
     {
         return Err(UsageError(format!(
             "there is no tool {name}; there are: {}",

@@ -1,4 +1,6 @@
-//! The stored keys and logins, as far as a client was informed of them.
+//! [`AccountReports`], the record of the stored keys and logins that were reported to a client. It keeps
+//! updates and responses in order: only one update is made at a time, and an update that may have
+//! overtaken a response is sent again after it.
 
 use std::sync::Mutex;
 
@@ -9,11 +11,11 @@ use base::lock::lock;
 pub struct Account {
     /// The provider's id.
     pub label: String,
-    /// The kind of credential, and its location.
+    /// The kind of credential and its location, such as `key in auth.json`.
     pub name: String,
 }
 
-/// The keys and logins that a client was informed of.
+/// The keys and logins that were reported to a client.
 #[derive(Default)]
 pub struct AccountReports {
     // A std mutex around values: a leaf lock.
@@ -24,41 +26,42 @@ pub struct AccountReports {
 struct ReportState {
     /// The last report; `None` before the client's first request for one.
     reported: Option<Vec<Account>>,
-    /// The number of reports without a request, and of changes before the first answer.
+    /// The number of updates so far, including those before the first request, which were not sent.
     updates: u64,
-    /// Set while an update is being made; there is at most one.
+    /// An update is being made. There is at most one.
     is_updating: bool,
-    /// Set if the keys may have changed since the present update has read them.
-    is_due: bool,
+    /// The keys may have changed since the update that is being made has read them.
+    must_read_again: bool,
 }
 
 impl AccountReports {
-    /// Begins an update. Returns `false` if the client has not asked for reports, or if the update
-    /// that is being made will look again.
+    /// Begins an update. Returns `false` if none is needed: the client has not asked for reports, or
+    /// another update is being made, which will read the keys again.
     pub(super) fn begin_update(&self) -> bool {
         let mut state = lock(&self.state);
         if state.reported.is_none() {
-            // The first answer may be on its way, with keys that were read before.
+            // The first response may be on its way, with keys that were read before.
             state.updates += 1;
             return false;
         }
-        state.is_due = true;
+        state.must_read_again = true;
         !std::mem::replace(&mut state.is_updating, true)
     }
 
-    /// Returns whether the keys have to be read, and ends the update if not.
+    /// Returns whether the keys have to be read once more. If not, the update has ended.
     pub(super) fn continue_or_end(&self) -> bool {
         let mut state = lock(&self.state);
-        state.is_updating = std::mem::take(&mut state.is_due);
+        state.is_updating = std::mem::take(&mut state.must_read_again);
         state.is_updating
     }
 
-    /// Records an update. Returns whether it differs from the last report.
-    pub(super) fn update(&self, known: &[Account]) -> bool {
+    /// Records the accounts that an update has read. Returns whether they differ from the last report,
+    /// so that they have to be sent.
+    pub(super) fn update(&self, accounts: &[Account]) -> bool {
         let mut state = lock(&self.state);
-        let differs = state.reported.as_deref() != Some(known);
+        let differs = state.reported.as_deref() != Some(accounts);
         if differs {
-            state.reported = Some(known.to_vec());
+            state.reported = Some(accounts.to_vec());
             state.updates += 1;
         }
         differs
@@ -69,11 +72,12 @@ impl AccountReports {
         lock(&self.state).updates
     }
 
-    /// Records that the client has received an answer, which was read after `updates`. Returns
-    /// whether an update may have overtaken it, which the client then has to get again.
-    pub(super) fn record_answer(&self, known: Vec<Account>, updates: u64) -> bool {
+    /// Records that a response with `accounts` was sent. `updates` is the number of updates before the
+    /// accounts were read. Returns whether an update may have overtaken the response, so that it has
+    /// to be sent again.
+    pub(super) fn record_response(&self, accounts: Vec<Account>, updates: u64) -> bool {
         let mut state = lock(&self.state);
-        state.reported = Some(known);
+        state.reported = Some(accounts);
         state.updates != updates || state.is_updating
     }
 }
@@ -97,9 +101,9 @@ mod tests {
         let first = reports.updates();
         assert!(!reports.begin_update());
         // The first answer was read before a change.
-        assert!(reports.record_answer(accounts(&["a"]), first));
+        assert!(reports.record_response(accounts(&["a"]), first));
         let first = reports.updates();
-        assert!(!reports.record_answer(accounts(&["a"]), first));
+        assert!(!reports.record_response(accounts(&["a"]), first));
         assert!(reports.begin_update() && reports.continue_or_end());
         // A change while the keys are read.
         assert!(!reports.begin_update());
@@ -109,12 +113,12 @@ mod tests {
         assert!(!reports.continue_or_end());
         assert!(reports.begin_update() && reports.continue_or_end() && !reports.continue_or_end());
         // An answer that was read before the update and sent after it: the update is sent again.
-        assert!(reports.record_answer(accounts(&["a"]), first));
+        assert!(reports.record_response(accounts(&["a"]), first));
         assert!(reports.begin_update() && reports.continue_or_end());
         assert!(reports.update(&accounts(&["b"])));
         // One that was sent while an update was made, which the update may have overtaken.
         let now = reports.updates();
-        assert!(reports.record_answer(accounts(&["a"]), now));
+        assert!(reports.record_response(accounts(&["a"]), now));
         assert!(reports.update(&accounts(&["b"])));
     }
 }

@@ -1,4 +1,5 @@
-//! The list of a session's commands, as the client of one connection has it.
+//! [`CommandList`], the record of the list of commands that was sent to the client of one connection. It
+//! decides when a changed list can be sent: never while a turn runs.
 
 use std::sync::Arc;
 
@@ -6,8 +7,8 @@ use tokio::sync::{Mutex, MutexGuard, watch};
 
 use events::CommandInfo;
 
-/// The list that was sent last, and the turns that run. While one runs, no list is sent, because
-/// some clients show an update within an answer as its end.
+/// The list that was sent last, and the number of turns that run. While one runs, no list is sent,
+/// because some clients end the display of an answer at such an update.
 #[derive(Debug, Default)]
 pub struct CommandList {
     sent: watch::Sender<SentCommands>,
@@ -19,6 +20,7 @@ pub struct CommandList {
 #[derive(Debug, Default)]
 struct SentCommands {
     list: Vec<CommandInfo>,
+    /// The number of turns that run.
     turns: usize,
 }
 
@@ -27,8 +29,9 @@ struct SentCommands {
 pub struct TurnGuard(Arc<CommandList>);
 
 impl CommandList {
-    /// Records that a list is sent. Returns false if the client has the same list already.
-    pub fn update(&self, list: &[CommandInfo]) -> bool {
+    /// Records that a list is sent. Returns `false` if the client has the same list already, so that
+    /// it need not be sent.
+    pub fn record(&self, list: &[CommandInfo]) -> bool {
         let mut is_new = false;
         self.sent.send_if_modified(|sent| {
             is_new = sent.list != list;
@@ -51,30 +54,31 @@ impl CommandList {
         sent.turns == 0 || sent.list.is_empty()
     }
 
-    /// Waits until no list is being sent. None is sent by others, and no turn begins, until the
-    /// guard is dropped.
+    /// Waits until no list is being sent. Until the guard is dropped, only the caller can send a list,
+    /// and no turn begins.
     pub async fn lock(&self) -> MutexGuard<'_, ()> {
         self.sending.lock().await
     }
 
-    /// Records that a turn begins, after the list that is being sent.
-    pub async fn begin(self: &Arc<Self>) -> TurnGuard {
+    /// Waits until no list is being sent, and records that a turn begins. It ends when the guard is
+    /// dropped.
+    pub async fn begin_turn(self: &Arc<Self>) -> TurnGuard {
         let _sending = self.lock().await;
         self.sent.send_modify(|sent| sent.turns += 1);
         TurnGuard(self.clone())
     }
 
     /// Returns a receiver that is notified when a turn begins or ends.
-    pub fn turns(&self) -> CommandTurns {
-        CommandTurns(self.sent.subscribe())
+    pub fn turn_changes(&self) -> TurnChanges {
+        TurnChanges(self.sent.subscribe())
     }
 }
 
 /// The beginnings and ends of turns.
 #[derive(Debug)]
-pub struct CommandTurns(watch::Receiver<SentCommands>);
+pub struct TurnChanges(watch::Receiver<SentCommands>);
 
-impl CommandTurns {
+impl TurnChanges {
     /// Waits for the next beginning or end of a turn. Never completes after the session is gone.
     pub async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
@@ -107,19 +111,19 @@ mod tests {
     fn list_is_sent_when_it_has_changed() {
         let list = CommandList::default();
         assert!(!list.is_sent());
-        assert!(list.update(&[command("a")]));
+        assert!(list.record(&[command("a")]));
         assert!(list.is_sent());
-        assert!(!list.update(&[command("a")]));
-        assert!(list.update(&[command("b")]));
+        assert!(!list.record(&[command("a")]));
+        assert!(list.record(&[command("b")]));
     }
 
     #[test]
     fn list_waits_for_the_last_of_several_turns() {
         let list = Arc::new(CommandList::default());
-        let first = list.begin().now_or_never().unwrap();
-        let second = list.begin().now_or_never().unwrap();
+        let first = list.begin_turn().now_or_never().unwrap();
+        let second = list.begin_turn().now_or_never().unwrap();
         assert!(list.can_send(), "the client has no list yet");
-        list.update(&[command("a")]);
+        list.record(&[command("a")]);
         drop(first);
         assert!(!list.can_send());
         drop(second);
@@ -130,9 +134,9 @@ mod tests {
     fn turn_begins_after_the_list_that_is_being_sent() {
         let list = Arc::new(CommandList::default());
         let sending = list.lock().now_or_never().unwrap();
-        assert!(list.begin().now_or_never().is_none());
+        assert!(list.begin_turn().now_or_never().is_none());
         assert!(list.can_send());
         drop(sending);
-        assert!(list.begin().now_or_never().is_some());
+        assert!(list.begin_turn().now_or_never().is_some());
     }
 }

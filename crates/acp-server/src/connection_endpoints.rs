@@ -1,4 +1,6 @@
-//! The endpoints of model providers that the client of a connection has set.
+//! [`ConnectionEndpoints`], the endpoints of model providers that the client of a connection has set. A
+//! change is numbered when its request arrives, so that the last request wins even if its check takes
+//! less time than that of an earlier one.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -6,8 +8,7 @@ use std::sync::Mutex;
 use base::lock::lock;
 use providers::editor_endpoints::{EditorEndpoint, EditorEndpoints};
 
-/// The endpoints that the client of a connection has set. The only owner of them; sessions have
-/// copies.
+/// The endpoints that the client of a connection has set. Sessions get copies of them.
 #[derive(Default)]
 pub struct ConnectionEndpoints {
     // A std mutex around values: a leaf lock.
@@ -17,9 +18,9 @@ pub struct ConnectionEndpoints {
 #[derive(Default)]
 struct EndpointState {
     endpoints: EditorEndpoints,
-    /// The number of changes that were requested.
-    requested: u64,
-    /// The number of the last change of each provider that was made.
+    /// The number of the last requested change.
+    last_number: u64,
+    /// The number of the last change that was made, for each provider.
     made: BTreeMap<String, u64>,
 }
 
@@ -29,14 +30,14 @@ impl ConnectionEndpoints {
         lock(&self.state).endpoints.clone()
     }
 
-    /// Returns the number of a new change, in the order of the requests.
-    pub(super) fn request(&self) -> u64 {
+    /// Returns the number for a change that a client requests now. Later requests get higher numbers.
+    pub(super) fn next_change_number(&self) -> u64 {
         let mut state = lock(&self.state);
-        state.requested += 1;
-        state.requested
+        state.last_number += 1;
+        state.last_number
     }
 
-    /// Makes a change, unless a later one of the same provider was made before.
+    /// Makes the change with this number, unless a later change of the same provider was made before.
     pub(super) fn change(&self, number: u64, provider: &str, endpoint: EditorEndpoint) {
         let mut state = lock(&self.state);
         let last = state.made.entry(provider.to_owned()).or_default();
@@ -57,8 +58,8 @@ mod tests {
     #[test]
     fn earlier_change_does_not_replace_a_later_one() {
         let endpoints = ConnectionEndpoints::default();
-        let earlier = endpoints.request();
-        let later = endpoints.request();
+        let earlier = endpoints.next_change_number();
+        let later = endpoints.next_change_number();
         let custom = CustomEndpoint::new(ApiType::OpenAi, "https://gw.example/v1", []).unwrap();
         let set = EditorEndpoint::Set(Arc::new(custom));
         endpoints.change(later, "openai", EditorEndpoint::Disabled);

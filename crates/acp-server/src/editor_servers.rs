@@ -1,4 +1,5 @@
-//! Requests to the MCP servers that live in the client, over its connection.
+//! [`EditorServers`], the channel to the MCP servers that run inside the client. It sends their requests
+//! over the connection of the client, and passes on the notifications that belong to a request.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -13,7 +14,7 @@ use base::lock::lock;
 use mcp::editor::{EditorAnswer, EditorChannel, EditorFault, EditorNotifications, EditorRequest};
 use tools::BoxFuture;
 
-/// The unanswered requests to the servers of one client.
+/// The channel to the MCP servers of one client, with the requests that are not answered yet.
 pub struct EditorServers {
     environment: Environment,
     peer: Peer,
@@ -22,12 +23,14 @@ pub struct EditorServers {
     requests: Arc<UnansweredRequests>,
 }
 
-/// The receivers of notifications, by the id of their request.
+/// The unanswered requests, by their id.
 // A std mutex around a map: a leaf lock, never held across an await.
 type UnansweredRequests = Mutex<HashMap<Arc<str>, UnansweredRequest>>;
 
 struct UnansweredRequest {
+    /// The id of the server.
     server: Arc<str>,
+    /// The receiver of the notifications that belong to the request.
     notifications: EditorNotifications,
 }
 
@@ -41,8 +44,9 @@ impl EditorServers {
         })
     }
 
-    /// Passes on a notification. Ignores one that belongs to no unanswered request of the server.
-    pub fn notified(
+    /// Passes on a notification of a server. Ignores it if it belongs to no unanswered request to that
+    /// server.
+    pub fn notify(
         &self,
         server: &str,
         request: &str,

@@ -1,7 +1,8 @@
-//! Errors as JSON-RPC errors: the only module that knows the codes.
+//! [`RequestError`], the reason why a client's request fails, and its conversion to a JSON-RPC error. This
+//! is the only module that knows the error codes.
 //!
-//! The message states the problem and the remedy. `data.details` repeats it, because some editors
-//! show only the one and some only the other.
+//! The message states the problem and the remedy. `data.details` repeats it, because some editors show
+//! only the one and some only the other.
 
 use protocol::rpc::{self, code};
 use serde_json::json;
@@ -17,67 +18,70 @@ use transcript::{Fault, FaultKind};
 pub const TAKE_OVER: &str =
     "Close it there, or open it here once more to take it over; what runs there is then cancelled.";
 
-/// The reason why a request of the client is refused.
+/// The reason why a request of the client fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestError {
-    /// Invalid params: the problem, and the accepted form.
+    /// The parameters are invalid: the reason, and the valid ones.
     Invalid(String),
-    /// There is no session with this id, as [`RequestError::session_not_found`] cuts it.
+    /// There is no session with this id, which [`RequestError::session_not_found`] has cut.
     NoSession(String),
-    TooEarly,
-    /// An internal failure, or one of another service: the message, and the remedy.
+    /// The client has not sent `initialize` yet.
+    NotInitialized,
+    /// Adjutant or another service has failed.
     Failed {
         message: String,
+        /// The remedy, if there is one.
         advice: Option<String>,
     },
     /// This server is about to stop and begins no new turns. The client can send the request to
     /// another one.
-    Leaving,
-    /// The user of this connection may not do that, or the settings forbid it: the reason, and who
-    /// may change that.
+    ShuttingDown,
+    /// The user of this connection may not do that, or the settings forbid it: the reason, and the
+    /// person or setting that can change it.
     Forbidden(String),
-    /// A key or a login is missing: which one, and the way to provide it.
+    /// A key or a login is missing: its name, and the way to provide it.
     NeedsAuth(String),
+    /// The client has cancelled the request.
     Cancelled,
 }
 
 impl RequestError {
     /// The maximum length of an id in an error, in characters.
-    const ID: usize = 100;
+    const MAX_ID_CHARS: usize = 100;
 
-    /// Returns the refusal for an unknown session. The id may be any string that the client sent,
-    /// so it is cut.
+    /// Returns the error for an unknown session. The id may be any string that the client sent, so it
+    /// is cut.
     pub fn session_not_found(id: &str) -> Self {
-        Self::NoSession(id.chars().take(Self::ID).collect())
+        Self::NoSession(id.chars().take(Self::MAX_ID_CHARS).collect())
     }
 }
 
 impl From<RequestError> for rpc::Error {
-    fn from(refusal: RequestError) -> Self {
-        match refusal {
+    fn from(error: RequestError) -> Self {
+        match error {
             RequestError::Invalid(details) => Self::invalid_params(details),
             RequestError::NoSession(id) => {
                 let message = format!("There is no session {}", text::title(&id));
                 Self::new(code::NOT_FOUND, message).data(json!({ "sessionId": id }))
             }
-            RequestError::TooEarly => Self::invalid_request("send initialize first"),
+            RequestError::NotInitialized => Self::invalid_request("send initialize first"),
             RequestError::Failed { message, advice } => {
-                let all =
+                let details =
                     text::sentences([message.as_str(), advice.as_deref().unwrap_or_default()]);
-                Self::new(code::INTERNAL, all.as_str()).details(all)
+                Self::new(code::INTERNAL, details.as_str()).details(details)
             }
-            RequestError::Leaving => {
-                let all =
+            RequestError::ShuttingDown => {
+                let details =
                     "This server is about to stop and begins no new turns. Connect again later.";
                 let handed_over = json!({ HANDED_OVER: true });
-                Self::new(code::INTERNAL, all)
-                    .data(json!({ "details": all, META_KEY: handed_over }))
+                Self::new(code::INTERNAL, details)
+                    .data(json!({ "details": details, META_KEY: handed_over }))
             }
             RequestError::Forbidden(why) => {
                 Self::new(code::INVALID_REQUEST, why.as_str()).details(why)
             }
-            RequestError::NeedsAuth(words) => {
-                Self::new(code::AUTH_REQUIRED, words.as_str()).details(words)
+            RequestError::NeedsAuth(why) => {
+                Self::new(code::AUTH_REQUIRED, why.as_str()).details(why)
             }
             RequestError::Cancelled => Self::cancelled(),
         }
@@ -100,9 +104,9 @@ impl From<Fault> for RequestError {
 }
 
 impl From<MailboxError> for RequestError {
-    fn from(busy: MailboxError) -> Self {
+    fn from(error: MailboxError) -> Self {
         Self::Failed {
-            message: busy.to_string(),
+            message: error.to_string(),
             advice: None,
         }
     }

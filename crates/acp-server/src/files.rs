@@ -1,4 +1,5 @@
-//! File access through the client, if it declared that capability.
+//! Passes the client's answers to file requests on to the tool that waits for them. Used if the client
+//! declared that it reads or writes files.
 
 use protocol::rpc::{CallError, code};
 use tokio::sync::oneshot;
@@ -6,8 +7,9 @@ use tokio::sync::oneshot;
 use super::view::ClientReply;
 use events::NotWritten;
 
-/// Waits for the contents of a file and sends them to the tool that reads it.
-pub async fn read(
+/// Waits for the contents of a file and sends them to the tool that reads it. Stops if the tool no
+/// longer waits.
+pub async fn await_read(
     client_reply: ClientReply<String>,
     mut reply: oneshot::Sender<Result<String, String>>,
 ) {
@@ -19,10 +21,13 @@ pub async fn read(
     reply.send(answer.map_err(|e| e.to_string())).ok();
 }
 
-/// Reports whether the client has written a file. If the client does not know the file or the
-/// method, or gives no valid answer, the tool may write the file itself; if it refuses, the tool may
-/// not.
-pub async fn write(client_reply: ClientReply<()>, reply: oneshot::Sender<Result<(), NotWritten>>) {
+/// Waits until the client has written a file and tells the tool so. If the client refuses, the tool
+/// must not write the file itself ([`NotWritten::Refused`]). If the client does not know the file or
+/// the method, or gives no valid answer, the tool may ([`NotWritten::Unknown`]).
+pub async fn await_write(
+    client_reply: ClientReply<()>,
+    reply: oneshot::Sender<Result<(), NotWritten>>,
+) {
     let refused = |error: CallError| match error {
         CallError::Refused(error)
             if ![code::NOT_FOUND, code::METHOD_NOT_FOUND].contains(&error.code) =>

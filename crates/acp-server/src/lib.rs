@@ -1,10 +1,13 @@
-//! The ACP server: sessions as ACP v1 and v2. No other crate of the agent's side uses ACP's types.
+//! The ACP server: it answers the requests of clients (editors) in ACP v1 and v2, and sends them the
+//! events of sessions as updates. The crate `session`, which runs the sessions, does not depend on
+//! ACP.
 //!
-//! The operations of a client are implemented once, with types of our own that do not depend on the
-//! version: sessions (`sessions.rs`), config options (`options.rs`), prompts (`prompt.rs`) and
-//! questions (`permission_request.rs`, `form.rs`, `elicit.rs`). `v1/` and `v2/` decode requests,
-//! call these modules, and encode the results; they implement the interface in `view.rs`. Code that
-//! differs only in the types is in `shared/`.
+//! [`server::Server`] is the state of one connection. The operations that a client can request are
+//! implemented once, with types that do not depend on the protocol version: sessions
+//! (`sessions.rs`), config options (`options.rs`), prompts (`prompt.rs`) and questions to the user
+//! (`permission_request.rs`, `question_request.rs`, `form_request.rs`). `v1/` and `v2/` decode
+//! requests, call these modules, and encode the results; each implements [`view::SessionView`], the
+//! encoder of a session's events. Code that differs only in the types is in `shared/`.
 //!
 //! # The crates
 //!
@@ -16,12 +19,10 @@
 mod account_reports;
 pub mod command_list;
 mod connection_endpoints;
-pub mod detached;
 pub mod editor_servers;
-pub mod elicit;
 pub mod error;
 pub mod files;
-pub mod form;
+pub mod form_request;
 pub mod login;
 pub mod markdown;
 pub mod meta;
@@ -30,12 +31,14 @@ pub mod options;
 pub mod permission_request;
 pub mod prompt;
 pub mod providers;
+pub mod question_request;
 pub mod server;
 pub mod sessions;
 mod shared;
 pub mod tool_call_view;
 pub mod transferable_view;
 pub mod updates;
+pub mod user_sessions;
 pub mod v1;
 pub mod v2;
 pub mod view;

@@ -1,7 +1,7 @@
-//! Text as Markdown that renders unchanged.
+//! Text as Markdown: code, lists, and sentences that Markdown shows unchanged.
 
 /// Returns text as a code block, with a fence longer than any run of backticks in it.
-pub fn fenced(language: &str, text: &str) -> String {
+pub fn code_block(language: &str, text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);
     format!(
@@ -10,9 +10,9 @@ pub fn fenced(language: &str, text: &str) -> String {
     )
 }
 
-/// Escapes a sentence so that Markdown renders it unchanged: characters that open a construct, and
+/// Escapes a sentence so that Markdown shows it unchanged: characters that open a construct, and
 /// markers that could form a pair.
-pub fn plainly(sentence: &str) -> String {
+pub fn escape(sentence: &str) -> String {
     let pairs = |mark: char| sentence.matches(mark).count() > 1;
     let mut out = String::with_capacity(sentence.len());
     for c in sentence.chars() {
@@ -25,7 +25,7 @@ pub fn plainly(sentence: &str) -> String {
 }
 
 /// Returns a name as inline code, with delimiters longer than any run of backticks in it.
-pub fn code(text: &str) -> String {
+pub fn inline_code(text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let mark = "`".repeat(longest + 1);
     let padding = if text.starts_with('`') || text.ends_with('`') {
@@ -36,7 +36,7 @@ pub fn code(text: &str) -> String {
     format!("{mark}{padding}{text}{padding}{mark}")
 }
 
-/// Returns lines of Markdown as a list.
+/// Returns a list with one item for each line of Markdown.
 pub fn list(lines: &[String]) -> String {
     lines
         .iter()

@@ -1,5 +1,6 @@
-//! Adjutant's own members of requests and responses, `_meta.adjutant`, the same in every protocol
-//! version.
+//! Adjutant's own members of requests and responses, `_meta.adjutant`, which are the same in every
+//! protocol version: their keys, functions that read and build a `_meta`, and the [`Restrictions`] that
+//! a client can set for a session.
 
 use std::path::Path;
 
@@ -8,6 +9,7 @@ use serde_json::{Map, Value};
 use base::approvals::Approvals;
 use permission::rule::modern;
 
+/// The key of the object with adjutant's members in a `_meta`.
 pub const META_KEY: &str = "adjutant";
 /// In a prompt: the JSON Schema of the result.
 pub const SCHEMA: &str = "schema";
@@ -78,12 +80,12 @@ pub fn with_member(key: &str, value: Value) -> Meta {
     Map::from_iter([(META_KEY.to_owned(), Value::Object(ours))])
 }
 
-/// Returns a `_meta` with those of adjutant's members that have a value; `None` if there is none.
+/// Returns a `_meta` with those of adjutant's members that have a value; `None` if none has one.
 pub fn with_members<const N: usize>(members: [(&str, Option<Value>); N]) -> Option<Meta> {
-    let given = members
+    let present = members
         .into_iter()
         .filter_map(|(key, value)| Some((key.to_owned(), value?)));
-    let ours = Map::from_iter(given);
+    let ours = Map::from_iter(present);
     (!ours.is_empty()).then(|| Map::from_iter([(META_KEY.to_owned(), Value::Object(ours))]))
 }
 
@@ -94,18 +96,18 @@ pub fn member<'a>(meta: Option<&'a Meta>, key: &str) -> Option<&'a Value> {
     nested().or_else(|| meta?.get(&format!("{META_KEY}.{key}")))
 }
 
-/// The members that a prompt may have.
-const OF_A_PROMPT: [&str; 4] = [SCHEMA, SYSTEM, TOOLS, IDEMPOTENCY_KEY];
+/// The keys of the members that a prompt may have.
+const PROMPT_KEYS: [&str; 4] = [SCHEMA, SYSTEM, TOOLS, IDEMPOTENCY_KEY];
 
-/// Returns the problem of a prompt's flat keys, if there is one: an unknown key would be ignored,
-/// and a key that is there twice is ambiguous.
-pub fn wrong_in_prompt(meta: Option<&Meta>) -> Option<String> {
+/// Returns the problem of a prompt's flat keys (`adjutant.schema`); `None` if there is none. An unknown
+/// key would be ignored, and a key that has another value in the nested form is ambiguous.
+pub fn flat_key_problem(meta: Option<&Meta>) -> Option<String> {
     let meta = meta?;
     meta.iter().find_map(|(name, flat)| {
         let key = name.strip_prefix(META_KEY)?.strip_prefix('.')?;
         let nested = meta.get(META_KEY).and_then(|ours| ours.get(key));
-        if !OF_A_PROMPT.contains(&key) {
-            let known = OF_A_PROMPT
+        if !PROMPT_KEYS.contains(&key) {
+            let known = PROMPT_KEYS
                 .map(|known| format!("{META_KEY}.{known}"))
                 .join(", ");
             return Some(format!(
@@ -118,23 +120,25 @@ pub fn wrong_in_prompt(meta: Option<&Meta>) -> Option<String> {
     })
 }
 
-/// The restrictions of one session.
+/// The restrictions that a client sets for one session. They add to the user's rules.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Restrictions {
     /// The denied permissions, each with a pattern.
     pub denied: Vec<(String, String)>,
     /// The permissions about which the user is asked, each with a pattern.
     pub asked: Vec<(String, String)>,
+    /// [`Approvals::Ask`] if the client wants to be asked about every change; otherwise `None`.
     pub approvals: Option<Approvals>,
 }
 
 impl Restrictions {
-    /// Returns the same restrictions with the names and patterns that mean this in settings.
+    /// Returns the same restrictions with names and patterns in the form of settings. `home` replaces
+    /// `~` in paths.
     ///
     /// # Errors
-    /// Returns a name that would restrict nothing; the message is for the client's author.
+    /// A name would restrict nothing. The message is for the client's author.
     pub fn as_settings(self, home: Option<&Path>) -> Result<Self, String> {
-        let read = |(permission, pattern): (String, String)| {
+        let convert = |(permission, pattern): (String, String)| {
             config::denial(&permission, &pattern, home).map_err(|meant| {
                 format!(
                     "_meta.{META_KEY}.{PERMISSION}.{permission} is not known: did you mean \"{meant}\"? Write \"{permission}*\" if it is a tool of a server"
@@ -145,9 +149,13 @@ impl Restrictions {
             denied: self
                 .denied
                 .into_iter()
-                .map(read)
+                .map(convert)
                 .collect::<Result<_, _>>()?,
-            asked: self.asked.into_iter().map(read).collect::<Result<_, _>>()?,
+            asked: self
+                .asked
+                .into_iter()
+                .map(convert)
+                .collect::<Result<_, _>>()?,
             approvals: self.approvals,
         })
     }
@@ -168,11 +176,10 @@ fn unique_member<'a>(meta: Option<&'a Meta>, key: &str) -> Result<Option<&'a Val
     }
 }
 
-/// Returns the restrictions that a client sets for a session.
+/// Reads the restrictions that a client sets for a session.
 ///
 /// # Errors
-/// Returns the problem of a value that is not a restriction; the message is for the client's
-/// author.
+/// A value is not a restriction. The message is for the client's author.
 pub fn restrictions(meta: Option<&Meta>) -> Result<Restrictions, String> {
     let mut all = Restrictions::default();
     match unique_member(meta, APPROVALS)? {

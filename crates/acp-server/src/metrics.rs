@@ -1,4 +1,5 @@
-//! Metrics of a server with many clients, for monitoring.
+//! Metrics of a server with many clients, for monitoring: [`Metrics`] counts the turns of all sessions, and
+//! writes the counters in the text format of Prometheus.
 
 use std::fmt::Write as _;
 use std::sync::Mutex;
@@ -16,8 +17,8 @@ use transcript::{FaultKind, Usage};
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    pub fn add(&self, more: u64) {
-        self.0.fetch_add(more, Ordering::Relaxed);
+    pub fn add(&self, amount: u64) {
+        self.0.fetch_add(amount, Ordering::Relaxed);
     }
 
     pub fn get(&self) -> u64 {
@@ -54,17 +55,18 @@ impl DurationHistogram {
 
     fn write(&self, out: &mut String, name: &str, help: &str) {
         write!(out, "# HELP {name} {help}\n# TYPE {name} histogram\n").ok();
-        let mut all = 0;
+        // A bucket counts all durations up to its bound, so it includes the smaller buckets.
+        let mut total = 0;
         let bounds = BOUNDS
             .iter()
             .map(ToString::to_string)
             .chain(["+Inf".to_owned()]);
         for (bucket, bound) in self.buckets.iter().zip(bounds) {
-            all += bucket.get();
-            writeln!(out, "{name}_bucket{{le=\"{bound}\"}} {all}").ok();
+            total += bucket.get();
+            writeln!(out, "{name}_bucket{{le=\"{bound}\"}} {total}").ok();
         }
         let seconds = Duration::from_micros(self.sum_micros.get()).as_secs_f64();
-        write!(out, "{name}_sum {seconds}\n{name}_count {all}\n").ok();
+        write!(out, "{name}_sum {seconds}\n{name}_count {total}\n").ok();
     }
 }
 
@@ -79,13 +81,14 @@ pub struct Metrics {
     outcomes: [Counter; OUTCOME_LABELS.len()],
     /// The faults that ended turns, in the order of [`FAULT_LABELS`].
     faults: [Counter; FAULT_LABELS.len()],
-    // No other lock is taken while this one is held.
+    // A leaf lock.
     cost_dollars: Mutex<f64>,
     tokens: Counter,
     /// Notified when a turn no longer counts as running.
     pub turn_finished: Notify,
 }
 
+/// The label values of outcomes. They are part of the interface to monitoring.
 const OUTCOME_LABELS: [&str; 8] = [
     "ended",
     "cancelled",
@@ -96,6 +99,7 @@ const OUTCOME_LABELS: [&str; 8] = [
     "failed",
     "rejected",
 ];
+/// The label values of faults.
 const FAULT_LABELS: [&str; 7] = [
     "auth",
     "provider",
@@ -142,7 +146,7 @@ impl Metrics {
         }
     }
 
-    /// Adds the tokens that a turn and its subagents have used, in and out.
+    /// Adds the input and output tokens that a turn and its subagents have used.
     pub fn add_tokens(&self, usage: &Usage) {
         self.tokens.add(usage.context());
     }

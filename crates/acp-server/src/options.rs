@@ -1,5 +1,5 @@
-//! The config options of a session: mode, model, effort, approvals, steering, in all protocol
-//! versions.
+//! The config options of a session (mode, model, effort, approvals, steering), in all protocol versions.
+//! [`config_options`] lists them for the client, and [`choose`] applies a value that the user picked.
 
 use std::sync::Arc;
 
@@ -17,15 +17,18 @@ use session::handle::SavedReceiver;
 use session::turn::{SessionChoices, step_context};
 use transcript::ModelRef;
 
-/// The option that version 1 also has as a mode.
+/// The id of the option for the mode, which version 1 also has outside of the config options.
 pub const MODE: &str = "mode";
+/// The id of the option for the model.
 pub const MODEL: &str = "model";
-/// The group of recently used models.
+/// The id of the group of recently used models.
 pub const RECENT: &str = "recent";
+/// The id of the option for the effort.
 const EFFORT: &str = "effort";
-/// The treatment of messages sent while a turn runs: values, names and descriptions.
+/// The id of the option that decides when a message sent during a turn reaches the model.
 const STEER: &str = "steer";
-const STEERS: [(&str, &str, &str); 2] = [
+/// The values of that option: id, name and description.
+const STEER_VALUES: [(&str, &str, &str); 2] = [
     (
         "on",
         "Steer",
@@ -37,11 +40,12 @@ const STEERS: [(&str, &str, &str); 2] = [
         "A message sent while the agent works is answered afterwards.",
     ),
 ];
-/// The number of questions that a session asks.
+/// The id of the option that decides how many questions a session asks.
 const APPROVALS: &str = "approvals";
 
-fn approval(one: Approvals) -> ConfigOptionValue {
-    let (name, description) = match one {
+/// Returns a value of the approvals option.
+fn approvals_value(approvals: Approvals) -> ConfigOptionValue {
+    let (name, description) = match approvals {
         Approvals::Default => (
             "Default",
             "Asks if your rules say so, and before anything risky that the sandbox does not prevent.",
@@ -56,21 +60,22 @@ fn approval(one: Approvals) -> ConfigOptionValue {
         ),
     };
     ConfigOptionValue {
-        id: one.as_str().to_owned(),
+        id: approvals.as_str().to_owned(),
         name: name.to_owned(),
         description: Some(description.to_owned()),
         color: None,
     }
 }
 
-/// The value that leaves the effort to the provider.
-const DEFAULT: &str = "default";
+/// The value of the effort option that leaves the effort to the provider.
+const DEFAULT_EFFORT: &str = "default";
 
-/// Returns the config options of a session, with all pending choices applied.
-pub fn settings(server: &Server, session: &SessionHandle) -> Vec<ConfigOption> {
+/// Returns the config options of a session, with all pending choices applied. There is no effort
+/// option if the model has no efforts.
+pub fn config_options(server: &Server, session: &SessionHandle) -> Vec<ConfigOption> {
     let choice = session.choice();
     let model = resolve_model(session, &choice);
-    let of = |id, name, category, value| ConfigOption {
+    let option = |id, name, category, value| ConfigOption {
         id,
         name,
         description: None,
@@ -78,7 +83,7 @@ pub fn settings(server: &Server, session: &SessionHandle) -> Vec<ConfigOption> {
         value,
     };
     let mut out = vec![
-        of(
+        option(
             MODE,
             "Mode",
             ConfigOptionCategory::Mode,
@@ -87,7 +92,7 @@ pub fn settings(server: &Server, session: &SessionHandle) -> Vec<ConfigOption> {
                 values: modes(session, &choice.agent),
             },
         ),
-        of(
+        option(
             MODEL,
             "Model",
             ConfigOptionCategory::Model,
@@ -101,28 +106,32 @@ pub fn settings(server: &Server, session: &SessionHandle) -> Vec<ConfigOption> {
         .map(|(model, _)| model.efforts.clone())
         .unwrap_or_default();
     if !efforts.is_empty() {
-        let names = std::iter::once(DEFAULT.to_owned()).chain(efforts);
-        let value = |name: String| alternative(name.clone(), text::capitalised(&name));
-        let now = model.effort.as_deref().unwrap_or(DEFAULT).to_owned();
-        out.push(of(
+        let names = std::iter::once(DEFAULT_EFFORT.to_owned()).chain(efforts);
+        let value = |name: String| plain_value(name.clone(), text::capitalised(&name));
+        let current = model.effort.as_deref().unwrap_or(DEFAULT_EFFORT).to_owned();
+        out.push(option(
             EFFORT,
             "Effort",
             ConfigOptionCategory::Effort,
             ConfigOptionState::Select {
-                current: now,
+                current,
                 values: names.map(value).collect(),
             },
         ));
     }
-    out.push(approvals(choice.approvals(), session.has_working_sandbox()));
-    out.push(steering(
+    out.push(approvals_option(
+        choice.approvals(),
+        session.has_working_sandbox(),
+    ));
+    out.push(steer_option(
         choice.steers(),
-        server.capabilities().shows.boolean_options,
+        server.capabilities().display.boolean_options,
     ));
     out
 }
 
-fn alternative(id: String, name: String) -> ConfigOptionValue {
+/// Returns a value without a description or colour.
+fn plain_value(id: String, name: String) -> ConfigOptionValue {
     ConfigOptionValue {
         id,
         name,
@@ -133,15 +142,17 @@ fn alternative(id: String, name: String) -> ConfigOptionValue {
 
 /// Builds the approvals option. `Sandboxed` is offered only if a trial run has confirmed the
 /// sandbox.
-fn approvals(now: Approvals, sandboxes: bool) -> ConfigOption {
-    let offered = |one: &Approvals| *one == now || *one != Approvals::Sandboxed || sandboxes;
+fn approvals_option(current: Approvals, has_sandbox: bool) -> ConfigOption {
+    let is_offered = |approvals: &Approvals| {
+        *approvals == current || *approvals != Approvals::Sandboxed || has_sandbox
+    };
     let values = Approvals::ALL
         .into_iter()
-        .filter(offered)
-        .map(approval)
+        .filter(is_offered)
+        .map(approvals_value)
         .collect();
     let value = ConfigOptionState::Select {
-        current: now.as_str().to_owned(),
+        current: current.as_str().to_owned(),
         values,
     };
     ConfigOption {
@@ -155,26 +166,26 @@ fn approvals(now: Approvals, sandboxes: bool) -> ConfigOption {
 
 /// Builds the steering option: a switch if the client supports switches, otherwise a list of two
 /// values.
-fn steering(on: bool, switches: bool) -> ConfigOption {
-    let [(yes, _, meaning), (no, ..)] = STEERS;
-    if switches {
+fn steer_option(is_on: bool, shows_switches: bool) -> ConfigOption {
+    let [(on, _, description_of_on), (off, ..)] = STEER_VALUES;
+    if shows_switches {
         return ConfigOption {
             id: STEER,
             name: "Steer with new messages",
-            description: Some(meaning),
+            description: Some(description_of_on),
             category: None,
-            value: ConfigOptionState::Switch(on),
+            value: ConfigOptionState::Switch(is_on),
         };
     }
-    let option_value = |(id, name, what): (&str, &str, &str)| ConfigOptionValue {
+    let option_value = |(id, name, description): (&str, &str, &str)| ConfigOptionValue {
         id: id.to_owned(),
         name: name.to_owned(),
-        description: Some(what.to_owned()),
+        description: Some(description.to_owned()),
         color: None,
     };
     let value = ConfigOptionState::Select {
-        current: if on { yes } else { no }.to_owned(),
-        values: STEERS.map(option_value).to_vec(),
+        current: if is_on { on } else { off }.to_owned(),
+        values: STEER_VALUES.map(option_value).to_vec(),
     };
     ConfigOption {
         id: STEER,
@@ -186,7 +197,7 @@ fn steering(on: bool, switches: bool) -> ConfigOption {
 }
 
 /// Returns the primary agents, which ACP presents as modes.
-fn modes(session: &SessionHandle, now: &str) -> Vec<ConfigOptionValue> {
+fn modes(session: &SessionHandle, current: &str) -> Vec<ConfigOptionValue> {
     let option_value = |agent: &Arc<Agent>| ConfigOptionValue {
         id: agent.name.clone(),
         name: if agent.label == agent.name {
@@ -197,13 +208,13 @@ fn modes(session: &SessionHandle, now: &str) -> Vec<ConfigOptionValue> {
         description: agent
             .description
             .as_ref()
-            .map(|words| text::shown(words).into_owned()),
+            .map(|description| text::shown(description).into_owned()),
         color: agent.color.clone(),
     };
     session
         .project()
         .agents
-        .modes_with(now)
+        .modes_with(current)
         .iter()
         .map(option_value)
         .collect()
@@ -211,7 +222,7 @@ fn modes(session: &SessionHandle, now: &str) -> Vec<ConfigOptionValue> {
 
 /// Returns the models: first the recently used ones, then the others by provider. The current model
 /// is among them even if it is no longer found. Few models form one list, many are grouped.
-fn models(session: &SessionHandle, now: &ModelRef) -> ConfigOptionState {
+fn models(session: &SessionHandle, current: &ModelRef) -> ConfigOptionState {
     const MAX_UNGROUPED: usize = 12;
     let models = session.project().models.clone();
     let recent = models.recent();
@@ -225,137 +236,138 @@ fn models(session: &SessionHandle, now: &ModelRef) -> ConfigOptionState {
         .into_iter()
         .partition(|model| rank(model).is_some());
     used.sort_by_key(|model| rank(model));
-    let whole = |model: &Arc<Model>| {
+    let with_provider = |model: &Arc<Model>| {
         let name = format!("{}/{}", model.provider_name, model.name);
-        of_model(model, name)
+        model_value(model, name)
     };
-    let named = models.find(now).ok();
-    let now = now.to_string();
+    let named = models.find(current).ok();
+    let current = current.to_string();
     let is_missing = used
         .iter()
         .chain(&others)
-        .all(|model| model.id.to_string() != now);
-    // The user has named it; its server may know it.
+        .all(|model| model.id.to_string() != current);
+    // The user has chosen a model that is not listed. Its server may know it.
     let missing = is_missing.then(|| match &named {
         Some((model, _)) => ConfigOptionValue {
-            id: now.clone(),
-            ..of_model(model, now.clone())
+            id: current.clone(),
+            ..model_value(model, current.clone())
         },
-        None => alternative(now.clone(), now.clone()),
+        None => plain_value(current.clone(), current.clone()),
     });
     if used.len() + others.len() <= MAX_UNGROUPED {
         return ConfigOptionState::Select {
-            current: now,
+            current,
             values: missing
                 .into_iter()
-                .chain(used.iter().chain(&others).map(whole))
+                .chain(used.iter().chain(&others).map(with_provider))
                 .collect(),
         };
     }
-    let first: Vec<_> = missing.into_iter().chain(used.iter().map(whole)).collect();
+    let recently_used: Vec<_> = missing
+        .into_iter()
+        .chain(used.iter().map(with_provider))
+        .collect();
     let mut groups = Vec::new();
-    if !first.is_empty() {
+    if !recently_used.is_empty() {
         groups.push(ConfigOptionGroup {
             id: RECENT.to_owned(),
             name: "Recently used".to_owned(),
-            values: first,
+            values: recently_used,
         });
     }
-    for of_one in others.chunk_by(|a, b| a.id.provider == b.id.provider) {
-        let Some(one) = of_one.first() else { continue };
-        let values = of_one
+    for group in others.chunk_by(|a, b| a.id.provider == b.id.provider) {
+        let Some(first) = group.first() else { continue };
+        let values = group
             .iter()
-            .map(|model| of_model(model, model.name.clone()))
+            .map(|model| model_value(model, model.name.clone()))
             .collect();
         groups.push(ConfigOptionGroup {
-            id: one.id.provider.clone(),
-            name: one.provider_name.clone(),
+            id: first.id.provider.clone(),
+            name: first.provider_name.clone(),
             values,
         });
     }
-    ConfigOptionState::GroupedSelect {
-        current: now,
-        groups,
-    }
+    ConfigOptionState::GroupedSelect { current, groups }
 }
 
-/// Returns a model as a value, with its address if that is set by the editor.
-fn of_model(model: &Model, name: String) -> ConfigOptionValue {
+/// Returns a model as a value. The description is its address, if the editor has set that.
+fn model_value(model: &Model, name: String) -> ConfigOptionValue {
     let address = model.editor_address.as_deref();
     ConfigOptionValue {
         description: address.map(|address| format!("At {address}, set by the editor.")),
-        ..alternative(model.id.to_string(), name)
+        ..plain_value(model.id.to_string(), name)
     }
 }
 
-/// A chosen value.
+/// The value that the user has chosen for an option.
 #[derive(Debug, Clone, Copy)]
 pub enum ChosenValue<'a> {
+    /// The id of a value.
     Value(&'a str),
     Switch(bool),
 }
 
-/// Returns whether a value needs the sandbox for commands.
-pub fn relies_on_sandbox(setting: &str, value: &str) -> bool {
-    setting == APPROVALS && value == Approvals::Sandboxed.as_str()
+/// Returns whether a value of an option needs the sandbox for commands.
+pub fn needs_sandbox(option: &str, value: &str) -> bool {
+    option == APPROVALS && value == Approvals::Sandboxed.as_str()
 }
 
-/// Chooses a value for an option, and returns the options with it applied.
+/// Chooses a value for an option, and returns all options with it applied.
 ///
 /// # Errors
-/// There is no such option or value.
+/// There is no such option or value, or the session's mailbox is full.
 pub fn choose(
     server: &Server,
     session: &SessionHandle,
-    setting: &str,
+    option: &str,
     chosen: ChosenValue<'_>,
 ) -> Result<ChoiceReply<Vec<ConfigOption>>, RequestError> {
-    let wrong = |why: &str| RequestError::Invalid(why.into());
-    let written = match (setting, chosen) {
+    let invalid = |why: &str| RequestError::Invalid(why.into());
+    let written = match (option, chosen) {
         (STEER, ChosenValue::Switch(on)) => session.choose_steering(on)?,
         (_, ChosenValue::Switch(_)) => {
-            return Err(wrong("the value of this option must be a string"));
+            return Err(invalid("the value of this option must be a string"));
         }
         (MODE, ChosenValue::Value(mode)) => choose_mode(session, mode)?,
         (MODEL, ChosenValue::Value(model)) => choose_model(session, model)?,
         (EFFORT, ChosenValue::Value(effort)) => choose_effort(session, effort)?,
-        (APPROVALS, ChosenValue::Value(word)) => choose_approvals(session, word)?,
+        (APPROVALS, ChosenValue::Value(value)) => choose_approvals(session, value)?,
         (STEER, ChosenValue::Value(value)) => {
-            let known = STEERS.iter().find(|(word, ..)| *word == value);
-            let (word, ..) = known.ok_or_else(|| wrong("the value must be on or off"))?;
-            session.choose_steering(*word == "on")?
+            let known = STEER_VALUES.iter().find(|(id, ..)| *id == value);
+            let (id, ..) = known.ok_or_else(|| invalid("the value must be on or off"))?;
+            session.choose_steering(*id == "on")?
         }
         _ => {
-            let offered = settings(server, session);
-            let names: Vec<&str> = offered.iter().map(|setting| setting.id).collect();
+            let offered = config_options(server, session);
+            let names: Vec<&str> = offered.iter().map(|option| option.id).collect();
             return Err(RequestError::Invalid(format!(
                 "there is no option \"{}\"; the options are: {}",
-                text::title(setting),
+                text::title(option),
                 names.join(", ")
             )));
         }
     };
-    let response = settings(server, session);
+    let response = config_options(server, session);
     Ok(ChoiceReply {
         response,
         pending_write: Some((session.clone(), written)),
     })
 }
 
-/// Chooses the approvals.
-fn choose_approvals(session: &SessionHandle, word: &str) -> Result<SavedReceiver, RequestError> {
-    let known = || {
-        let offered = Approvals::ALL.into_iter().filter(|approvals_value| {
-            *approvals_value != Approvals::Sandboxed || session.has_working_sandbox()
+/// Chooses the approvals, if the value exists and its sandbox is available.
+fn choose_approvals(session: &SessionHandle, value: &str) -> Result<SavedReceiver, RequestError> {
+    let unknown_value = || {
+        let offered = Approvals::ALL.into_iter().filter(|approvals| {
+            *approvals != Approvals::Sandboxed || session.has_working_sandbox()
         });
         let names: Vec<&str> = offered.map(Approvals::as_str).collect();
         format!(
             "\"{}\" is not a value of approvals; choose one of: {}",
-            text::title(word),
+            text::title(value),
             names.join(", ")
         )
     };
-    let chosen = Approvals::named(word).ok_or_else(|| RequestError::Invalid(known()))?;
+    let chosen = Approvals::named(value).ok_or_else(|| RequestError::Invalid(unknown_value()))?;
     if chosen == Approvals::Sandboxed && !session.has_working_sandbox() {
         let why =
             "no sandbox that contains all commands is available here; `adjutant doctor` shows why";
@@ -364,10 +376,10 @@ fn choose_approvals(session: &SessionHandle, word: &str) -> Result<SavedReceiver
     Ok(session.choose_approvals(chosen)?)
 }
 
-/// Chooses a mode, if it exists. It takes effect at the next step, also of a running turn.
+/// Chooses a mode, if it exists. It takes effect at the next step, even in a running turn.
 ///
 /// # Errors
-/// [`RequestError::Invalid`], listing the modes.
+/// There is no such mode; the message lists the modes.
 pub fn choose_mode(session: &SessionHandle, mode: &str) -> Result<SavedReceiver, RequestError> {
     let chosen = session.choice().agent;
     let modes = session.project().agents.modes_with(&chosen);
@@ -401,13 +413,13 @@ fn choose_effort(session: &SessionHandle, effort: &str) -> Result<SavedReceiver,
         .find(&now)
         .map(|(model, _)| model.efforts.clone())
         .unwrap_or_default();
-    if effort != DEFAULT && !known.iter().any(|known_effort| known_effort == effort) {
+    if effort != DEFAULT_EFFORT && !known.iter().any(|known_effort| known_effort == effort) {
         if known.is_empty() {
             return Err(RequestError::Invalid(format!(
                 "{now} has no efforts to choose from"
             )));
         }
-        let known = [DEFAULT]
+        let known = [DEFAULT_EFFORT]
             .into_iter()
             .chain(known.iter().map(String::as_str))
             .collect::<Vec<_>>()
@@ -418,14 +430,15 @@ fn choose_effort(session: &SessionHandle, effort: &str) -> Result<SavedReceiver,
         )));
     }
     let chosen = ModelRef {
-        effort: (effort != DEFAULT).then(|| effort.to_owned()),
+        effort: (effort != DEFAULT_EFFORT).then(|| effort.to_owned()),
         ..now
     };
     Ok(session.choose_model(chosen)?)
 }
 
-/// Describes the name of a model that lacks its provider, with the models that have a similar name.
-fn without_provider(session: &SessionHandle, name: &str) -> String {
+/// Returns the error message for a model name without a provider, with the models that have a
+/// similar name.
+fn missing_provider_message(session: &SessionHandle, name: &str) -> String {
     let models = &session.project().models;
     let named = models.nearest(name);
     if named.is_empty() {
@@ -440,10 +453,10 @@ fn without_provider(session: &SessionHandle, name: &str) -> String {
     )
 }
 
-/// Chooses a model, if it exists.
+/// Chooses a model by its name or an alias, if it exists.
 ///
 /// # Errors
-/// [`RequestError::Invalid`], with the missing part.
+/// There is no such model or provider; the message names it.
 pub fn choose_model(session: &SessionHandle, model: &str) -> Result<SavedReceiver, RequestError> {
     let models = &session.project().models;
     let named = ModelRef::parse(model).filter(|named| models.find(named).is_ok());
@@ -451,7 +464,7 @@ pub fn choose_model(session: &SessionHandle, model: &str) -> Result<SavedReceive
         .or_else(|| models.of_alias(model))
         .or_else(|| models.only_named(model))
         .or_else(|| ModelRef::parse(model))
-        .ok_or_else(|| RequestError::Invalid(without_provider(session, model)))?;
+        .ok_or_else(|| RequestError::Invalid(missing_provider_message(session, model)))?;
     match models.find(&chosen) {
         // Another name of a model becomes its name in the list.
         Ok((model, _)) => chosen.model.clone_from(&model.id.model),
@@ -462,7 +475,7 @@ pub fn choose_model(session: &SessionHandle, model: &str) -> Result<SavedReceive
     Ok(session.choose_model(chosen)?)
 }
 
-/// Returns the model of the next request.
+/// Returns the model that the session's next request goes to.
 pub fn current_model(session: &SessionHandle) -> ModelRef {
     resolve_model(session, &session.choice())
 }

@@ -1,13 +1,13 @@
-//! Permission requests and confirmations: builds the question for the user and decodes the answer.
+//! Permission requests and confirmations: builds the question to the user and decodes the answer.
 //!
-//! Only an answer that was offered can permit a call. Any other id, an error, or no answer counts
-//! as a rejection.
+//! Only an answer that was offered can permit a call. Any other id, an error, or no answer is treated as
+//! a rejection.
 
 use protocol::rpc::CallError;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use super::markdown::{code, fenced, list, plainly};
+use super::markdown::{code_block, escape, inline_code, list};
 use super::meta::{UNATTENDED, WHY_NOT_ALWAYS, with_members};
 use super::view::{AnswerKind, AnswerOption, ChoiceRequest, ClientReply, PickedAnswer};
 use base::text::{self, shown};
@@ -19,21 +19,19 @@ const ONCE: &str = "once";
 const ALWAYS: &str = "always";
 const REJECT: &str = "reject";
 
-/// The answer ids of a [`Confirmation`].
+/// The id of the answer that accepts a [`Confirmation`].
 pub const YES: &str = "yes";
+/// The id of the answer that rejects a [`Confirmation`].
 const NO: &str = "no";
 
-/// The maximum length of an option's name in characters: some editors show the options in a row.
-const MAX_NAME_CHARS: usize = 60;
+/// The maximum length of an answer's label in characters: some editors show the answers in a row.
+const MAX_LABEL_CHARS: usize = 60;
 
-/// Builds the question whether a call may continue, with one answer for each kind. The text starts
-/// with the command, unless the title shows it in full; then follow a sentence and the details.
+/// Builds the question whether a call may continue. The answers are "once", "always" if it is offered,
+/// and "reject". The text consists of the command, unless the title shows it in full, of a sentence
+/// with the reasons, and of the details.
 pub fn permission_choice(request: &PermissionRequest) -> ChoiceRequest {
-    let answer = |id, name: String, kind| AnswerOption {
-        id,
-        label: name,
-        kind,
-    };
+    let answer = |id, label: String, kind| AnswerOption { id, label, kind };
     let mut answers = vec![answer(ONCE, "Allow once".into(), AnswerKind::AllowOnce)];
     let command = request
         .show
@@ -43,28 +41,28 @@ pub fn permission_choice(request: &PermissionRequest) -> ChoiceRequest {
         .and_then(Value::as_str);
     let command = command.filter(|command| request.show.title.as_deref() != Some(*command));
     let mut text: Vec<String> = command
-        .map(|command| fenced("sh", &shown(command)))
+        .map(|command| code_block("sh", &shown(command)))
         .into_iter()
         .collect();
-    text.extend(sentences(request));
+    text.extend(action_and_reasons(request));
     let mut details: Vec<String> = request
         .details
         .iter()
-        .map(|line| plainly(&shown(line)))
+        .map(|line| escape(&shown(line)))
         .collect();
     details.extend(
         request
             .wording
             .rules
             .iter()
-            .map(|rule| format!("Rule: {}", code(&text::escaped(rule)))),
+            .map(|rule| format!("Rule: {}", inline_code(&text::escaped(rule)))),
     );
     if let Some(always) = &request.always {
-        let whole = text::escaped(always);
-        let short = text::cut_chars(&whole, MAX_NAME_CHARS - "Always allow ".len());
-        if short != whole {
+        let pattern = text::escaped(always);
+        let short = text::cut_chars(&pattern, MAX_LABEL_CHARS - "Always allow ".len());
+        if short != pattern {
             // The user must see the exact pattern that is granted.
-            details.push(format!("\"Always\" would allow: {}", plainly(&whole)));
+            details.push(format!("\"Always\" would allow: {}", escape(&pattern)));
         }
         answers.push(answer(
             ALWAYS,
@@ -98,61 +96,61 @@ pub fn permission_choice(request: &PermissionRequest) -> ChoiceRequest {
     }
 }
 
-/// Returns the request and its reasons as Markdown: a paragraph, and a list if there is more than
-/// one reason.
-fn sentences(request: &PermissionRequest) -> Vec<String> {
+/// Describes the action and the reasons of the question as Markdown: a paragraph, then a list if there
+/// is more than one reason, then a quote if there is one.
+fn action_and_reasons(request: &PermissionRequest) -> Vec<String> {
     let QuestionWording {
-        action: verb,
+        action,
         object,
-        object_clauses: which,
+        object_clauses,
         quote,
-        complete_question: whole,
+        complete_question,
         ..
     } = &request.wording;
-    if let Some(whole) = whole {
-        return vec![plainly(&shown(&text::sentences([whole.as_str()])))];
+    if let Some(question) = complete_question {
+        return vec![escape(&shown(&text::sentences([question.as_str()])))];
     }
-    let whose = request.agent.as_ref().map_or_else(
+    let subject = request.agent.as_ref().map_or_else(
         || "The agent".to_owned(),
         |agent| format!("The {agent} subagent"),
     );
-    let mut sentence = plainly(&shown(&format!("{whose} wants to {verb}")));
+    let mut sentence = escape(&shown(&format!("{subject} wants to {action}")));
     if let Some(object) = object {
-        sentence.push_str(&format!(" {}", code(&text::escaped(object))));
+        sentence.push_str(&format!(" {}", inline_code(&text::escaped(object))));
     }
-    let clauses: Vec<String> = which
+    let clauses: Vec<String> = object_clauses
         .iter()
-        .map(|clause| format!("which {}", plainly(&shown(clause))))
+        .map(|clause| format!("which {}", escape(&shown(clause))))
         .collect();
     if !clauses.is_empty() {
         sentence.push_str(&format!(", {}", clauses.join(" and ")));
     }
     sentence.push('.');
-    let reason = |Reason {
-                      part,
-                      clause: because,
-                  }: &Reason| match part {
-        Some(part) => format!("{}: {}", code(part), plainly(&shown(because))),
-        None => plainly(&shown(because)),
+    let format_reason = |Reason { part, clause }: &Reason| match part {
+        Some(part) => format!("{}: {}", inline_code(part), escape(&shown(clause))),
+        None => escape(&shown(clause)),
     };
     let mut all = match request.wording.stated_reasons() {
         [] => vec![sentence],
         [one @ Reason { part: None, .. }] => {
-            vec![format!("{sentence} You are asked because {}.", reason(one))]
+            vec![format!(
+                "{sentence} You are asked because {}.",
+                format_reason(one)
+            )]
         }
         [one] => vec![format!(
             "{sentence} You are asked because of {}.",
-            reason(one)
+            format_reason(one)
         )],
         several => {
-            let lines: Vec<String> = several.iter().map(reason).collect();
+            let lines: Vec<String> = several.iter().map(format_reason).collect();
             vec![
                 format!("{sentence} You are asked because of:"),
                 list(&lines),
             ]
         }
     };
-    all.extend(quote.as_ref().map(|quote| fenced("", &shown(quote))));
+    all.extend(quote.as_ref().map(|quote| code_block("", &shown(quote))));
     all
 }
 
@@ -163,12 +161,12 @@ pub async fn await_permission(
     client_reply: ClientReply<Option<PickedAnswer>>,
     mut request: PermissionRequest,
 ) -> Option<PermissionRequest> {
-    let answer = answered(client_reply, &mut request.reply).await?;
+    let answer = await_answer(client_reply, &mut request.reply).await?;
     let answer = match answer {
-        Ok(Some(PickedAnswer { id, comment: words })) => match &*id {
+        Ok(Some(PickedAnswer { id, comment })) => match &*id {
             ONCE => PermissionReply::Once,
             ALWAYS if request.always.is_some() => PermissionReply::Always,
-            REJECT => PermissionReply::No(words.map_or(Denial::Rejected, Denial::Corrected)),
+            REJECT => PermissionReply::No(comment.map_or(Denial::Rejected, Denial::Corrected)),
             _ => PermissionReply::No(Denial::Rejected),
         },
         Ok(None) => PermissionReply::No(Denial::Rejected),
@@ -184,7 +182,7 @@ pub async fn await_permission(
 }
 
 /// Waits for an answer. Returns `None` if the receiver of the reply is dropped first.
-async fn answered<T, R>(
+async fn await_answer<T, R>(
     client_reply: ClientReply<T>,
     reply: &mut oneshot::Sender<R>,
 ) -> Option<Result<T, CallError>> {
@@ -194,8 +192,9 @@ async fn answered<T, R>(
     }
 }
 
+/// Builds the question of a confirmation, with its two answers.
 pub fn confirmation_choice(confirmation: &Confirmation) -> ChoiceRequest {
-    let show = CallUpdate {
+    let call = CallUpdate {
         title: Some(text::escaped(&confirmation.title)),
         kind: Some(ToolKind::Other),
         progress: Some(Progress::Pending),
@@ -216,20 +215,20 @@ pub fn confirmation_choice(confirmation: &Confirmation) -> ChoiceRequest {
         },
     ];
     ChoiceRequest {
-        call: show,
+        call,
         text: shown(&confirmation.text).into_owned(),
         answers,
         meta: None,
     }
 }
 
-/// Waits for the answer to a confirmation; other ids than the offered ones are ignored. Returns the
-/// confirmation if the connection ended before the answer.
+/// Waits for the answer to a confirmation and sends it to the turn. An id that was not offered is
+/// ignored. Returns the confirmation if the connection ended before the answer.
 pub async fn await_confirmation(
     client_reply: ClientReply<Option<PickedAnswer>>,
     mut confirmation: Confirmation,
 ) -> Option<Confirmation> {
-    let answer = match answered(client_reply, &mut confirmation.reply).await? {
+    let answer = match await_answer(client_reply, &mut confirmation.reply).await? {
         Ok(Some(picked)) => match &*picked.id {
             YES => true,
             NO => false,

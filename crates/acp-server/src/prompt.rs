@@ -1,7 +1,10 @@
-//! Prompts, from arrival to the end of the turn, in all protocol versions.
+//! Prompts, from their arrival to the end of the turn, in all protocol versions. [`queue`] puts a
+//! prompt into its session's mailbox and returns a [`TurnStream`], which sends the updates of the turn
+//! and then its end.
 //!
-//! One task sends the updates of a turn and then its end, through one [`UpdateSender`], so that
-//! every update precedes the end.
+//! One task sends all updates of a turn and its end, through one [`UpdateSender`], so that every update
+//! precedes the end. With `adjutant serve`, a turn can move to another connection while it runs; see
+//! [`ObservableTurn`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,14 +15,14 @@ use tokio::sync::oneshot::{self, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
 use super::command_list::TurnGuard;
-use super::detached::{Observer, ShownTurn, TurnCount};
 use super::error::RequestError;
 use super::meta::{
-    IDEMPOTENCY_KEY, META_KEY, Meta, SCHEMA, SYSTEM, TOOLS, member, wrong_in_prompt,
+    IDEMPOTENCY_KEY, META_KEY, Meta, SCHEMA, SYSTEM, TOOLS, flat_key_problem, member,
 };
 use super::metrics::Metrics;
 use super::server::Server;
 use super::updates::UpdateSender;
+use super::user_sessions::{CountedTurn, Observer, RegisteredTurn};
 use super::view::{EndedTurn, SessionActivity};
 use base::id::{MessageId, SessionId};
 use base::trace::TraceContext;
@@ -34,51 +37,56 @@ use tools::invalid::InvalidTool;
 use tools::{BUILT_IN_TOOLS, PARTIAL_KEYS, Tool};
 use transcript::{Content, Fault, FaultKind, PromptOptions, Text};
 
-/// A turn that a prompt has requested.
+/// A turn that a prompt has requested, with the sender of its updates.
 pub struct TurnStream {
     turn: TurnHandle,
     session: SessionHandle,
     updates: UpdateSender,
-    /// The messages that arrived together with the prompt's place in the conversation. They are
-    /// shown after the client knows that place.
+    /// The messages that arrived together with the id of the prompt's message. They are sent after
+    /// the client knows that id.
     held: Vec<TurnMessage>,
-    open: bool,
+    /// More messages of the turn may arrive.
+    is_open: bool,
     /// The client knows that the turn runs.
-    begun: bool,
+    is_begun: bool,
     /// The user has cancelled the prompt, and the session was notified.
-    withdrawn: bool,
-    /// The outcome, if the turn ended before it was awaited.
-    over: Option<Result<TurnResult, RecvError>>,
-    /// The state of a turn that can move to another connection.
-    hosted: Option<HostedTurn>,
+    is_cancelled: bool,
+    /// The result of the turn, once it has ended; an error if its session has ended.
+    outcome: Option<Result<TurnResult, RecvError>>,
+    /// Set if the turn can move to another connection.
+    observable: Option<ObservableTurn>,
 }
 
-/// The end of a turn that the client has not received. Until then no list of commands is sent, and
+/// Held until the client has received the end of a turn. Until then no list of commands is sent, and
 /// the next turn does not begin.
 pub struct TurnEndGuard {
     _commands: Option<TurnGuard>,
     _next_turn: oneshot::Sender<()>,
 }
 
-/// The state of a turn that another connection can observe.
-struct HostedTurn {
-    shown_turn: ShownTurn<Server>,
-    /// The events shown so far.
+/// The state of a turn of `adjutant serve`, which another connection can take over while it runs.
+struct ObservableTurn {
+    registration: RegisteredTurn<Server>,
+    /// The events sent so far.
     log: EventLog,
+    /// The time when the prompt arrived.
     begun: Instant,
+    /// The client was sent at least one update of the turn.
     has_update: bool,
     metrics: Arc<Metrics>,
-    _count: TurnCount,
+    /// Counts the turn among those of its user.
+    _count: CountedTurn,
 }
 
 /// The events of a turn so far, for a client that connects later.
 #[derive(Default)]
 struct EventLog {
-    /// The prompt's message: everything before it is in the history.
+    /// The id of the prompt's message. Everything before it is in the history.
     prompt: Option<MessageId>,
+    /// All events, or the last states of the running subagents if the log has overflowed.
     events: Vec<Event>,
-    /// There were more events than fit. The observer reads the store instead, which does not have
-    /// the states of subagents: `events` has the last one of each that runs.
+    /// There were more than [`EventLog::MAX_EVENTS`]. The observer then gets the events from the
+    /// store, which does not have the states of subagents.
     overflowed: bool,
 }
 
@@ -94,7 +102,7 @@ impl EventLog {
             self.prompt = Some(message.clone());
         }
         if self.overflowed {
-            return self.keep_state(event);
+            return self.record_state(event);
         }
         let last = self.events.last_mut();
         if last.is_some_and(|last| last.absorb(event)) {
@@ -104,13 +112,14 @@ impl EventLog {
         if self.events.len() > Self::MAX_EVENTS {
             self.overflowed = true;
             for event in std::mem::take(&mut self.events) {
-                self.keep_state(&event);
+                self.record_state(&event);
             }
         }
     }
 
-    /// Keeps an event if it has the state of a subagent that runs, in place of the earlier one.
-    fn keep_state(&mut self, event: &Event) {
+    /// Stores an event if it has the state of a subagent, in place of that subagent's earlier state.
+    /// The state of a subagent that has ended is only removed.
+    fn record_state(&mut self, event: &Event) {
         let Some((session, state)) = subagent_state(event) else {
             return;
         };
@@ -131,9 +140,9 @@ fn subagent_state(event: &Event) -> Option<(&SessionId, &SubagentState)> {
     }
 }
 
-impl HostedTurn {
-    /// Reserves a place for a turn among the user's turns, and returns the function that registers
-    /// it under its number. `None` if sessions do not outlive the connection.
+impl ObservableTurn {
+    /// Counts a new turn among those of the user. Returns the function that registers the turn under
+    /// its number, or `None` if sessions do not outlive the connection.
     ///
     /// # Errors
     /// The user has too many turns, the server is about to stop, or the session is not live.
@@ -141,23 +150,25 @@ impl HostedTurn {
         server: &Arc<Server>,
         session: &str,
     ) -> Result<Option<impl FnOnce(u64) -> Self + use<>>, RequestError> {
-        let Some(hosted) = server.hosted() else {
+        let Some(user_sessions) = server.user_sessions() else {
             return Ok(None);
         };
-        if hosted.draining.is_cancelled() {
-            return Err(RequestError::Leaving);
+        if user_sessions.draining.is_cancelled() {
+            return Err(RequestError::ShuttingDown);
         }
-        let count = hosted.turn().ok_or_else(|| RequestError::Failed {
-            message: format!(
-                "{} prompts are running or waiting, which is the limit.",
-                hosted.limits.user_turns
-            ),
-            advice: Some("Wait for answers or cancel.".into()),
-        })?;
-        let live_turns = server.live(session)?.live_turns;
-        let metrics = hosted.metrics.clone();
+        let count = user_sessions
+            .count_turn()
+            .ok_or_else(|| RequestError::Failed {
+                message: format!(
+                    "{} prompts are running or waiting, which is the limit.",
+                    user_sessions.limits.user_turns
+                ),
+                advice: Some("Wait for answers or cancel.".into()),
+            })?;
+        let live_turns = server.live_session(session)?.live_turns;
+        let metrics = user_sessions.metrics.clone();
         Ok(Some(move |number| Self {
-            shown_turn: live_turns.enter(number),
+            registration: live_turns.register(number),
             log: EventLog::default(),
             begun: Instant::now(),
             has_update: false,
@@ -174,7 +185,8 @@ impl HostedTurn {
         }
         for message in batch {
             if let TurnMessage::Event(Event::Usage { cost, .. }) = message {
-                self.metrics.add_cost(self.shown_turn.cost_increase(*cost));
+                self.metrics
+                    .add_cost(self.registration.cost_increase(*cost));
             }
             self.log.add(message);
         }
@@ -188,20 +200,20 @@ impl HostedTurn {
     }
 }
 
-/// Waits for a client that wants to observe the turn.
-async fn viewer(hosted: &mut Option<HostedTurn>) -> Observer<Server> {
-    match hosted {
-        Some(hosted) => hosted.shown_turn.viewer().await,
+/// Waits for a client that wants to observe the turn; forever if the turn cannot move.
+async fn next_observer(observable: &mut Option<ObservableTurn>) -> Observer<Server> {
+    match observable {
+        Some(observable) => observable.registration.next_observer().await,
         None => std::future::pending().await,
     }
 }
 
-/// Queues a prompt for the session of an id before it returns. The turn is `None` if the prompt is
-/// empty.
+/// Puts a prompt into the mailbox of the session `id`. Returns the session with the requested turn,
+/// which is `None` if the prompt is empty.
 ///
 /// # Errors
-/// There is no such session, its mailbox is full, the schema is invalid, or the user has too many
-/// turns.
+/// There is no such session, its mailbox is full, the schema is invalid, a command is misspelt, the
+/// server is about to stop, or the user has too many turns.
 pub fn queue(
     server: &Arc<Server>,
     id: &str,
@@ -213,12 +225,12 @@ pub fn queue(
     }
     for part in &parts {
         if let Content::Format { schema } = part {
-            let wrong = |why| {
+            let invalid = |why| {
                 RequestError::Invalid(format!(
                     "_meta.{META_KEY}.{SCHEMA} is not a JSON Schema: {why}"
                 ))
             };
-            StructuredOutputTool::new(schema).map_err(wrong)?;
+            StructuredOutputTool::new(schema).map_err(invalid)?;
         }
     }
     if let Some(Content::Text(typed)) = parts.first()
@@ -228,68 +240,70 @@ pub fn queue(
     {
         return Err(RequestError::Invalid(why));
     }
-    let hosted = HostedTurn::begin(server, id)?;
-    let turn = session.prompt(input(&session, parts))?;
-    let hosted = hosted.map(|begin| begin(turn.number));
-    let prompt_turn = TurnStream {
+    let observable = ObservableTurn::begin(server, id)?;
+    let turn = session.prompt(split_builtin(&session, parts))?;
+    let observable = observable.map(|begin| begin(turn.number));
+    let stream = TurnStream {
         turn,
         session: session.clone(),
         updates: UpdateSender::new(server, &session),
         held: Vec::new(),
-        open: true,
-        begun: false,
-        withdrawn: false,
-        over: None,
-        hosted,
+        is_open: true,
+        is_begun: false,
+        is_cancelled: false,
+        outcome: None,
+        observable,
     };
-    Ok((session, Some(prompt_turn)))
+    Ok((session, Some(stream)))
 }
 
 /// The maximum length of an idempotency key in bytes.
 const MAX_KEY_BYTES: usize = 200;
 
-/// Returns the parts of a prompt's message that `_meta` adds: its own options, and the JSON Schema
-/// that the result must fit. `key`: the idempotency key, if the protocol version has one.
+/// Returns the parts that a prompt's `_meta` adds to its message: the prompt's own options, and the
+/// JSON Schema that the result must fit. `key` is the idempotency key in the protocol's own field,
+/// which only version 2 has.
 ///
 /// # Errors
-/// Same as `options`.
+/// [`RequestError::Invalid`] for a value of the wrong type, an unknown tool, an unknown flat key or
+/// a second idempotency key.
 pub fn meta_parts(meta: Option<&Meta>, key: Option<&str>) -> Result<Vec<Content>, RequestError> {
-    let options = options(meta, key)?.map(Content::PromptOptions);
+    let options = prompt_options(meta, key)?.map(Content::PromptOptions);
     let schema = member(meta, SCHEMA).cloned();
     let format = schema.map(|schema| Content::Format { schema });
     Ok(options.into_iter().chain(format).collect())
 }
 
-/// Decodes a prompt's own options: an addition to the system prompt, disabled tools, and the
-/// idempotency key.
-///
-/// # Errors
-/// [`RequestError::Invalid`] for a value of the wrong type, an unknown tool, an unknown flat key or
-/// a second idempotency key.
-fn options(meta: Option<&Meta>, key: Option<&str>) -> Result<Option<PromptOptions>, RequestError> {
-    let wrong =
+/// Decodes a prompt's own options: an addition to the system prompt, enabled and disabled tools, the
+/// idempotency key and the trace context. Returns `None` if there are none. Fails as [`meta_parts`]
+/// does.
+fn prompt_options(
+    meta: Option<&Meta>,
+    key: Option<&str>,
+) -> Result<Option<PromptOptions>, RequestError> {
+    let invalid =
         |key: &str, why: String| RequestError::Invalid(format!("_meta.{META_KEY}.{key} {why}"));
-    if let Some(why) = wrong_in_prompt(meta) {
+    if let Some(why) = flat_key_problem(meta) {
         return Err(RequestError::Invalid(why));
     }
     let system = match member(meta, SYSTEM) {
         None | Some(Value::Null) => None,
         Some(Value::String(system)) => Some(system.clone()),
-        Some(_) => return Err(wrong(SYSTEM, "must be a string".into())),
+        Some(_) => return Err(invalid(SYSTEM, "must be a string".into())),
     };
     let tools = match member(meta, TOOLS) {
         None | Some(Value::Null) => BTreeMap::new(),
         Some(tools) => {
             serde_json::from_value::<BTreeMap<String, bool>>(tools.clone()).map_err(|_| {
-                wrong(
+                invalid(
                     TOOLS,
                     "must be an object of tools, each true or false".into(),
                 )
             })?
         }
     };
-    if let Some(key) = tools.keys().find(|key| !may_be_tool(key)) {
-        return Err(wrong(
+    if let Some(key) = tools.keys().find(|key| !can_be_tool(key)) {
+        return Err(invalid(
             TOOLS,
             format!("names a tool that does not exist: {key}"),
         ));
@@ -298,11 +312,11 @@ fn options(meta: Option<&Meta>, key: Option<&str>) -> Result<Option<PromptOption
         None | Some(Value::Null) => key.map(str::to_owned),
         Some(_) if key.is_some() => {
             let why = "is a second key; leave out one of them".to_owned();
-            return Err(wrong(IDEMPOTENCY_KEY, why));
+            return Err(invalid(IDEMPOTENCY_KEY, why));
         }
         Some(Value::String(key)) if (1..=MAX_KEY_BYTES).contains(&key.len()) => Some(key.clone()),
         Some(_) => {
-            return Err(wrong(
+            return Err(invalid(
                 IDEMPOTENCY_KEY,
                 format!("must be a string of 1 to {MAX_KEY_BYTES} bytes"),
             ));
@@ -325,9 +339,9 @@ pub fn built_in_tools() -> Vec<&'static str> {
     listed.map(|tool| tool.name).collect()
 }
 
-/// Returns whether a key can be the name or the pattern of a tool. The tools of MCP servers are
-/// named `server_tool`, and may become known later.
-pub fn may_be_tool(key: &str) -> bool {
+/// Returns whether a key can be the name of a tool or a pattern for tools. Any name with `_` can:
+/// the tools of MCP servers are named `server_tool`, and may become known later.
+pub fn can_be_tool(key: &str) -> bool {
     let built_in = BUILT_IN_TOOLS
         .iter()
         .any(|tool| tool.name == key || tool.permission == key);
@@ -336,28 +350,26 @@ pub fn may_be_tool(key: &str) -> bool {
 }
 
 /// Returns the fault of a turn whose session has ended unexpectedly.
-fn lost() -> Fault {
-    let message = "The session ended unexpectedly.".to_owned();
-    let advice = Some("Load it again to continue; the log has details.".to_owned());
+fn session_ended_fault() -> Fault {
     Fault {
         kind: FaultKind::Internal,
-        message,
-        advice,
+        message: "The session ended unexpectedly.".to_owned(),
+        advice: Some("Load it again to continue; the log has details.".to_owned()),
     }
 }
 
-/// Returns whether it is input of the user, rather than an option of the prompt.
+/// Returns whether a part is input of the user, rather than an option of the prompt.
 fn is_input(content: &Content) -> bool {
     !matches!(content, Content::PromptOptions(_) | Content::Format { .. }) && has_content(content)
 }
 
+/// Returns whether a part is anything but blank text.
 fn has_content(content: &Content) -> bool {
     !matches!(content, Content::Text(Text { text, .. }) if text.trim().is_empty())
 }
 
-/// Returns the input that a prompt is for its session: separates a built-in command from the
-/// message for the model.
-fn input(session: &SessionHandle, mut content: Vec<Content>) -> PromptInput {
+/// Separates a built-in command at the beginning of a prompt from the message for the model.
+fn split_builtin(session: &SessionHandle, mut content: Vec<Content>) -> PromptInput {
     let mut builtin = match content.first() {
         Some(Content::Text(typed)) => {
             let commands = session.configured_commands();
@@ -378,8 +390,8 @@ fn input(session: &SessionHandle, mut content: Vec<Content>) -> PromptInput {
     PromptInput { content, builtin }
 }
 
-/// Queues a prompt after all earlier requests of its session, in particular the one that opens it.
-/// `None` if it was cancelled before.
+/// Waits for all earlier requests of a session, in particular the one that opens it, and then acts
+/// like [`queue`] on the decoded prompt. Returns `None` if the prompt was cancelled before.
 ///
 /// # Errors
 /// Same as [`queue`].
@@ -390,13 +402,13 @@ pub async fn queue_when_open(
     place: super::server::QueuePlace,
     cancelled: &CancellationToken,
 ) -> Result<Option<(SessionHandle, Option<TurnStream>)>, RequestError> {
-    let first = tokio::select! {
-        first = place.first_unless_cancelled() => first,
+    let is_first = tokio::select! {
+        is_first = place.reach_front_unless_cancelled() => is_first,
         () = cancelled.cancelled() => false,
     };
     // `place` lives until the prompt is in the session's mailbox, so that later requests follow it
     // there.
-    if first {
+    if is_first {
         queue(server, id, decode()?).map(Some)
     } else {
         Ok(None)
@@ -404,24 +416,24 @@ pub async fn queue_when_open(
 }
 
 impl TurnStream {
-    /// Shows messages until the prompt is part of the conversation, and none after that. Returns
-    /// the id of the prompt's message.
+    /// Sends updates until the prompt is part of the conversation, and none after that. Returns the
+    /// id of the prompt's message.
     ///
     /// # Errors
     /// The prompt was cancelled before, the server is about to stop, or the session has ended.
-    pub async fn inserted(
+    pub async fn send_until_inserted(
         &mut self,
         cancelled: &CancellationToken,
     ) -> Result<MessageId, RequestError> {
         let mut batch = Vec::new();
         loop {
-            // The turn may have ended while its beginning was shown.
-            if self.over.is_none() {
-                self.next(cancelled, &mut batch).await;
+            // The turn may have ended while its beginning was sent.
+            if self.outcome.is_none() {
+                self.wait_for_progress(cancelled, &mut batch).await;
             }
-            let is_over = self.over.is_some();
-            if is_over {
-                self.drain(&mut batch);
+            let has_ended = self.outcome.is_some();
+            if has_ended {
+                self.receive_rest(&mut batch);
             }
             let inserted = batch
                 .iter()
@@ -435,196 +447,206 @@ impl TurnStream {
             if let Some((at, _)) = inserted {
                 self.held = batch.split_off(at + 1);
             }
-            self.show(&mut batch, cancelled).await;
+            self.send_batch(&mut batch, cancelled).await;
             if let Some((_, message)) = inserted {
                 return Ok(message);
             }
-            if is_over {
+            if has_ended {
                 break;
             }
         }
-        Err(match self.over.take() {
+        Err(match self.outcome.take() {
             // A prompt that the user has cancelled does not continue on another server.
-            Some(Ok(result)) if self.is_handed_over(&result.outcome) && !self.withdrawn => {
-                RequestError::Leaving
+            Some(Ok(result)) if self.is_handed_over(&result.outcome) && !self.is_cancelled => {
+                RequestError::ShuttingDown
             }
             Some(Ok(_)) => RequestError::Cancelled,
-            Some(Err(_)) | None => self.lost().await,
+            Some(Err(_)) | None => self.report_session_end().await,
         })
     }
 
-    /// Shows the turn until it has ended, and returns its result, with a guard that is dropped
-    /// after the client has received that.
+    /// Sends the updates of the turn until it has ended. Returns its result, with a guard that the
+    /// caller drops after the client has received the result.
     ///
     /// # Errors
     /// The session ended before the turn did.
-    pub async fn show_until_ended(
+    pub async fn send_until_ended(
         mut self,
         cancelled: &CancellationToken,
     ) -> Result<(EndedTurn, TurnEndGuard), RequestError> {
-        self.begin(cancelled).await;
+        self.report_beginning(cancelled).await;
         let mut batch = std::mem::take(&mut self.held);
-        self.show(&mut batch, cancelled).await;
+        self.send_batch(&mut batch, cancelled).await;
         let outcome = loop {
-            if let Some(outcome) = self.over.take() {
+            if let Some(outcome) = self.outcome.take() {
                 break outcome;
             }
-            self.next(cancelled, &mut batch).await;
-            self.show(&mut batch, cancelled).await;
+            self.wait_for_progress(cancelled, &mut batch).await;
+            self.send_batch(&mut batch, cancelled).await;
         };
-        self.drain(&mut batch);
-        self.show(&mut batch, cancelled).await;
-        self.updates.withdraw();
+        self.receive_rest(&mut batch);
+        self.send_batch(&mut batch, cancelled).await;
+        self.updates.withdraw_questions();
         match outcome {
             Ok(result) => {
-                if let Some(hosted) = &self.hosted {
-                    hosted.record_result(&result);
+                if let Some(observable) = &self.observable {
+                    observable.record_result(&result);
                 }
                 let ended = EndedTurn {
                     is_handed_over: self.is_handed_over(&result.outcome),
                     result,
                 };
                 let guard = TurnEndGuard {
-                    _commands: self.updates.take_turn(),
+                    _commands: self.updates.take_turn_guard(),
                     _next_turn: self.turn.notified,
                 };
                 self.updates
-                    .state(SessionActivity::Idle(Some(ended.clone())))
+                    .send_activity(SessionActivity::Idle(Some(ended.clone())))
                     .await;
                 Ok((ended, guard))
             }
-            Err(_) => Err(self.lost().await),
+            Err(_) => Err(self.report_session_end().await),
         }
     }
 
     /// Returns whether the turn ended because this process is about to stop.
     fn is_handed_over(&self, outcome: &TurnOutcome) -> bool {
-        *outcome == TurnOutcome::Cancelled && self.updates.is_leaving()
+        *outcome == TurnOutcome::Cancelled && self.updates.is_shutting_down()
     }
 
-    /// Reports that the session's task has died. The state on disk is intact and can be loaded
-    /// again.
-    async fn lost(&mut self) -> RequestError {
-        if self.begun {
+    /// Reports that the session's task has ended unexpectedly, and returns the error for the client.
+    /// The stored session is intact and can be loaded again.
+    async fn report_session_end(&mut self) -> RequestError {
+        if self.is_begun {
             let ended = EndedTurn {
-                result: TurnOutcome::Failed(lost()).into(),
+                result: TurnOutcome::Failed(session_ended_fault()).into(),
                 is_handed_over: false,
             };
-            self.updates.state(SessionActivity::Idle(Some(ended))).await;
+            self.updates
+                .send_activity(SessionActivity::Idle(Some(ended)))
+                .await;
         }
-        lost().into()
+        session_ended_fault().into()
     }
 
-    async fn begin(&mut self, cancelled: &CancellationToken) {
-        if std::mem::replace(&mut self.begun, true) {
+    /// Reports the beginning of the turn, unless that was done before.
+    async fn report_beginning(&mut self, cancelled: &CancellationToken) {
+        if std::mem::replace(&mut self.is_begun, true) {
             return;
         }
-        self.updates.offer_first_commands().await;
-        self.updates.begin().await;
-        if self.searched(cancelled).await {
+        self.updates.send_first_commands().await;
+        self.updates.begin_turn().await;
+        if self.wait_for_models(cancelled).await {
             self.updates.send_initial_notices().await;
         }
     }
 
-    /// Waits until it is known whether there is a model. The turn waits for that too. Returns
-    /// `false` if it has ended before.
-    async fn searched(&mut self, cancelled: &CancellationToken) -> bool {
+    /// Waits until it is known whether there is a model other than the offline one. Returns `false`
+    /// if the turn ends before.
+    async fn wait_for_models(&mut self, cancelled: &CancellationToken) -> bool {
         let models = self.session.project().models.clone();
         if models.may_have_online_model() {
             return true;
         }
         let mut searched = std::pin::pin!(models.await_first_search());
-        while self.over.is_none() {
+        while self.outcome.is_none() {
             tokio::select! {
                 biased;
                 () = &mut searched => return true,
-                outcome = &mut self.turn.outcome => self.over = Some(outcome),
-                () = cancelled.cancelled(), if !self.withdrawn => self.cancel(),
+                outcome = &mut self.turn.outcome => self.outcome = Some(outcome),
+                () = cancelled.cancelled(), if !self.is_cancelled => self.cancel(),
             }
         }
         false
     }
 
-    /// Cancels the turn. The token of the request stays cancelled, so this happens once.
+    /// Cancels the turn, and records that: the token of the request stays cancelled.
     fn cancel(&mut self) {
-        self.withdrawn = true;
+        self.is_cancelled = true;
         self.session.cancel_one(self.turn.number);
     }
 
-    /// Waits for the next message, answer or observer, or for the end of the turn.
-    async fn next(&mut self, cancelled: &CancellationToken, batch: &mut Vec<TurnMessage>) {
+    /// Waits for the next messages of the turn, which are added to `batch`, for an answer of the
+    /// client, for an observer, or for the end of the turn.
+    async fn wait_for_progress(
+        &mut self,
+        cancelled: &CancellationToken,
+        batch: &mut Vec<TurnMessage>,
+    ) {
         tokio::select! {
             biased;
-            outcome = &mut self.turn.outcome => self.over = Some(outcome),
-            () = cancelled.cancelled(), if !self.withdrawn => self.cancel(),
+            outcome = &mut self.turn.outcome => self.outcome = Some(outcome),
+            () = cancelled.cancelled(), if !self.is_cancelled => self.cancel(),
             // Messages received so far go to the present client, later ones to the observer.
-            n = self.turn.events.recv_many(batch, events::MAX_WAITING_MESSAGES), if self.open => self.open = n > 0,
-            works = self.updates.wait_for_answer(), if self.updates.is_waiting() => {
+            n = self.turn.events.recv_many(batch, events::MAX_WAITING_MESSAGES), if self.is_open => self.is_open = n > 0,
+            works = self.updates.wait_for_answer(), if self.updates.has_pending_requests() => {
                 if works {
                     self.updates.report_activity().await;
                 }
                 self.count_questions();
             }
-            viewer = viewer(&mut self.hosted) => self.welcome(viewer).await,
+            observer = next_observer(&mut self.observable) => self.move_to(observer).await,
         }
     }
 
+    /// Records the number of questions that wait for a client to reconnect.
     fn count_questions(&self) {
-        if let Some(hosted) = &self.hosted {
-            hosted
-                .shown_turn
-                .set_waiting_questions(self.updates.unanswered());
+        if let Some(observable) = &self.observable {
+            observable
+                .registration
+                .set_waiting_questions(self.updates.unanswered_count());
         }
     }
 
-    /// Moves the turn to another client, which is first shown the events that it has missed.
-    async fn welcome(&mut self, viewer: Observer<Server>) {
-        let Some(hosted) = &mut self.hosted else {
+    /// Moves the turn to another client, which is first sent the events that it has missed.
+    async fn move_to(&mut self, observer: Observer<Server>) {
+        let Some(observable) = &mut self.observable else {
             return;
         };
         let updates = &mut self.updates;
-        let waits = updates.move_to(&viewer.server).await;
-        let log = &hosted.log;
-        let mut is_replayed = false;
-        if viewer.history {
+        let waits = updates.move_to(&observer.server).await;
+        let log = &observable.log;
+        let mut has_sent_history = false;
+        if observer.wants_history {
             // If the log has overflowed, the store has the events of this turn.
-            let until = if log.overflowed {
+            let history_end = if log.overflowed {
                 None
             } else {
                 log.prompt.as_ref()
             };
-            is_replayed = updates.replay(until).await;
+            has_sent_history = updates.send_history(history_end).await;
         }
-        if self.begun && log.overflowed {
-            // Too few events follow to know the state from them.
-            updates.resume(waits).await;
-        } else if self.begun {
-            updates.begin().await;
+        if self.is_begun && log.overflowed {
+            // The events that follow are too few to derive the state of the turn from them.
+            updates.resume_turn(waits).await;
+        } else if self.is_begun {
+            updates.begin_turn().await;
         }
         for event in &log.events {
-            updates.event(event.clone()).await;
+            updates.send_event(event.clone()).await;
         }
-        if is_replayed {
-            updates.replayed().await;
+        if has_sent_history {
+            updates.finish_history().await;
         }
-        updates.ask_again().await;
+        updates.ask_unanswered_again().await;
         self.count_questions();
         // The receiver may be dropped.
-        viewer.shown.send(()).ok();
+        observer.caught_up.send(()).ok();
     }
 
-    async fn show(&mut self, batch: &mut Vec<TurnMessage>, cancelled: &CancellationToken) {
+    /// Sends messages, after the beginning of the turn was reported.
+    async fn send_batch(&mut self, batch: &mut Vec<TurnMessage>, cancelled: &CancellationToken) {
         if !batch.is_empty() {
-            if let Some(hosted) = &mut self.hosted {
-                hosted.record_batch(batch);
+            if let Some(observable) = &mut self.observable {
+                observable.record_batch(batch);
             }
-            self.begin(cancelled).await;
-            self.updates.show(batch).await;
+            self.report_beginning(cancelled).await;
+            self.updates.send_batch(batch).await;
         }
     }
 
     /// Appends the messages that were sent but not yet received.
-    fn drain(&mut self, batch: &mut Vec<TurnMessage>) {
+    fn receive_rest(&mut self, batch: &mut Vec<TurnMessage>) {
         while let Ok(message) = self.turn.events.try_recv() {
             batch.push(message);
         }
@@ -683,7 +705,8 @@ mod tests {
     #[test]
     fn flat_key_is_read_or_refused() {
         let read = |meta: Value| {
-            options(meta.as_object(), None).map(|options| options.and_then(|of| of.idempotency_key))
+            prompt_options(meta.as_object(), None)
+                .map(|options| options.and_then(|of| of.idempotency_key))
         };
         let table = [
             (
@@ -726,12 +749,12 @@ mod tests {
             assert!(why.contains("adjutant."), "{why}");
         }
         let all = json!({ "adjutant.system": "s", "adjutant.tools": { "bash": false } });
-        let keyed = |meta: Value| options(meta.as_object(), Some("p")).map_err(|_| ());
+        let keyed = |meta: Value| prompt_options(meta.as_object(), Some("p")).map_err(|_| ());
         let of_protocol = keyed(json!({ "adjutant.system": "s" }));
         let of_protocol = of_protocol.ok().flatten().and_then(|of| of.idempotency_key);
         assert_eq!(of_protocol.as_deref(), Some("p"));
         assert_eq!(keyed(json!({ "adjutant.idempotencyKey": "k" })), Err(()));
-        let options = options(all.as_object(), None)
+        let options = prompt_options(all.as_object(), None)
             .ok()
             .flatten()
             .expect("both count");

@@ -1,5 +1,6 @@
-//! Endpoints of model providers that a client sets, in all protocol versions. They are held in
-//! memory for the connection only; the values of headers are never shown.
+//! The requests of a client about the endpoints of model providers (`providers/list`, `providers/set`,
+//! `providers/disable`), in all protocol versions. The endpoints are held in memory for the connection
+//! only; the values of headers are never shown.
 
 use std::sync::Arc;
 
@@ -16,13 +17,19 @@ use providers::registry::Registry;
 
 /// A request to set an endpoint, as the client sent it.
 pub struct EndpointRequest {
+    /// The id of the provider.
     pub provider: String,
+    /// The name of the API that the endpoint speaks, as [`ApiType`] has it.
     pub api: String,
     pub base_url: String,
+    /// Additional headers of each request, by name. Their values may be keys.
     pub headers: Vec<(String, String)>,
 }
 
-/// Lists the providers whose endpoints can be set: none if the settings forbid it.
+/// Lists the providers whose endpoints can be set; none if the settings forbid that.
+///
+/// # Errors
+/// This user may not know the endpoints, or the settings cannot be read.
 pub fn list(
     server: &Arc<Server>,
 ) -> impl Future<Output = Result<Vec<ConfigurableProvider>, RequestError>> + Send + 'static {
@@ -45,18 +52,21 @@ async fn changeable_providers(server: &Arc<Server>) -> Result<(Settings, Registr
     Ok((settings, registry))
 }
 
-/// Sets the endpoint of a provider for this connection. Its sessions use it from their next request
-/// on.
+/// Sets the endpoint of a provider for this connection. The connection's sessions use it from their
+/// next request to a model on.
+///
+/// # Errors
+/// This user or the settings forbid it, or the provider, API, URL or a header is invalid.
 pub fn set(
     server: &Arc<Server>,
     request: EndpointRequest,
 ) -> impl Future<Output = Result<(), RequestError>> + Send + 'static {
-    let number = server.endpoints.request();
+    let number = server.endpoints.next_change_number();
     let server = server.clone();
     async move {
         let (settings, registry) = changeable_providers(&server).await?;
         let provider = request.provider.clone();
-        let endpoint = checked(&server, request, &settings, &registry)?;
+        let endpoint = check_endpoint(&server, request, &settings, &registry)?;
         let endpoint = EditorEndpoint::Set(Arc::new(endpoint));
         server.endpoints.change(number, &provider, endpoint);
         use_endpoints(&server).await;
@@ -64,12 +74,16 @@ pub fn set(
     }
 }
 
-/// Disables a provider for this connection. An unknown one is not used in any case.
+/// Disables a provider for this connection. Does nothing for an unknown provider, which is not used
+/// anyway.
+///
+/// # Errors
+/// This user or the settings forbid it.
 pub fn disable(
     server: &Arc<Server>,
     provider: String,
 ) -> impl Future<Output = Result<(), RequestError>> + Send + 'static {
-    let number = server.endpoints.request();
+    let number = server.endpoints.next_change_number();
     let server = server.clone();
     async move {
         let (_, registry) = changeable_providers(&server).await?;
@@ -83,8 +97,7 @@ pub fn disable(
     }
 }
 
-/// Checks whether this client may know and set endpoints: on a server, they are asked from its
-/// network.
+/// Checks that this user may know and set endpoints: a server connects to them from its own network.
 fn check_account(server: &Server) -> Result<(), RequestError> {
     let account = server.shared.account();
     account
@@ -92,6 +105,7 @@ fn check_account(server: &Server) -> Result<(), RequestError> {
         .map_err(RequestError::Forbidden)
 }
 
+/// Checks that the settings allow editors to set endpoints.
 fn check_settings(settings: &Settings) -> Result<(), RequestError> {
     if settings.provider_changes.from_editor {
         return Ok(());
@@ -122,6 +136,7 @@ fn check_enabled(provider: &str, settings: &Settings) -> Result<(), RequestError
     )))
 }
 
+/// Reads the settings and the providers, with the endpoints of this connection.
 async fn own_providers(server: &Arc<Server>) -> Result<(Settings, Registry), RequestError> {
     let server = server.clone();
     let read = base::task::spawn_blocking(move || {
@@ -135,7 +150,7 @@ async fn own_providers(server: &Arc<Server>) -> Result<(Settings, Registry), Req
 }
 
 /// Checks a requested endpoint. No error contains the value of a header.
-fn checked(
+fn check_endpoint(
     server: &Server,
     request: EndpointRequest,
     settings: &Settings,
@@ -165,15 +180,18 @@ fn checked(
     };
     let mut endpoint =
         CustomEndpoint::new(api, &base_url, headers).map_err(RequestError::Invalid)?;
-    if server.hosted().is_some() {
-        endpoint.public_only = !is_named(&endpoint.base_url, &settings.webfetch.private)?;
+    if server.user_sessions().is_some() {
+        endpoint.public_only = !is_allowed_host(&endpoint.base_url, &settings.webfetch.private)?;
     }
     Ok(endpoint)
 }
 
-/// Returns whether the operator has named a host of the server's network. The addresses of other
-/// hosts must be public: the rules are those of `webfetch`.
-fn is_named(base_url: &str, private: &[String]) -> Result<bool, RequestError> {
+/// Returns whether the setting `webfetch.private` names the host of a URL, so that it may be a host of
+/// the server's own network. `false` if it is a public host.
+///
+/// # Errors
+/// The URL is invalid, or its host is neither public nor named.
+fn is_allowed_host(base_url: &str, private: &[String]) -> Result<bool, RequestError> {
     let refused = |why: &str| {
         RequestError::Forbidden(format!(
             "The address cannot be set: {why} On a server it must be a public one, or that of a host in its setting `webfetch.private`."
@@ -188,7 +206,7 @@ fn is_named(base_url: &str, private: &[String]) -> Result<bool, RequestError> {
 
 /// Has all sessions of the connection use the endpoints that are set by now.
 async fn use_endpoints(server: &Arc<Server>) {
-    for session in server.handles() {
+    for session in server.session_handles() {
         server.use_endpoints(&session).await;
     }
 }
@@ -212,7 +230,7 @@ mod tests {
             ("http://db.internal/v1", Err(())),
         ];
         for (address, wanted) in table {
-            let named = is_named(address, &private).map_err(|_| ());
+            let named = is_allowed_host(address, &private).map_err(|_| ());
             assert_eq!(named, wanted, "{address}");
         }
     }

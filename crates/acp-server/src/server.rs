@@ -1,4 +1,7 @@
-//! The state of one connection: the client's capabilities (set once), the live sessions, the peer.
+//! [`Server`], the state of one connection to a client: the client's capabilities, the sessions that
+//! are open on the connection, and the requests of each session that wait for earlier ones. All request
+//! handlers get it. [`RemoteClient`] is the part of it that exists only on a server with many
+//! connections (`adjutant serve`).
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
@@ -11,10 +14,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::account_reports::AccountReports;
 use super::connection_endpoints::ConnectionEndpoints;
-use super::detached::{ClientConnection, FoundSession, Hosted, LiveSession, Liveness};
 use super::editor_servers::EditorServers;
 use super::error::RequestError;
+use super::sessions::HistoryMode;
 use super::tool_call_view::ShownTerminals;
+use super::user_sessions::{ClientConnection, FoundSession, LiveSession, Liveness, UserSessions};
 use super::view::{DisplayCapabilities, SessionView, ViewConstructor};
 use base::id::SessionId;
 use base::lock::lock;
@@ -22,39 +26,42 @@ use session::handle::{MailboxError, SavedReceiver};
 use session::{SessionHandle, Sessions};
 use tools::FileCapabilities;
 
-/// One connection to an editor.
+/// One connection to a client.
 pub struct Server {
+    /// The sessions of the process, with the store and the environment. All connections share it.
     pub shared: Arc<Sessions>,
+    /// Sends requests and notifications to the client.
     pub peer: Peer,
+    /// Cancelled when the connection has ended.
     pub ended: CancellationToken,
     /// Creates the view of a session in the client's protocol version.
     view: ViewConstructor,
-    // A std mutex around a value: a leaf lock.
+    // This mutex and the three below are leaf locks, and never held across an await.
+    /// The client's capabilities; `None` before the handshake.
     capabilities: Mutex<Option<Capabilities>>,
-    // A std mutex around a map: a leaf lock, never held across an await.
+    /// The sessions that are open on this connection.
     sessions: Mutex<HashMap<SessionId, LiveSession<Self>>>,
-    // A leaf lock too. The requests of each session that are not yet carried out, in order. No
-    // queue is empty.
+    /// The requests of each session that are not yet carried out, in order. No queue is empty.
     queues: Mutex<HashMap<SessionId, RequestQueue>>,
-    // A leaf lock too. The sessions that were refused because another connection has them, and the
-    // kind of the request. A second request of the same kind takes the session over.
-    refused: Mutex<HashSet<(SessionId, &'static str)>>,
-    /// The keys and logins that the client was informed of.
+    /// The sessions that were refused because another connection has them, with the kind of the
+    /// request. A second request of the same kind takes the session over.
+    refused_takeovers: Mutex<HashSet<(SessionId, HistoryMode)>>,
+    /// The keys and logins that were reported to the client.
     pub accounts: AccountReports,
     /// The endpoints of model providers that the client has set.
     pub endpoints: ConnectionEndpoints,
-    /// The client's place on a server with many connections; `None` on standard input and output.
+    /// Set if the connection is one of many (`adjutant serve`); `None` on standard input and output.
     remote: Option<RemoteClient>,
-    /// The connection has ended, and its sessions wait for another.
-    left: AtomicBool,
+    /// The connection has ended, and its sessions wait for the client to reconnect.
+    is_disconnected: AtomicBool,
     /// The MCP servers that live in the client.
     pub editor_servers: Arc<EditorServers>,
 }
 
-/// A connection's place on a server with many connections.
+/// The client of one of many connections (`adjutant serve`): its user, and the limits that apply.
 pub struct RemoteClient {
     /// The user's sessions on all connections.
-    pub hosted: Arc<Hosted<Server>>,
+    pub user_sessions: Arc<UserSessions<Server>>,
     /// The directories that may be opened, as canonical paths; `None` allows any.
     pub roots: Option<Arc<[PathBuf]>>,
     /// The liveness of the client.
@@ -65,16 +72,23 @@ pub struct RemoteClient {
 type RequestQueue = VecDeque<Arc<QueuedRequest>>;
 
 struct QueuedRequest {
-    /// The request opens, closes or deletes the session.
-    claims: bool,
+    kind: QueuedKind,
     /// Cancelled when all earlier requests are carried out.
     first: CancellationToken,
     /// Cancelled when the user cancels the waiting requests.
     cancelled: CancellationToken,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum QueuedKind {
+    /// The request opens, closes, archives or deletes the session.
+    Claim,
+    /// Any other request.
+    Use,
+}
+
 /// A request's place in the queue of a session, from its arrival until it is carried out. Later
-/// requests wait behind it; dropping the place admits the next one.
+/// requests wait behind it; dropping the place lets the next one run.
 pub struct QueuePlace {
     server: Arc<Server>,
     id: SessionId,
@@ -83,16 +97,16 @@ pub struct QueuePlace {
 
 impl QueuePlace {
     /// Waits until all earlier requests are carried out.
-    pub async fn first(&self) {
+    pub async fn reach_front(&self) {
         self.request.first.cancelled().await;
     }
 
-    /// Waits like [`QueuePlace::first`]. Returns `false` if the user cancels first.
-    pub async fn first_unless_cancelled(&self) -> bool {
+    /// Waits like [`QueuePlace::reach_front`]. Returns `false` if the user cancels first.
+    pub async fn reach_front_unless_cancelled(&self) -> bool {
         tokio::select! {
             biased;
             () = self.request.cancelled.cancelled() => false,
-            () = self.first() => true,
+            () = self.reach_front() => true,
         }
     }
 }
@@ -106,35 +120,38 @@ impl Drop for QueuePlace {
     }
 }
 
-/// The response to a choice that the user made, and the write to await before it is sent.
+/// The response to a choice that the user made (a mode, a model, another option), and the write
+/// that must be complete before the response is sent.
 pub struct ChoiceReply<R> {
     pub response: R,
-    /// The session, and the receiver that completes when the choice is written; `None` if nothing
-    /// is stored.
+    /// The session, with the receiver that completes when the choice is written; `None` if the
+    /// choice changes nothing.
     pub pending_write: Option<(SessionHandle, SavedReceiver)>,
 }
 
 /// The capabilities that the client has declared.
 #[derive(Debug, Clone, Default)]
 pub struct Capabilities {
-    /// Reads and writes of files.
+    /// The client reads or writes files on request.
     pub files: FileCapabilities,
-    pub shows: DisplayCapabilities,
-    /// Forms.
+    /// The optional updates that the client can display.
+    pub display: DisplayCapabilities,
+    /// The client can show forms.
     pub forms: bool,
-    /// URLs that the user is to open.
+    /// The client can open a URL for its user.
     pub urls: bool,
     /// No user is present to answer questions.
-    pub alone: bool,
-    /// The client shows no notices to its user.
-    pub quiet: bool,
-    /// A chosen model is the first one of the project's next session.
+    pub is_unattended: bool,
+    /// The client does not show notices to its user, so they are shown in a later session.
+    pub hides_notices: bool,
+    /// A model that the user chooses becomes the first model of the project's next session.
     pub remembers_models: bool,
-    /// Logins in a terminal, by the convention that preceded the protocol's.
-    pub runs_logins: bool,
-    /// The commands are not part of the response that opens a session, and the client may miss the
-    /// updates right after it: Zed registers a session some time after it has read the response.
-    pub misses_commands: bool,
+    /// The client runs logins in a terminal, by the convention that preceded the protocol's own.
+    pub runs_legacy_logins: bool,
+    /// The client may miss updates right after the response that opens a session, and that response
+    /// does not contain the commands (version 1): Zed registers a session some time after it has
+    /// read the response.
+    pub may_miss_commands: bool,
 }
 
 impl Server {
@@ -145,11 +162,11 @@ impl Server {
         ended: CancellationToken,
         view: ViewConstructor,
     ) -> Arc<Self> {
-        Self::of_remote(shared, peer, ended, view, None)
+        Self::with_remote_client(shared, peer, ended, view, None)
     }
 
-    /// Creates a connection that may be one of many.
-    pub fn of_remote(
+    /// Creates a connection like [`Server::new`]. It is one of many if `remote` is set.
+    pub fn with_remote_client(
         shared: Arc<Sessions>,
         peer: Peer,
         ended: CancellationToken,
@@ -166,18 +183,19 @@ impl Server {
             capabilities: Mutex::default(),
             sessions: Mutex::default(),
             queues: Mutex::default(),
-            refused: Mutex::default(),
+            refused_takeovers: Mutex::default(),
             accounts: AccountReports::default(),
             endpoints: ConnectionEndpoints::default(),
             remote,
-            left: AtomicBool::new(false),
+            is_disconnected: AtomicBool::new(false),
             editor_servers,
         })
     }
 
-    /// Returns the user's sessions, if they outlive the connection.
-    pub fn hosted(&self) -> Option<&Arc<Hosted<Self>>> {
-        self.remote.as_ref().map(|remote| &remote.hosted)
+    /// Returns the user's sessions on all connections; `None` on standard input and output, because
+    /// sessions end with their connection there.
+    pub fn user_sessions(&self) -> Option<&Arc<UserSessions<Self>>> {
+        self.remote.as_ref().map(|remote| &remote.user_sessions)
     }
 
     /// Returns the directories that may be opened, or `None` if any may.
@@ -190,66 +208,66 @@ impl Server {
     /// # Errors
     /// The connection or the user has the maximum number of sessions.
     pub fn check_session_limit(&self) -> Result<(), RequestError> {
-        let Some(hosted) = self.hosted() else {
+        let Some(user_sessions) = self.user_sessions() else {
             return Ok(());
         };
-        let full = |most: usize, whose: &str| RequestError::Failed {
-            message: format!("{whose} has {most} open sessions, which is the limit."),
+        let limit_reached = |max: usize, owner: &str| RequestError::Failed {
+            message: format!("{owner} has {max} open sessions, which is the limit."),
             advice: Some("Close one that is no longer needed.".into()),
         };
-        let own = hosted.limits.sessions;
-        let all = hosted.limits.user_sessions;
-        if self.lock().len() >= own {
-            return Err(full(own, "This connection"));
+        let max_here = user_sessions.limits.connection_sessions;
+        if self.lock().len() >= max_here {
+            return Err(limit_reached(max_here, "This connection"));
         }
-        if hosted.sessions().0 >= all {
-            Err(full(all, "The user"))
-        } else {
-            Ok(())
+        let max_of_user = user_sessions.limits.user_sessions;
+        if user_sessions.count_sessions().open >= max_of_user {
+            return Err(limit_reached(max_of_user, "The user"));
         }
+        Ok(())
     }
 
-    /// Ends the connection: its sessions wait for another.
-    pub fn leave(&self) {
-        self.left.store(true, Ordering::Relaxed);
+    /// Ends the connection. Its sessions wait for the client to reconnect, or end if they cannot
+    /// outlive the connection.
+    pub fn disconnect(&self) {
+        self.is_disconnected.store(true, Ordering::Relaxed);
         let sessions = std::mem::take(&mut *self.lock());
         for live in sessions.into_values() {
-            match self.hosted() {
-                Some(hosted) => hosted.wait(live),
-                None => live.here.cancel(),
+            match self.user_sessions() {
+                Some(user_sessions) => user_sessions.hold_for_client(live),
+                None => live.released.cancel(),
             }
         }
     }
 
-    /// Takes a session from another connection of the same user, or from those that wait. The
-    /// session then belongs to the caller.
+    /// Takes an open session of the user from another connection, or from the sessions that wait for
+    /// their client. It then belongs to the caller. Returns `None` if there is no such session, or
+    /// this connection has it.
     ///
     /// # Errors
-    /// The client of the other connection is alive. A second request of the same kind
-    /// (`request_kind`) takes the session over.
+    /// The client of the other connection is alive. A second request with the same `history` takes
+    /// the session over nevertheless.
     pub async fn reclaim(
         &self,
         id: &str,
-        request_kind: &'static str,
+        history: HistoryMode,
     ) -> Result<Option<LiveSession<Self>>, RequestError> {
-        let Some(hosted) = self.hosted() else {
+        let Some(user_sessions) = self.user_sessions() else {
             return Ok(None);
         };
         let id = SessionId::new(id);
-        let there = match hosted.find(&id) {
-            FoundSession::Nowhere => return Ok(None),
-            FoundSession::Waiting(live) => return Ok(Some(*live)),
-            // The session belongs to this connection.
-            FoundSession::With(there) if std::ptr::eq(&*there, self) => return Ok(None),
-            FoundSession::With(there) => there,
+        let other = match user_sessions.find_or_take(&id) {
+            FoundSession::None => return Ok(None),
+            FoundSession::Taken(live) => return Ok(Some(*live)),
+            FoundSession::Connected(owner) if std::ptr::eq(&*owner, self) => return Ok(None),
+            FoundSession::Connected(owner) => owner,
         };
-        let again = lock(&self.refused).remove(&(id.clone(), request_kind));
-        let liveness = there.remote.as_ref().map(|remote| remote.liveness.clone());
+        let is_second_request = lock(&self.refused_takeovers).remove(&(id.clone(), history));
+        let liveness = other.remote.as_ref().map(|remote| remote.liveness.clone());
         if let Some(liveness) = liveness
-            && !again
+            && !is_second_request
         {
-            if liveness.answers().await {
-                lock(&self.refused).insert((id.clone(), request_kind));
+            if liveness.is_alive().await {
+                lock(&self.refused_takeovers).insert((id.clone(), history));
                 return Err(RequestError::Failed {
                     message: format!("Session {id} is open in another connection."),
                     advice: Some(
@@ -258,10 +276,12 @@ impl Server {
                 });
             }
             tracing::info!("session {id} is taken from a connection that does not answer");
-            there.ended.cancel();
+            other.ended.cancel();
         }
-        // The session may have begun to wait in the meantime.
-        Ok(there.give_up(&id).or_else(|| hosted.take_waiting(&id)))
+        // The session may have begun to wait for its client in the meantime.
+        Ok(other
+            .give_up(&id)
+            .or_else(|| user_sessions.take_waiting(&id)))
     }
 
     /// Stores the client's capabilities. A second handshake does not change them.
@@ -283,9 +303,9 @@ impl Server {
         lock(&self.capabilities).clone().unwrap_or_default()
     }
 
-    /// Creates the view of a session of which nothing has been shown.
-    pub fn view(&self) -> Box<dyn SessionView> {
-        (self.view)(&self.peer, self.capabilities().shows)
+    /// Creates the view of a session, in the protocol version of the client. It has shown nothing.
+    pub fn new_view(&self) -> Box<dyn SessionView> {
+        (self.view)(&self.peer, self.capabilities().display)
     }
 
     /// Refuses all methods but `initialize` before the handshake.
@@ -296,46 +316,51 @@ impl Server {
         if method == "initialize" || lock(&self.capabilities).is_some() {
             return Ok(());
         }
-        Err(RequestError::TooEarly.into())
+        Err(RequestError::NotInitialized.into())
     }
 
-    /// Returns a live session.
+    /// Returns the handle of a session that is open on this connection.
     ///
     /// # Errors
-    /// [`RequestError::NoSession`].
+    /// [`RequestError::NoSession`] if the session is not open here.
     pub fn session(&self, id: &str) -> Result<SessionHandle, RequestError> {
-        self.live(id).map(|live| live.handle)
+        self.live_session(id).map(|live| live.handle)
     }
 
-    /// Returns a live session with its turns.
+    /// Returns a session that is open on this connection, with the state of its client.
     ///
     /// # Errors
-    /// [`RequestError::NoSession`].
-    pub fn live(&self, id: &str) -> Result<LiveSession<Self>, RequestError> {
+    /// [`RequestError::NoSession`] if the session is not open here.
+    pub fn live_session(&self, id: &str) -> Result<LiveSession<Self>, RequestError> {
         let live = self.lock().get(&SessionId::new(id)).cloned();
         live.ok_or_else(|| RequestError::session_not_found(id))
     }
 
-    /// Returns the terminals that the client shows in a session: none if the session is not live.
+    /// Returns the terminals that the client shows in a session; none if the session is not open on
+    /// this connection.
     pub fn shown_terminals(&self, id: &str) -> Arc<ShownTerminals> {
-        self.live(id)
+        self.live_session(id)
             .map(|live| live.shown_terminals)
             .unwrap_or_default()
     }
 
-    /// Returns all live sessions.
-    pub fn handles(&self) -> Vec<SessionHandle> {
+    /// Returns the handles of all sessions that are open on this connection.
+    pub fn session_handles(&self) -> Vec<SessionHandle> {
         let sessions = self.lock();
         sessions.values().map(|live| live.handle.clone()).collect()
     }
 
-    /// Claims a session for opening, closing or deleting it, after all earlier requests.
+    /// Claims a session for opening, closing, archiving or deleting it. The returned place is behind
+    /// all earlier requests of the session.
     ///
     /// # Errors
     /// [`RequestError::Invalid`] while another request has claimed it.
     pub fn claim(self: &Arc<Self>, id: &str) -> Result<QueuePlace, RequestError> {
-        let claimed = |queue: &RequestQueue| queue.iter().any(|request| request.claims);
-        let place = self.enter_queue(id, true, |queue| !queue.is_some_and(claimed));
+        let is_claim = |request: &Arc<QueuedRequest>| request.kind == QueuedKind::Claim;
+        let is_claimed = |queue: &RequestQueue| queue.iter().any(is_claim);
+        let place = self.enter_queue(id, QueuedKind::Claim, |queue| {
+            !queue.is_some_and(is_claimed)
+        });
         place.ok_or_else(|| {
             RequestError::Invalid(
                 "this session is being opened or closed; wait for that to end".into(),
@@ -343,30 +368,29 @@ impl Server {
         })
     }
 
-    /// Returns a place behind the waiting requests of a session, or `None` if there are none.
-    pub fn wait(self: &Arc<Self>, id: &str) -> Option<QueuePlace> {
-        self.enter_queue(id, false, |queue| queue.is_some())
+    /// Returns a place behind the waiting requests of a session. Returns `None` if no request
+    /// waits, so that the caller can act at once.
+    pub fn queue_if_busy(self: &Arc<Self>, id: &str) -> Option<QueuePlace> {
+        self.enter_queue(id, QueuedKind::Use, |queue| queue.is_some())
     }
 
-    /// Returns a place at the end of a session's queue, if `may` allows it; `may` gets `None` if no
-    /// request waits.
+    /// Returns a place at the end of a session's queue if `can_enter` returns true for the queue,
+    /// which is `None` if no request waits.
     fn enter_queue(
         self: &Arc<Self>,
         id: &str,
-        claims: bool,
-        may: impl FnOnce(Option<&RequestQueue>) -> bool,
+        kind: QueuedKind,
+        can_enter: impl FnOnce(Option<&RequestQueue>) -> bool,
     ) -> Option<QueuePlace> {
         let id = SessionId::new(id);
         let mut queues = lock(&self.queues);
-        if !may(queues.get(&id)) {
+        if !can_enter(queues.get(&id)) {
             return None;
         }
-        let first = CancellationToken::new();
-        let cancelled = CancellationToken::new();
         let request = Arc::new(QueuedRequest {
-            claims,
-            first,
-            cancelled,
+            kind,
+            first: CancellationToken::new(),
+            cancelled: CancellationToken::new(),
         });
         let queue = queues.entry(id.clone()).or_default();
         if queue.is_empty() {
@@ -381,10 +405,10 @@ impl Server {
     }
 
     /// Removes a request from its queue. Returns the request that is now first.
-    fn leave_queue(&self, id: &SessionId, over: &Arc<QueuedRequest>) -> Option<Arc<QueuedRequest>> {
+    fn leave_queue(&self, id: &SessionId, done: &Arc<QueuedRequest>) -> Option<Arc<QueuedRequest>> {
         let mut queues = lock(&self.queues);
         let queue = queues.get_mut(id)?;
-        queue.retain(|request| !Arc::ptr_eq(request, over));
+        queue.retain(|request| !Arc::ptr_eq(request, done));
         let first = queue.front().cloned();
         if first.is_none() {
             queues.remove(id);
@@ -392,32 +416,33 @@ impl Server {
         first
     }
 
-    /// Runs `work` on a session: immediately, or after all earlier requests. The reply follows when
-    /// the choice is stored.
-    pub fn when_open<R: Send + 'static>(
+    /// Makes a choice in a session by calling `choose`: immediately, or after all earlier requests of
+    /// the session. The reply is sent when the choice is stored.
+    pub fn choose_in_order<R: Send + 'static>(
         self: &Arc<Self>,
         id: &str,
-        work: impl FnOnce() -> Result<ChoiceReply<R>, RequestError> + Send + 'static,
+        choose: impl FnOnce() -> Result<ChoiceReply<R>, RequestError> + Send + 'static,
     ) -> Reply<R> {
-        self.when_tried(id, false, work)
+        self.choose_with_sandbox(id, false, choose)
     }
 
-    /// Runs `work` like [`Server::when_open`]. If the choice `tries` the sandbox for commands, the
-    /// trial run comes first, and later requests wait for it too, so that the later of two choices
-    /// wins.
-    pub fn when_tried<R: Send + 'static>(
+    /// Makes a choice like [`Server::choose_in_order`]. If it `needs_sandbox` and the sandbox for
+    /// commands was not tried yet, a trial run comes first. Later requests wait for the trial run
+    /// too, so that the later of two choices wins.
+    pub fn choose_with_sandbox<R: Send + 'static>(
         self: &Arc<Self>,
         id: &str,
-        tries: bool,
-        work: impl FnOnce() -> Result<ChoiceReply<R>, RequestError> + Send + 'static,
+        needs_sandbox: bool,
+        choose: impl FnOnce() -> Result<ChoiceReply<R>, RequestError> + Send + 'static,
     ) -> Reply<R> {
-        let tries = tries
-            && !self
-                .session(id)
-                .is_ok_and(|session| session.has_working_sandbox());
+        let has_sandbox = self
+            .session(id)
+            .is_ok_and(|session| session.has_working_sandbox());
+        let needs_trial = needs_sandbox && !has_sandbox;
         let server = self.clone();
-        match self.enter_queue(id, false, |queue| tries || queue.is_some()) {
-            None => match work() {
+        let place = self.enter_queue(id, QueuedKind::Use, |queue| needs_trial || queue.is_some());
+        match place {
+            None => match choose() {
                 Ok(ChoiceReply {
                     response,
                     pending_write: None,
@@ -428,13 +453,13 @@ impl Server {
                 Err(refusal) => Reply::now(Err(refusal.into())),
             },
             Some(place) => Reply::later(async move {
-                place.first().await;
+                place.reach_front().await;
                 if let Ok(session) = server.session(place.id.as_str())
-                    && tries
+                    && needs_trial
                 {
                     session.test_sandbox().await;
                 }
-                let chosen = work()?;
+                let chosen = choose()?;
                 // Later requests do not wait for the write.
                 drop(place);
                 Ok(server.respond_when_saved(chosen).await?)
@@ -463,8 +488,8 @@ impl Server {
         Ok(())
     }
 
-    /// Cancels the prompts that wait for a session.
-    pub fn cancel_waiting(&self, id: &str) {
+    /// Cancels the prompts that wait behind earlier requests of a session.
+    pub fn cancel_queued(&self, id: &str) {
         let waiting = lock(&self.queues)
             .get(&SessionId::new(id))
             .cloned()
@@ -474,26 +499,27 @@ impl Server {
         }
     }
 
-    /// Makes a session live on this connection.
+    /// Adds an opened session to those of this connection.
     pub fn register_session(self: &Arc<Self>, live: LiveSession<Self>) {
         let id = live.handle.id.clone();
-        if let Some(hosted) = self.hosted() {
-            if self.left.load(Ordering::Relaxed) {
+        if let Some(user_sessions) = self.user_sessions() {
+            if self.is_disconnected.load(Ordering::Relaxed) {
                 // The connection has ended while the session was being opened.
-                return hosted.wait(live);
+                return user_sessions.hold_for_client(live);
             }
-            hosted.register(&id, self);
+            user_sessions.register(&id, self);
         }
         live.handle.attach_editor(self.editor_servers.clone());
         let session = live.handle.clone();
         self.lock().insert(id, live);
         // The endpoints may have changed while it was opened, or be those of another connection.
-        if self.hosted().is_some() || !self.endpoints.current().is_empty() {
+        if self.user_sessions().is_some() || !self.endpoints.current().is_empty() {
             base::task::spawn_in(&self.shared.tasks, self.use_endpoints(&session));
         }
     }
 
-    /// Has a session use the endpoints of this connection, unless another one has it by then.
+    /// Has a session use the endpoints of model providers that this client has set, unless another
+    /// connection has the session by then.
     pub fn use_endpoints(
         self: &Arc<Self>,
         session: &SessionHandle,
@@ -506,18 +532,19 @@ impl Server {
         })
     }
 
-    /// Removes a session from the live ones, or from those that wait for a client.
-    pub fn dismiss(&self, id: &str) -> Option<SessionHandle> {
+    /// Removes a session from those of this connection, or from those that wait for their client,
+    /// and returns its handle. Returns `None` if it is in neither.
+    pub fn remove_session(&self, id: &str) -> Option<SessionHandle> {
         let id = SessionId::new(id);
         let live = self.lock().remove(&id);
-        let Some(hosted) = self.hosted() else {
+        let Some(user_sessions) = self.user_sessions() else {
             return Some(live?.handle);
         };
         if live.is_some() {
-            hosted.unregister(&id);
+            user_sessions.unregister(&id);
         }
-        let live = live.or_else(|| hosted.take_waiting(&id))?;
-        live.here.cancel();
+        let live = live.or_else(|| user_sessions.take_waiting(&id))?;
+        live.released.cancel();
         Some(live.handle)
     }
 
@@ -529,7 +556,7 @@ impl Server {
 impl ClientConnection<Self> for Server {
     fn give_up(&self, id: &SessionId) -> Option<LiveSession<Self>> {
         let live = self.lock().remove(id)?;
-        live.here.cancel();
+        live.released.cancel();
         Some(live)
     }
 }

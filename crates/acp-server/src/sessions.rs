@@ -1,4 +1,7 @@
-//! Operations on sessions: open, list, rename, archive, close and delete, in all protocol versions.
+//! The operations on sessions that a client requests: create, open, list, fork, rename, archive, close
+//! and delete, in all protocol versions. [`SessionSetup`] is the request to open a session as the
+//! client sent it. [`OpenedForClient`] is an opened session; [`send_out_of_turn_updates`] then sends its
+//! updates between the turns.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +15,6 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::detached::LiveSession;
 use super::error::RequestError;
 use super::meta::{
     AWAITS_LEASE, FILLING, FORK_BEFORE, Meta, Restrictions, UNPROMPTED, member, restrictions,
@@ -20,6 +22,7 @@ use super::meta::{
 };
 use super::server::{Capabilities, Server};
 use super::updates::{OpeningUpdates, UpdateSender};
+use super::user_sessions::LiveSession;
 use super::view::SessionActivity;
 use base::environment::Timestamp;
 use base::id::SessionId;
@@ -39,17 +42,19 @@ const PAGE_SIZE: usize = 100;
 /// updates. A session that it loads or resumes it registers before.
 const REGISTRATION_GRACE: Duration = Duration::from_millis(250);
 
-/// The client's setup of a session.
+/// The parameters of a request that opens a session, not checked yet.
 pub struct SessionSetup {
+    /// The working directory.
     pub cwd: PathBuf,
     pub additional_directories: Vec<PathBuf>,
-    /// MCP servers; `None` for a transport that adjutant does not advertise.
+    /// The client's MCP servers; `None` for a transport that adjutant does not advertise.
     pub servers: Vec<Option<McpEntry>>,
     /// The client's addition to the system prompt.
     pub system: Option<SystemPromptAddition>,
     /// The client's restrictions of the session, or the problem of one.
     pub restrictions: Result<Restrictions, String>,
-    /// The session has no prompt yet. If it is opened again and is not stored, it is created.
+    /// The client knows that the session has no prompt yet, so that it may not be stored. If it is
+    /// opened again and is not stored, it is created again under its id.
     pub is_unprompted: bool,
     /// The session of another process is opened when the lease of that process has ended.
     pub awaits_lease: bool,
@@ -66,7 +71,7 @@ impl SessionSetup {
     }
 
     /// Returns the setup for a session that is opened again, with the flags and the restrictions of
-    /// the request's `_meta`. The session keeps those that it has.
+    /// the request's `_meta`. The restrictions are added to those that the session has.
     pub fn for_reopening(self, meta: Option<&Meta>) -> Self {
         Self {
             is_unprompted: member(meta, UNPROMPTED) == Some(&Value::Bool(true)),
@@ -104,6 +109,7 @@ pub fn stdio_server(
 /// The transport of an MCP server at a URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HttpKind {
+    /// MCP's present HTTP transport.
     Streamable,
     /// The older transport with server-sent events.
     Sse,
@@ -128,8 +134,8 @@ pub fn http_server(
     )
 }
 
-/// Returns the settings entry of an MCP server that lives in the client, which has given it this
-/// id.
+/// Returns the settings entry of an MCP server that runs inside the client, under the id that the
+/// client has given it.
 pub fn client_server(name: String, id: &str) -> McpEntry {
     client_entry(name, Transport::Editor { id: id.to_owned() })
 }
@@ -147,15 +153,18 @@ fn client_entry(name: String, transport: Transport) -> McpEntry {
     }
 }
 
-/// The treatment of the history when a client opens a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The treatment of the history when a client opens a stored session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HistoryMode {
+    /// The whole history is sent before the response (`load`).
     Send,
+    /// The client has the history already (`resume`).
     Omit,
 }
 
 impl HistoryMode {
-    fn word(self) -> &'static str {
+    /// Returns the name of the request in version 1.
+    fn request_name(self) -> &'static str {
         match self {
             Self::Send => "load",
             Self::Omit => "resume",
@@ -163,16 +172,20 @@ impl HistoryMode {
     }
 }
 
+/// Creates a session.
+///
+/// # Errors
+/// The setup is invalid, there are too many sessions, or the session cannot be created.
 pub fn create(
     server: &Arc<Server>,
     setup: SessionSetup,
 ) -> impl Future<Output = Result<SessionHandle, RequestError>> + Send + 'static {
-    let setup = checked(server, setup);
+    let setup = check_setup(server, setup);
     let server = server.clone();
     async move {
         server.check_session_limit()?;
         let setup = setup?;
-        let options = server.hosted().map(|_| setup.clone());
+        let options = server.user_sessions().map(|_| setup.clone());
         let session = server.shared.create(setup).await?.handle;
         let live = LiveSession::new(session.clone(), options);
         live.live_turns.set_cost(0.0);
@@ -181,24 +194,24 @@ pub fn create(
     }
 }
 
-/// An opened session, with the events to be shown after the response.
+/// An opened session, with the state that the updates after the response depend on.
 pub struct OpenedForClient {
     pub session: SessionHandle,
-    /// Events that the client has not been shown yet.
-    left: Vec<Event>,
-    /// The history that was shown contains commands.
-    ran: bool,
-    /// The client learns the session's id from the response.
+    /// Events that are sent after the response.
+    unsent_events: Vec<Event>,
+    /// The history that was sent contains commands.
+    has_commands_in_history: bool,
+    /// The client learns the session's id from the response, and may miss updates right after it.
     is_new: bool,
 }
 
 impl OpenedForClient {
-    /// Wraps a session of which all events have been shown.
-    pub fn with_all_events_shown(session: SessionHandle) -> Self {
+    /// Wraps a session of which all events were sent.
+    pub fn with_all_events_sent(session: SessionHandle) -> Self {
         Self {
             session,
-            left: Vec::new(),
-            ran: false,
+            unsent_events: Vec::new(),
+            has_commands_in_history: false,
             is_new: false,
         }
     }
@@ -207,12 +220,17 @@ impl OpenedForClient {
     pub fn new_session(session: SessionHandle) -> Self {
         Self {
             is_new: true,
-            ..Self::with_all_events_shown(session)
+            ..Self::with_all_events_sent(session)
         }
     }
 }
 
-/// Opens a stored session. If its history is to be shown, all of it is sent before this completes.
+/// Opens a stored session, or takes it from another connection of the user. All of the history that
+/// `history` requests is sent before this completes.
+///
+/// # Errors
+/// The setup is invalid, there is no such session, it is in use, there are too many sessions, or the
+/// request was cancelled.
 pub fn reopen(
     server: &Arc<Server>,
     cx: &RequestContext,
@@ -226,22 +244,22 @@ pub fn reopen(
     } else {
         IfLocked::Refuse
     };
-    let setup = known_place(server, id, setup);
+    let setup = check_setup_for_reopening(server, id, setup);
     let claim = server.claim(id);
     let server = server.clone();
     let id = id.to_owned();
     let cancelled = cx.cancelled.clone();
     async move {
         let claim = claim?;
-        claim.first().await;
+        claim.reach_front().await;
         let setup = setup?;
         let mut reclaimed = None;
         if server.session(&id).is_err() {
-            match server.reclaim(&id, history.word()).await? {
+            match server.reclaim(&id, history).await? {
                 None => server.check_session_limit()?,
                 Some(live) => match reattach(&server, live, &setup, history).await? {
-                    Reattachment::To(reopened) => return Ok(reopened),
-                    Reattachment::Otherwise(live) => reclaimed = Some(live),
+                    Reattachment::Done(opened) => return Ok(opened),
+                    Reattachment::MustReopen(live) => reclaimed = Some(live),
                 },
             }
         }
@@ -249,8 +267,8 @@ pub fn reopen(
             .clone()
             .or_else(|| server.session(&id).ok())
             .map(|live| live.cwd);
-        let dismiss = || reclaimed.or_else(|| server.dismiss(&id));
-        let options = server.hosted().map(|_| setup.clone());
+        let remove = || reclaimed.or_else(|| server.remove_session(&id));
+        let options = server.user_sessions().map(|_| setup.clone());
         let session_id = SessionId::new(&*id);
         let fresh = is_unprompted.then(|| setup.clone());
         // The client keeps the terminals of a session that this connection opens again.
@@ -258,13 +276,13 @@ pub fn reopen(
         let mut opening = OpeningUpdates::new(&server, shown_terminals.clone());
         let (beginning, first) = oneshot::channel();
         let beginning = (history == HistoryMode::Send).then_some(beginning);
-        let attempt = (history.word(), if_locked);
+        let attempt = (history.request_name(), if_locked);
         let reopening = server
             .shared
-            .reopen(&session_id, setup, live, dismiss, attempt, beginning);
-        let (reopened, mut ran) = tokio::join!(
+            .reopen(&session_id, setup, live, remove, attempt, beginning);
+        let (reopened, mut has_commands_in_history) = tokio::join!(
             reopening,
-            show_first(&mut opening, &session_id, first, &cancelled)
+            send_first_events(&mut opening, &session_id, first, &cancelled)
         );
         let opened = match (reopened, fresh) {
             // A session that is open but not stored could not be saved: it continues.
@@ -277,12 +295,12 @@ pub fn reopen(
             handle: session,
             mut replay,
         } = opened;
-        let mut updates = opening.open(&session);
+        let mut updates = opening.into_sender(&session);
         let live = LiveSession {
             shown_terminals,
             ..LiveSession::new(session.clone(), options)
         };
-        let left = match history {
+        let unsent_events = match history {
             HistoryMode::Omit => replay.essential_events(),
             HistoryMode::Send => {
                 while let Some(event) = replay.next().await {
@@ -297,8 +315,8 @@ pub fn reopen(
                     {
                         live.live_turns.set_cost(*cost);
                     }
-                    ran |= is_command(&event);
-                    updates.event(event).await;
+                    has_commands_in_history |= is_command(&event);
+                    updates.send_event(event).await;
                 }
                 Vec::new()
             }
@@ -306,23 +324,23 @@ pub fn reopen(
         // Dropping the replay gives the history to the session.
         drop(replay);
         if history == HistoryMode::Send {
-            updates.replayed().await;
+            updates.finish_history().await;
         }
-        updates.state(SessionActivity::Idle(None)).await;
+        updates.send_activity(SessionActivity::Idle(None)).await;
         drop(updates);
         server.register_session(live);
         Ok(OpenedForClient {
             session,
-            left,
-            ran,
+            unsent_events,
+            has_commands_in_history,
             is_new: false,
         })
     }
 }
 
-/// Shows the first events of a session whose history is still being read. Returns whether there are
+/// Sends the first events of a session whose history is still being read. Returns whether there are
 /// commands among them.
-async fn show_first(
+async fn send_first_events(
     updates: &mut OpeningUpdates,
     id: &SessionId,
     first: oneshot::Receiver<Vec<Event>>,
@@ -334,40 +352,44 @@ async fn show_first(
         if cancelled.is_cancelled() {
             break;
         }
-        updates.event(id, event).await;
+        updates.send_event(id, event).await;
     }
     first.iter().any(is_command)
 }
 
+/// Returns whether an event is the call of a command.
 fn is_command(event: &Event) -> bool {
     matches!(event, Event::Call(call) if call.kind == Some(ToolKind::Execute))
 }
 
-/// The result of returning to a session that is open.
+/// The result of [`reattach`].
 enum Reattachment {
-    To(OpenedForClient),
-    /// The session is to be opened with other options, and no turn runs in it.
-    Otherwise(SessionHandle),
+    /// The session continues on this connection.
+    Done(OpenedForClient),
+    /// The session has to be opened again, with other options. No turn runs in it.
+    MustReopen(SessionHandle),
 }
 
-/// Continues a session whose connection has ended or gave it up. Its turns continue.
+/// Continues an open session on this connection, with its turns, after its own connection has ended
+/// or gave it up.
 ///
 /// # Errors
-/// The session belongs to another directory, its turn may use permissions that are denied now, or
-/// there are too many sessions to open it with other options. It then waits again.
+/// The session belongs to another directory, its turn may use permissions that the request denies,
+/// or there are too many sessions to open it with other options. It then waits for its client again.
 async fn reattach(
     server: &Arc<Server>,
     live: LiveSession<Server>,
     options: &OpenOptions,
     history: HistoryMode,
 ) -> Result<Reattachment, RequestError> {
-    let elsewhere = !server
+    let is_same_directory = server
         .shared
         .can_be_opened_in(&live.handle.cwd, &options.cwd);
     let is_busy = live.live_turns.is_busy();
     let is_less_strict = live.live_turns.is_less_strict(options);
-    let otherwise = !is_busy && (is_less_strict || !live.live_turns.is_opened_as(options));
-    let refused = if elsewhere {
+    let has_other_options = is_less_strict || !live.live_turns.was_opened_with(options);
+    let must_reopen = !is_busy && has_other_options;
+    let refused = if !is_same_directory {
         let stored = live.handle.cwd.clone();
         Some(OpenError::other_directory(&live.handle.id, stored, options.cwd.clone()).into())
     } else if is_busy && is_less_strict {
@@ -378,21 +400,21 @@ async fn reattach(
             ),
             advice: Some("Open it again when the prompt is answered.".into()),
         })
-    } else if otherwise {
+    } else if must_reopen {
         server.check_session_limit().err()
     } else {
         None
     };
     if let Some(refused) = refused {
-        if let Some(hosted) = server.hosted() {
-            hosted.wait(live);
+        if let Some(user_sessions) = server.user_sessions() {
+            user_sessions.hold_for_client(live);
         }
         return Err(refused);
     }
-    if otherwise {
-        return Ok(Reattachment::Otherwise(live.handle));
+    if must_reopen {
+        return Ok(Reattachment::MustReopen(live.handle));
     }
-    let live = live.moved();
+    let live = live.for_other_connection();
     let session = live.handle.clone();
     let live_turns = live.live_turns.clone();
     // From now on other requests find the session on this connection.
@@ -406,26 +428,27 @@ async fn reattach(
     if is_busy {
         // No list is sent within the turn that is shown next.
         UpdateSender::new(server, &session)
-            .offer_first_commands()
+            .send_first_commands()
             .await;
     }
-    let shown = history == HistoryMode::Send;
-    if !live_turns.show(server, shown).await {
+    let wants_history = history == HistoryMode::Send;
+    if !live_turns.show_to(server, wants_history).await {
         let mut updates = UpdateSender::new(server, &session);
-        if shown && updates.replay(None).await {
-            updates.replayed().await;
+        if wants_history && updates.send_history(None).await {
+            updates.finish_history().await;
         }
-        updates.state(SessionActivity::Idle(None)).await;
+        updates.send_activity(SessionActivity::Idle(None)).await;
     }
-    Ok(Reattachment::To(OpenedForClient::with_all_events_shown(
+    Ok(Reattachment::Done(OpenedForClient::with_all_events_sent(
         session,
     )))
 }
 
-/// Sends the updates after the response to an opened session, for as long as it is open: the
-/// remaining events; the commands, those of a new session after a moment if the client may miss
-/// them, and again between two turns when they have changed; the config options when a local model
-/// server was found; titles; and notices, if the client supports them.
+/// Sends the updates of an opened session that belong to no turn, until the session or the connection
+/// ends. First come the events that were not sent with the response, and the list of commands: after
+/// [`REGISTRATION_GRACE`] if the client may miss it. Later come the list of commands when it has
+/// changed, the config options when a local model server was found, titles, and notices if the
+/// client supports them.
 #[expect(
     clippy::cognitive_complexity,
     reason = "a loop with an arm for each source of updates"
@@ -433,84 +456,88 @@ async fn reattach(
 pub async fn send_out_of_turn_updates(server: Arc<Server>, opened: OpenedForClient) {
     let OpenedForClient {
         session,
-        left,
-        ran,
+        unsent_events,
+        has_commands_in_history,
         is_new,
     } = opened;
     session.start_servers();
     let Capabilities {
-        shows,
-        misses_commands,
+        display,
+        may_miss_commands,
         ..
     } = server.capabilities();
-    let live = server.live(session.id.as_str());
-    let (here, commands) = live
-        .map(|live| (live.here, live.commands))
+    let live = server.live_session(session.id.as_str());
+    let (released, commands) = live
+        .map(|live| (live.released, live.commands))
         .unwrap_or_default();
-    // Before the commands are offered, so that no later change is missed.
-    let mut turns = commands.turns();
+    // Subscribed before the list of commands is sent, so that no later change is missed.
+    let mut turns = commands.turn_changes();
     let mut servers = session.server_changes();
     let mut updates = UpdateSender::new(&server, &session);
-    for event in left {
-        updates.event(event).await;
+    for event in unsent_events {
+        updates.send_event(event).await;
     }
-    let mut waits = misses_commands && is_new;
-    if !waits {
-        updates.offer_commands().await;
+    let mut waits_for_registration = may_miss_commands && is_new;
+    if !waits_for_registration {
+        updates.send_changed_commands().await;
     }
     let mut models = session.project().models.clone();
     let mut out_of_turn_events = session.out_of_turn_events();
-    let registered = tokio::time::sleep(REGISTRATION_GRACE); // the grace that a slow client needs
+    let registered = tokio::time::sleep(REGISTRATION_GRACE); // the time that Zed needs
     tokio::pin!(registered);
-    let tried = session.test_sandbox();
-    tokio::pin!(tried);
-    let mut trying = true;
+    let sandbox_trial = session.test_sandbox();
+    tokio::pin!(sandbox_trial);
+    let mut is_trying = true;
     loop {
         tokio::select! {
             biased;
             () = server.ended.cancelled() => break,
-            () = here.cancelled() => break,
+            () = released.cancelled() => break,
             () = session.closed() => break,
-            aside = out_of_turn_events.recv() => match aside {
+            event = out_of_turn_events.recv() => match event {
                 // Without notices, a message between two turns would look like an answer.
-                Ok(Event::Notice { .. }) if !shows.notices => {}
-                Ok(event) => updates.event(event).await,
+                Ok(Event::Notice { .. }) if !display.notices => {}
+                Ok(event) => updates.send_event(event).await,
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => break,
             },
-            () = &mut registered, if waits => {
-                waits = false;
-                updates.offer_commands().await;
+            () = &mut registered, if waits_for_registration => {
+                waits_for_registration = false;
+                updates.send_changed_commands().await;
             }
-            Ok(()) = servers.changed(), if !waits => updates.offer_commands().await,
-            () = turns.changed(), if !waits => updates.offer_commands().await,
-            holds = &mut tried, if trying => {
-                trying = false;
+            Ok(()) = servers.changed(), if !waits_for_registration => updates.send_changed_commands().await,
+            () = turns.changed(), if !waits_for_registration => updates.send_changed_commands().await,
+            has_sandbox = &mut sandbox_trial, if is_trying => {
+                is_trying = false;
                 // More approvals can be chosen now.
-                if holds {
-                    updates.event(Event::Options).await;
+                if has_sandbox {
+                    updates.send_event(Event::Options).await;
                 }
                 // The notice was sent when these commands ran, and is not stored with them.
-                if ran
-                    && shows.notices
+                if has_commands_in_history
+                    && display.notices
                     && let Some(notice) = session.sandbox_notice().await
                 {
-                    updates.event(notice).await;
+                    updates.send_event(notice).await;
                 }
             }
-            true = models.await_change() => updates.event(Event::Options).await,
+            true = models.await_change() => updates.send_event(Event::Options).await,
         }
     }
 }
 
-/// Creates a session with the history of another, up to a message if one is named.
+/// Creates a session with the history of another one. `before` is the id of the message before which
+/// the history ends, as the client sent it.
+///
+/// # Errors
+/// The setup or the message is invalid, there is no such session, or there are too many sessions.
 pub fn fork(
     server: &Arc<Server>,
     id: &str,
     setup: SessionSetup,
     before: Option<Value>,
 ) -> impl Future<Output = Result<SessionHandle, RequestError>> + Send + 'static {
-    let setup = checked(server, setup);
+    let setup = check_setup(server, setup);
     let server = server.clone();
     let id = SessionId::new(id);
     async move {
@@ -525,15 +552,19 @@ pub fn fork(
         };
         server.check_session_limit()?;
         let setup = setup?;
-        let options = server.hosted().map(|_| setup.clone());
+        let options = server.user_sessions().map(|_| setup.clone());
         let session = server.shared.fork(&id, setup, before).await?.handle;
         server.register_session(LiveSession::new(session.clone(), options));
         Ok(session)
     }
 }
 
-/// Renames a session: before this returns, or after all earlier requests, so that the later of two
-/// titles wins and a session that is being opened gets it. Returns the title as it is stored.
+/// Renames a session, and returns the title as it is stored. An idle session has the title before
+/// this function returns; otherwise it gets the title after all earlier requests. So the later of two
+/// titles wins, and a session that is being opened is renamed too.
+///
+/// # Errors
+/// The title is empty, or there is no such session.
 pub fn set_title(
     server: &Arc<Server>,
     id: &str,
@@ -541,14 +572,14 @@ pub fn set_title(
 ) -> impl Future<Output = Result<String, RequestError>> + Send + 'static {
     let id = SessionId::new(id);
     let title = title::tidy(title);
-    let place = server.wait(id.as_str());
-    let now = place.is_none().then(|| rename(server, &id, &title));
+    let place = server.queue_if_busy(id.as_str());
+    let renamed = place.is_none().then(|| rename(server, &id, &title));
     let server = server.clone();
     async move {
         if let Some(place) = &place {
-            place.first().await;
+            place.reach_front().await;
         }
-        match now.unwrap_or_else(|| rename(&server, &id, &title))? {
+        match renamed.unwrap_or_else(|| rename(&server, &id, &title))? {
             Some((live, written)) => {
                 // Later requests do not wait for the write.
                 drop(place);
@@ -560,7 +591,8 @@ pub fn set_title(
     }
 }
 
-/// Renames a session if it is live on this connection.
+/// Renames a session if it is open on this connection. Returns its handle, with a receiver that
+/// completes when the title is written, or `None` if it is not open here.
 fn rename(
     server: &Server,
     id: &SessionId,
@@ -579,10 +611,12 @@ fn rename(
     Ok(Some((live, written)))
 }
 
-/// The status of a session: in use here, or only stored. A running subagent counts as in use.
+/// The status of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionStatus {
+    /// The session is open in this process, or is that of a subagent that runs.
     Open,
+    /// The session is only stored.
     Saved,
 }
 
@@ -601,7 +635,7 @@ pub async fn status(server: Arc<Server>, id: SessionId) -> Result<SessionStatus,
 }
 
 /// A page of the list of sessions.
-pub struct ShownPage {
+pub struct SessionPage {
     /// Newest first.
     pub sessions: Vec<Record>,
     /// The cursor of the next page, if there is one.
@@ -610,8 +644,9 @@ pub struct ShownPage {
     pub meta: Option<Meta>,
 }
 
-/// Lists the sessions of a directory, or all, newest first. `archived` selects the archived ones or
-/// the others.
+/// Lists the sessions of a directory, or all of them if `cwd` is `None`, newest first. `archived`
+/// selects the archived ones (`Some(true)`), the others (`Some(false)`) or both. `after` is the
+/// cursor of the page, from the page before it.
 ///
 /// # Errors
 /// The directory is not absolute, or the cursor is invalid.
@@ -620,8 +655,8 @@ pub async fn list(
     cwd: Option<PathBuf>,
     archived: Option<bool>,
     after: Option<String>,
-) -> Result<ShownPage, RequestError> {
-    let after = after.as_deref().map(cursor).transpose()?;
+) -> Result<SessionPage, RequestError> {
+    let after = after.as_deref().map(decode_cursor).transpose()?;
     if let Some(cwd) = cwd.as_deref().filter(|cwd| !cwd.is_absolute()) {
         return Err(RequestError::Invalid(format!(
             "cwd must be absolute; {} is not",
@@ -645,15 +680,16 @@ pub async fn list(
     let filling = page
         .filling
         .map(|ListFilling { added, total }| json!({ "taken": added, "of": total }));
-    Ok(ShownPage {
+    Ok(SessionPage {
         sessions: page.sessions,
         next,
         meta: filling.map(|filling| with_member(FILLING, filling)),
     })
 }
 
-fn cursor(text: &str) -> Result<ListCursor, RequestError> {
-    let read = || {
+/// Decodes the cursor of a page, as [`list`] has encoded it.
+fn decode_cursor(text: &str) -> Result<ListCursor, RequestError> {
+    let decode = || {
         let bytes = BASE64.decode(text).ok()?;
         let text = String::from_utf8(bytes).ok()?;
         let (updated, id) = text.split_once(' ')?;
@@ -662,7 +698,7 @@ fn cursor(text: &str) -> Result<ListCursor, RequestError> {
             id: SessionId::new(id),
         })
     };
-    read().ok_or_else(|| {
+    decode().ok_or_else(|| {
         RequestError::Invalid(
             "the cursor is invalid; leave it out to start from the beginning".into(),
         )
@@ -679,43 +715,56 @@ pub fn close(
     let id = id.to_owned();
     async move {
         let claim = claim?;
-        claim.first().await;
-        if let Some(live) = server.dismiss(&id) {
+        claim.reach_front().await;
+        if let Some(live) = server.remove_session(&id) {
             live.close().await;
         }
         Ok(())
     }
 }
 
-/// Archives or unarchives a session. A live session is closed before it is archived.
-pub fn archive(
+/// A change of whether a session is archived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ArchiveChange {
+    Archive,
+    Unarchive,
+}
+
+/// Archives or unarchives a session. An open session is closed before it is archived.
+///
+/// # Errors
+/// There is no such session, or it is in use elsewhere.
+pub fn change_archived(
     server: &Arc<Server>,
     id: &str,
-    aside: bool,
+    change: ArchiveChange,
 ) -> impl Future<Output = Result<(), RequestError>> + Send + 'static {
     let id = SessionId::new(id);
     let claim = server.claim(id.as_str());
     let server = server.clone();
     async move {
         let claim = claim?;
-        claim.first().await;
+        claim.reach_front().await;
         if !id.is_well_formed() {
             return Err(RequestError::session_not_found(id.as_str()));
         }
         match server.session(id.as_str()) {
-            Ok(_) if aside => {
+            Ok(_) if change == ArchiveChange::Archive => {
                 server
                     .shared
-                    .archive(&id, server.dismiss(id.as_str()))
+                    .archive(&id, server.remove_session(id.as_str()))
                     .await?
             }
-            // A live session writes its record itself.
+            // An open session writes its record itself.
             Ok(live) => server.wait_until_saved(&live, live.unarchive()?).await?,
             Err(_) => drop(
                 server
                     .shared
                     .store
-                    .change_record(&id, RecordChange::Archived(aside))
+                    .change_record(
+                        &id,
+                        RecordChange::Archived(change == ArchiveChange::Archive),
+                    )
                     .await?,
             ),
         }
@@ -733,11 +782,11 @@ pub fn delete(
     let server = server.clone();
     async move {
         let claim = claim?;
-        claim.first().await;
-        let live = server.dismiss(id.as_str());
+        claim.reach_front().await;
+        let live = server.remove_session(id.as_str());
         server
             .shared
-            .delete(&id, live, |child| server.dismiss(child.as_str()))
+            .delete(&id, live, |child| server.remove_session(child.as_str()))
             .await?;
         Ok(())
     }
@@ -746,7 +795,7 @@ pub fn delete(
 /// Cancels the session's turn and its waiting prompts, or a subagent. Does nothing if the session
 /// is idle or unknown.
 pub fn cancel(server: &Server, id: &str) {
-    server.cancel_waiting(id);
+    server.cancel_queued(id);
     match server.session(id) {
         Ok(session) => session.cancel(),
         Err(_) if server.shared.stop_subagent(&SessionId::new(id)) => {}
@@ -754,16 +803,16 @@ pub fn cancel(server: &Server, id: &str) {
     }
 }
 
-/// Checks the setup of a session that is opened again. If its directory is gone, the error explains
-/// that the history is not lost.
-fn known_place(
+/// Checks the setup of a session that is opened again. If its directory no longer exists, the error
+/// explains that the history is not lost.
+fn check_setup_for_reopening(
     server: &Server,
     id: &str,
     setup: SessionSetup,
 ) -> Result<OpenOptions, RequestError> {
     let old = normal(&setup.cwd);
     let gone = setup.cwd.is_absolute() && !old.exists();
-    checked(server, setup).map_err(|refusal| match refusal {
+    check_setup(server, setup).map_err(|refusal| match refusal {
         RequestError::Invalid(why) if gone => {
             let id = base::text::title(id);
             let old = old.display();
@@ -775,9 +824,9 @@ fn known_place(
     })
 }
 
-/// Checks the setup of a session, and returns the canonical paths, so that the checked paths are
+/// Checks the setup of a session. Returns it with canonical paths, so that the checked paths are
 /// those that are opened.
-fn checked(server: &Server, setup: SessionSetup) -> Result<OpenOptions, RequestError> {
+fn check_setup(server: &Server, setup: SessionSetup) -> Result<OpenOptions, RequestError> {
     let SessionSetup {
         cwd,
         additional_directories: extra,
@@ -794,10 +843,10 @@ fn checked(server: &Server, setup: SessionSetup) -> Result<OpenOptions, RequestE
         asked,
         approvals,
     } = restrictions.map_err(RequestError::Invalid)?;
-    let cwd = directory("cwd", &cwd)?;
+    let cwd = check_directory("cwd", &cwd)?;
     let system = match system {
         None => None,
-        Some(SystemPromptAddition::Text(words)) => Some(words.into()),
+        Some(SystemPromptAddition::Text(text)) => Some(text.into()),
         Some(SystemPromptAddition::Unsupported) => {
             let why =
                 "systemPrompt takes the mode \"append\" and content of text; nothing was opened";
@@ -806,12 +855,12 @@ fn checked(server: &Server, setup: SessionSetup) -> Result<OpenOptions, RequestE
     };
     let extra: Vec<_> = extra
         .iter()
-        .map(|dir| directory("additionalDirectories", dir))
+        .map(|dir| check_directory("additionalDirectories", dir))
         .collect::<Result<_, _>>()?;
     let mut notices = Vec::new();
-    let given = servers.len();
+    let requested = servers.len();
     let servers: Vec<_> = servers.into_iter().flatten().collect();
-    if servers.len() < given {
+    if servers.len() < requested {
         notices.push(Event::Notice {
             severity: Severity::Warning,
             title: "An MCP server of the editor is of an unsupported kind, and is not used.".into(),
@@ -826,9 +875,9 @@ fn checked(server: &Server, setup: SessionSetup) -> Result<OpenOptions, RequestE
     }
     let Capabilities {
         files,
-        shows,
-        alone,
-        quiet,
+        display,
+        is_unattended,
+        hides_notices,
         remembers_models,
         urls,
         ..
@@ -837,9 +886,9 @@ fn checked(server: &Server, setup: SessionSetup) -> Result<OpenOptions, RequestE
         cwd,
         additional_directories: extra,
         file_capabilities: files,
-        shows_subagents: shows.subagents,
-        attended: !alone,
-        hides_notices: quiet,
+        shows_subagents: display.subagents,
+        attended: !is_unattended,
+        hides_notices,
         remembers_models,
         shows_urls: urls,
         client_servers: servers,
@@ -852,6 +901,7 @@ fn checked(server: &Server, setup: SessionSetup) -> Result<OpenOptions, RequestE
     })
 }
 
-fn directory(field: &str, path: &Path) -> Result<PathBuf, RequestError> {
+/// Returns the canonical path of a directory. An error names `field`.
+fn check_directory(field: &str, path: &Path) -> Result<PathBuf, RequestError> {
     access::check_directory(path).map_err(|bad| RequestError::Invalid(format!("{field} {bad}")))
 }

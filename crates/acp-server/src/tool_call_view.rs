@@ -1,8 +1,9 @@
-//! Tool calls as the client shows them ("cards"): the content until the call has ended, in all
-//! protocol versions.
+//! Tool calls as the client shows them, in all protocol versions. [`ShownCall`] holds the state of one
+//! call until it has ended, and builds its content ([`ToolCallContent`]), which each version encodes with
+//! its own types. [`ShownTerminals`] records the terminals that a client shows.
 //!
-//! If the client shows terminals, the card of a command has one from its first update to its last,
-//! because the client would show only its replacement.
+//! If the client shows terminals, a command has one from its first update to its last, because a client
+//! replaces the content of a call by that of each update.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -10,7 +11,7 @@ use std::sync::Mutex;
 
 use serde_json::{Map, Value, json};
 
-use super::markdown::{code as inline_code, fenced};
+use super::markdown::{code_block, inline_code};
 use base::id::{CallId, SessionId};
 use base::lock::lock;
 use base::text;
@@ -19,12 +20,16 @@ use tools::diagnostics::DIAGNOSTICS_KEY;
 use tools::process::terminal_emulator::rendered;
 use transcript::{CallFacts, Change, ExitCode, File};
 
-/// The maximum sizes as JSON of the parts of a line: the arguments or the result of a call, its
-/// file changes, a chunk of text (six times as long as JSON in the worst case), an attachment. A
-/// line stays below 1 MiB, the limit of the most restricted client.
+// The limits below keep a line shorter than 1 MiB, the limit of the most restricted client. A chunk
+// of text is up to six times as long as JSON.
+
+/// The maximum size of the arguments or the result of a call, in bytes as JSON.
 const MAX_RAW_BYTES: usize = 128 << 10;
+/// The maximum size of the file changes of a call, in bytes as JSON.
 const MAX_CHANGES_BYTES: usize = 500 << 10;
+/// The maximum length of a chunk of text, in bytes.
 pub const MAX_CHUNK_BYTES: usize = 128 << 10;
+/// The maximum length of an attachment, in bytes as it is encoded.
 pub const MAX_ATTACHED_BYTES: usize = 500 << 10;
 
 /// The maximum length of a result's text in the raw output, in bytes, for clients that show only
@@ -37,12 +42,12 @@ const MAX_TEXT_BYTES: usize = MAX_RAW_BYTES;
 /// The maximum length of a running program's output in bytes, if there is no terminal.
 const MAX_TAIL_BYTES: usize = 8 << 10;
 
-/// The length of a terminal's output in bytes from which it is not compared with the stored output.
+/// The maximum length in bytes of a terminal's output that is compared with the stored output.
 const MAX_COMPARED_BYTES: usize = 64 << 10;
 
-/// Returns the text of a message to a subagent, cut to what fits into one line of the protocol. The
-/// size of the omitted rest is appended.
-pub fn message_text(text: &str) -> Cow<'_, str> {
+/// Returns the text of a message to a subagent, cut to [`MAX_CHUNK_BYTES`]. A note with the size of
+/// the omitted rest is appended.
+pub fn subagent_message_text(text: &str) -> Cow<'_, str> {
     let head = text::head(text, MAX_CHUNK_BYTES);
     let rest = text.len() - head.len();
     if rest == 0 {
@@ -51,20 +56,20 @@ pub fn message_text(text: &str) -> Cow<'_, str> {
     format!("{head}…\n\n[{rest} more bytes of this message are not shown here. The subagent has received all of it.]").into()
 }
 
-/// The terminals that the client of one connection shows for the calls of a session and that can
-/// still change, by call.
+/// The terminals of a session that the client of one connection shows and that can still change, by
+/// the call that they belong to.
 #[derive(Debug, Default)]
 pub struct ShownTerminals(Mutex<HashSet<CallId>>);
 
 impl ShownTerminals {
-    /// Records that the client was sent the terminal of a call.
+    /// Records that the terminal of a call was sent to the client.
     pub fn add(&self, call: &CallId) {
         lock(&self.0).insert(call.clone());
     }
 
-    /// Records the end of a call, unless its command continues in the background: the terminal
-    /// changes again when that command ends.
-    pub fn end(&self, call: &CallId, update: &CallUpdate) {
+    /// Removes the terminal of a call that has ended. If the command continues in the background, the
+    /// terminal stays, because it changes again when that command ends.
+    pub fn remove_ended(&self, call: &CallId, update: &CallUpdate) {
         if !continues_in_background(update) {
             lock(&self.0).remove(call);
         }
@@ -76,7 +81,7 @@ impl ShownTerminals {
     }
 }
 
-/// Returns whether the command of a call that is over continues in the background.
+/// Returns whether the command of a call that has ended continues in the background.
 fn continues_in_background(update: &CallUpdate) -> bool {
     has_fact(update, CallFacts::BACKGROUND) && !has_fact(update, CallFacts::ENDED)
 }
@@ -94,23 +99,26 @@ pub struct ShownCall {
     /// The name of the tool that the client knows.
     name: Option<String>,
     /// The client shows a terminal for the call.
-    pub terminal: bool,
-    /// The output in the terminal, as far as [`MAX_COMPARED_BYTES`].
-    in_terminal: String,
+    pub has_terminal: bool,
+    /// The beginning of the output in the terminal, at least [`MAX_COMPARED_BYTES`] long if it is cut.
+    terminal_text: String,
     /// The exit status of the command, which is sent with the end of the call.
     pub exit: Option<ProgramExit>,
-    /// The time limit that ended the command, in milliseconds.
+    /// The time limit that ended the command, in milliseconds; `None` if none did.
     time_limit: Option<u64>,
     /// A question replaces the content at present.
     pub shows_question: bool,
-    /// The changes of the call are not sent yet: a question that shows them may follow at once.
+    /// The file changes of the call are not sent yet, because a question that shows them may follow
+    /// at once.
     pub holds_changes: bool,
     progress: Option<Progress>,
+    /// The file changes.
     changes: Vec<Change>,
     /// The errors that the changes have introduced, if known, as Markdown.
     errors: Option<String>,
+    /// The text of the result; `None` before the call has one.
     output: Option<String>,
-    /// The file with the output, if a part of it is not shown.
+    /// The path of the file with the output, if a part of it is not shown.
     output_file: Option<String>,
     /// The last output of a running program, if there is no terminal to show it.
     tail: String,
@@ -150,28 +158,32 @@ fn format_errors(files: &Map<String, Value>) -> String {
     }
 }
 
-/// A part of a card's content.
+/// A part of the content of a call.
 #[derive(Debug)]
 pub enum ToolCallContent<'a> {
+    /// A change of a file.
     Change(&'a Change),
     /// Markdown.
     Text(String),
+    /// An attachment.
     File(&'a File),
+    /// The terminal of the call.
     Terminal,
-    /// A session that the client shows, by its id.
+    /// A link to the session of the subagent that the call has started.
     Session(&'a SessionId),
 }
 
 /// Output for a terminal.
 #[derive(Debug)]
 pub enum TerminalOutput<'a> {
-    /// More output.
+    /// Text that is appended to the output in the terminal.
     More(&'a str),
-    /// The whole output. It replaces the output in the terminal.
+    /// The whole output, which replaces the output in the terminal.
     Whole(&'a str),
 }
 
 impl ToolCallContent<'_> {
+    /// Returns the Markdown of a text; `None` for other content.
     pub fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -181,7 +193,7 @@ impl ToolCallContent<'_> {
 }
 
 impl ShownCall {
-    /// Applies an update. Returns whether the content has changed.
+    /// Applies an update to the state of the call. Returns whether its content has changed.
     pub fn apply_update(&mut self, update: &CallUpdate) -> bool {
         let mut changed = false;
         self.progress = update.progress.or(self.progress);
@@ -223,7 +235,7 @@ impl ShownCall {
             changed = true;
         }
         if let Some(stream) = &update.stream
-            && !self.terminal
+            && !self.has_terminal
         {
             self.tail.push_str(stream);
             if self.tail.len() > MAX_TAIL_BYTES {
@@ -235,9 +247,9 @@ impl ShownCall {
         changed
     }
 
-    /// Returns the name of the tool if the client does not know it yet: at the first update, and
-    /// when the name that the model wrote is replaced by ours.
-    pub fn new_name(&mut self, update: &CallUpdate) -> Option<String> {
+    /// Returns the name of the tool if the client does not know it yet, and records that it knows it
+    /// now. That is so at the first update, and when the name that the model wrote is corrected.
+    pub fn take_new_name(&mut self, update: &CallUpdate) -> Option<String> {
         let name = update
             .tool
             .as_ref()
@@ -246,25 +258,28 @@ impl ShownCall {
         Some(name.clone())
     }
 
-    /// Returns the exit status for the terminal of a call that is over: an empty one if no command
-    /// ran, because a terminal must not stay open; none if the command continues in the background.
-    pub fn terminal_exit(&mut self, update: &CallUpdate) -> Option<ProgramExit> {
+    /// Returns the exit status for the terminal of a call that has ended. It is empty if no command
+    /// ran, because a terminal must not stay open. Returns `None` if the command continues in the
+    /// background.
+    pub fn take_terminal_exit(&mut self, update: &CallUpdate) -> Option<ProgramExit> {
         if continues_in_background(update) {
             return None;
         }
         Some(self.exit.take().unwrap_or_default())
     }
 
-    /// Drops the content at the end of the call. A late change does not send the name again.
-    pub fn end(&mut self) {
+    /// Drops the content of a call that has ended. The name stays, so that a late change does not
+    /// send it again.
+    pub fn clear_ended(&mut self) {
         *self = Self {
             name: self.name.take(),
             ..Self::default()
         };
     }
 
-    /// Holds the changes of an update that has nothing else to show before the call runs, until the
-    /// question about them or the next update. Returns whether they are held.
+    /// Decides whether to hold back the file changes of an update until the next update, because a
+    /// question that shows them may follow: the call does not run yet, and has no result. Returns
+    /// whether they are held back.
     pub fn hold_changes(&mut self, update: &CallUpdate) -> bool {
         let is_before = matches!(self.progress, None | Some(Progress::Pending));
         let has_result = update.output.is_some() || update.stream.is_some();
@@ -272,65 +287,68 @@ impl ShownCall {
         self.holds_changes
     }
 
-    /// Returns whether the content of a question has to be replaced now. Changes are the same in
-    /// both, so the text of the question remains below them until the call ends.
-    pub fn take_back_question(&mut self, over: bool) -> bool {
-        let is_due = over || self.changes.is_empty();
+    /// Returns whether the content of a question has to be replaced by that of the call now, and
+    /// records that it is. File changes are the same in both, so if there are any, the text of the
+    /// question remains below them until the call `has_ended`.
+    pub fn take_replaced_question(&mut self, has_ended: bool) -> bool {
+        let is_due = has_ended || self.changes.is_empty();
         is_due && std::mem::take(&mut self.shows_question)
     }
 
-    /// Applies the call of a question, which has no result.
-    pub fn apply_question(&mut self, show: &CallUpdate) {
-        self.apply_update(show);
+    /// Applies the update with which a question shows its call, without a result.
+    pub fn apply_question(&mut self, update: &CallUpdate) {
+        self.apply_update(update);
         self.output = None;
     }
 
-    /// Returns the output to be written to the terminal: the new output, or all of it when the call
-    /// is `over` and the terminal shows something else than a replay would, because a part was
-    /// skipped or is not stored.
+    /// Returns the output to be written to the terminal. While the command runs, that is the new
+    /// output. When the call `has_ended`, it is all of the output if the terminal shows something
+    /// other than a replay would, because a part was skipped or is not stored.
     pub fn terminal_output<'a>(
         &mut self,
         update: &'a CallUpdate,
-        over: bool,
+        has_ended: bool,
     ) -> Option<TerminalOutput<'a>> {
         if let Some(stream) = &update.stream {
-            if self.in_terminal.len() <= MAX_COMPARED_BYTES {
-                self.in_terminal.push_str(stream);
+            if self.terminal_text.len() <= MAX_COMPARED_BYTES {
+                self.terminal_text.push_str(stream);
             }
             return Some(TerminalOutput::More(stream));
         }
-        if !over {
+        if !has_ended {
             return None;
         }
         let output = update.output.as_deref()?;
-        let plain = if self.ran() {
+        let plain = if self.is_program_output() {
             output
         } else {
-            self.before_cancel(output)?
+            self.output_before_cancel(output)?
         };
         let whole = update.coloured.as_deref().unwrap_or(plain);
         // The output in the terminal of an earlier call is no longer known.
         let is_shown = !update.earlier
-            && self.in_terminal.len() <= MAX_COMPARED_BYTES
-            && self.in_terminal.trim_end_matches('\n') == whole.trim_end_matches('\n');
+            && self.terminal_text.len() <= MAX_COMPARED_BYTES
+            && self.terminal_text.trim_end_matches('\n') == whole.trim_end_matches('\n');
         if is_shown {
             return None;
         }
-        whole.clone_into(&mut self.in_terminal);
+        whole.clone_into(&mut self.terminal_text);
         Some(TerminalOutput::Whole(whole))
     }
 
+    /// Returns whether the terminal shows any output.
     pub fn has_output_in_terminal(&self) -> bool {
-        !self.in_terminal.is_empty()
+        !self.terminal_text.is_empty()
     }
 
     /// Returns whether the output is that of a program that ran.
-    fn ran(&self) -> bool {
+    fn is_program_output(&self) -> bool {
         self.exit.is_some() || self.progress == Some(Progress::Completed)
     }
 
-    /// Returns the output of a cancelled command, if there was any. The reason of the end follows it.
-    fn before_cancel<'a>(&self, output: &'a str) -> Option<&'a str> {
+    /// Returns the output of a cancelled command without the reason of its end, which follows the
+    /// output after an empty line. Returns `None` if there was no output.
+    fn output_before_cancel<'a>(&self, output: &'a str) -> Option<&'a str> {
         if self.progress != Some(Progress::Cancelled) {
             return None;
         }
@@ -349,42 +367,43 @@ impl ShownCall {
         true
     }
 
+    /// Returns the content of the call in its present state.
     pub fn content(&self) -> Vec<ToolCallContent<'_>> {
         let mut out = self.changes();
         out.extend(self.session.as_ref().map(ToolCallContent::Session));
         let failed = matches!(self.progress, Some(Progress::Failed | Progress::Cancelled));
-        if self.terminal {
+        if self.has_terminal {
             out.push(ToolCallContent::Terminal);
         }
         let text_content = |text: &str| ToolCallContent::Text(text.to_owned());
         match (&self.output, self.kind) {
             // A terminal shows the exit status, but not that a time limit was reached.
-            (Some(_), _) if self.terminal && self.ran() => {
-                out.extend(self.time_limit.and(self.ending()))
+            (Some(_), _) if self.has_terminal && self.is_program_output() => {
+                out.extend(self.time_limit.and(self.exit_message()))
             }
-            (Some(output), ToolKind::Execute) if self.ran() => {
-                out.extend(code(output));
-                out.extend(self.ending());
+            (Some(output), ToolKind::Execute) if self.is_program_output() => {
+                out.extend(code_block_content(output));
+                out.extend(self.exit_message());
             }
             (Some(output), ToolKind::Execute) if self.progress == Some(Progress::Cancelled) => {
-                let (printed, how) = output.rsplit_once("\n\n").unwrap_or(("", output));
-                if !self.terminal {
-                    out.extend(code(printed));
+                let (printed, reason) = output.rsplit_once("\n\n").unwrap_or(("", output));
+                if !self.has_terminal {
+                    out.extend(code_block_content(printed));
                 }
-                out.push(text_content(how));
+                out.push(text_content(reason));
             }
             // The reason of a failure is plain text.
             (Some(output), _) if failed => out.push(text_content(output)),
-            (Some(_), _) if self.terminal => {}
+            (Some(_), _) if self.has_terminal => {}
             // The change is shown instead.
             (Some(_), ToolKind::Edit) if !self.changes.is_empty() => {
                 out.extend(self.errors.as_deref().map(text_content))
             }
             (Some(output), ToolKind::Execute | ToolKind::Read | ToolKind::Search) => {
-                out.extend(code(output))
+                out.extend(code_block_content(output))
             }
             (Some(output), _) if !output.is_empty() => out.push(text_content(output)),
-            _ => out.extend(code(&rendered(&self.tail))),
+            _ => out.extend(code_block_content(&rendered(&self.tail))),
         }
         if let Some(path) = &self.output_file {
             let path = inline_code(&text::escaped(path));
@@ -396,8 +415,9 @@ impl ShownCall {
         out
     }
 
-    /// Describes the exit status, unless the command succeeded.
-    fn ending(&self) -> Option<ToolCallContent<'_>> {
+    /// Describes the exit status or the time limit that ended the command. Returns `None` if the
+    /// command succeeded, or its exit status is unknown.
+    fn exit_message(&self) -> Option<ToolCallContent<'_>> {
         let text = match (self.time_limit, self.exit.as_ref()?) {
             (Some(limit), _) => format!("Ended at its time limit of {limit} ms."),
             (None, ProgramExit { code: Some(0), .. }) => return None,
@@ -414,7 +434,7 @@ impl ShownCall {
         Some(ToolCallContent::Text(text))
     }
 
-    /// Returns the file changes that fit into a line.
+    /// Returns the file changes. Those that do not fit into a line are replaced by a sentence.
     pub fn changes(&self) -> Vec<ToolCallContent<'_>> {
         let mut free_bytes = MAX_CHANGES_BYTES;
         let fit_change = |change| match free_bytes.checked_sub(json_len_of_change(change)) {
@@ -430,19 +450,20 @@ impl ShownCall {
     }
 }
 
-/// Returns the path of the file with the output of a call, if that was cut.
+/// Returns the path of the file with the whole output of a call, if the result has only a part of it.
 fn output_file(facts: &Map<String, Value>) -> Option<&str> {
     let is_cut = facts.get(CallFacts::TRUNCATED) == Some(&Value::Bool(true));
     let path = facts.get(CallFacts::OUTPUT_PATH)?.as_str()?;
     is_cut.then_some(path)
 }
 
-fn code<'a>(text: &str) -> Option<ToolCallContent<'a>> {
-    (!text.is_empty()).then(|| ToolCallContent::Text(fenced("", text)))
+/// Returns a text as a code block; `None` if it is empty.
+fn code_block_content<'a>(text: &str) -> Option<ToolCallContent<'a>> {
+    (!text.is_empty()).then(|| ToolCallContent::Text(code_block("", text)))
 }
 
-/// Returns the arguments of a call, if they are short enough to be sent.
-pub fn input(update: &CallUpdate) -> Option<Value> {
+/// Returns the arguments of a call for ACP's `rawInput`; `None` if they are too long to be sent.
+pub fn raw_input(update: &CallUpdate) -> Option<Value> {
     update
         .input
         .as_ref()
@@ -450,19 +471,20 @@ pub fn input(update: &CallUpdate) -> Option<Value> {
         .cloned()
 }
 
-/// The key of the text in a raw output, as in OpenCode's.
+/// The key of the text in a raw output, the same as OpenCode's.
 pub const OUTPUT: &str = "output";
 
-/// Returns the metadata of a result, with the beginning of its text as `output`. Some clients show
-/// metadata without that key as JSON. The exit code is in `metadata` as well, where OpenCode has
-/// it.
-pub fn result(update: &CallUpdate) -> Option<Value> {
+/// Returns the metadata of a result for ACP's `rawOutput`, with the beginning of its text as
+/// `output`, because some clients show metadata without that key as JSON. The exit code is in
+/// `metadata` as well, as in OpenCode. Returns `None` if there is nothing, or too much, to
+/// send.
+pub fn raw_output(update: &CallUpdate) -> Option<Value> {
     let mut facts = update.metadata.clone().unwrap_or_default();
     if let Some(exit) = facts.get(CallFacts::EXIT).cloned() {
         facts.insert("metadata".to_owned(), json!({ CallFacts::EXIT: exit }));
     }
     if let Some(output) = update.output.as_ref().filter(|output| !output.is_empty()) {
-        let beginning = whole_lines(text::head(output, MAX_RAW_TEXT_BYTES), output);
+        let beginning = cut_to_whole_lines(text::head(output, MAX_RAW_TEXT_BYTES), output);
         let more = if beginning.len() < output.len() {
             "\n…"
         } else {
@@ -476,7 +498,7 @@ pub fn result(update: &CallUpdate) -> Option<Value> {
 }
 
 /// Cuts the beginning of a text after its last whole line, unless it has none.
-fn whole_lines<'a>(beginning: &'a str, all: &str) -> &'a str {
+fn cut_to_whole_lines<'a>(beginning: &'a str, all: &str) -> &'a str {
     let is_cut = beginning.len() < all.len() && !all[beginning.len()..].starts_with('\n');
     match beginning.rfind('\n') {
         Some(end) if is_cut && end > 0 => &beginning[..end],
@@ -484,19 +506,21 @@ fn whole_lines<'a>(beginning: &'a str, all: &str) -> &'a str {
     }
 }
 
-/// The text that a client needs in the raw output. Some print it in addition to the content.
+/// The text in the raw outputs of a client. Some clients print it in addition to the content, so that
+/// the user would read the result twice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RawText {
-    /// The result itself, for clients that show it only without content.
+    /// The text of the result, for clients that show it only if there is no content.
     #[default]
     Result,
-    /// The text of the content: acpx prints equal texts once.
+    /// The text of the content, for acpx, which prints equal texts once.
     Content,
-    /// None: acpbox appends the content.
+    /// No text, for acpbox, which appends the content to it.
     Nothing,
 }
 
 impl RawText {
+    /// Returns the text for a client with this name.
     pub fn of_client(name: &str) -> Self {
         match name {
             "acpx" => Self::Content,
@@ -505,7 +529,7 @@ impl RawText {
         }
     }
 
-    /// Adapts a raw output to the texts of the content that is sent with it.
+    /// Adapts a raw output to the client. `texts` are those of the content that is sent with it.
     pub fn adapt(self, raw: &mut Value, texts: &[&str]) {
         let Some(raw) = raw.as_object_mut() else {
             return;
@@ -553,8 +577,8 @@ mod tests {
     #[test]
     fn long_message_ends_with_the_size_of_the_rest() {
         let whole = "é".repeat(MAX_CHUNK_BYTES / 2);
-        assert!(message_text(&whole) == whole);
-        let shown = message_text(&format!("a{whole}")).into_owned();
+        assert!(subagent_message_text(&whole) == whole);
+        let shown = subagent_message_text(&format!("a{whole}")).into_owned();
         let beginning = &whole[..MAX_CHUNK_BYTES - 2];
         assert!(shown.starts_with(&format!("a{beginning}…\n\n[2 more bytes")));
         assert!(shown.len() < MAX_CHUNK_BYTES + 200);
@@ -577,7 +601,7 @@ mod tests {
             };
             let terminals = ShownTerminals::default();
             terminals.add(&call);
-            terminals.end(&call, &update);
+            terminals.remove_ended(&call, &update);
             assert_eq!(terminals.has(&call), remains, "{facts}");
         }
     }
@@ -611,7 +635,7 @@ mod tests {
             ("abcd", "abcdef", "abcd"),
             ("\nab", "\nabc", "\nab"),
         ] {
-            assert_eq!(whole_lines(beginning, all), wanted, "{all:?}");
+            assert_eq!(cut_to_whole_lines(beginning, all), wanted, "{all:?}");
         }
     }
 }

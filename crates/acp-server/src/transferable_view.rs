@@ -1,5 +1,5 @@
-//! A view whose open questions can move to another connection: when the session moves there, they
-//! fail as if this connection had ended.
+//! [`TransferableView`], a view for sessions that can move to another connection. When a session
+//! moves, the open questions fail as if the connection had ended, so that they are asked again there.
 
 use std::path::PathBuf;
 
@@ -26,6 +26,7 @@ impl TransferableView {
         Self { view, transfer }
     }
 
+    /// Returns a reply that fails when the session moves.
     fn until_transfer<T: Send + 'static>(&self, client_reply: ClientReply<T>) -> ClientReply<T> {
         let transfer = self.transfer.clone();
         Box::pin(async move {
@@ -43,8 +44,8 @@ impl SessionView for TransferableView {
         self.view.encode_event(session, event, out);
     }
 
-    fn encode_auth_status(&self, known: Vec<Account>) -> Vec<u8> {
-        self.view.encode_auth_status(known)
+    fn encode_auth_status(&self, accounts: Vec<Account>) -> Vec<u8> {
+        self.view.encode_auth_status(accounts)
     }
 
     fn encode_config_options(

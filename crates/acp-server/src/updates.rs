@@ -1,4 +1,6 @@
-//! Sends a session's messages to the client, in its protocol version.
+//! [`UpdateSender`] sends the events of a session to its client as updates, in the client's protocol
+//! version, and forwards the session's questions and file requests. [`OpeningUpdates`] does the same
+//! while the session is being opened. [`TurnWaits`] tracks whether the whole turn waits for the user.
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -13,7 +15,7 @@ use super::server::Server;
 use super::tool_call_view::ShownTerminals;
 use super::transferable_view::TransferableView;
 use super::view::{SessionActivity, SessionView, UpdateLines};
-use super::{elicit, files, form, permission_request};
+use super::{files, form_request, permission_request, question_request};
 use super::{login, options};
 use base::id::{CallId, MessageId, SessionId};
 use base::reported;
@@ -25,81 +27,85 @@ use providers::offline::CONNECT_NOTICE;
 use providers::registry::Registry;
 use session::SessionHandle;
 
-/// A request that the client is working on. Yields the message if the connection ended before the
-/// answer.
-type EditorWork = Pin<Box<dyn Future<Output = Option<TurnMessage>> + Send>>;
+/// A pending request to the client. Returns the message that requested it if the connection ended
+/// before the answer.
+type PendingRequest = Pin<Box<dyn Future<Output = Option<TurnMessage>> + Send>>;
 
-/// A task concurrent with the updates: a question or a file request that the client is working on.
+/// A question or a file request that the client is working on, concurrently with the updates.
 type ClientTask = Pin<Box<dyn Future<Output = ClientTaskEnd> + Send>>;
 
-/// The end of a task concurrent with the updates.
+/// The end of a [`ClientTask`].
 struct ClientTaskEnd {
-    /// The number of the question about a call that was answered or withdrawn.
+    /// The number of the question, if the task was a question about a call.
     question: Option<u64>,
-    /// The message, if the connection ended before its answer.
-    back: Option<TurnMessage>,
+    /// The message that requested the task, if the connection ended before the answer.
+    unanswered: Option<TurnMessage>,
 }
 
 /// The prefix of ids for messages that are not part of the history.
-const ASIDE: &str = "aside";
+const OUT_OF_TURN_PREFIX: &str = "aside";
 
-/// Sends the updates of a session.
+/// Sends the updates of a session to its client.
 pub struct UpdateSender {
     server: Arc<Server>,
     session: SessionHandle,
     view: Box<dyn SessionView>,
-    calls: FuturesUnordered<ClientTask>,
-    waits: Waits,
+    client_tasks: FuturesUnordered<ClientTask>,
+    waits: TurnWaits,
+    /// Encoded updates that are not sent yet.
     lines: UpdateLines,
     /// Cancelled when open questions move to another connection.
-    moved: CancellationToken,
+    transfer: CancellationToken,
+    /// The questions whose connection ended before the answer.
     unanswered: Vec<TurnMessage>,
-    /// The turn that is shown, for the list of commands.
+    /// Set while a turn is shown, so that no list of commands is sent.
     turn: Option<TurnGuard>,
 }
 
 /// Tracks whether the whole turn waits for the user. A call waits while a question about it is
-/// open, and works from then on, because its own next update may take a while.
+/// open. After the answer it is treated as working, because its own next update may take a while.
 #[derive(Debug, Default)]
-pub struct Waits {
+pub struct TurnWaits {
     /// A turn runs, and its end has not been reported.
-    runs: bool,
+    is_running: bool,
     /// The last report was that the whole turn waits.
-    reported: bool,
+    is_reported_waiting: bool,
     /// The open questions about calls.
     questions: Vec<OpenQuestion>,
     /// The number of questions so far.
     question_count: u64,
-    working: Vec<CallId>,
-    /// The calls whose subagents have reported that all of their work waits for the user: only
+    working_calls: Vec<CallId>,
+    /// The calls whose subagents have reported that all of their work waits for the user. Only
     /// clients that show the sessions of subagents get such reports.
-    waiting: Vec<CallId>,
+    waiting_calls: Vec<CallId>,
 }
 
+/// A question about a call that the user has not answered.
 #[derive(Debug)]
 struct OpenQuestion {
     number: u64,
     call: CallId,
-    /// A subagent made the call, so the call that started the subagent waits as well.
-    within: bool,
+    /// A subagent asks. `call` is the call that started it, which continues to work.
+    is_by_subagent: bool,
 }
 
-impl Waits {
-    /// Returns whether the whole turn waits: a subagent has asked in each of the working calls that
-    /// has not reported that it waits.
-    fn all(&self) -> bool {
-        let within = self
+impl TurnWaits {
+    /// Returns whether the whole turn waits: something waits, and in each of the calls that still
+    /// work, a subagent has asked.
+    fn is_all_waiting(&self) -> bool {
+        let asked_by_subagents: BTreeSet<&CallId> = self
             .questions
             .iter()
-            .filter(|question| question.within)
-            .map(|question| &question.call);
-        let is_asked = !self.questions.is_empty() || !self.waiting.is_empty();
-        is_asked && self.working.len() <= within.collect::<BTreeSet<_>>().len()
+            .filter(|question| question.is_by_subagent)
+            .map(|question| &question.call)
+            .collect();
+        let is_anything_waiting = !self.questions.is_empty() || !self.waiting_calls.is_empty();
+        is_anything_waiting && self.working_calls.len() <= asked_by_subagents.len()
     }
 
-    /// Returns the last reported state of the turn.
-    fn state(&self) -> SessionActivity {
-        if self.reported {
+    /// Returns the last reported activity of the turn.
+    fn reported_activity(&self) -> SessionActivity {
+        if self.is_reported_waiting {
             SessionActivity::Waiting
         } else {
             SessionActivity::Running
@@ -109,7 +115,7 @@ impl Waits {
     /// Records that a turn has begun.
     fn begin(&mut self) {
         *self = Self {
-            runs: true,
+            is_running: true,
             question_count: self.question_count,
             ..Self::default()
         };
@@ -126,20 +132,20 @@ impl Waits {
             },
         );
         Self {
-            reported: false,
+            is_reported_waiting: false,
             questions: Vec::new(),
             ..taken
         }
     }
 
     /// Records a question about a call, and returns the question's number.
-    fn open_question(&mut self, call: &CallId, within: bool) -> u64 {
-        self.working.retain(|working| working != call);
+    fn open_question(&mut self, call: &CallId, is_by_subagent: bool) -> u64 {
+        self.working_calls.retain(|working| working != call);
         self.question_count += 1;
         self.questions.push(OpenQuestion {
             number: self.question_count,
             call: call.clone(),
-            within,
+            is_by_subagent,
         });
         self.question_count
     }
@@ -157,7 +163,7 @@ impl Waits {
         let OpenQuestion { call, .. } = self.questions.remove(at);
         let works = self.questions.iter().all(|question| question.call != call);
         if works {
-            self.working.push(call);
+            self.working_calls.push(call);
         }
         works
     }
@@ -165,85 +171,85 @@ impl Waits {
     /// Records an event of the turn. Returns whether the state may have to be reported.
     fn record_event(&mut self, event: &Event) -> bool {
         match event {
-            Event::Call(update) => self.heard_call(update),
-            Event::Subagent(subagent) => self.heard_subagent(subagent),
+            Event::Call(update) => self.record_call(update),
+            Event::Subagent(subagent) => self.record_subagent(subagent),
             _ => false,
         }
     }
 
     /// Records an update of a call. Cancelled calls end with the turn, so that the state need not
     /// be reported.
-    fn heard_call(&mut self, update: &CallUpdate) -> bool {
+    fn record_call(&mut self, update: &CallUpdate) -> bool {
         let (Some(id), Some(progress)) = (&update.call, update.progress) else {
             return false;
         };
         self.questions
             .retain(|question| question.call != *id || progress == Progress::Pending);
-        self.working.retain(|working| working != id);
-        self.waiting.retain(|waiting| waiting != id);
+        self.working_calls.retain(|working| working != id);
+        self.waiting_calls.retain(|waiting| waiting != id);
         if progress == Progress::Running {
-            self.working.push(id.clone());
+            self.working_calls.push(id.clone());
         }
         progress != Progress::Cancelled
     }
 
     /// Records the state of a subagent, which is that of the call that started it.
-    fn heard_subagent(&mut self, subagent: &Subagent) -> bool {
+    fn record_subagent(&mut self, subagent: &Subagent) -> bool {
         let Some(state) = &subagent.state else {
             return false;
         };
         let call = &subagent.call;
-        let waited = self.waiting.contains(call);
+        let waited = self.waiting_calls.contains(call);
         if *state == SubagentState::Waiting {
-            self.working.retain(|working| working != call);
+            self.working_calls.retain(|working| working != call);
             if !waited {
-                self.waiting.push(call.clone());
+                self.waiting_calls.push(call.clone());
             }
             return true;
         }
         if waited {
-            self.waiting.retain(|waiting| waiting != call);
-            self.working.push(call.clone());
+            self.waiting_calls.retain(|waiting| waiting != call);
+            self.working_calls.push(call.clone());
         }
         waited && *state != SubagentState::Over(SubagentStop::Cancelled)
     }
 }
 
-/// Creates the view of a session. If the session can move to another connection, so can its
-/// questions.
-fn view(
+/// Creates the view of a session. If the session can move to another connection, open questions
+/// fail when `transfer` is cancelled, so that they can be asked again there.
+fn new_view(
     server: &Arc<Server>,
     shown_terminals: Arc<ShownTerminals>,
-    moved: &CancellationToken,
+    transfer: &CancellationToken,
 ) -> Box<dyn SessionView> {
-    let mut view = server.view();
+    let mut view = server.new_view();
     view.set_shown_terminals(shown_terminals);
-    view.set_out_of_turn_prefix(server.shared.environment.fresh(ASIDE));
-    match server.hosted() {
+    view.set_out_of_turn_prefix(server.shared.environment.fresh(OUT_OF_TURN_PREFIX));
+    match server.user_sessions() {
         None => view,
-        Some(_) => Box::new(TransferableView::new(view, moved.clone())),
+        Some(_) => Box::new(TransferableView::new(view, transfer.clone())),
     }
 }
 
-/// Sends the updates of a session that is being opened.
+/// Sends the updates of a session while it is being opened.
 pub struct OpeningUpdates {
     server: Arc<Server>,
     view: Box<dyn SessionView>,
-    moved: CancellationToken,
+    transfer: CancellationToken,
 }
 
 impl OpeningUpdates {
     pub fn new(server: &Arc<Server>, shown_terminals: Arc<ShownTerminals>) -> Self {
-        let moved = CancellationToken::new();
+        let transfer = CancellationToken::new();
         Self {
             server: server.clone(),
-            view: view(server, shown_terminals, &moved),
-            moved,
+            view: new_view(server, shown_terminals, &transfer),
+            transfer,
         }
     }
 
     /// Sends an event. Blocks only if the outbox is full because the client does not read.
-    pub async fn event(&mut self, session: &SessionId, event: &Event) {
+    pub async fn send_event(&mut self, session: &SessionId, event: &Event) {
         let mut lines = UpdateLines::new();
         self.view.encode_event(session, event, &mut lines);
         for line in lines {
@@ -251,39 +257,35 @@ impl OpeningUpdates {
         }
     }
 
-    /// Continues with the session after it is open.
-    pub fn open(self, session: &SessionHandle) -> UpdateSender {
+    /// Returns the sender for the session after it was opened.
+    pub fn into_sender(self, session: &SessionHandle) -> UpdateSender {
         let Self {
             server,
             view,
-            moved,
+            transfer,
         } = self;
-        let calls = FuturesUnordered::new();
-        let waits = Waits::default();
-        let session = session.clone();
-        let lines = UpdateLines::new();
-        let unanswered = Vec::new();
         UpdateSender {
             server,
-            session,
+            session: session.clone(),
             view,
-            calls,
-            waits,
-            lines,
-            moved,
-            unanswered,
+            client_tasks: FuturesUnordered::new(),
+            waits: TurnWaits::default(),
+            lines: UpdateLines::new(),
+            transfer,
+            unanswered: Vec::new(),
             turn: None,
         }
     }
 }
 
-/// Returns the notice that only the offline model is there, with the server that does not run, if
-/// it is due: if no session of the directory has shown it today, or if there was another model in
-/// the meantime. A chosen model that is missing is reported by its turn instead.
-async fn missing_models(server: &Server, session: &SessionHandle) -> Option<String> {
+/// Returns the notice that only the offline model is available, with the local model server that
+/// does not run, if there is one. Returns `None` if there is another model, or if a session of the
+/// directory has shown the notice today and there was no other model in the meantime. A chosen
+/// model that is missing is reported by its turn instead.
+async fn offline_only_notice(server: &Server, session: &SessionHandle) -> Option<String> {
     let is_missing = !session.project().models.may_have_online_model()
         && options::current_model(session).provider == Registry::OFFLINE;
-    let is_quiet = server.capabilities().quiet;
+    let hides_notices = server.capabilities().hides_notices;
     let environment = server.shared.environment.clone();
     let cwd = session.cwd.clone();
     let notice = base::task::spawn_blocking(move || {
@@ -292,7 +294,7 @@ async fn missing_models(server: &Server, session: &SessionHandle) -> Option<Stri
             format!("{CONNECT_NOTICE}{stopped}")
         });
         // A client that shows no notices has not shown this one.
-        if is_quiet {
+        if hides_notices {
             return notice;
         }
         let shown = reported::shown_before(&environment, &cwd, "models", notice.as_slice());
@@ -305,36 +307,37 @@ impl UpdateSender {
     /// Creates a sender that has shown nothing yet.
     pub fn new(server: &Arc<Server>, session: &SessionHandle) -> Self {
         let shown_terminals = server.shown_terminals(session.id.as_str());
-        OpeningUpdates::new(server, shown_terminals).open(session)
+        OpeningUpdates::new(server, shown_terminals).into_sender(session)
     }
 
     /// Returns whether this process is about to stop, so that turns end at their next step.
-    pub fn is_leaving(&self) -> bool {
+    pub fn is_shutting_down(&self) -> bool {
         self.server.shared.exit_requested.is_cancelled()
     }
 
-    /// Moves to another client. The caller sends it the missed events first; see
-    /// [`UpdateSender::ask_again`]. Returns the state of the turn, without its open questions.
-    pub async fn move_to(&mut self, server: &Arc<Server>) -> Waits {
-        self.moved.cancel();
-        while !self.calls.is_empty() {
+    /// Moves to the client of another connection. Returns the waits of the turn without its open
+    /// questions. The caller sends the client the events that it has missed, and then calls
+    /// [`UpdateSender::ask_unanswered_again`].
+    pub async fn move_to(&mut self, server: &Arc<Server>) -> TurnWaits {
+        self.transfer.cancel();
+        while !self.client_tasks.is_empty() {
             self.wait_for_answer().await;
         }
-        self.moved = CancellationToken::new();
+        self.transfer = CancellationToken::new();
         let shown_terminals = server.shown_terminals(self.session.id.as_str());
-        self.view = view(server, shown_terminals, &self.moved);
+        self.view = new_view(server, shown_terminals, &self.transfer);
         self.server = server.clone();
         if self.turn.is_some() {
-            self.turn = Some(self.commands().begin().await);
+            self.turn = Some(self.commands().begin_turn().await);
         }
         self.lines.clear();
         self.waits.take()
     }
 
-    /// Shows the stored history of the session, message to a message. Returns whether all of it was
-    /// shown.
-    pub async fn replay(&mut self, until: Option<&MessageId>) -> bool {
-        let shows_subagents = self.server.capabilities().shows.subagents;
+    /// Sends the stored history of the session, up to the message `until` if one is named. Returns
+    /// `false` if the history cannot be read.
+    pub async fn send_history(&mut self, until: Option<&MessageId>) -> bool {
+        let shows_subagents = self.server.capabilities().display.subagents;
         match self
             .server
             .shared
@@ -344,7 +347,7 @@ impl UpdateSender {
         {
             Ok(mut replay) => {
                 while let Some(event) = replay.next().await {
-                    self.event(event).await;
+                    self.send_event(event).await;
                 }
                 true
             }
@@ -355,21 +358,21 @@ impl UpdateSender {
         }
     }
 
-    /// Reports the end of a replay that the client has requested, and after it the state of the
-    /// turn that runs.
-    pub async fn replayed(&mut self) {
+    /// Reports the end of the history that the client has requested, and then the activity of the
+    /// turn if one runs.
+    pub async fn finish_history(&mut self) {
         self.view
             .encode_replay_end(&self.session.id, &mut self.lines);
-        if self.waits.runs {
-            let state = self.waits.state();
+        if self.waits.is_running {
+            let state = self.waits.reported_activity();
             self.view
                 .encode_activity(&self.session.id, &state, &mut self.lines);
         }
         self.flush().await;
     }
 
-    /// Asks the returned questions again.
-    pub async fn ask_again(&mut self) {
+    /// Asks the questions again that were unanswered when their connection ended.
+    pub async fn ask_unanswered_again(&mut self) {
         for question in std::mem::take(&mut self.unanswered) {
             self.start_request(question);
         }
@@ -377,146 +380,149 @@ impl UpdateSender {
     }
 
     /// Returns the number of questions that wait for another client.
-    pub fn unanswered(&self) -> usize {
+    pub fn unanswered_count(&self) -> usize {
         self.unanswered.len()
     }
 
-    /// Returns whether a task concurrent with the updates is running.
-    pub fn is_waiting(&self) -> bool {
-        !self.calls.is_empty()
+    /// Returns whether the client is working on a question or a file request.
+    pub fn has_pending_requests(&self) -> bool {
+        !self.client_tasks.is_empty()
     }
 
-    /// Waits until a concurrent task has ended. Returns whether a call works again after a
-    /// question; the caller then reports it by [`UpdateSender::report_activity`], because this
-    /// future may be dropped at any time.
+    /// Waits until the client has answered a question or a file request. Returns `true` if a call
+    /// works again after a question. The caller then calls [`UpdateSender::report_activity`]; this
+    /// function does not, because its future may be dropped at any time.
     pub async fn wait_for_answer(&mut self) -> bool {
-        let Some(ClientTaskEnd { question, back }) = self.calls.next().await else {
+        let Some(end) = self.client_tasks.next().await else {
             return false;
         };
-        match (back, question) {
-            (Some(back), _) => {
-                // If no client can reconnect, dropping the message tells the turn that there is no
-                // answer.
-                if self.server.hosted().is_some() {
-                    self.unanswered.push(back);
-                }
-                false
+        if let Some(message) = end.unanswered {
+            // If no client can reconnect, dropping the message tells the turn that there is no
+            // answer.
+            if self.server.user_sessions().is_some() {
+                self.unanswered.push(message);
             }
-            (None, Some(question)) => self.waits.close_question(question),
-            (None, None) => false,
+            return false;
+        }
+        match end.question {
+            Some(question) => self.waits.close_question(question),
+            None => false,
         }
     }
 
     /// Reports whether the turn works or waits, if that has changed.
     pub async fn report_activity(&mut self) {
-        self.work();
+        self.encode_changed_activity();
         self.flush().await;
     }
 
     /// Withdraws the questions whose receivers are dropped, in the order in which they were
     /// dropped.
-    pub fn withdraw(&mut self) {
+    pub fn withdraw_questions(&mut self) {
         self.unanswered.clear();
-        while let Some(Some(_)) = self.calls.next().now_or_never() {}
+        while let Some(Some(_)) = self.client_tasks.next().now_or_never() {}
     }
 
     /// Reports that a turn has begun.
-    pub async fn begin(&mut self) {
+    pub async fn begin_turn(&mut self) {
         self.waits.begin();
         self.report_running().await;
     }
 
-    /// Reports a turn that has begun for another client, in the state that it has reached.
-    pub async fn resume(&mut self, waits: Waits) {
+    /// Reports a turn that has begun on another connection. `waits` is the state that it has
+    /// reached.
+    pub async fn resume_turn(&mut self, waits: TurnWaits) {
         self.waits = waits;
         self.report_running().await;
     }
 
     async fn report_running(&mut self) {
-        self.turn = Some(self.commands().begin().await);
-        self.state(SessionActivity::Running).await;
+        self.turn = Some(self.commands().begin_turn().await);
+        self.send_activity(SessionActivity::Running).await;
     }
 
-    /// Takes the turn that is shown, which then lasts until the guard is dropped.
-    pub fn take_turn(&mut self) -> Option<TurnGuard> {
+    /// Takes the guard of the turn that is shown. No list of commands is sent until the guard is
+    /// dropped.
+    pub fn take_turn_guard(&mut self) -> Option<TurnGuard> {
         self.turn.take()
     }
 
-    /// Reports the activity of the session.
-    pub async fn state(&mut self, state: SessionActivity) {
-        if matches!(state, SessionActivity::Idle(_)) {
-            self.waits.runs = false;
+    /// Reports an activity of the session.
+    pub async fn send_activity(&mut self, activity: SessionActivity) {
+        let is_idle = matches!(activity, SessionActivity::Idle(_));
+        if is_idle {
+            self.waits.is_running = false;
         }
         self.view
-            .encode_activity(&self.session.id, &state, &mut self.lines);
+            .encode_activity(&self.session.id, &activity, &mut self.lines);
         self.flush().await;
-        if matches!(state, SessionActivity::Idle(_)) {
+        if is_idle {
             self.turn = None;
         }
     }
 
-    /// Returns the commands that this connection's client has been sent.
+    /// Returns the commands that were sent to this connection's client.
     fn commands(&self) -> Arc<CommandList> {
         self.server
-            .live(self.session.id.as_str())
+            .live_session(self.session.id.as_str())
             .map(|live| live.commands)
             .unwrap_or_default()
     }
 
-    /// Sends the commands if they have changed and no turn runs, or the client has none yet.
-    pub async fn offer_commands(&mut self) {
+    /// Sends the list of commands if it has changed and no turn runs, or if the client has none yet.
+    pub async fn send_changed_commands(&mut self) {
         // A session that is being opened again has no client until then.
-        let Ok(live) = self.server.live(self.session.id.as_str()) else {
+        let Ok(live) = self.server.live_session(self.session.id.as_str()) else {
             return;
         };
         let _sending = live.commands.lock().await;
         let list = self.session.commands();
-        if live.commands.can_send() && live.commands.update(&list) {
-            self.event(Event::Commands(list)).await;
+        if live.commands.can_send() && live.commands.record(&list) {
+            self.send_event(Event::Commands(list)).await;
         }
     }
 
-    /// Sends the commands before the first turn that a client is shown, if they have not been sent
-    /// yet.
-    pub async fn offer_first_commands(&mut self) {
-        if self.server.capabilities().misses_commands && !self.commands().is_sent() {
-            self.offer_commands().await;
+    /// Sends the list of commands before the first turn of a client that may have missed it, unless
+    /// it was sent since.
+    pub async fn send_first_commands(&mut self) {
+        if self.server.capabilities().may_miss_commands && !self.commands().is_sent() {
+            self.send_changed_commands().await;
         }
     }
 
-    /// Encodes whether the turn works or waits, if that has changed.
-    fn work(&mut self) {
-        let waits = self.waits.all();
-        if self.waits.runs && waits != self.waits.reported {
-            self.waits.reported = waits;
-            let state = self.waits.state();
+    /// Encodes whether the turn works or waits, if that has changed since the last report.
+    fn encode_changed_activity(&mut self) {
+        let waits = self.waits.is_all_waiting();
+        if self.waits.is_running && waits != self.waits.is_reported_waiting {
+            self.waits.is_reported_waiting = waits;
+            let state = self.waits.reported_activity();
             self.view
                 .encode_activity(&self.session.id, &state, &mut self.lines);
         }
     }
 
-    /// Sends the notices at the beginning of a session's first turn: conditions that the user may
-    /// not expect.
+    /// Sends the notices at the beginning of a session's first turn, about conditions that the user
+    /// may not expect. Does nothing in later turns.
     pub async fn send_initial_notices(&mut self) {
         let Some(notices) = self.session.take_initial_notices().map(<[Event]>::to_vec) else {
             return;
         };
-        if let Some(text) = missing_models(&self.server, &self.session).await {
+        if let Some(text) = offline_only_notice(&self.server, &self.session).await {
             let (title, details) = text.trim().split_once('\n').unwrap_or((&text, ""));
             let notice = Event::Notice {
                 severity: Severity::Info,
                 title: title.to_owned(),
                 details: Some(details.to_owned()),
             };
-            self.event(notice).await;
+            self.send_event(notice).await;
         }
         for notice in notices {
-            self.event(notice).await;
+            self.send_event(notice).await;
         }
     }
 
-    /// Shows messages in order. Consecutive deltas of one part are merged.
-    pub async fn show(&mut self, batch: &mut Vec<TurnMessage>) {
+    /// Sends the messages of a turn in order. Consecutive deltas of one part are merged.
+    pub async fn send_batch(&mut self, batch: &mut Vec<TurnMessage>) {
         self.wait_until_saved(batch).await;
         let mut messages = batch.drain(..).peekable();
         while let Some(message) = messages.next() {
@@ -527,7 +533,7 @@ impl UpdateSender {
                     {
                         messages.next();
                     }
-                    self.event(event).await;
+                    self.send_event(event).await;
                 }
                 message => {
                     self.start_request(message);
@@ -537,11 +543,11 @@ impl UpdateSender {
         }
     }
 
-    /// Starts a task for a request to the client, concurrent with the updates.
+    /// Sends a request to the client, and waits for the answer concurrently with the updates.
     fn start_request(&mut self, message: TurnMessage) {
         let own = &self.session.id;
         let view = self.view.as_mut();
-        let (question, work): (Option<u64>, EditorWork) = match message {
+        let (question, request): (Option<u64>, PendingRequest) = match message {
             TurnMessage::Event(_) => return,
             TurnMessage::AskPermission(request) => {
                 // A subagent whose session is shown reports itself that it waits.
@@ -581,12 +587,16 @@ impl UpdateSender {
                 )
             }
             TurnMessage::AskQuestions(request) => {
-                let prompt =
-                    form::send_questions(own, &request, self.server.capabilities().forms, view);
+                let delivery = question_request::send_questions(
+                    own,
+                    &request,
+                    self.server.capabilities().forms,
+                    view,
+                );
                 // A question that cannot be shown keeps no call waiting.
-                let shown = !matches!(prompt, form::QuestionPrompt::None);
+                let shown = !matches!(delivery, question_request::QuestionDelivery::Unsupported);
                 let number = shown.then(|| self.waits.open_question(&request.call, false));
-                let interaction = form::await_answers(prompt, *request);
+                let interaction = question_request::await_answers(delivery, *request);
                 (
                     number,
                     interaction
@@ -596,8 +606,8 @@ impl UpdateSender {
             }
             TurnMessage::AskForm(mut request) => {
                 let delivery =
-                    elicit::send_form(own, &mut request, &self.server.capabilities(), view);
-                let shown = !matches!(delivery, elicit::FormDelivery::Unsupported);
+                    form_request::send_form(own, &mut request, &self.server.capabilities(), view);
+                let shown = !matches!(delivery, form_request::FormDelivery::Unsupported);
                 let is_own = request.session.is_none();
                 let call = if shown && is_own {
                     request.call.as_ref()
@@ -605,7 +615,7 @@ impl UpdateSender {
                     None
                 };
                 let number = call.map(|call| self.waits.open_question(call, false));
-                let interaction = elicit::await_form_reply(delivery, *request);
+                let interaction = form_request::await_form_reply(delivery, *request);
                 (
                     number,
                     interaction
@@ -614,22 +624,28 @@ impl UpdateSender {
                 )
             }
             TurnMessage::Read(file) => {
-                let reading = files::read(view.read_file(own, file.path), file.reply);
+                let reading = files::await_read(view.read_file(own, file.path), file.reply);
                 (None, reading.map(|()| None).boxed())
             }
             TurnMessage::Write(file) => {
-                let writing = files::write(view.write_file(own, file.path, file.text), file.reply);
+                let writing =
+                    files::await_write(view.write_file(own, file.path, file.text), file.reply);
                 (None, writing.map(|()| None).boxed())
             }
         };
-        self.calls.push(
-            work.map(move |back| ClientTaskEnd { question, back })
+        self.client_tasks.push(
+            request
+                .map(move |unanswered| ClientTaskEnd {
+                    question,
+                    unanswered,
+                })
                 .boxed(),
         );
     }
 
     /// Waits until the events in the batch would survive the end of the process. They were given to
-    /// the store before they arrived here; of growing text, the store has nearly all.
+    /// the store before they arrived here. Of a text that is still growing, the store may lack the
+    /// end.
     async fn wait_until_saved(&mut self, batch: &[TurnMessage]) {
         let mut sessions: Vec<SessionId> = Vec::new();
         for message in batch {
@@ -647,8 +663,10 @@ impl UpdateSender {
         }
     }
 
-    pub async fn event(&mut self, event: Event) {
-        let switched = matches!(event, Event::Mode(_) | Event::Options);
+    /// Sends an event, with the updates that follow from it: the activity of the turn, the config
+    /// options, the logins.
+    pub async fn send_event(&mut self, event: Event) {
+        let changes_options = matches!(event, Event::Mode(_) | Event::Options);
         let is_login = matches!(event, Event::Logins);
         match &event {
             Event::InChildSession { session, event } => {
@@ -656,7 +674,7 @@ impl UpdateSender {
             }
             event => {
                 if self.waits.record_event(event) {
-                    self.work();
+                    self.encode_changed_activity();
                 }
                 self.view
                     .encode_event(&self.session.id, event, &mut self.lines);
@@ -665,26 +683,28 @@ impl UpdateSender {
         if is_login {
             base::task::spawn_in(
                 &self.server.shared.tasks,
-                login::update(self.server.clone()),
+                login::send_changed_accounts(self.server.clone()),
             );
         }
-        if switched {
-            let settings = options::settings(&self.server, &self.session);
-            self.view
-                .encode_config_options(&self.session.id, settings, &mut self.lines);
+        if changes_options {
+            self.encode_config_options();
         }
         self.flush().await;
     }
 
     /// Sends the config options, with pending choices applied.
-    pub async fn settings(&mut self) {
-        let settings = options::settings(&self.server, &self.session);
-        self.view
-            .encode_config_options(&self.session.id, settings, &mut self.lines);
+    pub async fn send_config_options(&mut self) {
+        self.encode_config_options();
         self.flush().await;
     }
 
-    /// Sends the lines. Blocks only if the outbox is full because the client does not read.
+    fn encode_config_options(&mut self) {
+        let options = options::config_options(&self.server, &self.session);
+        self.view
+            .encode_config_options(&self.session.id, options, &mut self.lines);
+    }
+
+    /// Sends the encoded lines. Blocks only if the outbox is full because the client does not read.
     async fn flush(&mut self) {
         for line in self.lines.drain(..) {
             self.server.peer.outbox().send(line).await;
@@ -714,7 +734,7 @@ mod tests {
             ("only work", &["a"], &[], &[], false),
             ("both", &["a", "b"], &["a"], &["b"], true),
         ] {
-            let mut before = Waits::default();
+            let mut before = TurnWaits::default();
             before.begin();
             for id in running {
                 before.record_event(&call(id, Progress::Running));
@@ -730,15 +750,15 @@ mod tests {
             for id in asked {
                 before.open_question(&CallId::new(*id), false);
             }
-            assert_eq!(before.all(), waits, "{name}");
-            before.reported = before.all();
+            assert_eq!(before.is_all_waiting(), waits, "{name}");
+            before.is_reported_waiting = before.is_all_waiting();
             let mut after = before.take();
-            assert!(!before.all(), "{name}: a replay reports nothing");
-            assert!(after.runs && !after.reported, "{name}");
+            assert!(!before.is_all_waiting(), "{name}: a replay reports nothing");
+            assert!(after.is_running && !after.is_reported_waiting, "{name}");
             for id in asked {
                 after.open_question(&CallId::new(*id), false);
             }
-            assert_eq!(after.all(), waits, "{name}");
+            assert_eq!(after.is_all_waiting(), waits, "{name}");
         }
     }
 }

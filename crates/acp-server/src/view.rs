@@ -1,5 +1,6 @@
 //! [`SessionView`], the interface through which each protocol version encodes a session for its
-//! client, and the version-independent types that it takes.
+//! client, and the types that it takes, which do not depend on the version. A view is stateful: an
+//! update may depend on what the client was sent before.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -77,10 +78,10 @@ pub trait SessionView: Send {
 
     /// Encodes an `auth/status_update` notification with the stored keys and logins, as one line
     /// without its line end.
-    fn encode_auth_status(&self, known: Vec<Account>) -> Vec<u8>;
+    fn encode_auth_status(&self, accounts: Vec<Account>) -> Vec<u8>;
 
-    /// Encodes the session's activity into lines. A version without such an update reports it in
-    /// the response to the prompt.
+    /// Encodes the session's activity into lines. Version 1 has no such update: it reports the end
+    /// of a turn in the response to the prompt.
     fn encode_activity(&mut self, _: &SessionId, _: &SessionActivity, _: &mut UpdateLines) {}
 
     /// Encodes the notification that a requested replay of the history is complete. Version 1 has
@@ -95,7 +96,7 @@ pub trait SessionView: Send {
     /// connection share. In version 2 any update creates a terminal, so none is needed.
     fn set_shown_terminals(&mut self, _: Arc<ShownTerminals>) {}
 
-    /// Asks the user through the client. Yields `None` if the client cancels the question.
+    /// Asks the user through the client. The reply is `None` if the client cancels the question.
     fn request_permission(
         &mut self,
         session: &SessionId,
@@ -201,6 +202,7 @@ pub struct AnswerOption {
     pub kind: AnswerKind,
 }
 
+/// The kind of an answer in ACP, which decides how the client displays it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerKind {
     /// ACP's `allow_once`: a permission for this time, or any choice that is not stored.
@@ -211,9 +213,10 @@ pub enum AnswerKind {
     Reject,
 }
 
+/// The answer that the user picked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PickedAnswer {
-    /// The id of the answer, as the client sent it.
+    /// The id of the answer, as the client sent it. It may be one that was not offered.
     pub id: String,
     /// A comment that the user added.
     pub comment: Option<String>,
@@ -222,14 +225,17 @@ pub struct PickedAnswer {
 /// A request to the user: a form to fill in, or a URL to open.
 #[derive(Debug)]
 pub struct Form {
-    /// The call that waits for the answers, if any.
+    /// The tool call that waits for the answer, if there is one.
     pub call: Option<CallId>,
+    /// The text above the fields or the URL.
     pub message: String,
     pub page: FormPage,
-    /// Completes when the step that the URL was opened for is done.
+    /// Completes when the step that the URL was opened for, such as a login, is done. `None` for
+    /// other forms.
     pub finished: Option<oneshot::Receiver<()>>,
 }
 
+/// The user's reaction to a [`Form`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FormAnswer {
     Submitted(FormValues),
@@ -240,7 +246,7 @@ pub enum FormAnswer {
 /// The values that the user entered, by the key of the field; a multiple choice has several.
 pub type FormValues = BTreeMap<String, Vec<String>>;
 
-/// A config option of a session.
+/// A config option of a session: a choice that the editor shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigOption {
     pub id: &'static str,
@@ -259,15 +265,19 @@ pub enum ConfigOptionCategory {
     Effort,
 }
 
-/// The kind of an option with the id of its current value and all values to choose from.
+/// The kind of an option, with its current value and the values to choose from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConfigOptionState {
+    /// An option that is on (`true`) or off.
     Switch(bool),
     Select {
+        /// The id of the current value.
         current: String,
         values: Vec<ConfigOptionValue>,
     },
+    /// A choice from many values, in groups with headings.
     GroupedSelect {
+        /// The id of the current value.
         current: String,
         groups: Vec<ConfigOptionGroup>,
     },

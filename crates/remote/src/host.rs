@@ -18,9 +18,9 @@ use super::admission::{Admission, Identity};
 use super::budget::MessageBudget;
 use super::slots::{CountedItem, SocketSlot};
 use super::{InFlightEnd, serve_until};
-use acp_server::detached::{Hosted, Liveness, UserLimits};
 use acp_server::metrics::Metrics;
 use acp_server::server::{RemoteClient, Server};
+use acp_server::user_sessions::{Liveness, SessionCounts, UserLimits, UserSessions};
 use acp_server::{v1, v2};
 use base::environment::Environment;
 use base::lock::lock;
@@ -64,7 +64,7 @@ pub struct Host {
 /// user too.
 struct ServedUser {
     sessions: Arc<Sessions>,
-    hosted: Arc<Hosted<Server>>,
+    user_sessions: Arc<UserSessions<Server>>,
     connections: Arc<AtomicUsize>,
     unfinished: Arc<AtomicUsize>,
 }
@@ -143,11 +143,11 @@ impl Host {
         let liveness = Arc::<Liveness>::default();
         let server = |view| {
             let remote = Some(RemoteClient {
-                hosted: user.hosted.clone(),
+                user_sessions: user.user_sessions.clone(),
                 roots: identity.roots.clone(),
                 liveness: liveness.clone(),
             });
-            Server::of_remote(
+            Server::with_remote_client(
                 user.sessions.clone(),
                 peer.clone(),
                 ended.clone(),
@@ -163,7 +163,7 @@ impl Host {
         base::task::spawn_in(&self.tasks, async move {
             serve_until(&versions, input, &peer, &over, InFlightEnd::GoOn(&process)).await;
             for server in std::iter::once(first).chain(second) {
-                server.leave();
+                server.disconnect();
             }
             drop(places);
         });
@@ -270,20 +270,21 @@ impl Host {
             sessions.serving_options.set(served).ok();
             let most = &self.settings.limits;
             let limits = UserLimits {
-                sessions: most.sessions,
+                connection_sessions: most.sessions,
                 user_sessions: most.user_sessions,
                 user_turns: most.user_turns,
             };
-            let tasks = (sessions.tasks.clone(), self.ended.clone());
-            let hosted = Hosted::new(
-                (self.settings.grace, limits),
+            let user_sessions = UserSessions::new(
+                self.settings.grace,
+                limits,
                 self.metrics.clone(),
                 self.draining.clone(),
-                tasks,
+                sessions.tasks.clone(),
+                self.ended.clone(),
             );
             Arc::new(ServedUser {
                 sessions,
-                hosted,
+                user_sessions,
                 connections: Arc::default(),
                 unfinished: Arc::default(),
             })
@@ -327,7 +328,10 @@ impl Host {
 
     /// Returns the number of prompts that run or wait.
     pub fn turns(&self) -> usize {
-        self.users().iter().map(|user| user.hosted.turns()).sum()
+        self.users()
+            .iter()
+            .map(|user| user.user_sessions.turn_count())
+            .sum()
     }
 
     /// Spawns work that [`Host::finish`] waits for.
@@ -378,8 +382,8 @@ impl Host {
         };
         let users = self.users();
         let (sessions, waiting) = users.iter().fold((0, 0), |(all, away), user| {
-            let (open, waits) = user.hosted.sessions();
-            (all + open, away + waits)
+            let SessionCounts { open, waiting } = user.user_sessions.count_sessions();
+            (all + open, away + waiting)
         });
         let now = self.connections.load(Ordering::Relaxed);
         gauge(

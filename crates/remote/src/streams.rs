@@ -23,7 +23,7 @@ use super::budget::IncompleteMessage;
 use super::host::{Connection, Host};
 use super::mailbox::{Mailboxes, NumberedLine, ResumeError, Shape, Stream};
 use super::reply::{ResponseBody, plain};
-use acp_server::detached::Liveness;
+use acp_server::user_sessions::Liveness;
 use base::lock::lock;
 
 /// The header with the connection of a request.
@@ -342,7 +342,7 @@ impl HttpConnection {
     /// Answers liveness checks for the client, as long as it reads a stream.
     async fn answer_liveness_checks(&self) {
         loop {
-            self.liveness.requested().await;
+            self.liveness.wait_for_request().await;
             if lock(&self.boxes).are_read() {
                 self.liveness.record_sign_of_life();
             }

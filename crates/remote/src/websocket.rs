@@ -29,7 +29,7 @@ use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 use super::budget::{IncompleteMessage, MeteredIo};
 use super::host::Connection;
 use super::resend_buffer::{MessageTally, ResumableConnection};
-use acp_server::detached::Liveness;
+use acp_server::user_sessions::Liveness;
 use base::lock::lock;
 
 /// The interval of pings.
@@ -287,7 +287,7 @@ async fn write_messages<S: Sink<Message, Error = Error> + Unpin>(
                 timeout(PING_INTERVAL, sink.send(beats())).await
             }
             () = counts.owed.notified() => timeout(PING_INTERVAL, sink.send(beats())).await,
-            () = liveness.requested() => timeout(PING_INTERVAL, sink.send(beats())).await,
+            () = liveness.wait_for_request() => timeout(PING_INTERVAL, sink.send(beats())).await,
         };
         if !matches!(sent, Ok(Ok(()))) {
             return End::BROKEN;

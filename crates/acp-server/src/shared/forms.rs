@@ -1,6 +1,6 @@
-//! Elicitation: sends forms and URLs to the client, and decodes the answers.
+//! Elicitation: encodes forms and URLs for the client, sends them, and decodes the answers.
 
-/// Defines `fill` with the types of one protocol version.
+/// Defines `send_form` with the types of one protocol version.
 macro_rules! forms {
     ($version:ident) => {
         use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,14 +14,14 @@ macro_rules! forms {
             ChoiceLimits, FieldKind, FieldOption, FormField, FormPage, TextFormat, TextLimits,
         };
 
-        /// Sends a form or a URL to the client, and waits for the user's answer.
-        pub(crate) fn fill(
+        /// Sends a form or a URL to the client. Returns the user's pending answer.
+        pub(crate) fn send_form(
             peer: &Peer,
             session: &SessionId,
             form: Form,
         ) -> ClientReply<FormAnswer> {
             /// The number of the next URL: its id must be unique on the connection.
-            static ADDRESSES: AtomicU64 = AtomicU64::new(1);
+            static NEXT_URL: AtomicU64 = AtomicU64::new(1);
             let call = form.call.map(|call| acp::ToolCallId::from(call.share()));
             let scope = acp::ElicitationSessionScope::new(session.share()).tool_call_id(call);
             let mut completion = None;
@@ -30,7 +30,7 @@ macro_rules! forms {
                     acp::ElicitationFormMode::new(scope, schema(fields)).into()
                 }
                 FormPage::Url(url) => {
-                    let id = format!("address-{}", ADDRESSES.fetch_add(1, Ordering::Relaxed));
+                    let id = format!("address-{}", NEXT_URL.fetch_add(1, Ordering::Relaxed));
                     completion = form.finished.map(|finished| {
                         (
                             acp::CompleteElicitationNotification::new(id.clone()),
@@ -43,7 +43,7 @@ macro_rules! forms {
             let request = acp::CreateElicitationRequest::new(mode, form.message);
             let peer = peer.clone();
             Box::pin(async move {
-                let reply = answer(peer.call(&request, None).await?.action);
+                let reply = decode_answer(peer.call(&request, None).await?.action);
                 if let (FormAnswer::Submitted(_), Some((done, finished))) = (&reply, completion) {
                     // The session does not wait for this notification.
                     base::task::spawn(async move {
@@ -133,7 +133,9 @@ macro_rules! forms {
                     let text = acp::StringPropertySchema::new()
                         .title(title)
                         .description(description);
-                    text.one_of(all(options)).default_value(default).into()
+                    text.one_of(enum_options(options))
+                        .default_value(default)
+                        .into()
                 }
                 FieldKind::MultipleChoice(
                     options,
@@ -143,7 +145,7 @@ macro_rules! forms {
                         default,
                     },
                 ) => {
-                    let many = acp::MultiSelectPropertySchema::titled(all(options))
+                    let many = acp::MultiSelectPropertySchema::titled(enum_options(options))
                         .title(title)
                         .description(description);
                     many.min_items(min_items)
@@ -163,15 +165,15 @@ macro_rules! forms {
             }
         }
 
-        fn all(options: Vec<FieldOption>) -> Vec<acp::EnumOption> {
+        fn enum_options(options: Vec<FieldOption>) -> Vec<acp::EnumOption> {
             let encode_option = |option: FieldOption| {
-                let description = Some(option.description).filter(|words| !words.is_empty());
+                let description = Some(option.description).filter(|text| !text.is_empty());
                 acp::EnumOption::new(option.value, option.label).description(description)
             };
             options.into_iter().map(encode_option).collect()
         }
 
-        pub(crate) fn answer(action: acp::ElicitationAction) -> FormAnswer {
+        pub(crate) fn decode_answer(action: acp::ElicitationAction) -> FormAnswer {
             let accepted = match action {
                 acp::ElicitationAction::Accept(accepted) => accepted,
                 acp::ElicitationAction::Decline => return FormAnswer::Declined,
@@ -235,7 +237,7 @@ mod tests {
 
     #[test]
     fn values_of_every_type_become_text() {
-        assert_answers(|action| v1::forms::answer(serde_json::from_value(action).unwrap()));
-        assert_answers(|action| v2::forms::answer(serde_json::from_value(action).unwrap()));
+        assert_answers(|action| v1::forms::decode_answer(serde_json::from_value(action).unwrap()));
+        assert_answers(|action| v2::forms::decode_answer(serde_json::from_value(action).unwrap()));
     }
 }

@@ -17,7 +17,7 @@ macro_rules! requests {
         use crate::meta::{self, CHANGED, SUMMARY};
         use crate::providers::{self, EndpointRequest};
         use crate::server::Server;
-        use crate::sessions::{self, SessionStatus, SystemPromptAddition};
+        use crate::sessions::{self, ArchiveChange, SessionStatus, SystemPromptAddition};
         use ::providers::custom_endpoint::ApiType;
         use ::providers::editor_endpoints::ConfigurableProvider;
         use base::id::SessionId;
@@ -63,7 +63,7 @@ macro_rules! requests {
             Reply::later(async move { Ok(acp::SetSessionTitleResponse::new(title.await?)) })
         }
 
-        /// Returns whether a session is open here (`session/status`).
+        /// Reports whether a session is open or only stored (`session/status`).
         pub(crate) fn status(
             server: &Arc<Server>,
             _: RequestContext,
@@ -78,8 +78,8 @@ macro_rules! requests {
             })
         }
 
-        /// Returns whether to list archived sessions (`Some(true)`), the others (`Some(false)`), or
-        /// both (`None`).
+        /// Decodes the sessions to list: the archived ones (`Some(true)`), the others (`Some(false)`),
+        /// or both (`None`).
         pub(crate) fn archive_filter(
             archived: Option<&acp::SessionArchiveFilter>,
         ) -> Result<Option<bool>, RequestError> {
@@ -146,7 +146,7 @@ macro_rules! requests {
             _: RequestContext,
             request: acp::ArchiveSessionRequest,
         ) -> Reply<acp::ArchiveSessionResponse> {
-            let done = sessions::archive(server, &request.session_id.0, true);
+            let done = sessions::change_archived(server, &request.session_id.0, ArchiveChange::Archive);
             Reply::later(async move {
                 Ok(done
                     .await
@@ -160,7 +160,7 @@ macro_rules! requests {
             _: RequestContext,
             request: acp::UnarchiveSessionRequest,
         ) -> Reply<acp::UnarchiveSessionResponse> {
-            let done = sessions::archive(server, &request.session_id.0, false);
+            let done = sessions::change_archived(server, &request.session_id.0, ArchiveChange::Unarchive);
             Reply::later(async move {
                 Ok(done
                     .await
@@ -179,23 +179,23 @@ macro_rules! requests {
             } = notification;
             server
                 .editor_servers
-                .notified(&server_id.0, &request_id.0, &method, params);
+                .notify(&server_id.0, &request_id.0, &method, params);
         }
 
-        /// Returns the tokens of a turn; `None` if no model was asked, or none reported its usage.
-        pub(crate) fn usage(used: &Usage) -> Option<acp::Usage> {
-            let some = |tokens: u64| (tokens > 0).then_some(tokens);
-            let total = some(used.context())?;
+        /// Encodes the tokens of a turn; `None` if no model was asked, or none reported its usage.
+        pub(crate) fn encode_usage(used: &Usage) -> Option<acp::Usage> {
+            let unless_zero = |tokens: u64| (tokens > 0).then_some(tokens);
+            let total = unless_zero(used.context())?;
             Some(
                 acp::Usage::new(total, used.input, used.output)
-                    .thought_tokens(some(used.reasoning))
-                    .cached_read_tokens(some(used.cache_read))
-                    .cached_write_tokens(some(used.cache_write)),
+                    .thought_tokens(unless_zero(used.reasoning))
+                    .cached_read_tokens(unless_zero(used.cache_read))
+                    .cached_write_tokens(unless_zero(used.cache_write)),
             )
         }
 
         /// Converts the client's system prompt. Only a non-empty addition of text is supported.
-        pub(crate) fn system_text(prompt: acp::SystemPrompt) -> SystemPromptAddition {
+        pub(crate) fn decode_system_prompt(prompt: acp::SystemPrompt) -> SystemPromptAddition {
             let text = |block: acp::ContentBlock| match block {
                 acp::ContentBlock::Text(text) => Some(text.text),
                 _ => None,
@@ -217,9 +217,9 @@ macro_rules! requests {
         ) -> Reply<acp::AuthStatusResponse> {
             let server = server.clone();
             Reply::later(async move {
-                let answer = login::account_report(&server).await;
-                let (state, accounts) = auth_state(answer.accounts.clone());
-                cx.after(login::resend_if_overtaken(server, answer));
+                let response = login::account_response(&server).await;
+                let (state, accounts) = auth_state(response.accounts.clone());
+                cx.after(login::resend_if_overtaken(server, response));
                 Ok(acp::AuthStatusResponse::new(state).accounts(accounts))
             })
         }

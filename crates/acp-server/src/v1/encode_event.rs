@@ -13,10 +13,12 @@ use super::tool_call_view::ToolCallViews;
 use super::{files, forms, options, permission_request, requests};
 use crate::account_reports::Account;
 use crate::meta::{COMPACTED, with_member};
-use crate::tool_call_view::{MAX_ATTACHED_BYTES, MAX_CHUNK_BYTES, ShownTerminals, message_text};
+use crate::tool_call_view::{
+    MAX_ATTACHED_BYTES, MAX_CHUNK_BYTES, ShownTerminals, subagent_message_text,
+};
 use crate::view::{
-    self, ChoiceRequest, ClientReply, ConfigOption, DisplayCapabilities, Form, FormAnswer, PLAN_ID,
-    PickedAnswer, SessionView, UpdateLines,
+    ChoiceRequest, ClientReply, ConfigOption, DisplayCapabilities, Form, FormAnswer, PLAN_ID,
+    PickedAnswer, SessionView, UpdateLines, retry_notice,
 };
 use base::id::SessionId;
 use base::text;
@@ -28,7 +30,7 @@ use transcript::{Priority, Todo, TodoStatus, attached};
 
 struct SessionViewV1 {
     peer: Peer,
-    shows: DisplayCapabilities,
+    display: DisplayCapabilities,
     /// The calls that have not ended.
     tool_calls: ToolCallViews,
     /// The prefix and the number of ids for messages that are not part of the history.
@@ -36,12 +38,12 @@ struct SessionViewV1 {
 }
 
 /// Creates the view of a session of which nothing has been shown.
-pub fn new_view(peer: &Peer, shows: DisplayCapabilities) -> Box<dyn SessionView> {
-    let tool_calls = ToolCallViews::new(shows.terminals, shows.raw_text);
+pub fn new_view(peer: &Peer, display: DisplayCapabilities) -> Box<dyn SessionView> {
+    let tool_calls = ToolCallViews::new(display.terminals, display.raw_text);
     let peer = peer.clone();
     Box::new(SessionViewV1 {
         peer,
-        shows,
+        display,
         tool_calls,
         out_of_turn_events: ("aside".into(), 0),
     })
@@ -56,8 +58,8 @@ impl SessionView for SessionViewV1 {
         );
     }
 
-    fn encode_auth_status(&self, known: Vec<Account>) -> Vec<u8> {
-        requests::auth_status_update(known)
+    fn encode_auth_status(&self, accounts: Vec<Account>) -> Vec<u8> {
+        requests::auth_status_update(accounts)
     }
 
     fn encode_config_options(
@@ -87,7 +89,7 @@ impl SessionView for SessionViewV1 {
     }
 
     fn request_form(&mut self, session: &SessionId, form: Form) -> ClientReply<FormAnswer> {
-        forms::fill(&self.peer, session, form)
+        forms::send_form(&self.peer, session, form)
     }
 
     fn read_file(&mut self, session: &SessionId, path: PathBuf) -> ClientReply<String> {
@@ -100,7 +102,7 @@ impl SessionView for SessionViewV1 {
 }
 
 /// Returns the updates that show an event.
-fn encode(event: &Event, seen: &mut SessionViewV1) -> Vec<v1::SessionUpdate> {
+fn encode(event: &Event, view: &mut SessionViewV1) -> Vec<v1::SessionUpdate> {
     use v1::SessionUpdate as U;
     match event {
         Event::User {
@@ -135,10 +137,10 @@ fn encode(event: &Event, seen: &mut SessionViewV1) -> Vec<v1::SessionUpdate> {
         Event::Thought { part, delta } => chunks(delta, &part.share())
             .map(U::AgentThoughtChunk)
             .collect(),
-        Event::Call(update) => seen.tool_calls.updates(update),
+        Event::Call(update) => view.tool_calls.updates(update),
         Event::Plan(todos) => {
             let entries = todos.iter().filter_map(entry).collect();
-            vec![if seen.shows.plans {
+            vec![if view.display.plans {
                 U::PlanUpdate(v1::PlanUpdate::new(v1::PlanUpdateContent::items(
                     PLAN_ID, entries,
                 )))
@@ -184,8 +186,8 @@ fn encode(event: &Event, seen: &mut SessionViewV1) -> Vec<v1::SessionUpdate> {
             severity,
             title,
             details,
-        } => vec![notice(*severity, title, details.as_deref(), seen)],
-        Event::Compaction { id, auto, state } => compaction(&id.share(), *auto, state, seen),
+        } => vec![notice(*severity, title, details.as_deref(), view)],
+        Event::Compaction { id, auto, state } => compaction(&id.share(), *auto, state, view),
         Event::Status(Status::Retrying {
             attempt,
             limit,
@@ -194,15 +196,15 @@ fn encode(event: &Event, seen: &mut SessionViewV1) -> Vec<v1::SessionUpdate> {
             is_repeated,
             ..
         }) => {
-            let again = view::retry_notice(cause, *is_repeated, *wait, *attempt, *limit);
-            vec![notice(Severity::Warning, &again, None, seen)]
+            let again = retry_notice(cause, *is_repeated, *wait, *attempt, *limit);
+            vec![notice(Severity::Warning, &again, None, view)]
         }
         Event::Status(Status::Busy | Status::Compacting | Status::Idle) => vec![],
         Event::Subagent(subagent) => {
             let mut out = vec![U::SubagentUpdate(self::subagent(subagent))];
             if subagent.info.is_some() {
                 out.extend(
-                    seen.tool_calls
+                    view.tool_calls
                         .link_session(&subagent.call, &subagent.session),
                 );
             }
@@ -215,7 +217,7 @@ fn encode(event: &Event, seen: &mut SessionViewV1) -> Vec<v1::SessionUpdate> {
         } => {
             let message = v1::SessionMessage::new(message.share());
             let message = message.sender_session_id(v1::SessionId::new(sender.share()));
-            let text = v1::ContentBlock::from(&*message_text(text));
+            let text = v1::ContentBlock::from(&*subagent_message_text(text));
             vec![U::SessionMessage(message.content(vec![text]))]
         }
         // Sent to the session that the event belongs to; see `updates.rs`.
@@ -287,9 +289,9 @@ fn notice(
     severity: Severity,
     title: &str,
     details: Option<&str>,
-    seen: &mut SessionViewV1,
+    view: &mut SessionViewV1,
 ) -> v1::SessionUpdate {
-    if seen.shows.notices {
+    if view.display.notices {
         let severity = match severity {
             Severity::Info => v1::NoticeSeverity::Info,
             Severity::Warning => v1::NoticeSeverity::Warning,
@@ -300,7 +302,7 @@ fn notice(
             notice.description(details.map(|details| text::shown(details).into_owned())),
         );
     }
-    let (prefix, number) = &mut seen.out_of_turn_events;
+    let (prefix, number) = &mut view.out_of_turn_events;
     *number += 1;
     let text = format!(
         "{}\n\n",
@@ -319,9 +321,9 @@ fn compaction(
     id: &Arc<str>,
     auto: bool,
     state: &CompactionState,
-    seen: &mut SessionViewV1,
+    view: &mut SessionViewV1,
 ) -> Vec<v1::SessionUpdate> {
-    if !seen.shows.compaction {
+    if !view.display.compaction {
         let line = match state {
             // A compaction takes a while, and the user should not see silence.
             CompactionState::InProgress => {
@@ -329,7 +331,7 @@ fn compaction(
                     Severity::Info,
                     "Summarising the conversation to free context.",
                     None,
-                    seen,
+                    view,
                 )];
             }
             CompactionState::Completed { before, after, .. } => {

@@ -1,4 +1,5 @@
-//! The handshake. All answers are constants, and nothing is loaded before it.
+//! The handshake of version 1 (`initialize`), and logins. All responses to the handshake are constants;
+//! nothing is loaded before it.
 
 use std::sync::Arc;
 
@@ -6,13 +7,14 @@ use protocol::acp::{Initialize, ProtocolVersion, v1};
 use protocol::table::{Reply, RequestContext};
 
 use super::requests::session_capabilities;
-use crate::login::{self, AT_THE_TERMINAL, KEYS, LoginMethod};
+use crate::login::{self, KEYS_LOGIN, LoginMethod, TERMINAL_LOGIN};
 use crate::meta::{ALONE, QUIET, SESSION_MODEL, member};
 use crate::server::{Capabilities, Server};
 use crate::tool_call_view::RawText;
 use crate::view::DisplayCapabilities;
 use tools::FileCapabilities;
 
+/// Stores the capabilities of the client, and returns those of the agent (`initialize`).
 pub(super) fn initialize(
     server: &Arc<Server>,
     _: RequestContext,
@@ -27,11 +29,16 @@ pub(super) fn initialize(
             .and_then(serde_json::Value::as_bool)
     };
     let session = client.session.as_ref();
-    let terminal = client.auth.terminal;
-    let legacy = !terminal && meta_flag("terminal-auth") == Some(true);
+    let terminal_logins = if client.auth.terminal {
+        TerminalLogins::Standard
+    } else if meta_flag("terminal-auth") == Some(true) {
+        TerminalLogins::Legacy
+    } else {
+        TerminalLogins::None
+    };
     server.set_capabilities(Capabilities {
-        runs_logins: legacy,
-        misses_commands: true,
+        runs_legacy_logins: terminal_logins == TerminalLogins::Legacy,
+        may_miss_commands: true,
         forms: client
             .elicitation
             .as_ref()
@@ -40,15 +47,15 @@ pub(super) fn initialize(
             .elicitation
             .as_ref()
             .is_some_and(|elicitation| elicitation.url.is_some()),
-        alone: member(client.meta.as_ref(), ALONE) == Some(&serde_json::Value::Bool(true)),
-        quiet: member(client.meta.as_ref(), QUIET) == Some(&serde_json::Value::Bool(true)),
+        is_unattended: member(client.meta.as_ref(), ALONE) == Some(&serde_json::Value::Bool(true)),
+        hides_notices: member(client.meta.as_ref(), QUIET) == Some(&serde_json::Value::Bool(true)),
         remembers_models: member(client.meta.as_ref(), SESSION_MODEL)
             != Some(&serde_json::Value::Bool(true)),
         files: FileCapabilities {
             read: client.fs.read_text_file,
             write: client.fs.write_text_file,
         },
-        shows: DisplayCapabilities {
+        display: DisplayCapabilities {
             terminals: meta_flag("terminal_output") == Some(true),
             notices: session.is_some_and(|s| s.notices.is_some()),
             compaction: session.is_some_and(|s| s.compaction.is_some()),
@@ -75,19 +82,27 @@ pub(super) fn initialize(
         .program
         .as_ref()
         .map(|program| program.display().to_string());
-    let mut answer = answer(terminal, legacy, program.as_deref().unwrap_or("adjutant"));
+    let mut response = agent_response(terminal_logins, program.as_deref().unwrap_or("adjutant"));
     if !server.shared.account().is_allowed() {
         // They would be refused.
-        answer.agent_capabilities.auth.logout = None;
-        answer.agent_capabilities.providers = None;
+        response.agent_capabilities.auth.logout = None;
+        response.agent_capabilities.providers = None;
     }
-    Reply::now(Ok(answer))
+    Reply::now(Ok(response))
 }
 
-/// Returns the agent's half of the handshake. `terminal`: the client can run a login in a terminal.
-/// `legacy`: it does so by the convention that preceded the protocol's, and needs the `program` to
-/// run.
-fn answer(terminal: bool, legacy: bool, program: &str) -> v1::InitializeResponse {
+/// A client's way to run a login in a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TerminalLogins {
+    None,
+    /// The protocol's own.
+    Standard,
+    /// The convention that preceded the protocol's. The client needs the program to run.
+    Legacy,
+}
+
+/// Returns the agent's half of the handshake. `program` is the path of adjutant.
+fn agent_response(terminal_logins: TerminalLogins, program: &str) -> v1::InitializeResponse {
     let capabilities = v1::AgentCapabilities::new()
         .load_session(true)
         .prompt_capabilities(
@@ -109,27 +124,31 @@ fn answer(terminal: bool, legacy: bool, program: &str) -> v1::InitializeResponse
                 .logout(v1::LogoutCapabilities::new())
                 .status(v1::AuthStatusCapabilities::new()),
         );
-    let keys =
-        v1::AuthMethodAgent::new(KEYS.id, KEYS.name).description(KEYS.description.to_owned());
+    let keys = v1::AuthMethodAgent::new(KEYS_LOGIN.id, KEYS_LOGIN.name)
+        .description(KEYS_LOGIN.description.to_owned());
     let mut methods = vec![v1::AuthMethod::Agent(keys)];
     let LoginMethod {
         id,
         name,
         description,
-    } = AT_THE_TERMINAL;
-    if terminal {
-        let method = v1::AuthMethodTerminal::new(id, name).description(description.to_owned());
-        methods.push(v1::AuthMethod::Terminal(
-            method.args(vec![login::ARGUMENT.to_owned()]),
-        ));
-    } else if legacy {
-        let how =
-            serde_json::json!({ "command": program, "args": ["auth", "login"], "label": name });
-        let meta = serde_json::Map::from_iter([("terminal-auth".to_owned(), how)]);
-        let method = v1::AuthMethodAgent::new(id, name)
-            .description(description.to_owned())
-            .meta(meta);
-        methods.push(v1::AuthMethod::Agent(method));
+    } = TERMINAL_LOGIN;
+    match terminal_logins {
+        TerminalLogins::None => {}
+        TerminalLogins::Standard => {
+            let method = v1::AuthMethodTerminal::new(id, name)
+                .description(description.to_owned())
+                .args(vec![login::LOGIN_ARGUMENT.to_owned()]);
+            methods.push(v1::AuthMethod::Terminal(method));
+        }
+        TerminalLogins::Legacy => {
+            let command =
+                serde_json::json!({ "command": program, "args": ["auth", "login"], "label": name });
+            let meta = serde_json::Map::from_iter([("terminal-auth".to_owned(), command)]);
+            let method = v1::AuthMethodAgent::new(id, name)
+                .description(description.to_owned())
+                .meta(meta);
+            methods.push(v1::AuthMethod::Agent(method));
+        }
     }
     v1::InitializeResponse::new(ProtocolVersion::V1)
         .agent_capabilities(capabilities)
@@ -140,33 +159,34 @@ fn answer(terminal: bool, legacy: bool, program: &str) -> v1::InitializeResponse
         )
 }
 
-/// authenticate: succeeds immediately, any number of times.
+/// Accepts a login (`authenticate`), immediately and any number of times.
 pub(super) fn authenticate(
     server: &Arc<Server>,
     cx: RequestContext,
     request: v1::AuthenticateRequest,
 ) -> Reply<v1::AuthenticateResponse> {
-    let known = login::log_in(server, &request.method_id.0);
-    if known.is_ok() {
-        cx.after(login::update(server.clone()));
+    let result = login::log_in(server, &request.method_id.0);
+    if result.is_ok() {
+        cx.after(login::send_changed_accounts(server.clone()));
     }
     Reply::now(
-        known
+        result
             .map(|()| v1::AuthenticateResponse::default())
             .map_err(Into::into),
     )
 }
 
+/// Deletes the stored keys and logins (`logout`).
 pub(super) fn logout(
     server: &Arc<Server>,
     cx: RequestContext,
     _: v1::LogoutRequest,
 ) -> Reply<v1::LogoutResponse> {
-    let forgotten = login::log_out(server);
+    let deleted = login::log_out(server);
     let server = server.clone();
     Reply::later(async move {
-        forgotten.await?;
-        cx.after(login::update(server));
+        deleted.await?;
+        cx.after(login::send_changed_accounts(server));
         Ok(v1::LogoutResponse::default())
     })
 }

@@ -1,4 +1,4 @@
-//! Permission requests, and their answers.
+//! Sends permission requests with the types of version 1, and decodes their answers.
 
 use protocol::acp::{WithExplicitNull, v1};
 use protocol::rpc::Peer;
@@ -8,20 +8,20 @@ use crate::meta;
 use crate::view::{AnswerKind, AnswerOption, ChoiceRequest, ClientReply, PickedAnswer};
 use base::id::SessionId;
 
-/// Sends a question. It contains the tool call in full.
+/// Sends a question to the client, with the whole content of its tool call.
 pub(super) fn send(
     peer: &Peer,
     session: &SessionId,
     choice: ChoiceRequest,
-    cards: &mut ToolCallViews,
+    tool_calls: &mut ToolCallViews,
 ) -> ClientReply<Option<PickedAnswer>> {
     let encode_answer = |answer: AnswerOption| {
         v1::PermissionOption::new(answer.id.to_owned(), answer.label, kind(answer.kind))
     };
     let options = choice.answers.into_iter().map(encode_answer).collect();
-    let show = cards.question(&choice.call, &choice.text);
+    let call = tool_calls.question(&choice.call, &choice.text);
     let request =
-        v1::RequestPermissionRequest::new(session.share(), show, options).meta(choice.meta);
+        v1::RequestPermissionRequest::new(session.share(), call, options).meta(choice.meta);
     let request = WithExplicitNull(request);
     let peer = peer.clone();
     Box::pin(async move { Ok(picked(peer.call(&request, None).await?.outcome)) })
@@ -35,6 +35,7 @@ fn kind(kind: AnswerKind) -> v1::PermissionOptionKind {
     }
 }
 
+/// Returns the answer that the user picked; `None` if there is none.
 fn picked(outcome: v1::RequestPermissionOutcome) -> Option<PickedAnswer> {
     let v1::RequestPermissionOutcome::Selected(chosen) = outcome else {
         return None;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use protocol::acp::{LoadSession, NewSession, WithModels, v1};
 use protocol::table::{Reply, RequestContext};
 
-use super::options::choices;
-use super::requests::{archive_filter, session_info, system_text};
+use super::options::{EncodedOptions, options_of};
+use super::requests::{archive_filter, decode_system_prompt, session_info};
 use crate::meta::{self, FORK_BEFORE, Restrictions};
 use crate::server::Server;
 use crate::sessions::{
@@ -24,7 +24,7 @@ macro_rules! setup_of {
             $request.cwd,
             $request.additional_directories,
             &$request.mcp_servers,
-            $request.system_prompt.map(system_text),
+            $request.system_prompt.map(decode_system_prompt),
         )
     };
 }
@@ -41,7 +41,11 @@ pub(super) fn new(
     let server = server.clone();
     Reply::later(async move {
         let session = session.await?;
-        let (modes, options, models) = choices(&server, &session);
+        let EncodedOptions {
+            modes,
+            options,
+            models,
+        } = options_of(&server, &session);
         let response = v1::NewSessionResponse::new(session.id.share())
             .modes(modes)
             .config_options(options);
@@ -71,7 +75,11 @@ pub(super) fn load(
     let server = server.clone();
     Reply::later(async move {
         let opened = opened.await?;
-        let (modes, options, models) = choices(&server, &opened.session);
+        let EncodedOptions {
+            modes,
+            options,
+            models,
+        } = options_of(&server, &opened.session);
         cx.after(send_out_of_turn_updates(server, opened));
         let response = v1::LoadSessionResponse::new()
             .modes(modes)
@@ -97,7 +105,11 @@ pub(super) fn resume(
     let server = server.clone();
     Reply::later(async move {
         let opened = opened.await?;
-        let (modes, options, models) = choices(&server, &opened.session);
+        let EncodedOptions {
+            modes,
+            options,
+            models,
+        } = options_of(&server, &opened.session);
         cx.after(send_out_of_turn_updates(server, opened));
         let response = v1::ResumeSessionResponse::new()
             .modes(modes)
@@ -123,7 +135,11 @@ pub(super) fn fork(
     let server = server.clone();
     Reply::later(async move {
         let session = session.await?;
-        let (modes, options, models) = choices(&server, &session);
+        let EncodedOptions {
+            modes,
+            options,
+            models,
+        } = options_of(&server, &session);
         let response = v1::ForkSessionResponse::new(session.id.share())
             .modes(modes)
             .config_options(options);

@@ -1,8 +1,8 @@
 //! Tool calls as `tool_call` and `tool_call_update`, for both live and replayed events.
 //!
 //! In version 1 every update replaces the whole content of a call, so [`ToolCallViews`] remembers
-//! the content until the call has ended. Some clients render the content of a call only from
-//! `tool_call_update`, so the first one repeats the content of `tool_call`.
+//! the content until the call has ended. Some clients show the content of a call only from
+//! `tool_call_update`, so the first of these repeats the content of `tool_call`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,20 +18,20 @@ use crate::tool_call_view::{
 use base::id::{CallId, SessionId};
 use events::{CallUpdate, Location, ProgramExit, Progress, ToolKind};
 
-/// The state of the calls that have not ended.
+/// The calls of a session that the client was sent, with the content of those that have not ended.
 #[derive(Debug, Default)]
 pub(super) struct ToolCallViews {
-    /// Whether the client shows terminals that are fed through `_meta` (Zed's convention).
-    terminals: bool,
+    /// The client shows terminals whose output is sent in `_meta` (Zed's convention).
+    shows_terminals: bool,
     shown_terminals: Arc<ShownTerminals>,
     raw_text: RawText,
     all: HashMap<CallId, ShownCall>,
 }
 
 impl ToolCallViews {
-    pub(super) fn new(terminals: bool, raw_text: RawText) -> Self {
+    pub(super) fn new(shows_terminals: bool, raw_text: RawText) -> Self {
         Self {
-            terminals,
+            shows_terminals,
             shown_terminals: Arc::default(),
             raw_text,
             all: HashMap::new(),
@@ -48,36 +48,36 @@ impl ToolCallViews {
             return vec![];
         };
         let first = !update.earlier && !self.all.contains_key(id);
-        let card = self.all.entry(id.clone()).or_default();
+        let call = self.all.entry(id.clone()).or_default();
         if let Some(kind) = update.kind {
-            card.kind = kind;
+            call.kind = kind;
             // A client creates a terminal only with a new call.
             let can_be_shown = first || self.shown_terminals.has(id);
-            card.terminal = self.terminals && kind == ToolKind::Execute && can_be_shown;
+            call.has_terminal = self.shows_terminals && kind == ToolKind::Execute && can_be_shown;
         }
-        let mut changed = card.apply_update(update);
-        let over = update.progress.is_some_and(Progress::is_over);
-        changed |= std::mem::take(&mut card.holds_changes)
-            || card.take_back_question(over)
-            || (over && card.terminal);
-        // A question has the same changes, and clients show it without the card.
-        if changed && card.hold_changes(update) {
+        let mut changed = call.apply_update(update);
+        let has_ended = update.progress.is_some_and(Progress::is_over);
+        changed |= std::mem::take(&mut call.holds_changes)
+            || call.take_replaced_question(has_ended)
+            || (has_ended && call.has_terminal);
+        // A question has the same changes, and clients show it without the call.
+        if changed && call.hold_changes(update) {
             changed = false;
         }
         let mut out = Vec::new();
         let mut fields = fields(update);
-        let name = card.new_name(update);
+        let name = call.take_new_name(update);
         if first {
-            if card.terminal {
+            if call.has_terminal {
                 self.shown_terminals.add(id);
             }
-            out.push(v1::SessionUpdate::ToolCall(announced(
-                id, update, &fields, card,
+            out.push(v1::SessionUpdate::ToolCall(first_update(
+                id, update, &fields, call,
             )));
             fields.title = None;
             fields.name = None;
             fields.kind = None;
-            if !over && !changed {
+            if !has_ended && !changed {
                 return out;
             }
         } else {
@@ -88,16 +88,16 @@ impl ToolCallViews {
             }
         }
         if changed {
-            let content = card.content();
+            let content = call.content();
             if let Some(raw) = &mut fields.raw_output {
                 let texts: Vec<&str> = content.iter().filter_map(ToolCallContent::text).collect();
                 self.raw_text.adapt(raw, &texts);
             }
-            fields.content = Some(contents(content, id));
+            fields.content = Some(encode_contents(content, id));
         }
-        let had_output = update.earlier || card.has_output_in_terminal();
-        if card.terminal
-            && let Some(output) = card.terminal_output(update, over)
+        let had_output = update.earlier || call.has_output_in_terminal();
+        if call.has_terminal
+            && let Some(output) = call.terminal_output(update, has_ended)
         {
             let data = match output {
                 TerminalOutput::Whole(data) if had_output => format!("{CLEAR_TERMINAL}{data}"),
@@ -110,9 +110,9 @@ impl ToolCallViews {
                 meta("terminal_output", data),
             ));
         }
-        if over {
-            let ended = if card.terminal {
-                card.terminal_exit(update)
+        if has_ended {
+            let ended = if call.has_terminal {
+                call.take_terminal_exit(update)
             } else {
                 None
             };
@@ -128,8 +128,8 @@ impl ToolCallViews {
             out.push(with_meta(id, fields, meta));
             // The id stays known, so that a late change is sent as an update; the content is
             // dropped.
-            card.end();
-            self.shown_terminals.end(id, update);
+            call.clear_ended();
+            self.shown_terminals.remove_ended(id, update);
         } else if fields != v1::ToolCallUpdateFields::new() {
             out.push(with_meta(id, fields, v1::Meta::new()));
         }
@@ -140,31 +140,31 @@ impl ToolCallViews {
     /// started.
     pub(super) fn link_session(
         &mut self,
-        call: &CallId,
+        id: &CallId,
         session: &SessionId,
     ) -> Option<v1::SessionUpdate> {
-        let card = self.all.get_mut(call)?;
-        if !card.link_session(session) {
+        let call = self.all.get_mut(id)?;
+        if !call.link_session(session) {
             return None;
         }
-        let fields = v1::ToolCallUpdateFields::new().content(contents(card.content(), call));
-        Some(with_meta(call, fields, v1::Meta::new()))
+        let fields = v1::ToolCallUpdateFields::new().content(encode_contents(call.content(), id));
+        Some(with_meta(id, fields, v1::Meta::new()))
     }
 
     /// Returns the call of a question with its full content, because clients show it without the
-    /// card or in its place. `text` is Markdown.
+    /// call or in its place. `text` is Markdown.
     pub(super) fn question(&mut self, show: &CallUpdate, text: &str) -> v1::ToolCallUpdate {
         let id = show.call.clone().unwrap_or_else(|| CallId::new(""));
-        let mut card = self.all.get(&id).cloned().unwrap_or_default();
-        if let Some(card) = self.all.get_mut(&id) {
-            card.shows_question = true;
-            card.holds_changes = false;
+        let mut call = self.all.get(&id).cloned().unwrap_or_default();
+        if let Some(call) = self.all.get_mut(&id) {
+            call.shows_question = true;
+            call.holds_changes = false;
         }
-        card.apply_question(show);
+        call.apply_question(show);
         let mut fields = fields(show);
         fields.raw_output = None;
         let text = ToolCallContent::Text(text.to_owned());
-        let mut content = card.changes();
+        let mut content = call.changes();
         if show.kind == Some(ToolKind::Other) {
             // The answer is about the whole project, of which the changes are only a part.
             content.insert(0, text);
@@ -172,10 +172,10 @@ impl ToolCallViews {
             // The change comes first: some clients show nothing else.
             content.push(text);
         }
-        if card.terminal {
+        if call.has_terminal {
             content.push(ToolCallContent::Terminal);
         }
-        fields.content = Some(contents(content, &id));
+        fields.content = Some(encode_contents(content, &id));
         v1::ToolCallUpdate::new(id.share(), fields)
     }
 }
@@ -188,23 +188,24 @@ const CANCELLED: &str = "cancelled";
 /// lines above it.
 const CLEAR_TERMINAL: &str = "\u{1b}[H\u{1b}[2J\u{1b}[3J";
 
-fn announced(
+/// Encodes the first update of a call.
+fn first_update(
     id: &CallId,
     update: &CallUpdate,
     fields: &v1::ToolCallUpdateFields,
-    card: &ShownCall,
+    shown: &ShownCall,
 ) -> v1::ToolCall {
     let title = update.title.clone().unwrap_or_default();
     let mut call = v1::ToolCall::new(id.share(), title)
-        .kind(kind(card.kind))
+        .kind(kind(shown.kind))
         .status(v1::ToolCallStatus::Pending);
     call.name.clone_from(&update.tool);
     call.locations = fields.locations.clone().unwrap_or_default();
     call.raw_input.clone_from(&fields.raw_input);
-    if !card.holds_changes {
-        call.content = contents(card.content(), id);
+    if !shown.holds_changes {
+        call.content = encode_contents(shown.content(), id);
     }
-    if card.terminal {
+    if shown.has_terminal {
         call.meta = Some(meta("terminal_info", json!({ "terminal_id": id.as_str() })));
     }
     call
@@ -227,8 +228,8 @@ fn fields(update: &CallUpdate) -> v1::ToolCallUpdateFields {
     fields.name.clone_from(&update.tool);
     fields.kind = update.kind.map(kind);
     fields.status = update.progress.map(status);
-    fields.raw_input = tool_call_view::input(update);
-    fields.raw_output = tool_call_view::result(update);
+    fields.raw_input = tool_call_view::raw_input(update);
+    fields.raw_output = tool_call_view::raw_output(update);
     fields.locations = update.locations.as_ref().map(|locations| {
         let encode_location = |location: &Location| {
             v1::ToolCallLocation::new(location.path.clone()).line(location.line)
@@ -243,8 +244,8 @@ fn lines_before(part: transcript::LineOffsets) -> v1::Meta {
     with_member(LINES_BEFORE, json!({ "old": part.old, "new": part.new }))
 }
 
-/// Encodes the content of a card.
-fn contents(pieces: Vec<ToolCallContent<'_>>, id: &CallId) -> Vec<v1::ToolCallContent> {
+/// Encodes the content of a call.
+fn encode_contents(pieces: Vec<ToolCallContent<'_>>, id: &CallId) -> Vec<v1::ToolCallContent> {
     let encode_piece = |piece| match piece {
         // A version 1 diff cannot express a deletion: it would look like an empty new file.
         ToolCallContent::Change(change) if change.deleted && change.old.is_none() => {

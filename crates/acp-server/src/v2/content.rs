@@ -6,16 +6,16 @@ use crate::error::RequestError;
 use crate::tool_call_view::MAX_ATTACHED_BYTES;
 use transcript::{Content, File, Text, attach};
 
-/// Converts content blocks to parts. Links are read when the prompt's turn begins
+/// Converts content blocks to message parts. Links are read when the prompt's turn begins
 /// (`crates/session/src/mention.rs`).
 ///
 /// # Errors
 /// [`RequestError::Invalid`] for a kind of content that is not among the prompt capabilities.
-pub(super) fn parts(blocks: Vec<v2::ContentBlock>) -> Result<Vec<Content>, RequestError> {
-    blocks.into_iter().map(part).collect()
+pub(super) fn decode_parts(blocks: Vec<v2::ContentBlock>) -> Result<Vec<Content>, RequestError> {
+    blocks.into_iter().map(decode_part).collect()
 }
 
-fn part(block: v2::ContentBlock) -> Result<Content, RequestError> {
+fn decode_part(block: v2::ContentBlock) -> Result<Content, RequestError> {
     let text = |text: String| {
         Content::Text(Text {
             text: text.into(),

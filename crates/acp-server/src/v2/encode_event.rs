@@ -8,12 +8,12 @@ use protocol::rpc::{self, Peer};
 
 use super::content::encode_file;
 use super::line::line;
-use super::requests::usage;
+use super::requests::encode_usage;
 use super::tool_call_view::ToolCallViews;
 use super::{forms, options, permission_request, requests};
 use crate::account_reports::Account;
 use crate::error::RequestError;
-use crate::tool_call_view::{MAX_ATTACHED_BYTES, MAX_CHUNK_BYTES, message_text};
+use crate::tool_call_view::{MAX_ATTACHED_BYTES, MAX_CHUNK_BYTES, subagent_message_text};
 use crate::view::{
     self, ChoiceRequest, ClientReply, ConfigOption, DisplayCapabilities, Form, FormAnswer, PLAN_ID,
     PickedAnswer, SessionActivity, SessionView, UpdateLines,
@@ -54,8 +54,8 @@ impl SessionView for SessionViewV2 {
         );
     }
 
-    fn encode_auth_status(&self, known: Vec<Account>) -> Vec<u8> {
-        requests::auth_status_update(known)
+    fn encode_auth_status(&self, accounts: Vec<Account>) -> Vec<u8> {
+        requests::auth_status_update(accounts)
     }
 
     fn encode_config_options(
@@ -85,7 +85,7 @@ impl SessionView for SessionViewV2 {
                 v2::StateUpdate::Idle(
                     v2::IdleStateUpdate::new()
                         .stop_reason(stop_reason)
-                        .usage(usage(&ended.result.usage))
+                        .usage(encode_usage(&ended.result.usage))
                         .meta(ended.meta()),
                 )
             }
@@ -107,7 +107,7 @@ impl SessionView for SessionViewV2 {
     }
 
     fn request_form(&mut self, session: &SessionId, form: Form) -> ClientReply<FormAnswer> {
-        forms::fill(&self.peer, session, form)
+        forms::send_form(&self.peer, session, form)
     }
 }
 
@@ -298,7 +298,7 @@ fn encode(event: &Event, tool_calls: &mut ToolCallViews) -> Vec<v2::SessionUpdat
         } => {
             let message = v2::SessionMessage::new(message.share());
             let message = message.sender_session_id(v2::SessionId::new(sender.share()));
-            let text = v2::ContentBlock::from(&*message_text(text));
+            let text = v2::ContentBlock::from(&*subagent_message_text(text));
             vec![U::SessionMessage(message.content(vec![text]))]
         }
         // Sent in two sessions; see `SessionViewV2::encode_subagent`.

@@ -6,14 +6,15 @@ use protocol::acp::{InitializeV2, ProtocolVersion, v2};
 use protocol::table::{Reply, RequestContext};
 
 use super::requests::session_capabilities;
-use crate::login::{self, AT_THE_TERMINAL, KEYS};
+use crate::login::{self, KEYS_LOGIN, TERMINAL_LOGIN};
 use crate::meta::{ALONE, QUIET, SESSION_MODEL, member};
 use crate::server::{Capabilities, Server};
 use crate::tool_call_view::RawText;
 use crate::view::DisplayCapabilities;
 use tools::FileCapabilities;
 
-/// initialize. A later handshake replaces the earlier one.
+/// Stores the capabilities of the client, and returns those of the agent (`initialize`). A later
+/// handshake replaces the earlier one.
 pub(super) fn initialize(
     server: &Arc<Server>,
     _: RequestContext,
@@ -28,7 +29,7 @@ pub(super) fn initialize(
         },
         // All of these are part of the protocol, and a client ignores the updates that it does not
         // know.
-        shows: DisplayCapabilities {
+        display: DisplayCapabilities {
             terminals: true,
             notices: true,
             compaction: true,
@@ -45,19 +46,19 @@ pub(super) fn initialize(
             .elicitation
             .as_ref()
             .is_some_and(|elicitation| elicitation.url.is_some()),
-        alone: member(client.meta.as_ref(), ALONE) == Some(&serde_json::Value::Bool(true)),
-        quiet: member(client.meta.as_ref(), QUIET) == Some(&serde_json::Value::Bool(true)),
+        is_unattended: member(client.meta.as_ref(), ALONE) == Some(&serde_json::Value::Bool(true)),
+        hides_notices: member(client.meta.as_ref(), QUIET) == Some(&serde_json::Value::Bool(true)),
         remembers_models: member(client.meta.as_ref(), SESSION_MODEL)
             != Some(&serde_json::Value::Bool(true)),
-        runs_logins: false,
-        misses_commands: false,
+        runs_legacy_logins: false,
+        may_miss_commands: false,
     });
     tracing::info!(
         "connected to {} {} in version 2",
         request.info.name,
         request.info.version
     );
-    let mut answer = answer(
+    let mut response = agent_response(
         client
             .auth
             .as_ref()
@@ -65,13 +66,14 @@ pub(super) fn initialize(
     );
     if !server.shared.account().is_allowed() {
         // They would be refused.
-        answer.capabilities.providers = None;
+        response.capabilities.providers = None;
     }
-    Reply::now(Ok(answer))
+    Reply::now(Ok(response))
 }
 
-/// Returns the agent's half of the handshake. `terminal`: the client can run a login in a terminal.
-fn answer(terminal: bool) -> v2::InitializeResponse {
+/// Returns the agent's half of the handshake. The login in a terminal is offered if the client
+/// `runs_terminal_logins`.
+fn agent_response(runs_terminal_logins: bool) -> v2::InitializeResponse {
     let prompt = v2::PromptCapabilities::new()
         .image(v2::PromptImageCapabilities::new())
         .audio(v2::PromptAudioCapabilities::new())
@@ -82,14 +84,14 @@ fn answer(terminal: bool) -> v2::InitializeResponse {
             .http(v2::McpHttpCapabilities::new())
             .acp(v2::McpAcpCapabilities::new()),
     );
-    let keys =
-        v2::AuthMethodAgent::new(KEYS.id, KEYS.name).description(KEYS.description.to_owned());
+    let keys = v2::AuthMethodAgent::new(KEYS_LOGIN.id, KEYS_LOGIN.name)
+        .description(KEYS_LOGIN.description.to_owned());
     let mut methods = vec![v2::AuthMethod::Agent(keys)];
-    if terminal {
-        let method = v2::AuthMethodTerminal::new(AT_THE_TERMINAL.id, AT_THE_TERMINAL.name);
+    if runs_terminal_logins {
+        let method = v2::AuthMethodTerminal::new(TERMINAL_LOGIN.id, TERMINAL_LOGIN.name);
         let method = method
-            .description(AT_THE_TERMINAL.description.to_owned())
-            .args(vec![login::ARGUMENT.to_owned()]);
+            .description(TERMINAL_LOGIN.description.to_owned())
+            .args(vec![login::LOGIN_ARGUMENT.to_owned()]);
         methods.push(v2::AuthMethod::Terminal(method));
     }
     let info =
@@ -104,34 +106,34 @@ fn answer(terminal: bool) -> v2::InitializeResponse {
         .auth_methods(methods)
 }
 
-/// auth/login: succeeds immediately, any number of times.
+/// Accepts a login (`auth/login`), immediately and any number of times.
 pub(super) fn login(
     server: &Arc<Server>,
     cx: RequestContext,
     request: v2::LoginAuthRequest,
 ) -> Reply<v2::LoginAuthResponse> {
-    let known = login::log_in(server, &request.method_id.0);
-    if known.is_ok() {
-        cx.after(login::update(server.clone()));
+    let result = login::log_in(server, &request.method_id.0);
+    if result.is_ok() {
+        cx.after(login::send_changed_accounts(server.clone()));
     }
     Reply::now(
-        known
+        result
             .map(|()| v2::LoginAuthResponse::default())
             .map_err(Into::into),
     )
 }
 
-/// auth/logout.
+/// Deletes the stored keys and logins (`auth/logout`).
 pub(super) fn logout(
     server: &Arc<Server>,
     cx: RequestContext,
     _: v2::LogoutAuthRequest,
 ) -> Reply<v2::LogoutAuthResponse> {
-    let forgotten = login::log_out(server);
+    let deleted = login::log_out(server);
     let server = server.clone();
     Reply::later(async move {
-        forgotten.await?;
-        cx.after(login::update(server));
+        deleted.await?;
+        cx.after(login::send_changed_accounts(server));
         Ok(v2::LogoutAuthResponse::default())
     })
 }

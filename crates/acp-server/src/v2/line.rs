@@ -1,4 +1,4 @@
-//! Updates as encoded lines.
+//! Encodes updates as the lines that are sent to the client.
 
 use protocol::acp::{self, v2};
 use protocol::rpc::{self, Peer};

@@ -1,4 +1,4 @@
-//! Config options.
+//! Encodes config options with the types of version 2, and handles the request that chooses a value.
 
 use std::sync::Arc;
 
@@ -15,41 +15,35 @@ use crate::view::{
 use session::SessionHandle;
 
 /// Encodes the config options of a session.
-pub(super) fn encode(settings: Vec<ConfigOption>) -> Vec<v2::SessionConfigOption> {
-    settings.into_iter().map(option).collect()
+pub(super) fn encode(config_options: Vec<ConfigOption>) -> Vec<v2::SessionConfigOption> {
+    config_options.into_iter().map(encode_option).collect()
 }
 
 /// Returns the config options of a session.
-pub(super) fn choices(server: &Server, session: &SessionHandle) -> Vec<v2::SessionConfigOption> {
-    encode(options::settings(server, session))
+pub(super) fn options_of(server: &Server, session: &SessionHandle) -> Vec<v2::SessionConfigOption> {
+    encode(options::config_options(server, session))
 }
 
-fn option(setting: ConfigOption) -> v2::SessionConfigOption {
+fn encode_option(config_option: ConfigOption) -> v2::SessionConfigOption {
     let ConfigOption {
         id,
         name,
         description,
         category,
         value,
-    } = setting;
+    } = config_option;
     let option = match value {
         ConfigOptionState::Switch(on) => v2::SessionConfigOption::boolean(id, name, on),
-        ConfigOptionState::Select {
-            current: now,
-            values,
-        } => v2::SessionConfigOption::select(
+        ConfigOptionState::Select { current, values } => v2::SessionConfigOption::select(
             id,
             name,
-            now,
-            values.into_iter().map(alternative).collect::<Vec<_>>(),
+            current,
+            values.into_iter().map(select_value).collect::<Vec<_>>(),
         ),
-        ConfigOptionState::GroupedSelect {
-            current: now,
-            groups,
-        } => v2::SessionConfigOption::select(
+        ConfigOptionState::GroupedSelect { current, groups } => v2::SessionConfigOption::select(
             id,
             name,
-            now,
+            current,
             groups.into_iter().map(group).collect::<Vec<_>>(),
         ),
     };
@@ -63,19 +57,19 @@ fn option(setting: ConfigOption) -> v2::SessionConfigOption {
         .category(category)
 }
 
-fn alternative(one: ConfigOptionValue) -> v2::SessionConfigSelectOption {
-    let color = one.color.map(|color| ("color".to_owned(), color.into()));
-    v2::SessionConfigSelectOption::new(one.id, one.name)
-        .description(one.description)
+fn select_value(value: ConfigOptionValue) -> v2::SessionConfigSelectOption {
+    let color = value.color.map(|color| ("color".to_owned(), color.into()));
+    v2::SessionConfigSelectOption::new(value.id, value.name)
+        .description(value.description)
         .meta(color.map(|color| Meta::from_iter([color])))
 }
 
 fn group(group: ConfigOptionGroup) -> v2::SessionConfigSelectGroup {
-    let values = group.values.into_iter().map(alternative).collect();
+    let values = group.values.into_iter().map(select_value).collect();
     v2::SessionConfigSelectGroup::new(group.id, group.name, values)
 }
 
-/// session/set_config_option.
+/// Chooses a value of a config option (`session/set_config_option`).
 pub(super) fn set_config_option(
     server: &Arc<Server>,
     _: RequestContext,
@@ -83,26 +77,28 @@ pub(super) fn set_config_option(
 ) -> Reply<v2::SetSessionConfigOptionResponse> {
     let server = server.clone();
     let id = request.session_id.0.clone();
-    let tries = matches!(&request.value, v2::SessionConfigOptionValue::Id { value }
-        if options::relies_on_sandbox(&request.config_id.0, &value.0));
-    server.clone().when_tried(&id, tries, move || {
-        let session = server.session(&request.session_id.0)?;
-        let chosen = match &request.value {
-            v2::SessionConfigOptionValue::Boolean { value } => ChosenValue::Switch(*value),
-            v2::SessionConfigOptionValue::Id { value } => ChosenValue::Value(&value.0),
-            _ => {
-                return Err(RequestError::Invalid(
-                    "this kind of value is not supported".into(),
-                ));
-            }
-        };
-        let ChoiceReply {
-            response,
-            pending_write,
-        } = options::choose(&server, &session, &request.config_id.0, chosen)?;
-        Ok(ChoiceReply {
-            response: v2::SetSessionConfigOptionResponse::new(encode(response)),
-            pending_write,
+    let needs_sandbox = matches!(&request.value, v2::SessionConfigOptionValue::Id { value }
+        if options::needs_sandbox(&request.config_id.0, &value.0));
+    server
+        .clone()
+        .choose_with_sandbox(&id, needs_sandbox, move || {
+            let session = server.session(&request.session_id.0)?;
+            let chosen = match &request.value {
+                v2::SessionConfigOptionValue::Boolean { value } => ChosenValue::Switch(*value),
+                v2::SessionConfigOptionValue::Id { value } => ChosenValue::Value(&value.0),
+                _ => {
+                    return Err(RequestError::Invalid(
+                        "this kind of value is not supported".into(),
+                    ));
+                }
+            };
+            let ChoiceReply {
+                response,
+                pending_write,
+            } = options::choose(&server, &session, &request.config_id.0, chosen)?;
+            Ok(ChoiceReply {
+                response: v2::SetSessionConfigOptionResponse::new(encode(response)),
+                pending_write,
+            })
         })
-    })
 }

@@ -1,4 +1,4 @@
-//! Permission requests, and their answers.
+//! Sends permission requests with the types of version 2, and decodes their answers.
 
 use protocol::acp::v2;
 use protocol::rpc::Peer;
@@ -8,12 +8,13 @@ use crate::meta;
 use crate::view::{AnswerKind, AnswerOption, ChoiceRequest, ClientReply, PickedAnswer};
 use base::id::SessionId;
 
-/// Sends a question, which is complete in itself; the card of the call does not change.
+/// Sends a question to the client. It contains all that the user has to know, and does not change
+/// its tool call.
 pub(super) fn send(
     peer: &Peer,
     session: &SessionId,
     choice: ChoiceRequest,
-    cards: &mut ToolCallViews,
+    tool_calls: &mut ToolCallViews,
 ) -> ClientReply<Option<PickedAnswer>> {
     let encode_answer = |answer: AnswerOption| {
         v2::PermissionOption::new(answer.id.to_owned(), answer.label, kind(answer.kind))
@@ -24,7 +25,7 @@ pub(super) fn send(
         .title
         .clone()
         .unwrap_or_else(|| "May this be done?".to_owned());
-    let call = cards.question(&choice.call);
+    let call = tool_calls.question(&choice.call);
     let subject = call.map(|call| {
         v2::RequestPermissionSubject::ToolCall(Box::new(v2::ToolCallPermissionSubject::new(call)))
     });
@@ -43,6 +44,7 @@ fn kind(kind: AnswerKind) -> v2::PermissionOptionKind {
     }
 }
 
+/// Returns the answer that the user picked; `None` if there is none.
 fn picked(outcome: v2::RequestPermissionOutcome) -> Option<PickedAnswer> {
     // Any other outcome is not a permission.
     let v2::RequestPermissionOutcome::Selected(chosen) = outcome else {

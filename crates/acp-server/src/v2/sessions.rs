@@ -7,8 +7,8 @@ use protocol::acp::v2;
 use protocol::table::{Reply, RequestContext};
 
 use super::encode_event;
-use super::options::choices;
-use super::requests::{archive_filter, session_info, system_text};
+use super::options::options_of;
+use super::requests::{archive_filter, decode_system_prompt, session_info};
 use crate::error::RequestError;
 use crate::meta::{self, FORK_BEFORE, Restrictions};
 use crate::server::Server;
@@ -27,7 +27,7 @@ macro_rules! setup_of {
             $request.cwd,
             $request.additional_directories,
             $request.mcp_servers,
-            $request.system_prompt.map(system_text),
+            $request.system_prompt.map(decode_system_prompt),
         )
     };
 }
@@ -45,11 +45,11 @@ pub(super) fn new(
     Reply::later(async move {
         let session = session?.await?;
         let response = v2::NewSessionResponse::new(session.id.share())
-            .config_options(choices(&server, &session))
+            .config_options(options_of(&server, &session))
             .available_commands(commands(&server, &session));
         cx.after(send_out_of_turn_updates(
             server,
-            OpenedForClient::with_all_events_shown(session),
+            OpenedForClient::with_all_events_sent(session),
         ));
         Ok(response)
     })
@@ -58,8 +58,8 @@ pub(super) fn new(
 /// Returns the commands for the response that opens a session, and records that they are sent.
 fn commands(server: &Server, session: &SessionHandle) -> Vec<v2::AvailableCommand> {
     let list = session.commands();
-    if let Ok(live) = server.live(session.id.as_str()) {
-        live.commands.update(&list);
+    if let Ok(live) = server.live_session(session.id.as_str()) {
+        live.commands.record(&list);
     }
     encode_event::encode_commands(&list)
 }
@@ -87,7 +87,7 @@ pub(super) fn resume(
     Reply::later(async move {
         let opened = opened?.await?;
         let response = v2::ResumeSessionResponse::new()
-            .config_options(choices(&server, &opened.session))
+            .config_options(options_of(&server, &opened.session))
             .available_commands(commands(&server, &opened.session));
         cx.after(send_out_of_turn_updates(server, opened));
         Ok(response)
@@ -110,11 +110,11 @@ pub(super) fn fork(
     Reply::later(async move {
         let session = session?.await?;
         let response = v2::ForkSessionResponse::new(session.id.share())
-            .config_options(choices(&server, &session))
+            .config_options(options_of(&server, &session))
             .available_commands(commands(&server, &session));
         cx.after(send_out_of_turn_updates(
             server,
-            OpenedForClient::with_all_events_shown(session),
+            OpenedForClient::with_all_events_sent(session),
         ));
         Ok(response)
     })

@@ -1,8 +1,8 @@
-//! Tool calls as `tool_call_update`, terminals as `terminal_update`, for live and replayed events
-//! alike.
+//! Tool calls as `tool_call_update` and terminals as `terminal_update`, for both live and replayed
+//! events.
 //!
-//! An absent field is unchanged, and an unknown id creates a call or a terminal. A command has a
-//! terminal of the same id from its first update on.
+//! In version 2 an absent field is unchanged, and an update with an unknown id creates a call or a
+//! terminal. A command has a terminal with the same id from its first update on.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ use base::id::{CallId, SessionId};
 use events::{CallUpdate, ProgramExit, Progress, ToolKind};
 use transcript::Change;
 
-/// The state of the calls that have not ended.
+/// The calls of a session that the client was sent, with the content of those that have not ended.
 #[derive(Debug, Default)]
 pub(super) struct ToolCallViews {
     all: HashMap<CallId, ShownCall>,
@@ -32,7 +32,7 @@ impl ToolCallViews {
         let call = self.all.entry(id.clone()).or_default();
         if let Some(kind) = update.kind {
             call.kind = kind;
-            call.terminal = kind == ToolKind::Execute;
+            call.has_terminal = kind == ToolKind::Execute;
         }
         let mut has_changed = call.apply_update(update) | std::mem::take(&mut call.holds_changes);
         // The question that may follow shows these changes, so they are held back.
@@ -40,17 +40,17 @@ impl ToolCallViews {
             has_changed = false;
         }
         let is_over = update.progress.is_some_and(Progress::is_over);
-        has_changed |= is_first || (is_over && call.terminal);
-        if call.terminal {
+        has_changed |= is_first || (is_over && call.has_terminal);
+        if call.has_terminal {
             out.extend(first_terminal_update(id, update));
         }
-        let mut out_call = fields(id, update, is_first, call.new_name(update));
+        let mut out_call = fields(id, update, is_first, call.take_new_name(update));
         let shown = call.content();
         // A new call has no content until an update sets it.
         if has_changed && !call.holds_changes && !(is_first && shown.is_empty()) {
             out_call = out_call.content(encode_contents(shown, id));
         }
-        if call.terminal
+        if call.has_terminal
             && let Some(output) = call.terminal_output(update, is_over)
         {
             out.push(match output {
@@ -64,8 +64,8 @@ impl ToolCallViews {
             });
         }
         if is_over
-            && call.terminal
-            && let Some(ProgramExit { code, signal }) = call.terminal_exit(update)
+            && call.has_terminal
+            && let Some(ProgramExit { code, signal }) = call.take_terminal_exit(update)
         {
             let exit = v2::TerminalExitStatus::new()
                 .exit_code(code.map(i64::from))
@@ -80,7 +80,7 @@ impl ToolCallViews {
         if is_over {
             // The id stays known, so that a late change does not send the kind again; the content
             // is dropped.
-            call.end();
+            call.clear_ended();
         }
     }
 
@@ -169,8 +169,8 @@ fn fields(
         .kind(maybe_undefined(sent_kind.map(kind)))
         .status(maybe_undefined(update.progress.map(status)))
         .locations(maybe_undefined(locations))
-        .raw_input(maybe_undefined(tool_call_view::input(update)))
-        .raw_output(maybe_undefined(tool_call_view::result(update)))
+        .raw_input(maybe_undefined(tool_call_view::raw_input(update)))
+        .raw_output(maybe_undefined(tool_call_view::raw_output(update)))
 }
 
 /// Returns an undefined field for `None`: an absent field is unchanged.

@@ -1,13 +1,14 @@
-//! The model's questions as a form for the client, and the form's values as answers. For clients
-//! without forms, each question becomes a permission request, if it has few enough answers.
+//! The model's questions to the user (the tool `question`). [`send_questions`] sends them to the client as
+//! one form, and [`await_answers`] passes the answers on. For a client without forms, each question
+//! becomes a permission request, if it has few enough options.
 
 use protocol::rpc::CallError;
 use serde_json::json;
 
-use super::markdown::plainly;
+use super::markdown::escape;
 use super::view::{
-    AnswerKind, AnswerOption, ChoiceRequest, Form, FormAnswer, FormValues, PickedAnswer,
-    SessionView,
+    AnswerKind, AnswerOption, ChoiceRequest, ClientReply, Form, FormAnswer, FormValues,
+    PickedAnswer, SessionView,
 };
 use base::id::SessionId;
 use events::{
@@ -16,66 +17,70 @@ use events::{
 };
 
 /// The ids of the answers in a permission request.
-const ANSWERS: [&str; 2] = ["answer-1", "answer-2"];
+const ANSWER_IDS: [&str; 2] = ["answer-1", "answer-2"];
 
+/// The id of the answer that picks none of the options.
 const NEITHER: &str = "neither";
 
 /// The maximum length of an answer in bytes; the rest is cut off.
 const MAX_ANSWER_BYTES: usize = 16 << 10;
 
-pub enum QuestionPrompt {
-    Form(super::view::ClientReply<FormAnswer>),
-    /// One permission request for each question.
-    Permissions(Vec<super::view::ClientReply<Option<PickedAnswer>>>),
-    None,
+/// Questions as they were sent to the client, with the pending answers.
+pub enum QuestionDelivery {
+    /// Sent as one form.
+    Form(ClientReply<FormAnswer>),
+    /// Sent as one permission request for each question.
+    Permissions(Vec<ClientReply<Option<PickedAnswer>>>),
+    /// Not sent, because the client cannot show them.
+    Unsupported,
 }
 
-/// Shows the questions: as a form if the client has `forms`, otherwise as permission requests if
-/// they fit.
+/// Sends the questions to the client: as a form if it `shows_forms`, otherwise as permission requests
+/// if their options fit.
 pub fn send_questions(
     session: &SessionId,
-    inquiry: &QuestionRequest,
-    forms: bool,
+    request: &QuestionRequest,
+    shows_forms: bool,
     view: &mut dyn SessionView,
-) -> QuestionPrompt {
-    if forms {
-        return QuestionPrompt::Form(view.request_form(session, form(inquiry)));
+) -> QuestionDelivery {
+    if shows_forms {
+        return QuestionDelivery::Form(view.request_form(session, form_of(request)));
     }
     let fits = |question: &Question| {
-        !question.multiple && (1..=ANSWERS.len()).contains(&question.options.len())
+        !question.multiple && (1..=ANSWER_IDS.len()).contains(&question.options.len())
     };
-    if !inquiry.questions.iter().all(fits) {
-        return QuestionPrompt::None;
+    if !request.questions.iter().all(fits) {
+        return QuestionDelivery::Unsupported;
     }
-    let replies = inquiry
+    let replies = request
         .questions
         .iter()
-        .map(|question| view.request_permission(session, permission(inquiry, question)));
-    QuestionPrompt::Permissions(replies.collect())
+        .map(|question| view.request_permission(session, permission_of(request, question)));
+    QuestionDelivery::Permissions(replies.collect())
 }
 
-fn form(inquiry: &QuestionRequest) -> Form {
+/// Builds the form: a field for each question, and a text field for an answer of the user's own.
+fn form_of(request: &QuestionRequest) -> Form {
     let mut fields = Vec::new();
     let text = || FieldKind::Text(TextLimits::default());
-    for (at, question) in inquiry.questions.iter().enumerate() {
+    for (at, question) in request.questions.iter().enumerate() {
         let options = || question.options.iter().cloned().map(Into::into).collect();
         let kind = match (question.options.is_empty(), question.multiple) {
             (true, _) => text(),
             (false, true) => FieldKind::MultipleChoice(options(), ChoiceLimits::default()),
             (false, false) => FieldKind::SingleChoice(options(), None),
         };
-        let words = Some(question.text.clone());
         fields.push(FormField {
-            key: name(at),
+            key: field_key(at),
             title: question.header.clone(),
-            description: words,
+            description: Some(question.text.clone()),
             required: false,
             kind,
         });
         if !question.options.is_empty() {
             let title = format!("{}: something else", question.header);
             fields.push(FormField {
-                key: own(at),
+                key: own_text_key(at),
                 title,
                 description: None,
                 required: false,
@@ -83,41 +88,43 @@ fn form(inquiry: &QuestionRequest) -> Form {
             });
         }
     }
-    let message = match inquiry.questions.as_slice() {
+    let message = match request.questions.as_slice() {
         [one] => one.text.clone(),
         many => format!("{} questions", many.len()),
     };
     Form {
-        call: Some(inquiry.call.clone()),
+        call: Some(request.call.clone()),
         message,
         page: FormPage::Fields(fields),
         finished: None,
     }
 }
 
-fn name(at: usize) -> String {
+/// Returns the key of the field for the question at an index.
+fn field_key(at: usize) -> String {
     format!("question{}", at + 1)
 }
 
-/// Returns the key of the text field for an answer that is not among the options.
-fn own(at: usize) -> String {
+/// Returns the key of the text field for the user's own answer to the question at an index.
+fn own_text_key(at: usize) -> String {
     format!("question{}_own", at + 1)
 }
 
-fn permission(inquiry: &QuestionRequest, question: &Question) -> ChoiceRequest {
+/// Builds the permission request in place of a question.
+fn permission_of(request: &QuestionRequest, question: &Question) -> ChoiceRequest {
     let labels: Vec<&str> = question
         .options
         .iter()
         .map(|option| option.label.as_str())
         .collect();
-    let show = CallUpdate {
+    let call = CallUpdate {
         title: Some(base::text::title(&question.text)),
         kind: Some(ToolKind::Other),
         progress: Some(Progress::Pending),
         input: Some(json!({ "question": question.text, "options": labels })),
-        ..CallUpdate::of(&inquiry.call)
+        ..CallUpdate::of(&request.call)
     };
-    let mut text = plainly(&question.text);
+    let mut text = escape(&question.text);
     for option in question
         .options
         .iter()
@@ -125,12 +132,12 @@ fn permission(inquiry: &QuestionRequest, question: &Question) -> ChoiceRequest {
     {
         text += &format!(
             "\n- {}",
-            plainly(&format!("{}: {}", option.label, option.description))
+            escape(&format!("{}: {}", option.label, option.description))
         );
     }
     // An answer is never stored, so all options are of the kind "once".
-    let once = question.options.iter().zip(ANSWERS);
-    let once = once.map(|(option, id)| AnswerOption {
+    let answers = question.options.iter().zip(ANSWER_IDS);
+    let answers = answers.map(|(option, id)| AnswerOption {
         id,
         label: option.label.clone(),
         kind: AnswerKind::AllowOnce,
@@ -141,37 +148,37 @@ fn permission(inquiry: &QuestionRequest, question: &Question) -> ChoiceRequest {
         kind: AnswerKind::Reject,
     };
     ChoiceRequest {
-        call: show,
+        call,
         text,
-        answers: once.chain([neither]).collect(),
+        answers: answers.chain([neither]).collect(),
         meta: None,
     }
 }
 
-/// Waits for the answers and sends them to the tool. The questions are withdrawn if the receiver of
-/// the reply is dropped. Returns the request if the connection ended before the answers.
+/// Waits for the answers and sends them to the tool. Withdraws the questions if the receiver of the
+/// reply is dropped. Returns the request if the connection ended before the answers.
 pub async fn await_answers(
-    prompt: QuestionPrompt,
-    mut inquiry: QuestionRequest,
+    delivery: QuestionDelivery,
+    mut request: QuestionRequest,
 ) -> Option<QuestionRequest> {
-    let questions = &inquiry.questions;
+    let questions = &request.questions;
     let reply = async {
-        match prompt {
-            QuestionPrompt::None => Some(QuestionReply::Unshown),
-            QuestionPrompt::Form(client_reply) => match client_reply.await {
-                Ok(FormAnswer::Submitted(filled)) => Some(filled_in(questions, &filled)),
+        match delivery {
+            QuestionDelivery::Unsupported => Some(QuestionReply::Unshown),
+            QuestionDelivery::Form(client_reply) => match client_reply.await {
+                Ok(FormAnswer::Submitted(filled)) => Some(form_answers(questions, &filled)),
                 Ok(FormAnswer::Declined | FormAnswer::Cancelled) => Some(QuestionReply::Dismissed),
-                Err(e) => refused(&e),
+                Err(e) => reply_for_failure(&e),
             },
-            QuestionPrompt::Permissions(all) => {
+            QuestionDelivery::Permissions(all) => {
                 let mut answers = Vec::new();
                 for (client_reply, question) in all.into_iter().zip(questions) {
                     match client_reply.await {
-                        Ok(picked) => match chosen(question, picked) {
+                        Ok(picked) => match picked_option(question, picked) {
                             Some(answer) => answers.push(vec![answer]),
                             None => return Some(QuestionReply::Dismissed),
                         },
-                        Err(e) => return refused(&e),
+                        Err(e) => return reply_for_failure(&e),
                     }
                 }
                 Some(QuestionReply::Answers(answers))
@@ -180,18 +187,18 @@ pub async fn await_answers(
     };
     let reply = tokio::select! {
         reply = reply => reply,
-        () = inquiry.reply.closed() => return None,
+        () = request.reply.closed() => return None,
     };
     let Some(reply) = reply else {
-        return Some(inquiry);
+        return Some(request);
     };
     // The receiver may have been cancelled.
-    inquiry.reply.send(reply).ok();
+    request.reply.send(reply).ok();
     None
 }
 
 /// Returns the reply for a failed request, or `None` if the connection has ended.
-fn refused(e: &CallError) -> Option<QuestionReply> {
+fn reply_for_failure(e: &CallError) -> Option<QuestionReply> {
     if matches!(e, CallError::Closed) {
         return None;
     }
@@ -205,54 +212,58 @@ fn refused(e: &CallError) -> Option<QuestionReply> {
 }
 
 /// Returns the option that was chosen in a permission request, or the user's comment if none was.
-fn chosen(question: &Question, picked: Option<PickedAnswer>) -> Option<String> {
-    let PickedAnswer { id, comment: words } = picked?;
+fn picked_option(question: &Question, picked: Option<PickedAnswer>) -> Option<String> {
+    let PickedAnswer { id, comment } = picked?;
     if id == NEITHER {
-        return words;
+        return comment;
     }
-    let at = ANSWERS.iter().position(|answer| *answer == id)?;
+    let at = ANSWER_IDS.iter().position(|answer| *answer == id)?;
     question.options.get(at).map(|option| option.label.clone())
 }
 
 /// Returns the values of a form as answers. A value that was not offered is not an answer.
-fn filled_in(questions: &[Question], filled: &FormValues) -> QuestionReply {
+fn form_answers(questions: &[Question], filled: &FormValues) -> QuestionReply {
     QuestionReply::Answers(
         questions
             .iter()
             .enumerate()
-            .map(|(at, question)| answers(question, at, filled))
+            .map(|(at, question)| answers_to(question, at, filled))
             .collect(),
     )
 }
 
-fn answers(question: &Question, at: usize, filled: &FormValues) -> Vec<String> {
-    let words = |key: String| filled.get(&key).cloned().unwrap_or_default();
+/// Returns the answers to the question at an index.
+fn answers_to(question: &Question, at: usize, filled: &FormValues) -> Vec<String> {
+    let values_of = |key: String| filled.get(&key).cloned().unwrap_or_default();
     let cut = |text: String| base::text::head(text.trim(), MAX_ANSWER_BYTES).to_owned();
     if question.options.is_empty() {
-        return words(name(at))
+        return values_of(field_key(at))
             .into_iter()
             .map(cut)
-            .filter(|words| !words.is_empty())
+            .filter(|text| !text.is_empty())
             .take(1)
             .collect();
     }
-    let offered = |word: &String| question.options.iter().any(|option| option.label == *word);
-    let mut given: Vec<String> = words(name(at)).into_iter().filter(offered).collect();
+    let is_offered = |label: &String| question.options.iter().any(|option| option.label == *label);
+    let mut answers: Vec<String> = values_of(field_key(at))
+        .into_iter()
+        .filter(is_offered)
+        .collect();
     if !question.multiple {
-        given.truncate(1);
+        answers.truncate(1);
     }
-    let own: Vec<String> = words(own(at))
+    let own_text: Vec<String> = values_of(own_text_key(at))
         .into_iter()
         .map(cut)
-        .filter(|words| !words.is_empty())
+        .filter(|text| !text.is_empty())
         .take(1)
         .collect();
     // If the question takes only one answer, a text of the user's own replaces the option.
-    if !own.is_empty() && !question.multiple {
-        given.clear();
+    if !own_text.is_empty() && !question.multiple {
+        answers.clear();
     }
-    given.extend(own);
-    given
+    answers.extend(own_text);
+    answers
 }
 
 #[cfg(test)]
@@ -309,7 +320,7 @@ mod tests {
                 .iter()
                 .map(|(key, words)| ((*key).to_owned(), own(words)))
                 .collect();
-            let answers = filled_in(std::slice::from_ref(question), &filled);
+            let answers = form_answers(std::slice::from_ref(question), &filled);
             assert_eq!(
                 answers,
                 QuestionReply::Answers(vec![own(expected)]),
@@ -333,16 +344,20 @@ mod tests {
             ("neither", None),
             ("once", None),
         ] {
-            assert_eq!(chosen(&two, picked(id, None)).as_deref(), expected, "{id}");
+            assert_eq!(
+                picked_option(&two, picked(id, None)).as_deref(),
+                expected,
+                "{id}"
+            );
         }
         assert_eq!(
-            chosen(&question(&["a"], false), picked("answer-2", None)),
+            picked_option(&question(&["a"], false), picked("answer-2", None)),
             None
         );
         assert_eq!(
-            chosen(&two, picked("neither", Some("both"))).as_deref(),
+            picked_option(&two, picked("neither", Some("both"))).as_deref(),
             Some("both")
         );
-        assert_eq!(chosen(&two, None), None);
+        assert_eq!(picked_option(&two, None), None);
     }
 }

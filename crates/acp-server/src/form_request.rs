@@ -1,10 +1,12 @@
-//! Elicitation requests of MCP servers: a form to fill in, or a URL to open. If the client supports
-//! neither, a request that needs at most two buttons is sent as a permission request.
+//! Requests to the user to fill in a form or to open a URL, mostly from MCP servers (elicitation).
+//! [`send_form`] sends a request to the client, and [`await_form_reply`] passes the answer on. If the
+//! client supports neither forms nor URLs, a request that needs at most two buttons is sent as a
+//! permission request.
 
 use protocol::rpc::CallError;
 use serde_json::{Map, Value, json};
 
-use super::markdown::plainly;
+use super::markdown::{code_block, escape};
 use super::server::Capabilities;
 use super::view::{
     AnswerKind, AnswerOption, ChoiceRequest, ClientReply, Form, FormAnswer, FormValues,
@@ -16,8 +18,9 @@ use events::{
     CallUpdate, FieldKind, FormField, FormPage, FormReply, FormRequest, Progress, ToolKind,
 };
 
-/// The ids of the answers in a permission request, and of the refusal.
+/// The ids of the answers in a permission request.
 const ANSWER_IDS: [&str; 2] = ["answer-1", "answer-2"];
+/// The id of the answer that declines the request.
 const DECLINE_ID: &str = "decline";
 
 /// The maximum length of a value in bytes; the rest is cut off.
@@ -25,17 +28,22 @@ const MAX_VALUE_BYTES: usize = 16 << 10;
 
 /// A request as it was sent to the client, with the pending answer.
 pub enum FormDelivery {
+    /// Sent as a form or a URL.
     Form(ClientReply<FormAnswer>),
+    /// Sent as a permission request.
     Permission {
         answer: ClientReply<Option<PickedAnswer>>,
-        /// The values that each button selects.
+        /// The values of the form that each of the buttons selects.
         values: [FormValues; 2],
     },
+    /// Not sent, because the client cannot show it.
     Unsupported,
 }
 
 /// Sends a request to the client: as a form or URL if it supports that, as a permission request if
-/// two buttons suffice, otherwise not at all. Takes `request.finished` in the first case.
+/// two buttons suffice, otherwise not at all. In the first case, it takes `request.finished`, which
+/// completes when the URL is no longer needed. `turn_session` is the session that asks unless the
+/// request names another.
 pub fn send_form(
     turn_session: &SessionId,
     request: &mut FormRequest,
@@ -74,8 +82,8 @@ fn single_value(key: &str, value: &str) -> FormValues {
     FormValues::from([(key.to_owned(), vec![value.to_owned()])])
 }
 
-/// Returns the labels of the buttons, with the values that each selects. `None` if there would
-/// be more than two.
+/// Returns the labels of the buttons, with the values of the form that each selects. Returns
+/// `None` if there would be more than two.
 fn buttons(page: &FormPage) -> Option<(Vec<String>, [FormValues; 2])> {
     Some(match page {
         FormPage::Url(_) => (vec!["I have opened it".into()], Default::default()),
@@ -113,32 +121,33 @@ fn buttons(page: &FormPage) -> Option<(Vec<String>, [FormValues; 2])> {
     })
 }
 
-/// Converts the request to a permission request, with the values that each button selects.
-/// Returns `None` if it belongs to no call or needs more than two buttons in addition to "Decline".
+/// Converts a request to a permission request, with the values that each button selects. Returns
+/// `None` if the request belongs to no call, or needs more than two buttons in addition to
+/// "Decline".
 fn as_permission(request: &FormRequest) -> Option<(ChoiceRequest, [FormValues; 2])> {
     let call = request.call.as_ref()?;
     let (answers, button_values) = buttons(&request.page)?;
-    let mut text = plainly(&shown(&request.message));
+    let mut text = escape(&shown(&request.message));
     let mut input = Map::from_iter([("message".to_owned(), Value::from(request.message.clone()))]);
     match &request.page {
         FormPage::Url(url) => {
-            text += &format!("\n\n{}", super::markdown::fenced("", &shown(url)));
+            text += &format!("\n\n{}", code_block("", &shown(url)));
             input.insert("url".into(), json!(url));
         }
         FormPage::Fields(fields) => {
             for field in fields {
-                let words = field
+                let description = field
                     .description
                     .as_deref()
-                    .map_or_else(String::new, |words| format!(": {words}"));
+                    .map_or_else(String::new, |description| format!(": {description}"));
                 text += &format!(
                     "\n\n{}",
-                    plainly(&shown(&format!("{}{words}", field.title)))
+                    escape(&shown(&format!("{}{description}", field.title)))
                 );
             }
         }
     }
-    let show = CallUpdate {
+    let shown_call = CallUpdate {
         title: Some(text::title(&request.requester)),
         kind: Some(ToolKind::Other),
         progress: Some(Progress::Pending),
@@ -151,24 +160,24 @@ fn as_permission(request: &FormRequest) -> Option<(ChoiceRequest, [FormValues; 2
         label: text::title(&name),
         kind: AnswerKind::AllowOnce,
     });
-    let no = AnswerOption {
+    let decline = AnswerOption {
         id: DECLINE_ID,
         label: "Decline".into(),
         kind: AnswerKind::Reject,
     };
     Some((
         ChoiceRequest {
-            call: show,
+            call: shown_call,
             text,
-            answers: answers.chain([no]).collect(),
+            answers: answers.chain([decline]).collect(),
             meta: None,
         },
         button_values,
     ))
 }
 
-/// Waits for the user's answer and passes it to `request.reply`. Stops if the receiver of the reply
-/// is dropped. Returns the request if the connection ended first, so that it can be sent again.
+/// Waits for the user's answer and sends it to `request.reply`. Stops if the receiver of the reply is
+/// dropped. Returns the request if the connection ended first, so that it can be sent again.
 pub async fn await_form_reply(
     delivery: FormDelivery,
     mut request: FormRequest,
