@@ -364,7 +364,7 @@ async fn login_methods(
     environment: &Environment,
 ) -> Option<PluginLogin> {
     let directories = (environment, &here.worktree, &*here.cwd);
-    match PluginLogin::offered(
+    match PluginLogin::find(
         id,
         &here.loaded.settings,
         directories,
@@ -419,8 +419,8 @@ async fn by_plugin(login: PluginLogin, environment: &Environment) -> anyhow::Res
 struct TerminalLogin(Environment);
 
 impl LoginInterface for TerminalLogin {
-    fn ask(&self, question: &str, secret: bool) -> Option<String> {
-        let line = if secret {
+    fn ask(&self, question: &str, is_secret: bool) -> Option<String> {
+        let line = if is_secret {
             ask_secret(question)
         } else {
             terminal::answer(question, &self.0)
@@ -434,7 +434,7 @@ impl LoginInterface for TerminalLogin {
         }
     }
 
-    fn say(&self, text: &str) {
+    fn show(&self, text: &str) {
         show_step(text);
     }
 }

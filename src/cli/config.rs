@@ -288,7 +288,7 @@ async fn plugins_that_may_add_models(
     const HOOKS: [&str; 3] = ["config", "provider", "auth"];
     let settings = &here.loaded.settings;
     let found = here
-        .survey_extensions(Scripts::default(), environment)
+        .load_extension_inventory(Scripts::default(), environment)
         .await;
     let report = &found.report;
     let may_add = |name: &String| {
@@ -297,7 +297,7 @@ async fn plugins_that_may_add_models(
             files.is_some_and(|files| files.contains(name))
         };
         let is_loaded =
-            found.failed.is_none() && report.errors.iter().all(|(file, ..)| file != name);
+            found.failure.is_none() && report.failures.iter().all(|failure| failure.file != *name);
         !is_loaded || HOOKS.into_iter().any(has_hook)
     };
     let plugins = settings.scripts.iter();
@@ -372,7 +372,7 @@ async fn check(json: bool, environment: &Environment) -> anyhow::Result<u8> {
     let mut problems = here.every_problem_and_missing_models(&sources).await;
     let settings = &here.loaded.settings;
     let found = here
-        .survey_extensions(Scripts::default(), environment)
+        .load_extension_inventory(Scripts::default(), environment)
         .await;
     problems.extend(inventory::problems(settings, &found));
     problems.extend(inventory::withheld_problems(&here.loaded.trust));

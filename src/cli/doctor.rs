@@ -13,7 +13,7 @@ use base::environment::Environment;
 use config::settings::SandboxMode;
 use config::trust::{Review, TrustKind};
 use config::{Problem, ProblemSeverity};
-use extensions::load::reason;
+use extensions::load::displayed_reason;
 use extensions::scripts::Scripts;
 use extensions::usage_stats;
 use mcp::inventory::ReportedState;
@@ -638,7 +638,7 @@ async fn extensions(report: &mut DoctorReport, here: &ProjectContext, environmen
         return;
     }
     let found = here
-        .survey_extensions(Scripts::compiling(), environment)
+        .load_extension_inventory(Scripts::for_check(), environment)
         .await;
     let count = match settings.scripts.len() {
         1 => "1 custom tool or plugin".to_owned(),
@@ -651,22 +651,22 @@ async fn extensions(report: &mut DoctorReport, here: &ProjectContext, environmen
         format!(", in {runtime}")
     };
     report.say("extensions", &format!("{count}{location}"));
-    for why in &found.report.unable {
-        report.say("extensions", &format!("not in {}", reason(why)));
+    for why in &found.report.unusable_runtimes {
+        report.say("extensions", &format!("not in {}", displayed_reason(why)));
     }
     report.broken.extend(
         found
-            .failed
+            .failure
             .iter()
             .map(|why| format!("custom tools and plugins: {why}")),
     );
-    for (file, why, _) in &found.report.errors {
-        report
-            .broken
-            .push(format!("{}: {}", base::text::title(file), reason(why)));
+    for failure in &found.report.failures {
+        let file = base::text::title(&failure.file);
+        let why = displayed_reason(&failure.message);
+        report.broken.push(format!("{file}: {why}"));
     }
-    for (name, tally) in usage_stats::read(environment, &here.worktree.root) {
-        if tally.has_unstable_prompt && settings.scripts.iter().any(|script| script.name == name) {
+    for (name, stats) in usage_stats::read(environment, &here.worktree.root) {
+        if stats.has_unstable_prompt && settings.scripts.iter().any(|script| script.name == name) {
             let name = base::text::title(&name);
             report.broken.push(format!("{name} changes the system prompt each time although nothing else has changed, so no provider can cache it and each step costs more"));
         }

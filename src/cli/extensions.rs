@@ -14,7 +14,7 @@ use base::listing::{EntryState, table};
 use base::text;
 use config::package::{MissingPackage, PackageRecord, PackageSpec, cache};
 use config::trust::{Decision, TrustItem, TrustKind, TrustStore};
-use extensions::inventory::{self, ListedExtension, Survey};
+use extensions::inventory::{self, Inventory, ListedExtension};
 use extensions::packages::{self, PlannedPackage};
 use extensions::scripts::Scripts;
 use extensions::usage_stats;
@@ -67,17 +67,17 @@ async fn list(args: &Listing, environment: &Environment) -> anyhow::Result<u8> {
     let here = ProjectContext::read(&args.dir, environment)?;
     let settings = &here.loaded.settings;
     let found = here
-        .survey_extensions(Scripts::default(), environment)
+        .load_extension_inventory(Scripts::default(), environment)
         .await;
-    let tallies = usage_stats::read(environment, &here.worktree.root);
-    let mut entries = inventory::entries(settings, &found, &tallies);
+    let usage = usage_stats::read(environment, &here.worktree.root);
+    let mut entries = inventory::list_extensions(settings, &found, &usage);
     entries.extend(unused(&here));
     let is_broken = is_broken(&found)
         || entries
             .iter()
             .any(|entry| entry.state == EntryState::Failed);
     if args.json {
-        let mut data = inventory::data(settings, &found, &tallies);
+        let mut data = inventory::to_json(settings, &found, &usage);
         data["withheld"] = here
             .loaded
             .trust
@@ -118,8 +118,8 @@ async fn list(args: &Listing, environment: &Environment) -> anyhow::Result<u8> {
     Ok(u8::from(is_broken))
 }
 
-fn is_broken(found: &Survey) -> bool {
-    found.failed.is_some() || !found.report.errors.is_empty()
+fn is_broken(found: &Inventory) -> bool {
+    found.failure.is_some() || !found.report.failures.is_empty()
 }
 
 /// Returns the hooks, custom tools and plugins that are not in use, with the reasons.
@@ -321,7 +321,7 @@ fn described(plan: &PlannedPackage) -> String {
             ]
         })
         .collect();
-    let scripts = match plan.with_scripts {
+    let scripts = match plan.script_count {
         0 => String::new(),
         1 => "One of them has an install script, which is not run.\n".to_owned(),
         n => format!("{n} of them have install scripts, which are not run.\n"),

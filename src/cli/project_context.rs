@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use base::environment::Environment;
 use base::worktree::Worktree;
 use config::Problem;
-use extensions::inventory::{self, Survey};
+use extensions::inventory::{self, Inventory};
 use extensions::scripts::Scripts;
 use session::configuration::ProjectDefinition;
 use session::models::ModelSources;
@@ -53,13 +53,13 @@ impl ProjectContext {
     }
 
     /// Loads the custom tools and plugins once, as a session would, and returns their inventory.
-    pub(super) async fn survey_extensions(
+    pub(super) async fn load_extension_inventory(
         &self,
         scripts: Scripts,
         environment: &Environment,
-    ) -> Survey {
+    ) -> Inventory {
         let settings = Arc::new(self.loaded.settings.clone());
-        inventory::survey(scripts, &settings, environment, &self.worktree, &self.cwd).await
+        inventory::load_inventory(scripts, &settings, environment, &self.worktree, &self.cwd).await
     }
 }
 

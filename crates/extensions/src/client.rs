@@ -1,5 +1,6 @@
-//! Answers the calls that plugins make through OpenCode's client. Calls without a counterpart in
-//! adjutant fail with their name.
+//! [`PluginHandlers`] answers the calls that plugins make through OpenCode's client. Calls without a
+//! counterpart in adjutant fail with their name. [`SessionState`] is the state of the session that these
+//! calls read and change.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
@@ -7,7 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 use serde_json::{Map, Value, json};
 
 use super::conversation::Conversation;
-use super::host::{ClientCall, Listener};
+use super::host::{ClientCall, HostListener};
 use super::subagents::{self, PluginAccess, Subagents};
 use base::environment::Environment;
 use base::id::SessionId;
@@ -23,59 +24,65 @@ use providers::platform;
 use tools::BoxFuture;
 use tools::todos::Todos;
 
-/// The state of a session, for plugins that ask. The mutexes are leaf locks.
+/// The state of a session that plugins read and change. The mutexes are leaf locks.
 #[derive(Debug, Default)]
 pub(super) struct SessionState {
     pub(super) conversation: Mutex<Conversation>,
-    /// Its status while it works on a prompt, in OpenCode's format.
+    /// The status of the session in OpenCode's format; `None` if it is idle.
     pub(super) status: Mutex<Option<Value>>,
-    /// Whether a plugin subscribes to events.
-    pub(super) listens: Mutex<bool>,
+    /// A plugin subscribes to events.
+    pub(super) has_subscriber: Mutex<bool>,
     /// Texts of plugins for the model, to be added to the next prompt.
     pub(super) notes: Mutex<Vec<String>>,
-    /// Prompts of plugins with which the session is to continue.
+    /// Prompts of plugins with which the session continues after the turn.
     pub(super) prompts: Mutex<Vec<PluginPrompt>>,
+    /// Access to the running turn and to the operations of the session.
     pub(super) access: PluginAccess,
 }
 
 /// A prompt of a plugin for its own session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluginPrompt {
-    /// The file, for display.
+    /// The name of the plugin's file, for display.
     pub plugin: String,
     pub text: String,
 }
 
-/// The number of notes and prompts that may wait, and the longest of them in bytes.
+/// The maximum number of notes and prompts that wait.
 const MAX_NOTES: usize = 20;
+/// The maximum length of a note or a prompt, in bytes.
 const MAX_NOTE_BYTES: usize = 20_000;
 
-/// The size of the largest `.git/HEAD` that is read, in bytes.
+/// The maximum size of a `.git/HEAD` that is read, in bytes.
 const MAX_HEAD_BYTES: u64 = 4 << 10;
 
 /// The receiver of notices about plugins, which also counts their calls.
 pub(super) trait Notifier: Send + Sync {
+    /// Shows a notice to the user. `details` may be a JavaScript stack.
     fn notify(&self, severity: Severity, title: String, details: Option<String>);
     /// Records a failure of a plugin outside of a hook.
-    fn failed(&self, file: &str, why: String);
-    /// Sends an event to the plugins.
-    fn happened(&self, kind: &'static str, properties: &Value);
-    /// Sends events to plugins from now on, because one of them subscribes to them.
-    fn listens(&self);
+    fn record_failure(&self, file: &str, why: String);
+    /// Sends an event in OpenCode's format to the plugins.
+    fn send_event(&self, kind: &'static str, properties: &Value);
+    /// Starts to send the events of the session to the hosts whose plugins subscribe to them.
+    fn start_event_feeds(&self);
 }
 
-/// The handlers of calls that plugins make through OpenCode's client.
+/// The handlers of the calls that the plugins of one host make through OpenCode's client.
 pub(super) struct PluginHandlers {
     pub(super) notifier: Weak<dyn Notifier>,
     pub(super) session_state: Arc<SessionState>,
+    /// The id of the session.
     pub(super) session: String,
+    /// The working directory of the session.
     pub(super) directory: PathBuf,
+    /// The root of the project.
     pub(super) worktree: PathBuf,
     pub(super) settings: Arc<Settings>,
     pub(super) environment: Environment,
     pub(super) todos: Arc<Todos>,
-    /// Whether the host runs the user's own files, and nothing else.
-    pub(super) own: bool,
+    /// The host runs the user's own files, and none of the project.
+    pub(super) is_users_host: bool,
     pub(super) subagents: Subagents,
 }
 
@@ -92,22 +99,26 @@ const SESSION_ACTIONS: [&str; 6] = [
 /// The error for a call about another session.
 const OTHER_SESSION: &str = "a plugin can access only its own session";
 
-impl Listener for PluginHandlers {
-    fn client(self: Arc<Self>, mut client_call: ClientCall) -> BoxFuture<'static, Value> {
+impl HostListener for PluginHandlers {
+    fn answer_client_call(
+        self: Arc<Self>,
+        mut client_call: ClientCall,
+    ) -> BoxFuture<'static, Value> {
         Box::pin(async move {
-            client_call.file = self.called(client_call.file);
+            client_call.file = self.attributed_file(client_call.file);
             let method = client_call.method.clone();
             let answer = match method
                 .strip_prefix("session.")
                 .filter(|method| SESSION_ACTIONS.contains(method))
             {
-                Some(method) => self.clone().acts(method, client_call).await,
+                Some(method) => self.clone().perform_action(method, client_call).await,
                 None => {
                     let handlers = self.clone();
                     // Some of the calls read files.
-                    let looked =
-                        base::task::spawn_blocking(move || handlers.looks(&client_call)).await;
-                    looked.unwrap_or_else(|e| Some(Err(e.to_string())))
+                    let answer =
+                        base::task::spawn_blocking(move || handlers.answer_query(&client_call))
+                            .await;
+                    answer.unwrap_or_else(|e| Some(Err(e.to_string())))
                 }
             };
             match answer {
@@ -125,32 +136,32 @@ impl Listener for PluginHandlers {
         })
     }
 
-    fn listens(&self) {
-        *lock(&self.session_state.listens) = true;
+    fn record_subscription(&self) {
+        *lock(&self.session_state.has_subscriber) = true;
         if let Some(notifier) = self.notifier.upgrade() {
-            notifier.listens();
+            notifier.start_event_feeds();
         }
     }
 
-    fn failed(&self, params: &Value) {
-        let words = |key: &str| params.get(key).and_then(Value::as_str).map(text::title);
+    fn report_error(&self, params: &Value) {
+        let text_of = |key: &str| params.get(key).and_then(Value::as_str).map(text::title);
         let Some(notifier) = self.notifier.upgrade() else {
             return;
         };
         let file = params
             .get("file")
             .and_then(Value::as_str)
-            .map(|file| text::title(&self.called(file.to_owned())));
-        let who = file.as_ref().map_or_else(
+            .map(|file| text::title(&self.attributed_file(file.to_owned())));
+        let subject = file.as_ref().map_or_else(
             || "A plugin".to_owned(),
             |file| format!("The plugin {file}"),
         );
-        let hook = words("hook")
+        let hook = text_of("hook")
             .map(|hook| format!(" in {hook}"))
             .unwrap_or_default();
-        let why = words("message").unwrap_or_default();
+        let why = text_of("message").unwrap_or_default();
         if let Some(file) = file {
-            notifier.failed(&file, why.clone());
+            notifier.record_failure(&file, why.clone());
         }
         let stack = params
             .get("stack")
@@ -158,7 +169,7 @@ impl Listener for PluginHandlers {
             .map(str::to_owned);
         notifier.notify(
             Severity::Warning,
-            format!("{who} failed{hook}: {why}"),
+            format!("{subject} failed{hook}: {why}"),
             stack,
         );
     }
@@ -168,16 +179,16 @@ impl Listener for PluginHandlers {
 type CallResult = Option<Result<Value, String>>;
 
 impl PluginHandlers {
-    /// Returns the name of a file of this host. A file cannot claim the name of another host's
-    /// file.
-    fn called(&self, file: String) -> String {
-        let is_own_name = |name: &str| {
+    /// Returns the file that a call is attributed to: the named one if this host runs it. A file
+    /// cannot claim the name of another host's file.
+    fn attributed_file(&self, file: String) -> String {
+        let is_file_of_host = |name: &str| {
             self.settings
                 .scripts
                 .iter()
-                .any(|script| script.name == name && script.project != self.own)
+                .any(|script| script.name == name && script.project != self.is_users_host)
         };
-        if is_own_name(&file) {
+        if is_file_of_host(&file) {
             file
         } else {
             "(of another name)".into()
@@ -191,7 +202,7 @@ impl PluginHandlers {
     }
 
     /// Answers calls that change nothing, or only a login.
-    fn looks(
+    fn answer_query(
         &self,
         ClientCall {
             file,
@@ -200,26 +211,26 @@ impl PluginHandlers {
         }: &ClientCall,
     ) -> CallResult {
         match method.split_once('.') {
-            Some(("session", what)) => self.about_session(what, options),
-            Some(("auth", "set")) if self.own => self.renews(options),
+            Some(("session", method)) => self.answer_about_session(method, options),
+            Some(("auth", "set")) if self.is_users_host => self.renew_login(options),
             Some(("auth", "set")) => Some(Err(
                 "only a plugin of the user's own may renew a login".to_owned()
             )),
-            Some(("adjutant", "auth")) => self.login(file, options),
-            _ => self.about_place(method, options),
+            Some(("adjutant", "auth")) => self.find_login(file, options),
+            _ => self.answer_about_project(method, options),
         }
     }
 
     /// Answers calls about anything except sessions and logins.
-    fn about_place(&self, method: &str, options: &Value) -> CallResult {
-        let words = |at: &str| {
+    fn answer_about_project(&self, method: &str, options: &Value) -> CallResult {
+        let text_at = |pointer: &str| {
             options
-                .pointer(at)
+                .pointer(pointer)
                 .and_then(Value::as_str)
-                .map(|words| text::cut_chars(words, 2_000))
+                .map(|text| text::cut_chars(text, 2_000))
         };
         let text_of =
-            |key: &str| words(&format!("/body/{key}")).or_else(|| words(&format!("/{key}")));
+            |key: &str| text_at(&format!("/body/{key}")).or_else(|| text_at(&format!("/{key}")));
         let project =
             || json!({ "id": "project", "worktree": self.worktree, "time": { "created": 0 } });
         Some(Ok(match method {
@@ -251,7 +262,7 @@ impl PluginHandlers {
                     })
                 })
                 .collect(),
-            "config.get" => seen_settings(&self.settings),
+            "config.get" => visible_settings(&self.settings),
             "config.providers" => json!({ "providers": self.providers(), "default": {} }),
             "provider.list" => {
                 let all = self.providers();
@@ -283,7 +294,7 @@ impl PluginHandlers {
             .filter(|built| own.iter().all(|agent| agent.name != built.name));
         let built = built.map(|built| {
             let about = (built.description, built.mode, built.hidden);
-            agent(built.name, about, None)
+            encode_agent(built.name, about, None)
         });
         let configured = own.iter().filter(|agent| !agent.disable).map(|entry| {
             let base = AGENTS.iter().find(|built| built.name == entry.name);
@@ -296,14 +307,13 @@ impl PluginHandlers {
                 mode.unwrap_or(Mode::All),
                 hidden.unwrap_or_default(),
             );
-            agent(&entry.name, about, Some(entry))
+            encode_agent(&entry.name, about, Some(entry))
         });
         built.chain(configured).collect()
     }
 
     /// Returns the providers of the settings, without secrets.
     fn providers(&self) -> Value {
-        let encode_provider = |provider: &providers::entry::ProviderEntry| provider_of(provider);
         self.settings
             .providers
             .iter()
@@ -311,17 +321,18 @@ impl PluginHandlers {
             .collect()
     }
 
-    /// Answers calls about the session and the sessions of plugins; others are not visible.
-    fn about_session(&self, what: &str, options: &Value) -> CallResult {
-        let known = &self.session_state;
-        let id = session_of(options);
+    /// Answers calls about the plugins' own session and the sessions of their subagents. Other
+    /// sessions are not visible.
+    fn answer_about_session(&self, method: &str, options: &Value) -> CallResult {
+        let state = &self.session_state;
+        let id = named_session(options);
         let limit = options
             .pointer("/query/limit")
             .or_else(|| options.get("limit"))
             .and_then(Value::as_u64);
         let limit = limit.and_then(|n| n.try_into().ok()).unwrap_or(usize::MAX);
-        let child = id.filter(|id| self.subagents.knows(id));
-        if !matches!(what, "list" | "status")
+        let child = id.filter(|id| self.subagents.contains(id));
+        if !matches!(method, "list" | "status")
             && child.is_none()
             && id.is_some_and(|id| id != self.session)
         {
@@ -331,23 +342,23 @@ impl PluginHandlers {
             self.subagents
                 .list()
                 .into_iter()
-                .map(|(id, title)| self.info(&id, &title))
+                .map(|(id, title)| self.encode_session(&id, &title))
                 .collect::<Vec<_>>()
         };
-        Some(Ok(match (what, child) {
-            ("get", Some(child)) => self.info(child, &self.subagents.title(child)),
+        Some(Ok(match (method, child) {
+            ("get", Some(child)) => self.encode_session(child, &self.subagents.title(child)),
             ("messages", Some(child)) => self.subagents.messages(child, limit),
             ("children" | "todo", Some(_)) => json!([]),
-            ("get", None) => self.info(&self.session, &lock(&known.conversation).title()),
+            ("get", None) => self.encode_session(&self.session, &lock(&state.conversation).title()),
             ("list", _) => {
-                let own = self.info(&self.session, &lock(&known.conversation).title());
+                let own = self.encode_session(&self.session, &lock(&state.conversation).title());
                 std::iter::once(own).chain(children()).collect()
             }
             ("children", None) => children().into(),
             ("status", _) => {
-                let own = lock(&known.status).clone();
+                let own = lock(&state.status).clone();
                 let own = own.map(|status| (self.session.clone(), status));
-                let children = self.subagents.busy().into_iter();
+                let children = self.subagents.busy_ids().into_iter();
                 let children = children.map(|id| (id, json!({ "type": "busy" })));
                 own.into_iter()
                     .chain(children)
@@ -355,12 +366,12 @@ impl PluginHandlers {
                     .into()
             }
             ("todo", None) => json!(self.todos.get()),
-            ("messages", None) => lock(&known.conversation).messages(limit),
+            ("messages", None) => lock(&state.conversation).messages(limit),
             ("message", None) => {
                 let message = options
                     .pointer("/path/messageID")
                     .or_else(|| options.get("messageID"));
-                let found = lock(&known.conversation)
+                let found = lock(&state.conversation)
                     .message(message.and_then(Value::as_str).unwrap_or_default());
                 return Some(found.ok_or_else(|| "there is no such message".to_owned()));
             }
@@ -368,8 +379,8 @@ impl PluginHandlers {
         }))
     }
 
-    /// Returns a session as OpenCode's client shows it.
-    fn info(&self, id: &str, title: &str) -> Value {
+    /// Encodes a session as OpenCode's client shows it.
+    fn encode_session(&self, id: &str, title: &str) -> Value {
         let parent = Some(&self.session).filter(|own| *own != id);
         json!({
             "id": id, "parentID": parent, "directory": self.directory, "projectID": "project", "version": "1",
@@ -377,16 +388,17 @@ impl PluginHandlers {
         })
     }
 
-    /// Performs calls that do something in the session, or in a session of a plugin.
-    async fn acts(
+    /// Performs the calls in [`SESSION_ACTIONS`], in the plugins' own session or in that of a
+    /// subagent.
+    async fn perform_action(
         self: Arc<Self>,
-        what: &str,
+        method: &str,
         ClientCall { file, options, .. }: ClientCall,
     ) -> CallResult {
         let body = options.get("body").unwrap_or(&options);
-        let id = session_of(&options);
-        let child = id.filter(|id| self.subagents.knows(id));
-        let parent = if what == "create" {
+        let id = named_session(&options);
+        let child = id.filter(|id| self.subagents.contains(id));
+        let parent = if method == "create" {
             body.get("parentID").and_then(Value::as_str)
         } else {
             None
@@ -400,39 +412,45 @@ impl PluginHandlers {
             .and_then(Value::as_str)
             .map(str::trim)
             .filter(|title| !title.is_empty());
-        match (what, child) {
+        match (method, child) {
             ("create", _) => {
                 let id = self.environment.fresh(SessionId::PREFIX);
-                let made = self.subagents.create(&id, title.unwrap_or_default());
-                Some(made.map(|()| self.info(&id, &self.subagents.title(&id))))
+                let created = self.subagents.create(&id, title.unwrap_or_default());
+                Some(created.map(|()| self.encode_session(&id, &self.subagents.title(&id))))
             }
-            ("update", _) => Some(self.renames(child, title)),
-            ("abort", _) => Some(Ok(json!(self.stops(&file, child)))),
+            ("update", _) => Some(self.rename_session(child, title)),
+            ("abort", _) => Some(Ok(json!(self.stop_session(&file, child)))),
             ("delete", Some(child)) => {
-                self.stops(&file, Some(child));
-                Some(Ok(json!(self.subagents.forget(child))))
+                self.stop_session(&file, Some(child));
+                Some(Ok(json!(self.subagents.remove(child))))
             }
             ("prompt" | "promptAsync", Some(child)) if no_reply => {
                 let added = self.subagents.add_note(child, subagents::prompt_text(body));
-                Some(added.map(|()| self.accepted_prompt(child, body)))
+                Some(added.map(|()| self.encode_prompt(child, body)))
             }
-            ("prompt", Some(child)) => Some(self.works((child, &file), body).await),
+            ("prompt", Some(child)) => Some(self.prompt_subagent((child, &file), body).await),
             ("promptAsync", Some(child)) => {
                 let handlers = self.clone();
                 let child = child.to_owned();
                 let file = file.clone();
                 let body = body.clone();
-                base::task::spawn(async move { handlers.works((&child, &file), &body).await });
+                base::task::spawn(
+                    async move { handlers.prompt_subagent((&child, &file), &body).await },
+                );
                 Some(Ok(Value::Null))
             }
-            ("prompt" | "promptAsync", None) => Some(self.takes(&file, body, no_reply)),
+            ("prompt" | "promptAsync", None) => Some(self.queue_prompt(&file, body, no_reply)),
             _ => None,
         }
     }
 
-    /// Prompts a subagent. If it cannot be started, the plugins receive the events of its end; a
-    /// subagent that runs sends its own.
-    async fn works(&self, (child, file): (&str, &str), body: &Value) -> Result<Value, String> {
+    /// Prompts a subagent, and returns its answer. If it cannot be started, the plugins receive the
+    /// events of its end here; a subagent that runs sends its own.
+    async fn prompt_subagent(
+        &self,
+        (child, file): (&str, &str),
+        body: &Value,
+    ) -> Result<Value, String> {
         let access = &self.session_state.access;
         let answer = self
             .subagents
@@ -440,17 +458,17 @@ impl PluginHandlers {
             .await;
         if let (Err(why), Some(notifier)) = (&answer, self.notifier.upgrade()) {
             let error = json!({ "name": "UnknownError", "data": { "message": why } });
-            notifier.happened(
+            notifier.send_event(
                 "session.error",
                 &json!({ "sessionID": child, "error": error }),
             );
-            notifier.happened("session.idle", &json!({ "sessionID": child }));
+            notifier.send_event("session.idle", &json!({ "sessionID": child }));
         }
         answer
     }
 
     /// Renames a session.
-    fn renames(&self, child: Option<&str>, title: Option<&str>) -> Result<Value, String> {
+    fn rename_session(&self, child: Option<&str>, title: Option<&str>) -> Result<Value, String> {
         let title =
             title.ok_or("a session has a title, and nothing else that a plugin may change")?;
         let title = text::cut_chars(&text::title(title), 200);
@@ -459,11 +477,11 @@ impl PluginHandlers {
             (None, Some(control)) => control.rename(&title),
             (None, None) => return Err("there is no session here".into()),
         }
-        Ok(self.info(child.unwrap_or(&self.session), &title))
+        Ok(self.encode_session(child.unwrap_or(&self.session), &title))
     }
 
-    /// Stops the running work of a session, as its user would. Returns whether there was any.
-    fn stops(&self, file: &str, child: Option<&str>) -> bool {
+    /// Stops the running turn of a session, as its user would. Returns whether one was running.
+    fn stop_session(&self, file: &str, child: Option<&str>) -> bool {
         let Some(control) = self.session_state.access.control.get() else {
             return false;
         };
@@ -481,45 +499,46 @@ impl PluginHandlers {
         }
     }
 
-    /// Stores a prompt for the session's model, which receives it with the user's next prompt, or
-    /// continues with it after the turn. A plugin cannot start a turn.
-    fn takes(&self, file: &str, body: &Value, no_reply: bool) -> Result<Value, String> {
-        let words = subagents::prompt_text(body);
+    /// Queues a prompt for the plugins' own session. With `no_reply`, the model receives it with the
+    /// user's next prompt; otherwise the session continues with it after the turn. A plugin cannot
+    /// start a turn.
+    fn queue_prompt(&self, file: &str, body: &Value, no_reply: bool) -> Result<Value, String> {
+        let prompt = subagents::prompt_text(body);
         let mut notes = lock(&self.session_state.notes);
         let mut prompts = lock(&self.session_state.prompts);
-        if notes.len() + prompts.len() >= MAX_NOTES || words.len() > MAX_NOTE_BYTES {
+        if notes.len() + prompts.len() >= MAX_NOTES || prompt.len() > MAX_NOTE_BYTES {
             return Err("too many texts are queued for the model".to_owned());
         }
-        if words.trim().is_empty() {
-            return Ok(self.accepted_prompt(&self.session, body));
+        if prompt.trim().is_empty() {
+            return Ok(self.encode_prompt(&self.session, body));
         }
         if no_reply {
-            notes.push(words);
+            notes.push(prompt);
         } else {
             prompts.push(PluginPrompt {
                 plugin: text::title(file),
-                text: words,
+                text: prompt,
             });
         }
-        Ok(self.accepted_prompt(&self.session, body))
+        Ok(self.encode_prompt(&self.session, body))
     }
 
-    /// Returns an accepted prompt as a message.
-    fn accepted_prompt(&self, session: &str, body: &Value) -> Value {
+    /// Encodes an accepted prompt as a message.
+    fn encode_prompt(&self, session: &str, body: &Value) -> Value {
         json!({ "info": { "sessionID": session, "role": "user" }, "parts": body.get("parts") })
     }
 
-    /// Renews a stored login. Nothing else can be written, because any code in the host could make
+    /// Renews a stored login. No other entry can be written, because any code in the host could make
     /// this call.
-    fn renews(&self, options: &Value) -> CallResult {
+    fn renew_login(&self, options: &Value) -> CallResult {
         let id = options
             .pointer("/path/id")
             .or_else(|| options.get("providerID"))
             .and_then(Value::as_str)?
             .to_owned();
-        let fresh = options.get("body").or_else(|| options.get("auth"))?.clone();
+        let renewed = options.get("body").or_else(|| options.get("auth"))?.clone();
         let is_login = |entry: &Value| entry.get("type").is_some_and(|kind| kind == "oauth");
-        if !is_login(&fresh)
+        if !is_login(&renewed)
             || !Auth::read(&self.environment)
                 .entry(&id)
                 .is_some_and(is_login)
@@ -527,17 +546,17 @@ impl PluginHandlers {
             return Some(Err(format!("only a stored login of {id} can be renewed")));
         }
         let written = Auth::change_file(&Auth::path(&self.environment), |all| {
-            drop(all.insert(id, fresh))
+            drop(all.insert(id, renewed))
         });
         Some(written.map(|()| json!(true)).map_err(|e| e.to_string()))
     }
 
-    /// Returns the stored login of a provider, the provider and its base URL, for a plugin of the
-    /// user's own that logs in there.
-    fn login(&self, file: &str, options: &Value) -> CallResult {
+    /// Returns the stored login of a provider, the provider and its base URL, for one of the user's own
+    /// plugins that logs in there. A plugin of the project gets `null`.
+    fn find_login(&self, file: &str, options: &Value) -> CallResult {
         let id = options.get("provider").and_then(Value::as_str)?;
         let auth = Auth::read(&self.environment);
-        if !self.own {
+        if !self.is_users_host {
             // Without a stored login there is nothing to protect.
             if auth.entry(id).is_none() {
                 return Some(Ok(Value::Null));
@@ -564,13 +583,13 @@ impl PluginHandlers {
         }
         let base = platform::usual_address(&provider, &self.environment);
         Some(Ok(json!({
-            "auth": auth.entry(id), "provider": provider_of(&provider), "base": base,
+            "auth": auth.entry(id), "provider": encode_provider(&provider), "base": base,
         })))
     }
 }
 
-/// Returns an agent as OpenCode's client shows it.
-fn agent(
+/// Encodes an agent as OpenCode's client shows it. `entry` is its entry in the settings.
+fn encode_agent(
     name: &str,
     (description, mode, hidden): (&str, Mode, bool),
     entry: Option<&AgentEntry>,
@@ -590,8 +609,8 @@ fn agent(
     shown
 }
 
-/// Returns the session that a call names, if it names one.
-fn session_of(options: &Value) -> Option<&str> {
+/// Returns the id of the session that a call names, if it names one.
+fn named_session(options: &Value) -> Option<&str> {
     let at = |key: &str| {
         options
             .pointer(&format!("/path/{key}"))
@@ -601,8 +620,8 @@ fn session_of(options: &Value) -> Option<&str> {
     at("id").or_else(|| at("sessionID"))
 }
 
-/// Returns a provider and its models as OpenCode shows them to plugins.
-pub(super) fn provider_of(provider: &providers::entry::ProviderEntry) -> Value {
+/// Encodes a provider and its models as OpenCode shows them to plugins.
+pub(super) fn encode_provider(provider: &providers::entry::ProviderEntry) -> Value {
     let model = |model: &providers::entry::ModelEntry| {
         let rates = model
             .price
@@ -625,8 +644,8 @@ pub(super) fn provider_of(provider: &providers::entry::ProviderEntry) -> Value {
     })
 }
 
-/// Returns the part of the settings that plugins may see.
-pub(super) fn seen_settings(settings: &Settings) -> Value {
+/// Encodes the part of the settings that plugins may see.
+pub(super) fn visible_settings(settings: &Settings) -> Value {
     let agents = settings.agents.iter().map(|agent| {
         let about = json!({ "description": agent.description, "model": agent.model.as_ref().map(ToString::to_string) });
         (agent.name.clone(), about)

@@ -9,7 +9,7 @@ use config::settings::{HookEntry, HookFormat};
 use sandbox::process::Program;
 use tools::{Failure, ToolContext};
 
-/// The largest output of a hook, in bytes.
+/// The maximum output of a hook, in bytes.
 const MAX_OUTPUT_BYTES: u64 = 1 << 20;
 
 /// The placeholder of a file in a command.
@@ -25,7 +25,8 @@ pub(super) fn files(hook: &HookEntry, hook_event: &HookEvent) -> Vec<Option<Path
     }
 }
 
-/// Runs the command. An error text completes the sentence "it failed: ".
+/// Runs the command of a hook, and returns its answer, or the reason why it has none. The reason
+/// completes the sentence "it failed: ".
 ///
 /// # Errors
 /// Returns [`Failure::Cancelled`] if the user cancels.
@@ -63,11 +64,11 @@ pub(super) async fn run(
             .iter()
             .map(|(name, value)| (name.into(), value.into())),
     );
-    let filled = |word: &String| match file {
+    let with_file = |word: &String| match file {
         Some(file) => word.replace(FILE, &file.display().to_string()),
         None => word.clone(),
     };
-    let mut words = hook.command.iter().map(filled);
+    let mut words = hook.command.iter().map(with_file);
     let program = words.next().unwrap_or_default();
     // A program given with a path starts at the project's root, regardless of the session's
     // directory.
@@ -87,7 +88,7 @@ pub(super) async fn run(
         () = context.cancelled.cancelled() => return Err(Failure::Cancelled),
     };
     Ok(match ran {
-        Ok(ran) => HookAnswer::read(hook, ran.status, &ran.stdout, &ran.stderr),
+        Ok(ran) => HookAnswer::decode(hook, ran.status, &ran.stdout, &ran.stderr),
         Err(e) => Err(match e.kind() {
             std::io::ErrorKind::TimedOut => {
                 format!("it took longer than {} ms", hook.limit.as_millis())

@@ -1,14 +1,14 @@
-//! The conversation as OpenCode's client shows it (`session.messages`). It is maintained as the
-//! history grows, because a plugin may ask at any time and each step only appends.
+//! [`Conversation`], the last messages of a session in OpenCode's format, for plugins that ask
+//! (`session.messages`). It is updated as the history grows, because a plugin may ask at any time.
 
 use serde_json::{Value, json};
 
-use super::shapes::{self, MessageContext};
+use super::opencode_format::{self, MessageContext};
 use base::id::MessageId;
 use base::text;
 use transcript::Message;
 
-/// The number of messages that are retained, the last ones.
+/// The maximum number of messages. The oldest are dropped.
 const MAX_MESSAGES: usize = 200;
 
 /// The messages in the form for plugins.
@@ -20,24 +20,24 @@ impl Conversation {
     pub(super) fn update(&mut self, context: &MessageContext<'_>, history: &[Message]) {
         let history = &history[history.len().saturating_sub(MAX_MESSAGES)..];
         let first = history.first().map(|message| &message.id);
-        let gone = self
+        let dropped = self
             .0
             .iter()
             .position(|(id, _)| Some(id) == first)
             .unwrap_or(self.0.len());
-        self.0.drain(..gone);
-        let same = self
+        self.0.drain(..dropped);
+        let unchanged = self
             .0
             .iter()
             .zip(history)
             .take_while(|((id, _), message)| *id == message.id)
             .count();
-        let same = same.min(history.len().saturating_sub(2));
-        self.0.truncate(same);
+        let unchanged = unchanged.min(history.len().saturating_sub(2));
+        self.0.truncate(unchanged);
         self.0.extend(
-            history[same..]
+            history[unchanged..]
                 .iter()
-                .map(|message| (message.id.clone(), shown(context, message))),
+                .map(|message| (message.id.clone(), encode(context, message))),
         );
     }
 
@@ -49,6 +49,7 @@ impl Conversation {
             .collect()
     }
 
+    /// Returns the message with an id.
     pub(super) fn message(&self, id: &str) -> Option<Value> {
         self.0
             .iter()
@@ -72,14 +73,14 @@ impl Conversation {
     }
 }
 
-fn shown(context: &MessageContext<'_>, message: &Message) -> Value {
-    let parts = message
-        .parts
-        .iter()
-        .filter_map(|part| shapes::part(context.session, &message.id, part, message.created));
-    let [start, end] = shapes::step_parts(context.session, message);
+/// Encodes a message with its parts.
+fn encode(context: &MessageContext<'_>, message: &Message) -> Value {
+    let parts = message.parts.iter().filter_map(|part| {
+        opencode_format::encode_part(context.session, &message.id, part, message.created)
+    });
+    let [start, end] = opencode_format::step_parts(context.session, message);
     let parts: Vec<Value> = start.into_iter().chain(parts).chain(end).collect();
-    json!({ "info": shapes::message(context, message), "parts": parts })
+    json!({ "info": opencode_format::encode_message(context, message), "parts": parts })
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The events for one plugin host. A task sends them in batches, so that no turn waits for a
-//! plugin; a host that falls behind loses events from the middle of its queue.
+//! [`EventFeed`], the events of a session for one plugin host. A task sends them in batches, so that no turn
+//! waits for a plugin. A host that falls behind loses events from the middle of its queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,26 +15,31 @@ const MAX_BATCH: usize = 64;
 
 /// The sending side of a host's events.
 #[derive(Debug, Clone)]
-pub(super) struct Feed {
+pub(super) struct EventFeed {
     entry: SubscriptionEntry,
     progress: Arc<FeedProgress>,
 }
 
 #[derive(Debug, Default)]
 struct FeedProgress {
-    /// Whether a batch was taken from the queue and not yet sent.
-    sending: AtomicBool,
+    /// A batch was taken from the queue and is not sent yet.
+    is_sending: AtomicBool,
+    /// Notified when a batch was sent.
     sent: Notify,
 }
 
-impl Feed {
+impl EventFeed {
     /// Starts sending events to a host, until it ends.
     pub(super) fn start(events: Subscription, host: &Arc<PluginHost>) -> Self {
         let feed = Self {
             entry: events.entry(),
             progress: Arc::default(),
         };
-        base::task::spawn(send(events, Arc::downgrade(host), feed.progress.clone()));
+        base::task::spawn(send_batches(
+            events,
+            Arc::downgrade(host),
+            feed.progress.clone(),
+        ));
         feed
     }
 
@@ -43,13 +48,13 @@ impl Feed {
         self.entry.push(event);
     }
 
-    /// Waits until the host has received all events so far.
-    pub(super) async fn drained(&self) {
+    /// Waits until all events so far were sent to the host.
+    pub(super) async fn wait_until_sent(&self) {
         loop {
             let sent = self.progress.sent.notified();
             tokio::pin!(sent);
             sent.as_mut().enable();
-            if self.entry.is_empty() && !self.progress.sending.load(Ordering::Acquire) {
+            if self.entry.is_empty() && !self.progress.is_sending.load(Ordering::Acquire) {
                 return;
             }
             sent.await;
@@ -57,20 +62,21 @@ impl Feed {
     }
 }
 
-async fn send(
+/// Sends the events until the host ends.
+async fn send_batches(
     mut events: Subscription,
     host: std::sync::Weak<PluginHost>,
     progress: Arc<FeedProgress>,
 ) {
     loop {
-        let Some(gone) = host.upgrade().map(|host| host.end_signal()) else {
+        let Some(host_ended) = host.upgrade().map(|host| host.end_signal()) else {
             return;
         };
         tokio::select! {
             () = events.ready() => {}
-            () = gone.cancelled() => return end(events, &progress),
+            () = host_ended.cancelled() => return end(events, &progress),
         }
-        progress.sending.store(true, Ordering::Release);
+        progress.is_sending.store(true, Ordering::Release);
         let batch: Vec<Value> = std::iter::from_fn(|| events.try_next())
             .take(MAX_BATCH)
             .collect();
@@ -79,7 +85,7 @@ async fn send(
             .send_request("events", json!({ "events": batch }))
             .await;
         drop(strong);
-        progress.sending.store(false, Ordering::Release);
+        progress.is_sending.store(false, Ordering::Release);
         progress.sent.notify_waiters();
         // The answer comes when the host can take more; a host that has ended is not waited for.
         let Ok(answer) = answer else {
@@ -87,7 +93,7 @@ async fn send(
         };
         tokio::select! {
             _ = answer => {}
-            () = gone.cancelled() => return end(events, &progress),
+            () = host_ended.cancelled() => return end(events, &progress),
         }
     }
 }

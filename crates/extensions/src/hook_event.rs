@@ -1,4 +1,5 @@
-//! An event of a session as the input of a hook, in adjutant's format or in Claude Code's.
+//! [`HookEvent`], an event of a session that hooks run on, and its encoding as the input of a hook, in
+//! adjutant's format or in Claude Code's.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -11,27 +12,29 @@ use permission::plan::SharedAnalysis;
 use permission::wildcard;
 use tools::ToolContext;
 
-/// The longest text in an event, in bytes.
+/// The maximum length of a text in an event, in bytes.
 const MAX_TEXT_BYTES: usize = 256 << 10;
 
 /// An event that hooks run on.
 #[derive(Debug, Clone)]
 pub struct HookEvent {
+    /// The kind of the event.
     pub on: HookPoint,
+    /// The name of the agent.
     pub agent: String,
     /// The called tool, if the event is about a call.
     pub tool: Option<String>,
     /// The subjects that patterns are matched against: files relative to the project's root,
     /// command lines, URLs, prompts.
     pub subjects: Vec<String>,
-    /// The call's command line as it was parsed, if it has one.
-    pub line: SharedAnalysis,
+    /// The analysis of the call's command line; empty if it has none.
+    pub analysis: SharedAnalysis,
     /// The commands in the subjects, found when a pattern needs them, once for all hooks.
     commands: OnceLock<Vec<String>>,
     /// The files of the call, as absolute paths.
     pub files: Vec<PathBuf>,
     /// Further fields, such as `input`, `output`, `text` and `outcome`.
-    facts: Map<String, Value>,
+    fields: Map<String, Value>,
 }
 
 impl HookEvent {
@@ -42,10 +45,10 @@ impl HookEvent {
             agent: agent.to_owned(),
             tool: None,
             subjects: Vec::new(),
-            line: SharedAnalysis::default(),
+            analysis: SharedAnalysis::default(),
             commands: OnceLock::new(),
             files: Vec::new(),
-            facts: Map::new(),
+            fields: Map::new(),
         }
     }
 
@@ -56,13 +59,13 @@ impl HookEvent {
         self
     }
 
-    /// Sets a field.
+    /// Sets a field. A text is cut to [`MAX_TEXT_BYTES`].
     pub fn set(&mut self, key: &str, value: Value) {
         let value = match value {
             Value::String(text) => base::text::head(&text, MAX_TEXT_BYTES).into(),
             value => value,
         };
-        self.facts.insert(key.to_owned(), value);
+        self.fields.insert(key.to_owned(), value);
     }
 
     /// Returns whether a pattern matches a subject, or a command in it: `cd x && git commit`
@@ -74,19 +77,19 @@ impl HookEvent {
 
     fn commands(&self) -> &[String] {
         self.commands
-            .get_or_init(|| self.line.commands_in(&self.subjects))
+            .get_or_init(|| self.analysis.commands_in(&self.subjects))
     }
 
     /// Returns a field, or `null` if it is missing.
-    pub(crate) fn fact(&self, key: &str) -> Value {
-        self.facts.get(key).cloned().unwrap_or_default()
+    pub(crate) fn field(&self, key: &str) -> Value {
+        self.fields.get(key).cloned().unwrap_or_default()
     }
 
     /// Returns the JSON that a hook reads from its standard input.
     pub(crate) fn payload(&self, hook: &HookEntry, context: &ToolContext) -> Value {
         match hook.format {
             HookFormat::Adjutant => {
-                let head = super::head(hook, self, context)
+                let head = super::common_fields(hook, self, context)
                     .into_iter()
                     .map(|(key, value)| (key.to_owned(), value));
                 let mut event: Map<String, Value> = head.collect();
@@ -96,17 +99,17 @@ impl HookEvent {
                 if !self.files.is_empty() {
                     event.insert("files".into(), json!(self.files));
                 }
-                event.extend(self.facts.clone());
+                event.extend(self.fields.clone());
                 Value::Object(event)
             }
-            HookFormat::Claude => self.claude(context),
+            HookFormat::Claude => self.claude_payload(context),
         }
     }
 
     /// Returns the event in Claude Code's format. The transcript path is empty, because there is no
     /// transcript in that format.
-    fn claude(&self, context: &ToolContext) -> Value {
-        let fact = |key: &str| self.fact(key);
+    fn claude_payload(&self, context: &ToolContext) -> Value {
+        let field = |key: &str| self.field(key);
         let name = match self.on {
             HookPoint::SessionStart => "SessionStart",
             HookPoint::Prompt => "UserPromptSubmit",
@@ -128,36 +131,36 @@ impl HookEvent {
         });
         let more = match self.on {
             HookPoint::SessionStart => {
-                json!({ "source": if fact("resumed") == true { "resume" } else { "startup" } })
+                json!({ "source": if field("resumed") == true { "resume" } else { "startup" } })
             }
-            HookPoint::Prompt => json!({ "prompt": fact("text") }),
-            HookPoint::TurnEnd => json!({ "stop_hook_active": fact("continued") }),
+            HookPoint::Prompt => json!({ "prompt": field("text") }),
+            HookPoint::TurnEnd => json!({ "stop_hook_active": field("continued") }),
             HookPoint::Compaction => {
-                let trigger = if fact("auto") == true {
+                let trigger = if field("auto") == true {
                     "auto"
                 } else {
                     "manual"
                 };
-                json!({ "trigger": trigger, "custom_instructions": fact("text") })
+                json!({ "trigger": trigger, "custom_instructions": field("text") })
             }
             HookPoint::SessionEnd => json!({ "reason": "other" }),
             HookPoint::ToolBefore | HookPoint::ToolAfter | HookPoint::Permission => {
-                let own = self.tool.as_deref().unwrap_or_default();
-                let theirs = TOOLS
+                let tool = self.tool.as_deref().unwrap_or_default();
+                let claude_name = TOOLS
                     .iter()
-                    .find(|(_, ours)| *ours == own)
-                    .map_or(own, |(theirs, _)| theirs);
-                let mut input = renamed(&fact("input"), snake);
+                    .find(|(_, ours)| *ours == tool)
+                    .map_or(tool, |(theirs, _)| theirs);
+                let mut input = rename_keys(&field("input"), snake_case);
                 // Paths are absolute in that format.
                 if let Some(path) = input.get("file_path").and_then(Value::as_str) {
                     input["file_path"] = json!(context.absolute(path));
                 }
                 let mut call = json!({
-                    "tool_name": theirs, "tool_input": input, "tool_use_id": fact("call"),
+                    "tool_name": claude_name, "tool_input": input, "tool_use_id": field("call"),
                 });
                 if self.on == HookPoint::ToolAfter {
                     call["tool_response"] =
-                        json!({ "success": fact("ok"), "content": fact("output") });
+                        json!({ "success": field("ok"), "content": field("output") });
                 }
                 call
             }
@@ -169,19 +172,19 @@ impl HookEvent {
     }
 }
 
-/// Renames the keys of an object.
-pub(crate) fn renamed(value: &Value, spell: fn(&str) -> String) -> Value {
+/// Returns an object with its keys renamed by a function.
+pub(crate) fn rename_keys(value: &Value, rename: fn(&str) -> String) -> Value {
     match value {
         Value::Object(object) => object
             .iter()
-            .map(|(key, value)| (spell(key), value.clone()))
+            .map(|(key, value)| (rename(key), value.clone()))
             .collect(),
         other => other.clone(),
     }
 }
 
 /// Converts `filePath` to `file_path`.
-fn snake(key: &str) -> String {
+fn snake_case(key: &str) -> String {
     let mut out = String::new();
     for letter in key.chars() {
         if letter.is_ascii_uppercase() {
@@ -193,7 +196,7 @@ fn snake(key: &str) -> String {
 }
 
 /// Converts `file_path` to `filePath`.
-pub(crate) fn camel(key: &str) -> String {
+pub(crate) fn camel_case(key: &str) -> String {
     let mut out = String::new();
     let mut upper = false;
     for letter in key.chars() {

@@ -1,14 +1,15 @@
-//! The answers of hooks: a single one, and the combined outcome.
+//! The answers of hooks: [`HookAnswer`] is that of one hook, decoded from the output of its command;
+//! [`HookOutcome`] combines the answers of all hooks and plugins to one event.
 
 use std::process::ExitStatus;
 
 use serde_json::Value;
 
-use super::hook_event::{camel, renamed};
+use super::hook_event::{camel_case, rename_keys};
 use base::text;
 use config::settings::{HookEntry, HookFormat, HookPoint};
 
-/// The longest text of a hook, in characters.
+/// The maximum length of a hook's text, in characters.
 const MAX_TEXT_CHARS: usize = 10_000;
 
 /// The answer of one hook. The default changes and refuses nothing.
@@ -20,13 +21,13 @@ pub(crate) struct HookAnswer {
     pub(crate) ask: Option<String>,
     /// Permits the call without a question.
     pub(crate) allow: bool,
-    /// Replaces the arguments.
+    /// Replaces the arguments of the call.
     pub(crate) input: Option<Value>,
     /// A text for the model.
     pub(crate) context: Option<String>,
     /// A text for the user.
     pub(crate) notice: Option<String>,
-    /// Continues the turn, with this remaining work.
+    /// Continues the turn with this text as the next prompt.
     pub(crate) remaining_work: Option<String>,
 }
 
@@ -37,23 +38,24 @@ pub struct HookOutcome {
     pub deny: Option<String>,
     /// Requires a question to the user. The text completes a sentence that begins with "because".
     pub ask: Option<String>,
-    /// Whether a hook of the user's own permits the call without a question.
+    /// A hook of the user's own permits the call without a question.
     pub allow: bool,
-    /// Replaces the arguments.
+    /// Replaces the arguments of the call.
     pub input: Option<Value>,
-    /// Replaces the result.
+    /// Replaces the result of the call.
     pub output: Option<String>,
-    /// The last hook or plugin that changed the arguments.
+    /// The last hook or plugin that changed the arguments, for display; empty if none did.
     pub changed_by: String,
     /// Texts for the model, in order.
     pub context: Vec<String>,
-    /// Continues the turn, with this remaining work.
+    /// Continues the turn with this text as the next prompt.
     pub remaining_work: Option<String>,
 }
 
 impl HookOutcome {
-    /// Combines two outcomes. The first refusal and the first question win, and the last change.
-    pub(super) fn join(&mut self, other: Self) {
+    /// Adds a later outcome. The first refusal and the first question take precedence; of changes,
+    /// the last one.
+    pub(super) fn merge(&mut self, other: Self) {
         self.deny = self.deny.take().or(other.deny);
         self.ask = self.ask.take().or(other.ask);
         self.allow |= other.allow;
@@ -67,7 +69,7 @@ impl HookOutcome {
     }
 
     /// Adds the answer of one hook. A hook of a project cannot permit anything.
-    pub(super) fn take(&mut self, answer: HookAnswer, hook: &HookEntry) {
+    pub(super) fn add(&mut self, answer: HookAnswer, hook: &HookEntry) {
         let name = text::title(&hook.name);
         self.deny = answer.deny.map(|why| {
             if why.is_empty() {
@@ -124,12 +126,13 @@ impl HookAnswer {
         }
     }
 
-    /// Interprets the end of a program: exit code 0 with JSON or text on standard output, or 2 for
-    /// a refusal with the reason on standard error.
+    /// Decodes the answer of a hook's command from its exit status and output: 0 with JSON or text
+    /// on standard output, or 2 for a refusal with the reason on standard error.
     ///
     /// # Errors
-    /// Returns the reason why it is not an answer: any other exit status, or JSON of another shape.
-    pub(crate) fn read(
+    /// Any other exit status, or JSON that does not fit the format. The message completes the
+    /// sentence "it failed: ".
+    pub(crate) fn decode(
         hook: &HookEntry,
         status: ExitStatus,
         stdout: &[u8],
@@ -168,12 +171,13 @@ impl HookAnswer {
         let answer: Value =
             serde_json::from_slice(printed).map_err(|e| format!("its answer is not JSON: {e}"))?;
         match hook.format {
-            HookFormat::Adjutant => Self::ours(&answer),
-            HookFormat::Claude => Ok(Self::claude(hook.on, &answer)),
+            HookFormat::Adjutant => Self::decode_own_format(&answer),
+            HookFormat::Claude => Ok(Self::decode_claude_format(hook.on, &answer)),
         }
     }
 
-    /// Returns a refusal, if the event can be refused; otherwise the reason becomes a text.
+    /// Returns a refusal if the event can be refused. Otherwise the reason becomes a text for the
+    /// model or the user.
     fn refusal(on: HookPoint, why: String) -> Self {
         match on {
             HookPoint::Prompt | HookPoint::ToolBefore | HookPoint::Permission => Self {
@@ -195,7 +199,8 @@ impl HookAnswer {
         }
     }
 
-    fn ours(answer: &Value) -> Result<Self, String> {
+    /// Decodes an answer in adjutant's format. An unknown key is an error.
+    fn decode_own_format(answer: &Value) -> Result<Self, String> {
         const KEYS: [&str; 7] = [
             "deny", "ask", "allow", "input", "context", "notice", "continue",
         ];
@@ -230,39 +235,39 @@ impl HookAnswer {
         })
     }
 
-    /// Reads an answer in the format of Claude Code's hooks.
-    fn claude(on: HookPoint, answer: &Value) -> Self {
+    /// Decodes an answer in the format of Claude Code's hooks.
+    fn decode_claude_format(on: HookPoint, answer: &Value) -> Self {
         let text_at = |at: &str| {
             answer
                 .pointer(at)
                 .and_then(Value::as_str)
                 .map(|text| text::cut_chars(text.trim(), MAX_TEXT_CHARS))
         };
-        let own = "/hookSpecificOutput";
-        let of = |key: &str| text_at(&format!("{own}/{key}"));
-        let mut to = Self {
-            context: of("additionalContext"),
+        let specific = "/hookSpecificOutput";
+        let specific_text = |key: &str| text_at(&format!("{specific}/{key}"));
+        let mut decoded = Self {
+            context: specific_text("additionalContext"),
             notice: text_at("/systemMessage"),
             ..Self::default()
         };
         let why = text_at("/reason")
-            .or_else(|| of("permissionDecisionReason"))
+            .or_else(|| specific_text("permissionDecisionReason"))
             .unwrap_or_default();
-        let decision = of("permissionDecision")
-            .or_else(|| of("decision/behavior"))
+        let decision = specific_text("permissionDecision")
+            .or_else(|| specific_text("decision/behavior"))
             .or_else(|| text_at("/decision"));
         match decision.as_deref() {
             Some("deny" | "block") => {
-                let why = of("decision/message").unwrap_or(why);
+                let why = specific_text("decision/message").unwrap_or(why);
                 let refusal = Self::refusal(on, why);
-                to = Self {
-                    context: to.context.or(refusal.context),
-                    notice: to.notice.or(refusal.notice),
+                decoded = Self {
+                    context: decoded.context.or(refusal.context),
+                    notice: decoded.notice.or(refusal.notice),
                     ..refusal
                 };
             }
-            Some("ask") => to.ask = Some(why),
-            Some("allow" | "approve") => to.allow = true,
+            Some("ask") => decoded.ask = Some(why),
+            Some("allow" | "approve") => decoded.allow = true,
             _ => {}
         }
         if answer.get("continue").and_then(Value::as_bool) == Some(false)
@@ -270,15 +275,15 @@ impl HookAnswer {
         {
             let stop = text_at("/stopReason").unwrap_or_default();
             let refusal = Self::refusal(on, stop);
-            to.deny = to.deny.or(refusal.deny);
-            to.remaining_work = to.remaining_work.or(refusal.remaining_work);
+            decoded.deny = decoded.deny.or(refusal.deny);
+            decoded.remaining_work = decoded.remaining_work.or(refusal.remaining_work);
         }
-        let input = answer.pointer(&format!("{own}/updatedInput"));
-        let input = input.or_else(|| answer.pointer(&format!("{own}/decision/updatedInput")));
-        to.input = input
+        let input = answer.pointer(&format!("{specific}/updatedInput"));
+        let input = input.or_else(|| answer.pointer(&format!("{specific}/decision/updatedInput")));
+        decoded.input = input
             .filter(|input| input.is_object())
-            .map(|input| renamed(input, camel));
-        to
+            .map(|input| rename_keys(input, camel_case));
+        decoded
     }
 }
 
@@ -425,7 +430,7 @@ mod tests {
         ];
         for (on, code, stdout, stderr, wanted) in table {
             let status = ExitStatus::from_raw(code << 8);
-            let read = HookAnswer::read(
+            let read = HookAnswer::decode(
                 &hook(on, HookFormat::Adjutant),
                 status,
                 stdout.as_bytes(),
@@ -515,7 +520,11 @@ mod tests {
             ),
         ];
         for (on, answer, wanted) in table {
-            assert_eq!(HookAnswer::claude(on, &answer), wanted, "{answer}");
+            assert_eq!(
+                HookAnswer::decode_claude_format(on, &answer),
+                wanted,
+                "{answer}"
+            );
         }
     }
 
@@ -526,7 +535,7 @@ mod tests {
             project: true,
             ..hook(HookPoint::Permission, HookFormat::Adjutant)
         };
-        hook_outcome.take(
+        hook_outcome.add(
             HookAnswer {
                 allow: true,
                 context: Some("one".into()),
@@ -535,14 +544,14 @@ mod tests {
             &project,
         );
         assert!(!hook_outcome.allow, "a project's hook allows nothing");
-        hook_outcome.take(
+        hook_outcome.add(
             HookAnswer {
                 ask: Some("it is late.".into()),
                 ..HookAnswer::default()
             },
             &project,
         );
-        hook_outcome.take(
+        hook_outcome.add(
             HookAnswer {
                 deny: Some("No.".into()),
                 ..HookAnswer::default()

@@ -1,6 +1,8 @@
-//! The process that runs a session's JavaScript. It is started in the sandbox of the agent's
-//! commands, exchanges lines of JSON over its own pipes, and ends with the session. All of its
-//! output is untrusted data: a line that is not a message counts as printed text.
+//! [`PluginHost`], the process that runs a session's JavaScript. It is started in the sandbox of the agent's
+//! commands, exchanges JSON messages with adjutant over its pipes, one on each line, and ends with the
+//! session. [`HostCall`] is a tool call in it; a [`HostListener`] gets its other requests and messages.
+//!
+//! All of its output is untrusted data. A line that is not a message is treated as printed text.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,34 +24,38 @@ use config::script::ScriptEntry;
 use sandbox::process::{Child, Program, StdioMode};
 use tools::{BoxFuture, Failure, ToolContext};
 
-/// The script of the host.
+/// The source of the host.
 const HOST: &str = include_str!("host.mjs");
 
-/// The bootstrap code, which reads the host from the first line of its input. The host needs no
-/// file on disk, and the list of processes stays readable.
+/// The code on the command line of the runtime. It reads the source of the host from the first line
+/// of its input, so that no file is needed and the list of processes stays readable.
 const BOOT: &str = "import{createInterface as c}from\"node:readline\";const i=c({input:process.stdin})\
     [Symbol.asyncIterator](),s=JSON.parse((await i.next()).value);await(await import(\"data:text/javascript;base64,\"+s)).default(i)";
 
-/// The longest line that it may write, and the total size of printed text, in bytes.
+/// The maximum length of a line that the host writes, in bytes.
 const MAX_LINE_BYTES: usize = 16 << 20;
+/// The maximum size of all text that the host prints, in bytes.
 const MAX_PRINTED_BYTES: u64 = 64 << 20;
-/// The number of bytes retained from the end of its printed text.
+/// The number of bytes of the end of the printed text that are stored, for error messages.
 const MAX_TAIL_BYTES: usize = 2 << 10;
-/// The number of lines that may wait to be written to it.
+/// The maximum number of lines that wait to be written to the host.
 const MAX_WAITING_LINES: usize = 64;
 
 /// The origin of the scripts in a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScriptOrigin {
-    Own,
+    /// The user's own files and packages.
+    User,
+    /// The files and packages of the project.
     Project,
 }
 
 impl ScriptOrigin {
     /// All origins, in the order in which their hooks run.
-    pub(super) const ALL: [Self; 2] = [Self::Own, Self::Project];
+    pub(super) const ALL: [Self; 2] = [Self::User, Self::Project];
 
-    pub(super) fn covers(self, script: &ScriptEntry) -> bool {
+    /// Returns whether a script has this origin.
+    pub(super) fn includes(self, script: &ScriptEntry) -> bool {
         script.project == (self == Self::Project)
     }
 }
@@ -66,23 +72,26 @@ pub(super) enum HostMessage {
 /// The failure of a request to a host.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum HostError {
-    /// The host reports an error, with its stack.
+    /// The host reports an error.
     Reported {
         message: String,
+        /// The JavaScript stack; empty if there is none.
         stack: String,
-        arguments: bool,
+        /// The arguments of the call do not fit the tool's schema.
+        has_invalid_arguments: bool,
     },
-    Gone(String),
+    /// The host has ended, for this reason.
+    Ended(String),
     /// The host does not answer in time.
-    Late,
+    TimedOut,
 }
 
 impl std::fmt::Display for HostError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Reported { message, .. } => f.write_str(message),
-            Self::Gone(why) => write!(f, "the program that runs it has ended: {why}"),
-            Self::Late => f.write_str("it does not answer"),
+            Self::Ended(why) => write!(f, "the program that runs it has ended: {why}"),
+            Self::TimedOut => f.write_str("it does not answer"),
         }
     }
 }
@@ -90,40 +99,46 @@ impl std::fmt::Display for HostError {
 /// The time to wait for the rest of standard error after the host has ended.
 const STDERR_GRACE: Duration = Duration::from_millis(200);
 
-/// A call of OpenCode's client.
+/// A call that a plugin makes through OpenCode's client.
 #[derive(Debug)]
 pub(super) struct ClientCall {
     /// The file that makes the call, according to the host.
     pub(super) file: String,
-    /// The method: `session.prompt`.
+    /// The method, such as `session.prompt`.
     pub(super) method: String,
+    /// The arguments of the call.
     pub(super) options: Value,
 }
 
-/// The receiver of messages outside of calls, for the session.
-pub(super) trait Listener: Send + Sync {
-    /// Answers a call through OpenCode's client.
-    fn client(self: Arc<Self>, client_call: ClientCall) -> BoxFuture<'static, Value>;
+/// The receiver of a host's requests and messages that belong to no tool call.
+pub(super) trait HostListener: Send + Sync {
+    /// Answers a call that a plugin makes through OpenCode's client.
+    fn answer_client_call(self: Arc<Self>, client_call: ClientCall) -> BoxFuture<'static, Value>;
     /// Records that a plugin subscribes to events.
-    fn listens(&self);
+    fn record_subscription(&self);
     /// Reports an error that belongs to no call.
-    fn failed(&self, params: &Value);
+    fn report_error(&self, params: &Value);
 }
 
-type Waiting = HashMap<u64, oneshot::Sender<Result<Value, HostError>>>;
+/// The senders of answers, by the number of the request.
+type PendingAnswers = HashMap<u64, oneshot::Sender<Result<Value, HostError>>>;
 
 /// A process of Node or Bun, which runs the plugins and custom tools of a session.
 pub(super) struct PluginHost {
+    /// The lines for its standard input.
     lines: mpsc::Sender<String>,
-    next: AtomicU64,
+    /// The number of the next request.
+    next_id: AtomicU64,
     // Leaf locks around maps.
-    waiting: Mutex<Waiting>,
+    pending: Mutex<PendingAnswers>,
+    /// The receivers of messages during tool calls, by the id of the call.
     calls: Mutex<HashMap<String, mpsc::UnboundedSender<HostMessage>>>,
     /// The reason for its end, after it has ended.
     ended: Mutex<Option<String>>,
+    /// Cancelled to end the process.
     stop: CancellationToken,
     /// Cancelled when the process and everything it started have ended.
-    gone: CancellationToken,
+    exited: CancellationToken,
 }
 
 impl Drop for PluginHost {
@@ -132,18 +147,19 @@ impl Drop for PluginHost {
     }
 }
 
-/// The time limit for the first answer of a program.
+/// The time limit for the first answer of a runtime.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl PluginHost {
-    /// Starts a host in the first program that can run it. Returns it with the programs that
-    /// cannot, and why.
+    /// Starts a host in the first runtime that can run it. Returns it with the runtimes that cannot,
+    /// each with the reason.
     ///
     /// # Errors
-    /// Returns the reason why there is none, as the end of a sentence, or [`Failure::Cancelled`].
+    /// Returns the reason why no runtime can run it, as the end of a sentence, or
+    /// [`Failure::Cancelled`].
     pub(super) async fn start(
         context: &ToolContext,
-        listener: Arc<dyn Listener>,
+        listener: Arc<dyn HostListener>,
     ) -> Result<(Arc<Self>, Vec<String>), Failure> {
         let mut failed = Vec::new();
         for runtime in runtimes(&context.project.environment) {
@@ -168,7 +184,7 @@ impl PluginHost {
         }))
     }
 
-    /// Starts a host in one program.
+    /// Starts a host in one runtime.
     ///
     /// # Errors
     /// Returns the reason why it cannot be started, as the end of a sentence, or
@@ -176,7 +192,7 @@ impl PluginHost {
     async fn start_in(
         Runtime { path, args }: Runtime,
         context: &ToolContext,
-        listener: Arc<dyn Listener>,
+        listener: Arc<dyn HostListener>,
     ) -> Result<Arc<Self>, Failure> {
         let environment = &context.project.environment;
         let sandbox_choice = context.sandbox_choice.without_notices().writing();
@@ -194,30 +210,30 @@ impl PluginHost {
         let program =
             Program::new(path, "/", env).args(args.iter().map(String::as_str).chain([BOOT]));
         let program = sandbox_choice.enter_shared(&sandbox, context, program)?;
-        static STARTED: AtomicU64 = AtomicU64::new(0);
-        let work = format!("extensions-{}", STARTED.fetch_add(1, Ordering::Relaxed));
-        let child = program.start(StdioMode::Separate, &work);
+        static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
+        let work_name = format!("extensions-{}", NEXT_NUMBER.fetch_add(1, Ordering::Relaxed));
+        let child = program.start(StdioMode::Separate, &work_name);
         let mut child =
             child.map_err(|e| Failure::ForModel(format!("it cannot be started: {e}")))?;
         child.outlast(SessionFiles::take_unconditionally(PER_PROGRAM));
-        let (lines, coming) = mpsc::channel(MAX_WAITING_LINES);
+        let (lines, queued_lines) = mpsc::channel(MAX_WAITING_LINES);
         let stop = CancellationToken::new();
-        let gone = CancellationToken::new();
+        let exited = CancellationToken::new();
         let host = Arc::new(Self {
             lines,
-            next: AtomicU64::new(1),
-            waiting: Mutex::default(),
+            next_id: AtomicU64::new(1),
+            pending: Mutex::default(),
             calls: Mutex::default(),
             ended: Mutex::default(),
             stop: stop.clone(),
-            gone,
+            exited,
         });
         // The task ends when the last reference to the host is dropped.
-        base::task::spawn(keep(
+        base::task::spawn(run_process(
             child,
-            coming,
+            queued_lines,
             Arc::downgrade(&host),
-            host.gone.clone(),
+            host.exited.clone(),
             stop,
             listener,
         ));
@@ -228,33 +244,36 @@ impl PluginHost {
         Ok(host)
     }
 
-    pub(super) fn is_gone(&self) -> bool {
+    /// Returns whether the process has ended or is about to end.
+    pub(super) fn has_ended(&self) -> bool {
         lock(&self.ended).is_some() || self.stop.is_cancelled()
     }
 
+    /// Ends the process. Returns at once.
     pub(super) fn end(&self) {
         self.stop.cancel();
     }
 
     /// Returns the token that is cancelled when the process has ended.
     pub(super) fn end_signal(&self) -> CancellationToken {
-        self.gone.clone()
+        self.exited.clone()
     }
 
     /// Waits until the process and everything it started have ended.
     pub(super) async fn wait_until_ended(&self) {
-        self.gone.cancelled().await;
+        self.exited.cancelled().await;
     }
 
+    /// Sends a message.
     async fn write(&self, message: &Value) -> Result<(), HostError> {
         self.lines
             .send(format!("{message}\n"))
             .await
-            .map_err(|_| self.why_gone())
+            .map_err(|_| self.end_error())
     }
 
-    fn why_gone(&self) -> HostError {
-        HostError::Gone(
+    fn end_error(&self) -> HostError {
+        HostError::Ended(
             lock(&self.ended)
                 .clone()
                 .unwrap_or_else(|| "it was ended".into()),
@@ -276,7 +295,8 @@ impl PluginHost {
             .ok();
     }
 
-    /// Sends a request. A host that does not answer in time is ended, because its state is unknown.
+    /// Sends a request and waits for the answer. A host that does not answer within `limit` is ended,
+    /// because its state is unknown.
     ///
     /// # Errors
     /// [`HostError`].
@@ -288,26 +308,26 @@ impl PluginHost {
     ) -> Result<Value, HostError> {
         let answer = self.send_request(method, params).await?;
         match tokio::time::timeout(limit, answer).await {
-            Ok(answer) => answer.unwrap_or_else(|_| Err(self.why_gone())),
+            Ok(answer) => answer.unwrap_or_else(|_| Err(self.end_error())),
             Err(_) => {
                 self.end();
-                Err(HostError::Late)
+                Err(HostError::TimedOut)
             }
         }
     }
 
-    /// Sends a request, whose answer may take any time.
+    /// Sends a request, and returns the receiver of its answer, which may take any time.
     pub(super) async fn send_request(
         &self,
         method: &str,
         params: Value,
     ) -> Result<oneshot::Receiver<Result<Value, HostError>>, HostError> {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
-        lock(&self.waiting).insert(id, reply);
-        if self.is_gone() {
-            lock(&self.waiting).remove(&id);
-            return Err(self.why_gone());
+        lock(&self.pending).insert(id, reply);
+        if self.has_ended() {
+            lock(&self.pending).remove(&id);
+            return Err(self.end_error());
         }
         self.write(&json!({ "id": id, "method": method, "params": params }))
             .await?;
@@ -323,20 +343,21 @@ impl PluginHost {
         }
     }
 
-    /// Begins a tool call, whose questions, progress and answer come from [`HostCall::next`].
+    /// Begins a tool call with the id `call`. [`HostCall::next_message`] returns its questions, its
+    /// progress and its answer.
     pub(super) async fn call(
         self: &Arc<Self>,
         call: &str,
         params: Value,
     ) -> Result<HostCall, HostError> {
-        let (sender, heard) = mpsc::unbounded_channel();
+        let (sender, messages) = mpsc::unbounded_channel();
         lock(&self.calls).insert(call.to_owned(), sender);
         let mut call = HostCall {
             host: self.clone(),
             call: call.to_owned(),
-            heard,
+            messages,
             answer: None,
-            done: false,
+            is_answered: false,
         };
         call.answer = Some(self.send_request("call", params).await?);
         Ok(call)
@@ -345,16 +366,16 @@ impl PluginHost {
     /// Ends everything that waits for the host, with the reason for its end.
     fn end_all_calls(&self, why: String) {
         lock(&self.ended).get_or_insert(why);
-        let waiting = std::mem::take(&mut *lock(&self.waiting));
-        for reply in waiting.into_values() {
+        let pending = std::mem::take(&mut *lock(&self.pending));
+        for reply in pending.into_values() {
             // The receiver may be dropped.
-            reply.send(Err(self.why_gone())).ok();
+            reply.send(Err(self.end_error())).ok();
         }
         lock(&self.calls).clear();
     }
 
     /// Handles one message of the host.
-    fn handle_message(self: &Arc<Self>, message: Value, listener: &Arc<dyn Listener>) {
+    fn handle_message(self: &Arc<Self>, message: Value, listener: &Arc<dyn HostListener>) {
         let id = message.get("id").and_then(Value::as_u64);
         let params = message.get("params").cloned().unwrap_or_default();
         let call = || {
@@ -366,7 +387,7 @@ impl PluginHost {
         };
         match (message.get("method").and_then(Value::as_str), id) {
             (None, Some(id)) => {
-                let Some(reply) = lock(&self.waiting).remove(&id) else {
+                let Some(reply) = lock(&self.pending).remove(&id) else {
                     return;
                 };
                 let answer = match message.get("error") {
@@ -378,12 +399,12 @@ impl PluginHost {
                                 .unwrap_or_default()
                                 .to_owned()
                         };
-                        let arguments =
+                        let has_invalid_arguments =
                             error.get("arguments").and_then(Value::as_bool) == Some(true);
                         Err(HostError::Reported {
                             message: text("message"),
                             stack: text("stack"),
-                            arguments,
+                            has_invalid_arguments,
                         })
                     }
                     None => Ok(message.get("result").cloned().unwrap_or_default()),
@@ -399,7 +420,10 @@ impl PluginHost {
                     .is_ok()
                 });
                 if !is_sent {
-                    self.later(id, json!({ "allowed": false, "why": "the call has ended" }));
+                    self.answer_in_background(
+                        id,
+                        json!({ "allowed": false, "why": "the call has ended" }),
+                    );
                 }
             }
             (Some("metadata"), _) => {
@@ -424,7 +448,7 @@ impl PluginHost {
                 };
                 // An answer may take long, and does not keep the host alive.
                 let host = Arc::downgrade(self);
-                let answer = listener.clone().client(client_call);
+                let answer = listener.clone().answer_client_call(client_call);
                 base::task::spawn(async move {
                     let answer = answer.await;
                     if let Some(host) = host.upgrade() {
@@ -432,14 +456,14 @@ impl PluginHost {
                     }
                 });
             }
-            (Some("failed"), _) => listener.failed(&params),
-            (Some("listens"), _) => listener.listens(),
+            (Some("failed"), _) => listener.report_error(&params),
+            (Some("listens"), _) => listener.record_subscription(),
             _ => {}
         }
     }
 
     /// Answers a request without delaying the reader.
-    fn later(self: &Arc<Self>, id: u64, result: Value) {
+    fn answer_in_background(self: &Arc<Self>, id: u64, result: Value) {
         let host = self.clone();
         base::task::spawn(async move { host.answer(id, result).await });
     }
@@ -449,9 +473,9 @@ impl PluginHost {
 pub(super) struct HostCall {
     pub(super) host: Arc<PluginHost>,
     call: String,
-    heard: mpsc::UnboundedReceiver<HostMessage>,
+    messages: mpsc::UnboundedReceiver<HostMessage>,
     answer: Option<oneshot::Receiver<Result<Value, HostError>>>,
-    done: bool,
+    is_answered: bool,
 }
 
 /// A message about a tool call.
@@ -459,30 +483,30 @@ pub(super) struct HostCall {
 pub(super) enum CallMessage {
     /// A question or progress.
     FromHost(HostMessage),
-    /// The end of the call, after which there is no further message.
+    /// The answer of the call. No message follows it.
     Answered(Result<Value, HostError>),
 }
 
 impl HostCall {
-    /// Returns the next message. Cancellation-safe until the call is answered.
-    pub(super) async fn next(&mut self) -> CallMessage {
+    /// Waits for the next message. Cancel-safe until the call is answered.
+    pub(super) async fn next_message(&mut self) -> CallMessage {
         let Some(answer) = &mut self.answer else {
-            return CallMessage::Answered(Err(self.host.why_gone()));
+            return CallMessage::Answered(Err(self.host.end_error()));
         };
         let answer = tokio::select! {
             biased;
-            Some(message) = self.heard.recv() => return CallMessage::FromHost(message),
+            Some(message) = self.messages.recv() => return CallMessage::FromHost(message),
             answer = answer => answer,
         };
-        self.done = true;
-        CallMessage::Answered(answer.unwrap_or_else(|_| Err(self.host.why_gone())))
+        self.is_answered = true;
+        CallMessage::Answered(answer.unwrap_or_else(|_| Err(self.host.end_error())))
     }
 }
 
 impl Drop for HostCall {
     fn drop(&mut self) {
         lock(&self.host.calls).remove(&self.call);
-        if !self.done {
+        if !self.is_answered {
             let line = format!(
                 "{}\n",
                 json!({ "method": "abort", "params": { "call": self.call } })
@@ -493,20 +517,21 @@ impl Drop for HostCall {
     }
 }
 
-/// Serves the process until it ends or is stopped.
-async fn keep(
+/// Exchanges messages with the process until it ends or is stopped, and then ends it with everything
+/// that it has started.
+async fn run_process(
     mut child: Child,
-    mut coming: mpsc::Receiver<String>,
+    mut queued_lines: mpsc::Receiver<String>,
     host: std::sync::Weak<PluginHost>,
-    gone: CancellationToken,
+    exited: CancellationToken,
     stop: CancellationToken,
-    listener: Arc<dyn Listener>,
+    listener: Arc<dyn HostListener>,
 ) {
     let (stdin, stdout, stderr) = child.streams();
     let printed = Mutex::new(String::new());
     let write = async {
         let Some(mut stdin) = stdin else { return };
-        while let Some(line) = coming.recv().await {
+        while let Some(line) = queued_lines.recv().await {
             if stdin.write_all(line.as_bytes()).await.is_err() {
                 break;
             }
@@ -516,27 +541,27 @@ async fn keep(
     };
     let read = async {
         match stdout {
-            Some(stdout) => read(stdout, &host, &listener, &printed).await,
+            Some(stdout) => read_messages(stdout, &host, &listener, &printed).await,
             None => "it has no output".to_owned(),
         }
     };
-    let listen = listen(stderr, &printed);
+    let collect = collect_stderr(stderr, &printed);
     let mut why = {
-        tokio::pin!(read, listen, write);
-        let mut silent = false;
+        tokio::pin!(read, collect, write);
+        let mut is_stderr_closed = false;
         loop {
             tokio::select! {
                 why = &mut read => {
                     // Its last output may still be on its way. A process that keeps the pipe open
                     // is not waited for.
-                    if !silent {
-                        tokio::time::timeout(STDERR_GRACE, &mut listen).await.ok();
+                    if !is_stderr_closed {
+                        tokio::time::timeout(STDERR_GRACE, &mut collect).await.ok();
                     }
                     break why;
                 }
                 () = stop.cancelled() => break "it was ended".to_owned(),
                 () = &mut write => {}
-                () = &mut listen, if !silent => silent = true,
+                () = &mut collect, if !is_stderr_closed => is_stderr_closed = true,
             }
         }
     };
@@ -554,23 +579,23 @@ async fn keep(
     if let Some(host) = host.upgrade() {
         host.end_all_calls(why);
     }
-    gone.cancel();
+    exited.cancel();
 }
 
-/// Reads lines until the output ends. Returns the reason for the end.
-async fn read(
+/// Reads and handles messages until the output ends. Returns the reason for the end.
+async fn read_messages(
     stdout: impl AsyncRead + Unpin,
     host: &std::sync::Weak<PluginHost>,
-    listener: &Arc<dyn Listener>,
+    listener: &Arc<dyn HostListener>,
     printed: &Mutex<String>,
 ) -> String {
     let mut stdout = BufReader::with_capacity(64 << 10, stdout);
     let mut line = Vec::new();
-    let mut noise = 0;
+    let mut printed_bytes = 0;
     loop {
         line.clear();
-        let most = u64::try_from(MAX_LINE_BYTES).unwrap_or(u64::MAX) + 1;
-        match (&mut stdout).take(most).read_until(b'\n', &mut line).await {
+        let limit = u64::try_from(MAX_LINE_BYTES).unwrap_or(u64::MAX) + 1;
+        match (&mut stdout).take(limit).read_until(b'\n', &mut line).await {
             Ok(0) => return "it has closed its output".to_owned(),
             Err(e) => return e.to_string(),
             Ok(_) if line.len() > MAX_LINE_BYTES => {
@@ -585,17 +610,17 @@ async fn read(
             Ok(message @ Value::Object(_))
                 if message.get("method").and_then(Value::as_str) == Some("log") =>
             {
-                let words = message
+                let logged = message
                     .pointer("/params/text")
                     .and_then(Value::as_str)
                     .unwrap_or_default();
-                tracing::info!("extension: {}", text::title(words));
+                tracing::info!("extension: {}", text::title(logged));
             }
             Ok(message @ Value::Object(_)) => host.handle_message(message, listener),
             _ => {
-                noise += u64::try_from(line.len()).unwrap_or_default();
+                printed_bytes += u64::try_from(line.len()).unwrap_or_default();
                 append_to_tail(printed, &line);
-                if noise > MAX_PRINTED_BYTES {
+                if printed_bytes > MAX_PRINTED_BYTES {
                     return format!("it printed more than {} MiB", MAX_PRINTED_BYTES >> 20);
                 }
             }
@@ -605,8 +630,8 @@ async fn read(
     }
 }
 
-/// Collects the end of standard error.
-async fn listen(stderr: Option<impl AsyncRead + Unpin>, printed: &Mutex<String>) {
+/// Adds standard error to the end of the printed text.
+async fn collect_stderr(stderr: Option<impl AsyncRead + Unpin>, printed: &Mutex<String>) {
     let mut buffer = vec![0; 8 << 10];
     if let Some(mut stderr) = stderr {
         while let Ok(n @ 1..) = stderr.read(&mut buffer).await {
@@ -616,6 +641,7 @@ async fn listen(stderr: Option<impl AsyncRead + Unpin>, printed: &Mutex<String>)
     }
 }
 
+/// Adds text to the end of the printed text, and drops the beginning of it beyond the limit.
 fn append_to_tail(printed: &Mutex<String>, bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     tracing::debug!("an extension prints: {}", text::title(&text));

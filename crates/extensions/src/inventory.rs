@@ -1,5 +1,5 @@
-//! The inventory of a project's extensions for the command line: hooks, tools and plugins, and the
-//! ones that do not load.
+//! [`Inventory`], the hooks, custom tools and plugins of a project for the command line, with the problems of
+//! those that do not load or have no effect.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::lint;
-use super::load;
+use super::load::{self, LoadFailure};
 use super::scripts::{ScriptReport, Scripts};
-use super::usage_stats::{Tallies, Tally};
+use super::usage_stats::{UsageByName, UsageStats};
 use base::child_environment::shown_arguments;
 use base::environment::Environment;
 use base::id::{CallId, SessionId};
@@ -35,35 +35,35 @@ use tools::{
 
 /// The inventory of custom tools and plugins.
 #[derive(Debug, Default)]
-pub struct Survey {
+pub struct Inventory {
     pub report: ScriptReport,
-    /// The reason why nothing was loaded.
-    pub failed: Option<String>,
+    /// The reason why none of them was loaded; `None` if at least one was.
+    pub failure: Option<String>,
 }
 
-/// Loads the custom tools and plugins of a project once, as a session would, and returns the
-/// inventory. Files of a project are in the settings only if it is trusted. With
-/// [`Scripts::compiling`], no function of theirs is called.
-pub async fn survey(
+/// Loads the custom tools and plugins of the settings once, as a session would, and returns their
+/// inventory. The settings have files of a project only if it is trusted. With [`Scripts::for_check`],
+/// none of their functions is called.
+pub async fn load_inventory(
     scripts: Scripts,
     settings: &Arc<Settings>,
     environment: &Environment,
     worktree: &Worktree,
     cwd: &Path,
-) -> Survey {
+) -> Inventory {
     if settings.scripts.is_empty() {
-        return Survey::default();
+        return Inventory::default();
     }
-    let context = context(settings, environment, worktree, cwd);
+    let context = context_without_session(settings, environment, worktree, cwd);
     let scripts = Arc::new(scripts);
-    let survey = match scripts.report(&context).await {
-        Ok(report) => Survey {
+    let inventory = match scripts.report(&context).await {
+        Ok(report) => Inventory {
             report,
-            failed: None,
+            failure: None,
         },
-        Err(why) => Survey {
-            failed: Some(why),
-            ..Survey::default()
+        Err(why) => Inventory {
+            failure: Some(why),
+            ..Inventory::default()
         },
     };
     scripts.end().await;
@@ -72,11 +72,11 @@ pub async fn survey(
         environment,
         context.session.id.as_str(),
     ));
-    survey
+    inventory
 }
 
-/// Returns the context of a session without a client.
-pub(super) fn context(
+/// Returns a tool context with a new session id and without a client.
+pub(super) fn context_without_session(
     settings: &Arc<Settings>,
     environment: &Environment,
     worktree: &Worktree,
@@ -128,17 +128,18 @@ pub(super) fn context(
 }
 
 /// Returns the files that do not load as problems of the settings.
-pub fn problems(settings: &Settings, survey: &Survey) -> Vec<Problem> {
+pub fn problems(settings: &Settings, inventory: &Inventory) -> Vec<Problem> {
     let describe = |script: &ScriptEntry| {
-        let failed = survey
+        let failed = inventory
             .report
-            .errors
+            .failures
             .iter()
-            .find(|(file, ..)| *file == script.name);
+            .find(|failure| failure.file == script.name);
         let (why, stack) = failed
-            .map(|(_, why, stack)| (why, stack.as_str()))
-            .or(survey.failed.as_ref().map(|why| (why, "")))?;
-        let line = line_of(stack, &script.path).filter(|line| !why.contains(&format!(":{line}")));
+            .map(|failure| (&failure.message, failure.stack.as_str()))
+            .or(inventory.failure.as_ref().map(|why| (why, "")))?;
+        let line =
+            line_in_stack(stack, &script.path).filter(|line| !why.contains(&format!(":{line}")));
         let at = SourceLocation {
             line: line.unwrap_or(script.location.line),
             column: u32::from(line.is_some()),
@@ -153,7 +154,7 @@ pub fn problems(settings: &Settings, survey: &Survey) -> Vec<Problem> {
             ProblemCode::Syntax,
             &at,
             key,
-            format!("this does not load: {}", load::reason(why)),
+            format!("this does not load: {}", load::displayed_reason(why)),
         ))
     };
     let mut problems: Vec<Problem> = settings.scripts.iter().filter_map(describe).collect();
@@ -164,15 +165,15 @@ pub fn problems(settings: &Settings, survey: &Survey) -> Vec<Problem> {
             Vec::new()
         };
         let is_known = |part: &str| own.iter().any(|known| known.key == part);
-        let others = loaded_problems(script, &survey.report, is_known);
+        let others = loaded_problems(script, &inventory.report, is_known);
         problems.extend(own);
         problems.extend(others);
     }
     problems
 }
 
-/// Returns the hooks of plugins that wait for trust and have no effect, as far as their texts show
-/// them. They are not loaded.
+/// Returns problems for the hooks without effect of plugins that wait for trust, as far as their
+/// source shows them. The plugins are not loaded.
 pub fn withheld_problems(trust: &Review) -> Vec<Problem> {
     let waiting = trust
         .withheld(TrustKind::Extension)
@@ -187,8 +188,8 @@ pub fn withheld_problems(trust: &Review) -> Vec<Problem> {
         .collect()
 }
 
-/// Returns the hooks of a plugin that have no effect, as far as its text shows them. `place` is its
-/// entry in the settings, or the file itself.
+/// Returns problems for the hooks of a plugin that have no effect, as far as its source shows them.
+/// `location` is its entry in the settings, or the file itself (line 0).
 fn hook_problems(path: &Path, location: &SourceLocation) -> Vec<Problem> {
     const MAX_BYTES: u64 = 1 << 20;
     let source = base::file::read_small_text(path, MAX_BYTES).unwrap_or_default();
@@ -203,21 +204,24 @@ fn hook_problems(path: &Path, location: &SourceLocation) -> Vec<Problem> {
             location.clone()
         };
         let problem = Problem::warning(ProblemCode::NoEffect, &at, &mistake.hook, mistake.message);
-        with_hint(problem, mistake.meant)
+        with_hint(problem, mistake.suggestion)
     };
-    lint::mistakes(&source).into_iter().map(describe).collect()
+    lint::find_mistakes(&source)
+        .into_iter()
+        .map(describe)
+        .collect()
 }
 
-/// Returns the hooks and tools of a loaded script that have no effect, except those that
-/// `is_known`.
+/// Returns problems for the hooks and tools of a loaded script that have no effect, except those that
+/// are reported already (`is_known`).
 fn loaded_problems(
     script: &ScriptEntry,
     report: &ScriptReport,
     is_known: impl Fn(&str) -> bool,
 ) -> Vec<Problem> {
     let of_script = |file: &String| *file == script.name;
-    // The place of a plugin that the settings name is not in its own file.
-    let (key, of) = if script.location.line > 0 {
+    // If the settings name a plugin, the location is in the settings, so the text names the plugin.
+    let (key, prefix) = if script.location.line > 0 {
         ("plugin", format!("{}: ", text::title(&script.name)))
     } else {
         ("", String::new())
@@ -227,14 +231,20 @@ fn loaded_problems(
             ProblemCode::NoEffect,
             &script.location,
             key,
-            format!("{of}{text}"),
+            format!("{prefix}{text}"),
         )
     };
-    let wrong = report
-        .wrong
+    let mistyped = report
+        .mistyped
         .iter()
         .filter(|part| of_script(&part.file) && !is_known(&part.name))
-        .map(|part| problem(format!("{} {}", text::title(&part.named()), part.mistake())));
+        .map(|part| {
+            problem(format!(
+                "{} {}",
+                text::title(&part.display_name()),
+                part.mistake()
+            ))
+        });
     let has_no_effect = |(hook, files): &(&String, &Vec<String>)| {
         !HOOKS.contains(&hook.as_str()) && files.iter().any(of_script) && !is_known(hook)
     };
@@ -242,21 +252,21 @@ fn loaded_problems(
     let unknown = unknown.map(|(hook, _)| {
         let hook_name = text::title(hook);
         let found = problem(format!("there is no hook {hook_name}, so it is not called"));
-        with_hint(found, lint::meant(hook))
+        with_hint(found, lint::nearest_hook(hook))
     });
-    wrong.chain(unknown).collect()
+    mistyped.chain(unknown).collect()
 }
 
-fn with_hint(problem: Problem, meant: Option<&str>) -> Problem {
-    match meant {
-        Some(meant) => problem.hint(format!("did you mean \"{meant}\"?")),
+fn with_hint(problem: Problem, suggestion: Option<&str>) -> Problem {
+    match suggestion {
+        Some(name) => problem.hint(format!("did you mean \"{name}\"?")),
         None => problem,
     }
 }
 
 /// Returns the line of a file that an error is about: the first position in it that the stack
 /// names.
-fn line_of(stack: &str, path: &Path) -> Option<u32> {
+fn line_in_stack(stack: &str, path: &Path) -> Option<u32> {
     let (_, rest) = stack.split_once(&format!("{}:", path.display()))?;
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().ok()
@@ -265,24 +275,29 @@ fn line_of(stack: &str, path: &Path) -> Option<u32> {
 /// An entry of the list of extensions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedExtension {
+    /// `hook`, `tool` or `plugin`.
     pub kind: &'static str,
     pub name: String,
     pub state: EntryState,
-    /// Its effect with its statistics, or the reason for its state.
+    /// A description of its effect with its statistics, or the reason for its state.
     pub about: String,
 }
 
-/// Returns the hooks, tools and plugins of the settings with their states.
-pub fn entries(settings: &Settings, survey: &Survey, tallies: &Tallies) -> Vec<ListedExtension> {
-    let hooks = settings.hooks.iter().map(|hook| hook_entry(hook, tallies));
+/// Lists the hooks, tools and plugins of the settings with their states.
+pub fn list_extensions(
+    settings: &Settings,
+    inventory: &Inventory,
+    usage: &UsageByName,
+) -> Vec<ListedExtension> {
+    let hooks = settings.hooks.iter().map(|hook| hook_entry(hook, usage));
     let scripts = settings
         .scripts
         .iter()
-        .map(|script| script_entry(script, survey, tallies));
+        .map(|script| script_entry(script, inventory, usage));
     hooks.chain(scripts).collect()
 }
 
-fn hook_entry(hook: &HookEntry, tallies: &Tallies) -> ListedExtension {
+fn hook_entry(hook: &HookEntry, usage: &UsageByName) -> ListedExtension {
     let tools = if hook.tools.is_empty() {
         String::new()
     } else {
@@ -293,7 +308,7 @@ fn hook_entry(hook: &HookEntry, tallies: &Tallies) -> ListedExtension {
         .as_ref()
         .map(|pattern| format!(" {pattern}"))
         .unwrap_or_default();
-    let done = tallies.get(&format!("hook {}", hook.name));
+    let stats = usage.get(&format!("hook {}", hook.name));
     ListedExtension {
         kind: "hook",
         name: hook.name.clone(),
@@ -307,25 +322,29 @@ fn hook_entry(hook: &HookEntry, tallies: &Tallies) -> ListedExtension {
             hook.on.as_str(),
             shown_arguments(&hook.command, "***").join(" "),
             hook.source,
-            done.map(statistics).unwrap_or_default()
+            stats.map(describe_stats).unwrap_or_default()
         ),
     }
 }
 
-fn script_entry(script: &ScriptEntry, survey: &Survey, tallies: &Tallies) -> ListedExtension {
-    let failed = survey
+fn script_entry(
+    script: &ScriptEntry,
+    inventory: &Inventory,
+    usage: &UsageByName,
+) -> ListedExtension {
+    let failed = inventory
         .report
-        .errors
+        .failures
         .iter()
-        .find(|(file, ..)| *file == script.name);
-    let tools: Vec<&str> = survey
+        .find(|failure| failure.file == script.name);
+    let tools: Vec<&str> = inventory
         .report
         .tools
         .iter()
         .filter(|(_, file)| *file == script.name)
         .map(|(tool, _)| tool.as_str())
         .collect();
-    let hooks = survey
+    let hooks = inventory
         .report
         .hooks
         .iter()
@@ -338,14 +357,16 @@ fn script_entry(script: &ScriptEntry, survey: &Survey, tallies: &Tallies) -> Lis
     if !hooks.is_empty() {
         about.push(format!("hooks {}", hooks.join(", ")));
     }
-    let wrong = survey
+    let mistyped = inventory
         .report
-        .wrong
+        .mistyped
         .iter()
         .filter(|part| part.file == script.name);
-    about.extend(wrong.map(|part| format!("{} {}", part.named(), part.mistake())));
-    let (state, about) = match (failed, &survey.failed) {
-        (Some((_, why, _)), _) | (None, Some(why)) => (EntryState::Failed, why.clone()),
+    about.extend(mistyped.map(|part| format!("{} {}", part.display_name(), part.mistake())));
+    let (state, about) = match (failed, &inventory.failure) {
+        (Some(LoadFailure { message: why, .. }), _) | (None, Some(why)) => {
+            (EntryState::Failed, why.clone())
+        }
         (None, None) if about.is_empty() => {
             (EntryState::Active, "loaded, but has no hooks".to_owned())
         }
@@ -356,61 +377,61 @@ fn script_entry(script: &ScriptEntry, survey: &Survey, tallies: &Tallies) -> Lis
         .as_ref()
         .map(|record| format!("; {}", record.summary()))
         .unwrap_or_default();
-    let done = tallies.get(&script.name).map(|tally| {
-        let last_error = tally.last_error.clone().filter(|error| *error != about);
-        statistics(&Tally {
+    let described_stats = usage.get(&script.name).map(|stats| {
+        let last_error = stats.last_error.clone().filter(|error| *error != about);
+        describe_stats(&UsageStats {
             last_error,
-            ..tally.clone()
+            ..stats.clone()
         })
     });
     ListedExtension {
         kind: script.kind.as_str(),
         name: script.name.clone(),
         state,
-        about: format!("{about}{version}{}", done.unwrap_or_default()),
+        about: format!("{about}{version}{}", described_stats.unwrap_or_default()),
     }
 }
 
 /// Describes the statistics of one extension, for display.
-fn statistics(tally: &Tally) -> String {
-    let mean = tally.spent.as_secs_f64() * 1e3
-        / f64::from(u32::try_from(tally.calls.max(1)).unwrap_or(u32::MAX));
-    let error = tally
+fn describe_stats(stats: &UsageStats) -> String {
+    let mean = stats.spent.as_secs_f64() * 1e3
+        / f64::from(u32::try_from(stats.calls.max(1)).unwrap_or(u32::MAX));
+    let error = stats
         .last_error
         .as_ref()
         .map(|error| format!(", last error: {error}"))
         .unwrap_or_default();
-    let count = usize::try_from(tally.calls).unwrap_or(usize::MAX);
+    let count = usize::try_from(stats.calls).unwrap_or(usize::MAX);
     format!("; {}, {mean:.1} ms each{error}", text::count(count, "call"))
 }
 
 /// Returns the JSON of `adjutant extensions --json`.
-pub fn data(settings: &Settings, survey: &Survey, tallies: &Tallies) -> Value {
-    let done = |name: &str| {
-        let tally = tallies.get(name).cloned().unwrap_or_default();
-        json!({ "calls": tally.calls, "milliseconds": tally.spent.as_secs_f64() * 1e3, "lastError": tally.last_error })
+pub fn to_json(settings: &Settings, inventory: &Inventory, usage: &UsageByName) -> Value {
+    let stats_of = |name: &str| {
+        let stats = usage.get(name).cloned().unwrap_or_default();
+        json!({ "calls": stats.calls, "milliseconds": stats.spent.as_secs_f64() * 1e3, "lastError": stats.last_error })
     };
     let hooks = settings.hooks.iter().map(|hook| {
         json!({
             "name": hook.name, "on": hook.on.as_str(), "tools": hook.tools, "pattern": hook.pattern,
             "command": hook.command, "source": hook.source, "project": hook.project,
-            "done": done(&format!("hook {}", hook.name)),
+            "done": stats_of(&format!("hook {}", hook.name)),
         })
     });
     let scripts = settings.scripts.iter().map(|script| {
         let own = |files: &Vec<String>| files.contains(&script.name);
-        let tools = survey.report.tools.iter().filter(|(_, file)| *file == script.name).map(|(tool, _)| tool);
-        let hooks = survey.report.hooks.iter().filter(|(_, files)| own(files)).map(|(hook, _)| hook);
-        let failed = survey.report.errors.iter().find(|(file, ..)| *file == script.name);
+        let tools = inventory.report.tools.iter().filter(|(_, file)| *file == script.name).map(|(tool, _)| tool);
+        let hooks = inventory.report.hooks.iter().filter(|(_, files)| own(files)).map(|(hook, _)| hook);
+        let failed = inventory.report.failures.iter().find(|failure| failure.file == script.name);
         json!({
             "kind": script.kind.as_str(), "name": script.name,
-            "path": script.path, "project": script.project, "done": done(&script.name),
+            "path": script.path, "project": script.project, "done": stats_of(&script.name),
             "tools": tools.collect::<Vec<_>>(), "hooks": hooks.collect::<Vec<_>>(),
-            "error": failed.map(|(_, why, _)| why).or(survey.failed.as_ref()), "stack": failed.map(|(_, _, stack)| stack),
+            "error": failed.map(|failure| &failure.message).or(inventory.failure.as_ref()), "stack": failed.map(|failure| &failure.stack),
         })
     });
     json!({
-        "runtime": Some(&survey.report.runtime).filter(|runtime| !runtime.is_empty()),
+        "runtime": Some(&inventory.report.runtime).filter(|runtime| !runtime.is_empty()),
         "hooks": hooks.collect::<Vec<_>>(), "scripts": scripts.collect::<Vec<_>>(),
     })
 }

@@ -1,31 +1,31 @@
-//! The extensions of a session that need no Rust: hooks (commands that run on an event, `hook` in
-//! the settings), custom tools and plugins. Their combined answer is an
-//! [`hook_outcome::HookOutcome`], which the turn and the session request and act on. Permission
-//! rules take precedence over it.
+//! The extensions of a session that users write: hooks (commands that run on an event, `hook` in the
+//! settings), custom tools and plugins. [`Extensions`] is the entry point: the session and its turns call
+//! it at each hook event and act on the combined answer, a [`hook_outcome::HookOutcome`]. Permission rules
+//! take precedence over that answer.
 //!
-//! - Hooks: [`hook_event`] is the input of a command, `command` runs it in the sandbox of the
-//!   agent's commands, [`hook_outcome`] combines the answers.
+//! - Hooks: [`hook_event`] is the input of a command, `command` runs it in the sandbox of the agent's
+//!   commands, [`hook_outcome`] combines the answers.
 //! - Custom tools and plugins are JavaScript. `host` is the process that runs them, in the same
 //!   sandbox; [`runtime`] finds Bun, Node or Deno; [`load`] starts one host for the user's files and
 //!   one for the project's, so that neither can act as the other; [`scripts`] restarts a host that
 //!   has ended.
-//! - `tool` gives a custom tool the interface of the built-in ones. `plugin` runs OpenCode's hooks,
-//!   `transform` and [`shapes`] convert the conversation to its format, `feed` sends it events.
+//! - `tool` gives a custom tool the interface of the built-in ones. `plugin` runs OpenCode's hooks;
+//!   `transform` and [`opencode_format`] convert the conversation to its format; `feed` sends it events.
 //! - `client` answers the calls of a plugin; [`subagents`] and [`login`] need the session.
 //! - [`packages`] installs plugins from npm on request; [`inventory`] and [`usage_stats`] are
 //!   shown by `adjutant extensions`.
 //!
-//! Everything that a hook or a host sends is untrusted data. Nothing of a project runs before the
-//! user trusts the project, and no extension can allow a call that a rule denies.
+//! All data that a hook or a host sends is untrusted. Nothing of a project runs before the user trusts the
+//! project, and no extension can allow a call that a rule denies.
 
 pub mod hook_event;
 pub mod hook_outcome;
 pub mod inventory;
 pub mod login;
+pub mod opencode_format;
 pub mod packages;
 pub mod runtime;
 pub mod scripts;
-pub mod shapes;
 pub mod subagents;
 pub mod usage_stats;
 
@@ -64,18 +64,27 @@ use tools::files::read::ReadTool;
 use tools::{Failure, Tool, ToolContext};
 use transcript::ModelRef;
 
-/// The longest notice of a hook, in characters.
+/// The maximum length of a hook's notice, in characters.
 const MAX_NOTICE_CHARS: usize = 1_000;
 
 /// The extensions of one session.
 #[derive(Debug, Default)]
 pub struct Extensions {
-    /// Whether the hooks of the session's start have run.
-    started: AtomicBool,
-    /// The failures that were reported, so that each is reported once. A leaf lock around a set.
+    /// The hooks of the session's start have run.
+    is_started: AtomicBool,
+    // A leaf lock.
+    /// The failures that were reported, so that each is reported once.
     reported: Mutex<BTreeSet<String>>,
     /// Custom tools and plugins.
     pub scripts: Arc<Scripts>,
+}
+
+/// A text for the model, as plugins have changed or added it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangedText {
+    pub text: String,
+    /// The text is for the model only, and is not shown to the user.
+    pub is_for_model_only: bool,
 }
 
 /// Returns whether any hook or plugin may handle this event. Cheap if there are none.
@@ -90,43 +99,45 @@ pub fn may_change_arguments(settings: &Settings, tool: &str) -> bool {
     settings.scripts.iter().any(is_plugin) || settings.hooks.iter().any(may_change)
 }
 
-/// Returns whether a hook might refuse or question a call of a tool on this subject.
-pub fn guards(settings: &Settings, agent: &str, tool: &str, subject: &str) -> bool {
-    let guard = |hook: &HookEntry| matches!(hook.on, HookPoint::ToolBefore | HookPoint::Permission);
+/// Returns whether a hook might refuse a call of a tool on this subject, or ask about it.
+pub fn may_refuse(settings: &Settings, agent: &str, tool: &str, subject: &str) -> bool {
+    let can_refuse =
+        |hook: &HookEntry| matches!(hook.on, HookPoint::ToolBefore | HookPoint::Permission);
     settings
         .hooks
         .iter()
-        .filter(|hook| guard(hook))
+        .filter(|hook| can_refuse(hook))
         .any(|hook| {
             let mut hook_event = HookEvent::new(hook.on, agent);
             hook_event.tool = Some(tool.to_owned());
             hook_event.subjects.push(subject.to_owned());
-            fits(hook, &hook_event)
+            applies_to(hook, &hook_event)
         })
 }
 
 impl Extensions {
-    /// Returns the extensions of a session whose events plugins may receive.
-    pub fn of(publisher: Publisher) -> Self {
+    /// Creates the extensions of a session. Plugins may receive the events of the publisher.
+    pub fn new(publisher: Publisher) -> Self {
         Self {
-            scripts: Arc::new(Scripts::of(publisher)),
+            scripts: Arc::new(Scripts::new(publisher)),
             ..Self::default()
         }
     }
 
-    /// Marks the session as begun. Returns `true` the first time.
-    pub fn begin(&self) -> bool {
-        !self.started.swap(true, Ordering::Relaxed)
+    /// Marks the session as begun. Returns `true` the first time; then the caller runs the hooks of
+    /// the session's start.
+    pub fn begin_session(&self) -> bool {
+        !self.is_started.swap(true, Ordering::Relaxed)
     }
 
     /// Returns whether the session has begun.
     pub fn has_begun(&self) -> bool {
-        self.started.load(Ordering::Relaxed)
+        self.is_started.load(Ordering::Relaxed)
     }
 
-    /// Runs all hooks on an event, one after the other in the order of the settings, then the
-    /// plugins. The first refusal ends it. A failing hook is reported once, and if it could have
-    /// refused a call, the user is asked instead.
+    /// Runs all hooks on an event, one after the other in the order of the settings, then those of
+    /// plugins, and returns the combined answer. The first refusal ends it. A failing hook is
+    /// reported once. If it could have refused a call, the user is asked instead.
     ///
     /// # Errors
     /// Returns [`Failure::Cancelled`] if the user cancels.
@@ -139,7 +150,7 @@ impl Extensions {
         let on = hook_event.on;
         let settings = context.project.settings.clone();
         for hook in settings.hooks.iter().filter(|hook| hook.on == on) {
-            if !fits(hook, &hook_event) {
+            if !applies_to(hook, &hook_event) {
                 continue;
             }
             for file in command::files(hook, &hook_event) {
@@ -148,10 +159,10 @@ impl Extensions {
                 let took = began.elapsed();
                 let name = format!("hook {}", hook.name);
                 self.scripts
-                    .counted(&name, took, answered.as_ref().err().cloned());
+                    .count_call(&name, took, answered.as_ref().err().cloned());
                 let answer = match answered {
                     Ok(answer) => answer,
-                    Err(why) => self.failed(hook, &why, context).await,
+                    Err(why) => self.handle_failure(hook, &why, context).await,
                 };
                 tracing::info!(
                     "hook {} on {} took {took:?}: {}",
@@ -159,58 +170,59 @@ impl Extensions {
                     hook.on.as_str(),
                     answer.summary()
                 );
-                if let Some(words) = &answer.notice {
+                if let Some(notice) = &answer.notice {
                     let title = text::cut_chars(
-                        &format!("{}: {}", hook.name, words.trim()),
+                        &format!("{}: {}", hook.name, notice.trim()),
                         MAX_NOTICE_CHARS,
                     );
-                    notice(Severity::Info, title, context).await;
+                    send_notice(Severity::Info, title, context).await;
                 }
                 if let Some(input) = &answer.input {
                     hook_event.set("input", input.clone());
                 }
-                hook_outcome.take(answer, hook);
+                hook_outcome.add(answer, hook);
                 if hook_outcome.deny.is_some() {
                     return Ok(hook_outcome);
                 }
             }
         }
         if !settings.scripts.is_empty() {
-            hook_outcome.join(plugin::run_hooks(&self.scripts, &hook_event, context).await?);
+            hook_outcome.merge(plugin::run_hooks(&self.scripts, &hook_event, context).await?);
         }
         Ok(hook_outcome)
     }
 
-    /// Returns a prompt's texts as changed by plugins, or `None` if they change nothing. The flag
-    /// marks texts that are for the model only.
+    /// Returns a prompt's texts as plugins have changed them, followed by texts that they have added.
+    /// Returns `None` if they change nothing.
     ///
     /// # Errors
     /// Returns [`Failure::Cancelled`] if the user cancels.
-    pub async fn prompt(
+    pub async fn change_prompt(
         &self,
         model: &ModelRef,
         texts: &[String],
         context: &ToolContext,
-    ) -> Result<Option<Vec<(String, bool)>>, Failure> {
+    ) -> Result<Option<Vec<ChangedText>>, Failure> {
         let input = json!({
             "sessionID": context.session.id.as_str(), "agent": context.call.agent, "messageID": "msg",
             "model": { "providerID": model.provider, "modelID": model.model }, "variant": model.effort,
         });
-        plugin::texts_of(&self.scripts, ("chat.message", input), texts, context).await
+        plugin::change_texts(&self.scripts, ("chat.message", input), texts, context).await
     }
 
-    /// Returns the texts of a command as changed by plugins, or `None` if they change nothing.
+    /// Returns the texts of a slash command as plugins have changed them, like
+    /// [`Extensions::change_prompt`].
     ///
     /// # Errors
     /// Returns [`Failure::Cancelled`] if the user cancels.
-    pub async fn command(
+    pub async fn change_command(
         &self,
         (name, arguments): (&str, &str),
         texts: &[String],
         context: &ToolContext,
-    ) -> Result<Option<Vec<(String, bool)>>, Failure> {
+    ) -> Result<Option<Vec<ChangedText>>, Failure> {
         let input = json!({ "command": name, "arguments": arguments, "sessionID": context.session.id.as_str() });
-        plugin::texts_of(
+        plugin::change_texts(
             &self.scripts,
             ("command.execute.before", input),
             texts,
@@ -223,12 +235,12 @@ impl Extensions {
     ///
     /// # Errors
     /// Returns [`Failure::Cancelled`] if the user cancels.
-    pub async fn request(
+    pub async fn change_request(
         &self,
         request: &mut Request,
         context: &ToolContext,
     ) -> Result<(), Failure> {
-        plugin::request(&self.scripts, request, context).await
+        plugin::change_request(&self.scripts, request, context).await
     }
 
     /// Returns whether plugins let a turn continue automatically after compaction.
@@ -244,51 +256,59 @@ impl Extensions {
         plugin::continues_after_compaction(&self.scripts, model, overflow, context).await
     }
 
-    /// Returns the model that plugins choose for small tasks, given the main model; `None` if they
+    /// Returns the model that plugins choose for small tasks next to this main model; `None` if they
     /// choose none.
     ///
     /// # Errors
     /// Returns [`Failure::Cancelled`] if the user cancels.
     pub async fn small_model(
         &self,
-        beside: &ModelRef,
+        main_model: &ModelRef,
         context: &ToolContext,
     ) -> Result<Option<ModelRef>, Failure> {
-        plugin::small_model(&self.scripts, beside, context).await
+        plugin::small_model(&self.scripts, main_model, context).await
     }
 
     /// Returns the environment variables that plugins add to a command.
     ///
     /// # Errors
     /// Returns [`Failure::Cancelled`] if the user cancels.
-    pub async fn variables(&self, context: &ToolContext) -> Result<Vec<(String, String)>, Failure> {
-        plugin::variables(&self.scripts, context).await
+    pub async fn command_variables(
+        &self,
+        context: &ToolContext,
+    ) -> Result<Vec<(String, String)>, Failure> {
+        plugin::command_variables(&self.scripts, context).await
     }
 
-    /// Returns a text of the model as changed by plugins, or `None` if they do not change it. `at`
-    /// names the message and the part.
+    /// Returns a complete text of the model as plugins have changed it, or `None` if they do not
+    /// change it. `ids` are those of the message and the part.
     ///
     /// # Errors
     /// Returns [`Failure::Cancelled`] if the user cancels.
-    pub async fn complete(
+    pub async fn change_answer(
         &self,
-        at: (&str, &str),
+        ids: (&str, &str),
         text: &str,
         context: &ToolContext,
     ) -> Result<Option<String>, Failure> {
-        plugin::complete(&self.scripts, at, text, context).await
+        plugin::change_answer(&self.scripts, ids, text, context).await
     }
 
-    /// Handles a failed hook: notifies the user once, and asks the user in place of a hook that
-    /// could have refused.
-    async fn failed(&self, hook: &HookEntry, why: &str, context: &ToolContext) -> HookAnswer {
+    /// Handles a failed hook: notifies the user once. Returns an answer in place of the hook's, which
+    /// asks the user if the hook could have refused the call.
+    async fn handle_failure(
+        &self,
+        hook: &HookEntry,
+        why: &str,
+        context: &ToolContext,
+    ) -> HookAnswer {
         let title = format!("The hook {} failed: {why}.", text::title(&hook.name));
         if lock(&self.reported).insert(title.clone()) {
             let shown = format!("{title} It is configured in {}.", hook.source);
-            notice(Severity::Warning, shown, context).await;
+            send_notice(Severity::Warning, shown, context).await;
         }
-        let asks = matches!(hook.on, HookPoint::ToolBefore | HookPoint::Permission);
-        let ask = asks.then(|| {
+        let could_refuse = matches!(hook.on, HookPoint::ToolBefore | HookPoint::Permission);
+        let ask = could_refuse.then(|| {
             format!(
                 "the hook {}, which could have refused it, failed",
                 text::title(&hook.name)
@@ -301,7 +321,8 @@ impl Extensions {
     }
 }
 
-async fn notice(severity: Severity, title: String, context: &ToolContext) {
+/// Sends a notice to the user. Its first line is the title.
+async fn send_notice(severity: Severity, title: String, context: &ToolContext) {
     let (title, _) = text::visible(&title);
     let (first, rest) = title.split_once('\n').unwrap_or((&title, ""));
     let details = Some(rest.trim().to_owned()).filter(|rest| !rest.is_empty());
@@ -318,25 +339,25 @@ async fn notice(severity: Severity, title: String, context: &ToolContext) {
 
 /// Returns whether a hook applies to an event. A `multiedit` is an `edit`, too, and reading a
 /// directory is a `list`.
-fn fits(hook: &HookEntry, hook_event: &HookEvent) -> bool {
+fn applies_to(hook: &HookEntry, hook_event: &HookEvent) -> bool {
     let tool = hook_event.tool.as_deref().unwrap_or_default();
     let is_listing = || hook_event.files.iter().any(|path| path.is_dir());
-    let named = !hook.on.is_about_a_call()
+    let is_selected = !hook.on.is_about_a_call()
         || names_tool(hook, tool)
         || tool == MULTIEDIT && names_tool(hook, EditTool::NAME)
         || tool == ReadTool::NAME && names_tool(hook, "list") && is_listing();
-    let about = |pattern: &String| hook_event.is_about(pattern);
-    named && hook.pattern.as_ref().is_none_or(about)
+    let matches = |pattern: &String| hook_event.is_about(pattern);
+    is_selected && hook.pattern.as_ref().is_none_or(matches)
 }
 
-/// Returns whether a hook applies to calls of a tool, as far as that depends on the tool.
+/// Returns whether the tools that a hook is for include this one.
 fn names_tool(hook: &HookEntry, tool: &str) -> bool {
     let is_listed = |pattern: &String| wildcard::matches(pattern, tool);
     hook.tools.is_empty() || hook.tools.iter().any(is_listed)
 }
 
-/// Returns the common fields of every event.
-pub(crate) fn head(
+/// Returns the fields that the input of a hook has for every event.
+pub(crate) fn common_fields(
     hook: &HookEntry,
     hook_event: &HookEvent,
     context: &ToolContext,
@@ -404,7 +425,7 @@ mod tests {
     fn hook_guards_matching_calls_before_they_run() {
         let guarded = |on: HookPoint, tools: &[&str], pattern: Option<&str>, tool: &str| {
             let settings = settings_with_hook(on, tools, pattern);
-            guards(&settings, "build", tool, "general")
+            may_refuse(&settings, "build", tool, "general")
         };
         let hook = |on: HookPoint, tools: &[&str], pattern: Option<&str>| {
             guarded(on, tools, pattern, "task")

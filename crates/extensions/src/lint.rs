@@ -1,4 +1,5 @@
-//! Finds hooks in the text of a plugin that have no effect, without running it.
+//! Finds the hooks of a plugin that have no effect. [`find_mistakes`] finds them in its source, without
+//! running it. A [`MistypedPart`] is a hook or tool of the wrong type, as the host reports it after loading.
 
 use serde_json::Value;
 
@@ -26,17 +27,20 @@ const EVENTS: [&str; 4] = [
 /// A hook of a plugin that has no effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HookMistake {
+    /// The line, starting at 1.
     pub(super) line: u32,
+    /// The name as it is written.
     pub(super) hook: String,
+    /// The mistake, for display.
     pub(super) message: String,
-    /// The name that was probably meant.
-    pub(super) meant: Option<&'static str>,
+    /// The name of the hook that was probably meant.
+    pub(super) suggestion: Option<&'static str>,
 }
 
 /// A part of a script that is of another type than it should be, and so has no effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MistypedPart {
-    /// The script.
+    /// The name of the script.
     pub file: String,
     pub kind: PartKind,
     /// The name of the hook or tool.
@@ -51,8 +55,8 @@ pub enum PartKind {
 }
 
 impl MistypedPart {
-    /// Reads the host's message about a part.
-    pub(super) fn of(message: &Value) -> Option<Self> {
+    /// Decodes the host's message about a part.
+    pub(super) fn decode(message: &Value) -> Option<Self> {
         let text = |key: &str| Some(message.get(key)?.as_str()?.to_owned());
         let (kind, name) = match text("tool") {
             Some(tool) => (PartKind::Tool, tool),
@@ -68,13 +72,13 @@ impl MistypedPart {
     /// Describes the mistake as the end of a sentence about the part.
     pub(super) fn mistake(&self) -> &'static str {
         match self.kind {
-            PartKind::Hook => expected(&self.name),
+            PartKind::Hook => type_mistake(&self.name),
             PartKind::Tool => "has no function execute, so models do not get it",
         }
     }
 
     /// Returns the name of the part in a sentence.
-    pub(super) fn named(&self) -> String {
+    pub(super) fn display_name(&self) -> String {
         match self.kind {
             PartKind::Hook => self.name.clone(),
             PartKind::Tool => format!("tool {}", self.name),
@@ -82,14 +86,14 @@ impl MistypedPart {
     }
 }
 
-/// Returns the name of the hook that an unknown one probably means.
-pub(super) fn meant(hook: &str) -> Option<&'static str> {
-    let meant = nearest(hook, HOOKS.iter().copied())?;
-    HOOKS.iter().copied().find(|hook| *hook == meant)
+/// Returns the known hook whose name is most similar to an unknown one, if one is similar.
+pub(super) fn nearest_hook(hook: &str) -> Option<&'static str> {
+    let name = nearest(hook, HOOKS.iter().copied())?;
+    HOOKS.iter().copied().find(|hook| *hook == name)
 }
 
-/// Describes the mistake in a hook of another type, as the end of a sentence.
-fn expected(hook: &str) -> &'static str {
+/// Describes a hook of the wrong type, as the end of a sentence.
+fn type_mistake(hook: &str) -> &'static str {
     if matches!(hook, "tool" | "auth" | "provider") {
         "is not an object, so it has no effect"
     } else {
@@ -97,9 +101,9 @@ fn expected(hook: &str) -> &'static str {
     }
 }
 
-/// Returns the hooks in a plugin's text that are unknown or visibly no functions. Only quoted keys
-/// of properties are looked at; the session reports the rest when it runs the plugin.
-pub(super) fn mistakes(source: &str) -> Vec<HookMistake> {
+/// Returns the hooks in a plugin's source that are unknown or visibly not functions. Only looks at
+/// quoted keys of properties; the session reports the rest when it runs the plugin.
+pub(super) fn find_mistakes(source: &str) -> Vec<HookMistake> {
     let mut found = Vec::new();
     for (number, line) in (1..).zip(source.lines()) {
         let code = line.trim_start();
@@ -110,12 +114,12 @@ pub(super) fn mistakes(source: &str) -> Vec<HookMistake> {
             let mut pieces = code.split(quote);
             pieces.next();
             while let (Some(name), Some(after)) = (pieces.next(), pieces.next()) {
-                if let Some((words, meant)) = mistake(name, after) {
+                if let Some((message, suggestion)) = find_mistake(name, after) {
                     found.push(HookMistake {
                         line: number,
                         hook: name.to_owned(),
-                        message: words,
-                        meant,
+                        message,
+                        suggestion,
                     });
                 }
             }
@@ -124,8 +128,9 @@ pub(super) fn mistakes(source: &str) -> Vec<HookMistake> {
     found
 }
 
-/// Describes the mistake in a quoted name, given the text after it.
-fn mistake(name: &str, after: &str) -> Option<(String, Option<&'static str>)> {
+/// Returns the mistake in a quoted name, and the hook that was probably meant. `after` is the text
+/// after the name, up to the next quote.
+fn find_mistake(name: &str, after: &str) -> Option<(String, Option<&'static str>)> {
     let (family, _) = name.split_once('.')?;
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '_' || c == '-';
     if !FAMILIES.contains(&family) || EVENTS.contains(&name) || !name.chars().all(is_word) {
@@ -143,7 +148,7 @@ fn mistake(name: &str, after: &str) -> Option<(String, Option<&'static str>)> {
     if !HOOKS.contains(&name) {
         return Some((
             "there is no such hook, so it is not called".into(),
-            meant(name),
+            nearest_hook(name),
         ));
     }
     let value = value?;
@@ -151,7 +156,7 @@ fn mistake(name: &str, after: &str) -> Option<(String, Option<&'static str>)> {
         || value.starts_with(|c: char| c.is_ascii_digit())
         || value.starts_with("true");
     // A quote ends the piece.
-    (is_literal || value.is_empty() && after.len() > 1).then(|| (expected(name).into(), None))
+    (is_literal || value.is_empty() && after.len() > 1).then(|| (type_mistake(name).into(), None))
 }
 
 #[cfg(test)]
@@ -187,10 +192,10 @@ mod tests {
             (r#"log("chat.none: 1")"#, None),
         ];
         for (line, wanted) in table {
-            let found = mistakes(&format!("\n{line}\n"));
+            let found = find_mistakes(&format!("\n{line}\n"));
             let found: Vec<_> = found
                 .iter()
-                .map(|mistake| (mistake.line, (mistake.message.as_str(), mistake.meant)))
+                .map(|mistake| (mistake.line, (mistake.message.as_str(), mistake.suggestion)))
                 .collect();
             let wanted: Vec<_> = wanted.into_iter().map(|wanted| (2, wanted)).collect();
             assert_eq!(found, wanted, "{line}");

@@ -1,6 +1,6 @@
-//! Logs in to a provider through one of the user's own plugins, using the methods of its `auth`
-//! hook. The plugin provides a URL to open or a text to enter, and returns a key or tokens, which
-//! the caller stores.
+//! [`PluginLogin`], a login to a provider through one of the user's own plugins, with the methods of its
+//! `auth` hook. The plugin names a URL to open or asks for text, through a [`LoginInterface`], and returns a
+//! [`PluginCredential`], which the caller stores.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -9,11 +9,11 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::client::Notifier;
-use super::host::{ClientCall, Listener, PluginHost, ScriptOrigin};
+use super::host::{ClientCall, HostListener, PluginHost, ScriptOrigin};
 use super::inventory;
 use super::load::{self, LoadPurpose};
 use super::scripts::Scripts;
-use super::tool::Home;
+use super::tool::HostProvider;
 use base::environment::Environment;
 use base::text;
 use base::worktree::Worktree;
@@ -29,22 +29,24 @@ const METHODS_TIMEOUT: Duration = Duration::from_secs(10);
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// The maximum number of further fields that a login may have.
 const MAX_FURTHER_FIELDS: usize = 20;
-/// The maximum length of a further field.
+/// The maximum length of a further field, in bytes.
 const MAX_FIELD_BYTES: usize = 4_000;
 
 /// The user interface of a login through a plugin.
 pub trait LoginInterface: Send + Sync {
-    /// Asks for a line of input, which is hidden if it is secret. Returns `None` if there is no
-    /// answer. Blocks.
-    fn ask(&self, question: &str, secret: bool) -> Option<String>;
+    /// Asks for a line of input, which is hidden while it is typed if `is_secret`. Returns `None` if
+    /// there is no answer. Blocks.
+    fn ask(&self, question: &str, is_secret: bool) -> Option<String>;
     /// Shows a message.
-    fn say(&self, text: &str);
+    fn show(&self, text: &str);
 }
 
 /// The login methods that the user's own plugins offer for a provider.
 pub struct PluginLogin {
     host: Arc<PluginHost>,
+    /// The temporary directory of the host.
     scratch: PathBuf,
+    /// The id of the provider.
     provider: String,
     /// The names of the methods, in the order of the plugins; never empty.
     pub methods: Vec<String>,
@@ -64,15 +66,15 @@ impl PluginLogin {
     /// Plugins of the project are not used.
     ///
     /// # Errors
-    /// Returns the reason why the plugins cannot be asked.
-    pub async fn offered(
+    /// Returns the reason why the plugins cannot be loaded or asked.
+    pub async fn find(
         provider: &str,
         settings: &Settings,
         (environment, worktree, cwd): (&Environment, &Worktree, &Path),
         terminal: Arc<dyn LoginInterface>,
     ) -> Result<Option<Self>, String> {
         let own = |script: &&ScriptEntry| {
-            ScriptOrigin::Own.covers(script) && script.kind == ScriptKind::Plugin
+            ScriptOrigin::User.includes(script) && script.kind == ScriptKind::Plugin
         };
         let scripts: Vec<ScriptEntry> = settings.scripts.iter().filter(own).cloned().collect();
         if scripts.is_empty() {
@@ -82,16 +84,16 @@ impl PluginLogin {
             scripts: scripts.clone(),
             ..settings.clone()
         });
-        let context = inventory::context(&settings, environment, worktree, cwd);
+        let context = inventory::context_without_session(&settings, environment, worktree, cwd);
         let relay = Arc::new(LoginRelay(terminal));
         // The tools of the plugins are not called.
-        let home: Weak<dyn Home> = Weak::<Scripts>::new();
-        let files = (scripts.as_slice(), ScriptOrigin::Own);
+        let host_provider: Weak<dyn HostProvider> = Weak::<Scripts>::new();
+        let files = (scripts.as_slice(), ScriptOrigin::User);
         let loaded = load::load(
             files,
             LoadPurpose::Login,
             relay.clone(),
-            (&*relay, &home),
+            (&*relay, &host_provider),
             &context,
         )
         .await;
@@ -121,7 +123,7 @@ impl PluginLogin {
         Ok(Some(login))
     }
 
-    /// Logs in with one of the methods.
+    /// Logs in with the method at an index of `methods`.
     ///
     /// # Errors
     /// Returns the plugin's reason for a failure.
@@ -129,7 +131,7 @@ impl PluginLogin {
         let params = json!({ "provider": self.provider, "at": method });
         let answer = self.host.request("login", params, LOGIN_TIMEOUT).await;
         self.end().await;
-        PluginCredential::of(&self.provider, &answer.map_err(|e| e.to_string())?)
+        PluginCredential::decode(&self.provider, &answer.map_err(|e| e.to_string())?)
     }
 
     async fn end(&self) {
@@ -141,7 +143,8 @@ impl PluginLogin {
 }
 
 impl PluginCredential {
-    fn of(provider: &str, answer: &Value) -> Result<Self, String> {
+    /// Decodes the credential that a plugin returned. Fails if it is none.
+    fn decode(provider: &str, answer: &Value) -> Result<Self, String> {
         let text = |key: &str| {
             answer
                 .get(key)
@@ -170,8 +173,8 @@ impl PluginCredential {
             (None, Some(_)) => &["type", "provider", "access", "refresh", "expires", "login"],
             (None, None) => return Err("the plugin gave neither a key nor tokens".into()),
         };
-        let whole = |at: f64| {
-            Duration::try_from_secs_f64(at / 1e3)
+        let whole_milliseconds = |milliseconds: f64| {
+            Duration::try_from_secs_f64(milliseconds / 1e3)
                 .ok()?
                 .as_millis()
                 .try_into()
@@ -180,7 +183,7 @@ impl PluginCredential {
         let expires: u64 = answer
             .get("expires")
             .and_then(Value::as_f64)
-            .and_then(whole)
+            .and_then(whole_milliseconds)
             .unwrap_or_default();
         entry.extend([
             ("type".to_owned(), "oauth".into()),
@@ -216,11 +219,11 @@ impl PluginCredential {
     }
 }
 
-/// Relays the questions and messages of plugins during a login.
+/// Passes the questions and messages of plugins on to the user during a login.
 struct LoginRelay(Arc<dyn LoginInterface>);
 
-impl Listener for LoginRelay {
-    fn client(self: Arc<Self>, client_call: ClientCall) -> BoxFuture<'static, Value> {
+impl HostListener for LoginRelay {
+    fn answer_client_call(self: Arc<Self>, client_call: ClientCall) -> BoxFuture<'static, Value> {
         Box::pin(async move {
             let text = |at: &str| {
                 client_call
@@ -234,18 +237,19 @@ impl Listener for LoginRelay {
                 "adjutant.ask" => {
                     let question = text("/question");
                     let terminal = self.0.clone();
-                    let secret =
+                    let is_secret =
                         client_call.options.get("secret").and_then(Value::as_bool) == Some(true);
                     let answer =
-                        base::task::spawn_blocking(move || terminal.ask(&question, secret)).await;
+                        base::task::spawn_blocking(move || terminal.ask(&question, is_secret))
+                            .await;
                     json!({ "data": answer.ok().flatten() })
                 }
                 "adjutant.say" => {
-                    self.0.say(&text("/words"));
+                    self.0.show(&text("/words"));
                     json!({ "data": true })
                 }
                 "tui.showToast" => {
-                    self.0.say(&text("/body/message"));
+                    self.0.show(&text("/body/message"));
                     json!({ "data": true })
                 }
                 "app.log" => json!({ "data": true }),
@@ -256,23 +260,23 @@ impl Listener for LoginRelay {
         })
     }
 
-    fn listens(&self) {}
+    fn record_subscription(&self) {}
 
-    fn failed(&self, _: &Value) {}
+    fn report_error(&self, _: &Value) {}
 }
 
 impl Notifier for LoginRelay {
     fn notify(&self, severity: Severity, title: String, _: Option<String>) {
         if severity != Severity::Info {
-            self.0.say(&title);
+            self.0.show(&title);
         }
     }
 
-    fn failed(&self, _: &str, _: String) {}
+    fn record_failure(&self, _: &str, _: String) {}
 
-    fn happened(&self, _: &'static str, _: &Value) {}
+    fn send_event(&self, _: &'static str, _: &Value) {}
 
-    fn listens(&self) {}
+    fn start_event_feeds(&self) {}
 }
 
 #[cfg(test)]
@@ -324,7 +328,7 @@ mod tests {
                 provider: provider.into(),
                 entry,
             });
-            assert_eq!(PluginCredential::of("p", &answer), wanted, "{answer}");
+            assert_eq!(PluginCredential::decode("p", &answer), wanted, "{answer}");
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Installation of the npm packages that settings name as plugins, into adjutant's own cache. Only
-//! `adjutant extensions install` does it.
+//! Installs the npm packages that settings name as plugins into adjutant's own cache. Only
+//! `adjutant extensions install` does this.
 //!
-//! It takes two steps, so that the user sees what comes before it comes. [`plan`] has npm or bun
-//! resolve the whole tree of a package and write its lock file, of which every entry must have a
-//! strong digest. [`PlannedPackage::install`] then fetches exactly these archives, whose digests
-//! the package manager checks, and runs none of their scripts. Both work in a directory of the
-//! cache, where no settings of a project apply.
+//! It takes two steps, so that the user sees the packages before they are fetched. [`plan`] has npm or bun
+//! resolve the whole tree of a package and write a lock file, in which every entry must have a strong
+//! digest. [`PlannedPackage::install`] then fetches exactly these archives, whose digests the package
+//! manager checks, and runs none of their scripts. Both work in a directory of the cache, to which no
+//! settings of a project apply.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -50,10 +50,10 @@ const NPM_OPTIONS: [&str; 11] = [
     "--loglevel=error",
 ];
 
-/// The keys of an entry of npm's lock file with the packages that it needs.
-const NEEDS: [&str; 3] = ["dependencies", "optionalDependencies", "peerDependencies"];
+/// The keys of the dependencies in an entry of npm's lock file.
+const DEPENDENCY_KEYS: [&str; 3] = ["dependencies", "optionalDependencies", "peerDependencies"];
 
-/// The digests that pin an archive. SHA-1 does not.
+/// The prefixes of digests that are strong enough to pin an archive. SHA-1 is not.
 const STRONG_DIGESTS: [&str; 3] = ["sha512-", "sha384-", "sha256-"];
 
 /// The program that resolves and fetches packages.
@@ -63,45 +63,49 @@ enum PackageManager {
     Bun(PathBuf),
 }
 
-/// A package whose tree is resolved, and of which nothing but the lock file is there.
+/// A package whose tree is resolved. Only its lock file exists so far.
 #[derive(Debug)]
 pub struct PlannedPackage {
+    /// The directory with the lock file, which becomes the installation.
     staging: TempDir,
     manager: PackageManager,
-    /// Without the digest of the files.
+    /// The record of the installation, without the digest of the files.
     pub record: PackageRecord,
     /// The number of packages whose install scripts will not run.
-    pub with_scripts: usize,
+    pub script_count: usize,
 }
 
 /// The resolved tree of a package.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct PackageTree {
+    /// The version of the requested package.
     version: String,
     packages: Vec<PinnedPackage>,
-    with_scripts: usize,
-    /// The places of packages for other systems, which are not shown.
-    elsewhere: Vec<String>,
+    /// The number of packages with install scripts.
+    script_count: usize,
+    /// The paths of packages for other systems, which must not be fetched.
+    other_systems: Vec<String>,
 }
 
-/// Resolves the whole tree of a package.
+/// Resolves the whole tree of a package. `written` is its entry in the settings.
 ///
 /// # Errors
-/// The reason why there is no tree, in words that follow the package's name.
+/// The tree cannot be resolved or is not pinned. The message continues a sentence that begins with the
+/// package's name.
 pub async fn plan(written: &str, environment: &Environment) -> Result<PlannedPackage, String> {
     let spec = PackageSpec::parse(written)
         .ok_or_else(|| "is not the name of a package in a registry".to_owned())?;
     let manager = PackageManager::find(environment)?;
-    let staging = staging(&spec, environment)
+    let staging = create_staging(&spec, environment)
         .map_err(|e| format!("cannot be installed: the cache cannot be written: {e}"))?;
     manager
-        .run(&manager.resolving(), staging.path(), environment)
+        .run(&manager.resolve_arguments(), staging.path(), environment)
         .await?;
-    let tree = manager.tree(staging.path(), &spec.name)?;
+    let tree = manager.read_tree(staging.path(), &spec.name)?;
     Ok(PlannedPackage {
         staging,
         manager,
-        with_scripts: tree.with_scripts,
+        script_count: tree.script_count,
         record: PackageRecord {
             spec: written.to_owned(),
             name: spec.name,
@@ -113,7 +117,7 @@ pub async fn plan(written: &str, environment: &Environment) -> Result<PlannedPac
 }
 
 /// Creates a directory with a manifest that depends on the package alone.
-fn staging(spec: &PackageSpec, environment: &Environment) -> std::io::Result<TempDir> {
+fn create_staging(spec: &PackageSpec, environment: &Environment) -> std::io::Result<TempDir> {
     let cache = package::cache(environment);
     private_dir(&cache)?;
     let staging = tempfile::Builder::new()
@@ -142,29 +146,37 @@ impl PlannedPackage {
     /// Fetches the packages of the tree, and replaces an earlier installation under the same name.
     ///
     /// # Errors
-    /// The reason why it is not installed, in words that follow the package's name.
+    /// The package cannot be installed. The message continues a sentence that begins with the
+    /// package's name.
     pub async fn install(mut self, environment: &Environment) -> Result<PackageRecord, String> {
         self.manager
-            .run(&self.manager.fetching(), self.staging.path(), environment)
+            .run(
+                &self.manager.fetch_arguments(),
+                self.staging.path(),
+                environment,
+            )
             .await?;
-        let fetched = self.manager.tree(self.staging.path(), &self.record.name)?;
-        let is_there = |path: &String| {
+        let fetched = self
+            .manager
+            .read_tree(self.staging.path(), &self.record.name)?;
+        let is_fetched = |path: &String| {
             std::fs::read_dir(self.staging.path().join(path))
                 .is_ok_and(|mut entries| entries.next().is_some())
         };
-        if fetched.packages != self.record.packages || fetched.elsewhere.iter().any(is_there) {
+        if fetched.packages != self.record.packages || fetched.other_systems.iter().any(is_fetched)
+        {
             return Err("is not installed: what was fetched is not what was shown".to_owned());
         }
         let target = package::directory(environment, &self.record.spec);
-        let own = ["node_modules", &self.record.name, "package.json"]
+        let manifest = ["node_modules", &self.record.name, "package.json"]
             .iter()
             .fold(self.staging.path().to_owned(), |dir, part| dir.join(part));
-        if !own.is_file() {
+        if !manifest.is_file() {
             return Err("was fetched, but is not a package: it has no package.json".to_owned());
         }
         let done = base::task::spawn_blocking(move || {
             self.record.files = digest_of_files(&self.staging.path().join("node_modules"))?;
-            put_in_place(self.staging, &target, &self.record)?;
+            move_into_place(self.staging, &target, &self.record)?;
             Ok(self.record)
         });
         let done: std::io::Result<PackageRecord> = done
@@ -174,23 +186,23 @@ impl PlannedPackage {
     }
 }
 
-/// Moves an installation to its place. The record is written before, so that a package in place is
-/// complete.
-fn put_in_place(staging: TempDir, target: &Path, record: &PackageRecord) -> std::io::Result<()> {
+/// Moves an installation to its final directory, in place of an earlier one. The record is written
+/// before, so that a package in that directory is complete.
+fn move_into_place(staging: TempDir, target: &Path, record: &PackageRecord) -> std::io::Result<()> {
     let text = serde_json::to_vec_pretty(record)?;
     write_private_file(&staging.path().join(RECORD), &text)?;
-    let mut old = None;
+    let mut backup = None;
     if target.symlink_metadata().is_ok() {
         let parent = target.parent().unwrap_or(target);
-        let aside = tempfile::Builder::new()
+        let replaced = tempfile::Builder::new()
             .prefix(".replaced-")
             .tempdir_in(parent)?;
-        std::fs::rename(target, aside.path().join("old"))?;
-        old = Some(aside);
+        std::fs::rename(target, replaced.path().join("old"))?;
+        backup = Some(replaced);
     }
     if let Err(e) = std::fs::rename(staging.path(), target) {
-        if let Some(aside) = &old {
-            std::fs::rename(aside.path().join("old"), target)?;
+        if let Some(replaced) = &backup {
+            std::fs::rename(replaced.path().join("old"), target)?;
         }
         return Err(e);
     }
@@ -240,10 +252,10 @@ fn digest_of_files(dir: &Path) -> std::io::Result<String> {
     Ok(text::hex(whole.finish().as_ref()))
 }
 
-/// Whether the files of an installation are still those that were installed.
+/// Returns whether the files of an installation are still those that were installed.
 ///
 /// # Errors
-/// Errors of the system.
+/// The files cannot be read.
 pub(crate) fn is_unchanged(
     record: &PackageRecord,
     environment: &Environment,
@@ -254,7 +266,7 @@ pub(crate) fn is_unchanged(
 
 impl PackageManager {
     /// Reads the tree of the lock file in a directory.
-    fn tree(&self, dir: &Path, name: &str) -> Result<PackageTree, String> {
+    fn read_tree(&self, dir: &Path, name: &str) -> Result<PackageTree, String> {
         let malformed =
             |e: &dyn std::fmt::Display| format!("has a lock file that is not JSON: {e}");
         match self {
@@ -271,6 +283,7 @@ impl PackageManager {
         }
     }
 
+    /// Finds npm, or otherwise bun, on `PATH`.
     fn find(environment: &Environment) -> Result<Self, String> {
         let on_path = |name: &str| base::executable::find(name, search_path(environment));
         on_path("npm")
@@ -280,7 +293,7 @@ impl PackageManager {
     }
 
     /// Returns the arguments for writing the lock file.
-    fn resolving(&self) -> Vec<&'static str> {
+    fn resolve_arguments(&self) -> Vec<&'static str> {
         match self {
             Self::Npm(_) => [&["install", "--package-lock-only"][..], &NPM_OPTIONS].concat(),
             Self::Bun(_) => vec!["install", "--lockfile-only", "--ignore-scripts"],
@@ -288,7 +301,7 @@ impl PackageManager {
     }
 
     /// Returns the arguments for fetching exactly the packages of the lock file.
-    fn fetching(&self) -> Vec<&'static str> {
+    fn fetch_arguments(&self) -> Vec<&'static str> {
         match self {
             // `npm ci` refuses lock files that npm itself has written, if an optional package for
             // another system is missing in the registry.
@@ -297,6 +310,7 @@ impl PackageManager {
         }
     }
 
+    /// Runs the package manager in a directory.
     async fn run(
         &self,
         arguments: &[&str],
@@ -332,7 +346,10 @@ impl PackageManager {
         if printed.contains("spawn /dev/null") {
             return Err("is not installed: it needs a package from git".to_owned());
         }
-        Err(format!("is not installed: {name}: {}", reason(&printed)))
+        Err(format!(
+            "is not installed: {name}: {}",
+            failure_reason(&printed)
+        ))
     }
 }
 
@@ -340,10 +357,10 @@ impl PackageManager {
 /// registry, to the programs that it starts; they are left out if it has started adjutant.
 fn variables(environment: &Environment) -> BTreeMap<OsString, OsString> {
     let is_below_npm = environment.var("npm_execpath").is_some();
-    let is_npms = |name: &str| name.to_ascii_lowercase().starts_with("npm_");
+    let is_from_npm = |name: &str| name.to_ascii_lowercase().starts_with("npm_");
     environment
         .vars()
-        .filter(|(name, _)| !(is_below_npm && is_npms(name)))
+        .filter(|(name, _)| !(is_below_npm && is_from_npm(name)))
         .map(|(name, value)| (name.into(), value.into()))
         .chain(std::env::join_paths(search_path(environment)).map(|path| ("PATH".into(), path)))
         .collect()
@@ -357,9 +374,9 @@ fn search_path(environment: &Environment) -> Vec<PathBuf> {
     path
 }
 
-/// Returns the reason for a failure from the output of npm or bun: the first lines that say more
-/// than a code.
-fn reason(printed: &str) -> String {
+/// Returns the reason for a failure from the output of npm or bun: the first lines with more than an
+/// error code.
+fn failure_reason(printed: &str) -> String {
     const MAX_LINES: usize = 2;
     let lines = printed.lines().map(|line| {
         let line = line.trim();
@@ -369,11 +386,11 @@ fn reason(printed: &str) -> String {
             .unwrap_or(line)
             .trim()
     });
-    let telling = lines.filter(|line| {
+    let informative = lines.filter(|line| {
         let is_code = line.starts_with("code ") || line.starts_with("A complete log");
         !line.is_empty() && !is_code
     });
-    let lines: Vec<&str> = telling.take(MAX_LINES).collect();
+    let lines: Vec<&str> = informative.take(MAX_LINES).collect();
     if lines.is_empty() {
         return "it failed and does not say why".to_owned();
     }
@@ -399,32 +416,33 @@ fn npm_tree(lock: &Value, name: &str) -> Result<PackageTree, String> {
             continue;
         }
         if !is_for_this_machine(entry) {
-            tree.elsewhere.push(path.clone());
+            tree.other_systems.push(path.clone());
             continue;
         }
         let named = Some(field("name"))
             .filter(|name| !name.is_empty())
             .unwrap_or(placed);
         if is("link") {
-            return Err(foreign(named));
+            return Err(not_in_registry(named));
         }
-        needs_registry_only(entry)?;
-        tree.with_scripts += usize::from(is("hasInstallScript"));
+        check_dependencies(entry)?;
+        tree.script_count += usize::from(is("hasInstallScript"));
         if *path == format!("node_modules/{name}") {
             tree.version = field("version").to_owned();
         }
-        let pinned = pinned(
+        let package = check_pinned(
             named,
             field("version"),
             field("integrity"),
             field("resolved"),
         )?;
-        tree.packages.push(pinned);
+        tree.packages.push(package);
     }
     tree.sorted(name)
 }
 
-fn foreign(name: &str) -> String {
+/// Returns the error for a dependency that is not a package of a registry.
+fn not_in_registry(name: &str) -> String {
     format!(
         "needs {}, which is not a package of a registry",
         text::title(name)
@@ -434,12 +452,12 @@ fn foreign(name: &str) -> String {
 /// Checks that everything that an entry of npm's lock file needs is named as a package of a
 /// registry. An archive at any other address would be shown under the name and version that it
 /// gives itself.
-fn needs_registry_only(entry: &Value) -> Result<(), String> {
-    let needs = NEEDS
+fn check_dependencies(entry: &Value) -> Result<(), String> {
+    let dependencies = DEPENDENCY_KEYS
         .iter()
         .filter_map(|key| entry.get(key).and_then(Value::as_object))
         .flatten();
-    for (name, wanted) in needs {
+    for (name, wanted) in dependencies {
         let wanted = wanted.as_str().unwrap_or_default();
         if !wanted.starts_with("npm:") && wanted.contains([':', '/']) {
             return Err(format!(
@@ -470,26 +488,25 @@ fn bun_tree(lock: &Value, name: &str) -> Result<PackageTree, String> {
             continue;
         }
         if entry.as_array().is_none_or(|entry| entry.len() != 4) {
-            return Err(foreign(named));
+            return Err(not_in_registry(named));
         }
         if path == name {
             tree.version = version.to_owned();
         }
         tree.packages
-            .push(pinned(named, version, field(3), field(1))?);
+            .push(check_pinned(named, version, field(3), field(1))?);
     }
     tree.sorted(name)
 }
 
-/// Checks that an archive is pinned, and fetched over a connection that no one else can read or
-/// change.
-fn pinned(
+/// Checks that an archive is pinned by a strong digest, and is fetched over a secure connection.
+fn check_pinned(
     name: &str,
     version: &str,
     integrity: &str,
     address: &str,
 ) -> Result<PinnedPackage, String> {
-    if !(address.is_empty() || is_private(address)) {
+    if !(address.is_empty() || is_secure(address)) {
         return Err(format!(
             "needs {} from {}, which is not an https address of a registry",
             text::title(name),
@@ -514,7 +531,7 @@ fn pinned(
 }
 
 /// Returns whether an address is reached over TLS, or on this machine.
-fn is_private(address: &str) -> bool {
+fn is_secure(address: &str) -> bool {
     let on_this_machine = ["127.0.0.1", "localhost", "[::1]"].iter().any(|host| {
         address
             .strip_prefix("http://")
@@ -555,10 +572,10 @@ fn is_for_this_machine(entry: &Value) -> bool {
 }
 
 impl PackageTree {
-    /// Sorts the packages, the named one first, each once.
+    /// Sorts the packages, the named one first, and removes duplicates.
     ///
     /// # Errors
-    /// If the named one is not among them.
+    /// The named one is not among them.
     fn sorted(mut self, name: &str) -> Result<Self, String> {
         if self.version.is_empty() {
             return Err("is not in its own lock file".to_owned());
@@ -591,7 +608,7 @@ mod tests {
             "{}: {}; {}",
             tree.version,
             packages.join(", "),
-            tree.with_scripts
+            tree.script_count
         ))
     }
 
@@ -747,14 +764,14 @@ mod tests {
     fn reason_is_taken_from_the_output() {
         let npm = "npm error code E404\nnpm error 404 Not Found - GET http://r/x - not found\nnpm error 404\n";
         assert_eq!(
-            reason(npm),
+            failure_reason(npm),
             "404 Not Found - GET http://r/x - not found; 404"
         );
         assert_eq!(
-            reason("error: x failed to resolve\n"),
+            failure_reason("error: x failed to resolve\n"),
             "x failed to resolve"
         );
-        assert_eq!(reason("\n"), "it failed and does not say why");
+        assert_eq!(failure_reason("\n"), "it failed and does not say why");
     }
 
     #[test]

@@ -1,9 +1,11 @@
-//! Runs OpenCode's hooks of plugins: the input of each hook, and the effect of its output.
+//! Runs OpenCode's hooks of plugins. Each function builds the input of one hook, has [`Scripts`] run it,
+//! and applies the output.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::ChangedText;
 use super::hook_event::HookEvent;
 use super::hook_outcome::HookOutcome;
 use super::scripts::{HookRun, Scripts};
@@ -16,12 +18,13 @@ use tools::{Failure, ToolContext};
 use transcript::ModelRef;
 
 /// Returns the names of the plugins that changed the output, for display.
-fn who(run: &HookRun) -> String {
+fn changed_by(run: &HookRun) -> String {
     let names: Vec<String> = run.changed.iter().map(|name| text::title(name)).collect();
     names.join(", ")
 }
 
-fn texts(value: &Value) -> Vec<String> {
+/// Returns the strings in a list.
+fn strings(value: &Value) -> Vec<String> {
     value
         .as_array()
         .into_iter()
@@ -41,10 +44,10 @@ pub(super) async fn run_hooks(
     context: &ToolContext,
 ) -> Result<HookOutcome, Failure> {
     match hook_event.on {
-        HookPoint::ToolBefore => before(scripts, hook_event, context).await,
-        HookPoint::ToolAfter => after(scripts, hook_event, context).await,
-        HookPoint::Permission => permission(scripts, hook_event, context).await,
-        HookPoint::Compaction => compaction(scripts, context).await,
+        HookPoint::ToolBefore => run_tool_before(scripts, hook_event, context).await,
+        HookPoint::ToolAfter => run_tool_after(scripts, hook_event, context).await,
+        HookPoint::Permission => run_permission_ask(scripts, hook_event, context).await,
+        HookPoint::Compaction => run_compacting(scripts, context).await,
         HookPoint::SessionStart
         | HookPoint::Prompt
         | HookPoint::TurnEnd
@@ -52,17 +55,18 @@ pub(super) async fn run_hooks(
     }
 }
 
-async fn before(
+/// Runs `tool.execute.before`, which may change the arguments, or refuse the call by an error.
+async fn run_tool_before(
     scripts: &Arc<Scripts>,
     hook_event: &HookEvent,
     context: &ToolContext,
 ) -> Result<HookOutcome, Failure> {
-    let args = hook_event.fact("input");
-    let input = json!({ "tool": hook_event.tool, "sessionID": context.session.id.as_str(), "callID": hook_event.fact("call") });
+    let args = hook_event.field("input");
+    let input = json!({ "tool": hook_event.tool, "sessionID": context.session.id.as_str(), "callID": hook_event.field("call") });
     let output = json!({ "args": args });
     let mut hook_outcome = HookOutcome::default();
     let Some(run) = scripts
-        .hook("tool.execute.before", input, output, context)
+        .run_hook("tool.execute.before", input, output, context)
         .await?
     else {
         return Ok(hook_outcome);
@@ -85,28 +89,29 @@ async fn before(
         .cloned();
     if changed.is_some() {
         hook_outcome.input = changed;
-        hook_outcome.changed_by = who(&run);
+        hook_outcome.changed_by = changed_by(&run);
     }
     Ok(hook_outcome)
 }
 
-async fn after(
+/// Runs `tool.execute.after`, which may change the result of a call that has succeeded.
+async fn run_tool_after(
     scripts: &Arc<Scripts>,
     hook_event: &HookEvent,
     context: &ToolContext,
 ) -> Result<HookOutcome, Failure> {
     let mut hook_outcome = HookOutcome::default();
-    if hook_event.fact("ok") != true {
+    if hook_event.field("ok") != true {
         return Ok(hook_outcome);
     }
     let input = json!({
-        "tool": hook_event.tool, "sessionID": context.session.id.as_str(), "callID": hook_event.fact("call"),
-        "args": hook_event.fact("input"),
+        "tool": hook_event.tool, "sessionID": context.session.id.as_str(), "callID": hook_event.field("call"),
+        "args": hook_event.field("input"),
     });
-    let result = hook_event.fact("output");
-    let output = json!({ "title": hook_event.fact("title"), "output": result, "metadata": {} });
+    let result = hook_event.field("output");
+    let output = json!({ "title": hook_event.field("title"), "output": result, "metadata": {} });
     let Some(run) = scripts
-        .hook("tool.execute.after", input, output, context)
+        .run_hook("tool.execute.after", input, output, context)
         .await?
     else {
         return Ok(hook_outcome);
@@ -120,23 +125,24 @@ async fn after(
     Ok(hook_outcome)
 }
 
-async fn permission(
+/// Runs `permission.ask`, which may change the verdict. A plugin of a project cannot allow anything.
+async fn run_permission_ask(
     scripts: &Arc<Scripts>,
     hook_event: &HookEvent,
     context: &ToolContext,
 ) -> Result<HookOutcome, Failure> {
-    let verdict = hook_event.fact("verdict");
-    let call = hook_event.fact("call");
+    let verdict = hook_event.field("verdict");
+    let call = hook_event.field("call");
     let input = json!({
-        "id": call, "type": hook_event.fact("permission"), "pattern": hook_event.fact("patterns"), "callID": call,
-        "permission": hook_event.fact("permission"), "patterns": hook_event.fact("patterns"),
-        "sessionID": context.session.id.as_str(), "messageID": context.call.message, "title": hook_event.fact("title"),
-        "metadata": hook_event.fact("input"), "time": { "created": context.project.environment.now().0 },
+        "id": call, "type": hook_event.field("permission"), "pattern": hook_event.field("patterns"), "callID": call,
+        "permission": hook_event.field("permission"), "patterns": hook_event.field("patterns"),
+        "sessionID": context.session.id.as_str(), "messageID": context.call.message, "title": hook_event.field("title"),
+        "metadata": hook_event.field("input"), "time": { "created": context.project.environment.now().0 },
     });
     let mut hook_outcome = HookOutcome::default();
     let output = json!({ "status": verdict });
     let Some(run) = scripts
-        .hook("permission.ask", input, output, context)
+        .run_hook("permission.ask", input, output, context)
         .await?
     else {
         return Ok(hook_outcome);
@@ -147,27 +153,33 @@ async fn permission(
         ));
     }
     match run.output.get("status").and_then(Value::as_str) {
-        Some("deny") => hook_outcome.deny = Some(format!("The plugin {} refuses this.", who(&run))),
+        Some("deny") => {
+            hook_outcome.deny = Some(format!("The plugin {} refuses this.", changed_by(&run)))
+        }
         Some("ask") if verdict != "ask" => {
-            hook_outcome.ask = Some(format!("the plugin {} requires it", who(&run)))
+            hook_outcome.ask = Some(format!("the plugin {} requires it", changed_by(&run)))
         }
         Some("allow") if verdict == "ask" => {
-            hook_outcome.allow = !run.by_project && !run.changed.is_empty()
+            hook_outcome.allow = !run.is_changed_by_project && !run.changed.is_empty()
         }
         _ => {}
     }
     Ok(hook_outcome)
 }
 
-async fn compaction(scripts: &Arc<Scripts>, context: &ToolContext) -> Result<HookOutcome, Failure> {
+/// Runs `experimental.session.compacting`, which may add texts for the summary.
+async fn run_compacting(
+    scripts: &Arc<Scripts>,
+    context: &ToolContext,
+) -> Result<HookOutcome, Failure> {
     let input = json!({ "sessionID": context.session.id.as_str() });
     let output = json!({ "context": [], "prompt": null });
     let mut hook_outcome = HookOutcome::default();
     if let Some(run) = scripts
-        .hook("experimental.session.compacting", input, output, context)
+        .run_hook("experimental.session.compacting", input, output, context)
         .await?
     {
-        hook_outcome.context = texts(&run.output["context"]);
+        hook_outcome.context = strings(&run.output["context"]);
         let prompt = run
             .output
             .get("prompt")
@@ -180,23 +192,23 @@ async fn compaction(scripts: &Arc<Scripts>, context: &ToolContext) -> Result<Hoo
     Ok(hook_outcome)
 }
 
-/// Returns a prompt's texts as changed by plugins: the existing ones, then added ones, each with
-/// whether it is for the model only. `None` if nothing was changed.
+/// Returns texts as plugins have changed them in a hook: the existing ones, then added ones. Returns
+/// `None` if nothing was changed.
 ///
 /// # Errors
 /// Returns [`Failure::Cancelled`] if the user cancels.
-pub(super) async fn texts_of(
+pub(super) async fn change_texts(
     scripts: &Arc<Scripts>,
-    hook: (&str, Value),
+    (hook, input): (&str, Value),
     texts: &[String],
     context: &ToolContext,
-) -> Result<Option<Vec<(String, bool)>>, Failure> {
+) -> Result<Option<Vec<ChangedText>>, Failure> {
     let session = context.session.id.as_str();
-    let part = |(at, words): (usize, &String)| json!({ "id": format!("prt_{at}"), "sessionID": session, "messageID": "msg", "type": "text", "text": words });
+    let part = |(at, text): (usize, &String)| json!({ "id": format!("prt_{at}"), "sessionID": session, "messageID": "msg", "type": "text", "text": text });
     let parts: Vec<Value> = texts.iter().enumerate().map(part).collect();
     let message = json!({ "id": "msg", "sessionID": session, "role": "user", "agent": context.call.agent, "time": { "created": 0 } });
     let output = json!({ "message": message, "parts": parts });
-    let Some(run) = scripts.hook(hook.0, hook.1, output, context).await? else {
+    let Some(run) = scripts.run_hook(hook, input, output, context).await? else {
         return Ok(None);
     };
     if run.changed.is_empty() {
@@ -208,14 +220,13 @@ pub(super) async fn texts_of(
         .and_then(Value::as_array)
         .cloned()
         .unwrap_or_default();
-    let text = |part: &Value| {
-        let synthetic = part.get("synthetic").and_then(Value::as_bool) == Some(true);
-        Some((
-            part.get("text").and_then(Value::as_str)?.to_owned(),
-            synthetic,
-        ))
+    let decode = |part: &Value| {
+        Some(ChangedText {
+            text: part.get("text").and_then(Value::as_str)?.to_owned(),
+            is_for_model_only: part.get("synthetic").and_then(Value::as_bool) == Some(true),
+        })
     };
-    Ok(Some(parts.iter().filter_map(text).collect()))
+    Ok(Some(parts.iter().filter_map(decode).collect()))
 }
 
 /// Applies the changes of plugins to a request: system prompt, tool definitions, messages and
@@ -223,7 +234,7 @@ pub(super) async fn texts_of(
 ///
 /// # Errors
 /// Returns [`Failure::Cancelled`] if the user cancels.
-pub(super) async fn request(
+pub(super) async fn change_request(
     scripts: &Arc<Scripts>,
     request: &mut Request,
     context: &ToolContext,
@@ -236,15 +247,15 @@ pub(super) async fn request(
     let input = json!({ "sessionID": session, "model": model });
     let output = json!({ "system": request.system });
     if let Some(run) = scripts
-        .hook("experimental.chat.system.transform", input, output, context)
+        .run_hook("experimental.chat.system.transform", input, output, context)
         .await?
     {
-        let system = texts(&run.output["system"]);
+        let system = strings(&run.output["system"]);
         if scripts.record_system_prompt(&request.system, &system) {
             let names = if run.changed.is_empty() {
                 "A plugin".to_owned()
             } else {
-                who(&run)
+                changed_by(&run)
             };
             let title = format!(
                 "{names} changes the system prompt each time although nothing else has changed, so no provider can cache it and each step costs more."
@@ -256,13 +267,13 @@ pub(super) async fn request(
         }
         request.system = system;
     }
-    definitions(scripts, request, context).await?;
-    messages(scripts, request, context).await?;
-    params(scripts, request, &model, context).await
+    change_definitions(scripts, request, context).await?;
+    change_messages(scripts, request, context).await?;
+    change_params(scripts, request, &model, context).await
 }
 
-/// Applies changes to tool definitions.
-async fn definitions(
+/// Applies the changes of plugins to tool definitions (`tool.definition`).
+async fn change_definitions(
     scripts: &Arc<Scripts>,
     request: &mut Request,
     context: &ToolContext,
@@ -272,7 +283,7 @@ async fn definitions(
             let output = json!({ "description": tool.description, "parameters": *tool.schema });
             let input = json!({ "toolID": tool.name.as_str() });
             let Some(run) = scripts
-                .hook("tool.definition", input, output, context)
+                .run_hook("tool.definition", input, output, context)
                 .await?
             else {
                 break;
@@ -280,8 +291,8 @@ async fn definitions(
             if run.changed.is_empty() {
                 continue;
             }
-            if let Some(words) = run.output.get("description").and_then(Value::as_str) {
-                tool.description = words.to_owned();
+            if let Some(description) = run.output.get("description").and_then(Value::as_str) {
+                tool.description = description.to_owned();
             }
             if let Some(schema) = run
                 .output
@@ -295,17 +306,18 @@ async fn definitions(
     Ok(())
 }
 
-/// Applies changes to the messages of this request.
-async fn messages(
+/// Applies the changes of plugins to the messages of a request (`experimental.chat.messages.transform`).
+async fn change_messages(
     scripts: &Arc<Scripts>,
     request: &mut Request,
     context: &ToolContext,
 ) -> Result<(), Failure> {
     if scripts.handles_hook("experimental.chat.messages.transform") {
-        let before = transform::messages(request, context.session.id.as_str(), &context.call.agent);
+        let before =
+            transform::encode_messages(request, context.session.id.as_str(), &context.call.agent);
         let output = json!({ "messages": before });
         let ran = scripts
-            .hook(
+            .run_hook(
                 "experimental.chat.messages.transform",
                 json!({}),
                 output,
@@ -313,11 +325,11 @@ async fn messages(
             )
             .await?;
         if let Some(run) = ran.filter(|run| !run.changed.is_empty())
-            && transform::take(request, &before, &run.output["messages"])
+            && transform::apply_changes(request, &before, &run.output["messages"])
         {
             let title = format!(
                 "{} adds or removes messages, which has no effect here: it may only change their text.",
-                who(&run)
+                changed_by(&run)
             );
             scripts.notify(Severity::Info, title, None);
         }
@@ -325,8 +337,9 @@ async fn messages(
     Ok(())
 }
 
-/// Applies changes to temperature and other parameters, and adds headers.
-async fn params(
+/// Applies the changes of plugins to the parameters of a request, and adds their headers
+/// (`chat.params`, `chat.headers`).
+async fn change_params(
     scripts: &Arc<Scripts>,
     request: &mut Request,
     model: &Value,
@@ -343,7 +356,7 @@ async fn params(
         "options": params.options,
     });
     if let Some(run) = scripts
-        .hook(
+        .run_hook(
             "chat.headers",
             input.clone(),
             json!({ "headers": {} }),
@@ -357,23 +370,23 @@ async fn params(
             .and_then(Value::as_object)
             .into_iter()
             .flatten();
-        let sent = headers.filter_map(|(name, value)| {
+        let named = headers.filter_map(|(name, value)| {
             Some((name.to_ascii_lowercase(), value.as_str()?.to_owned()))
         });
-        request.params.headers = sent
-            .filter(|(name, value)| is_header(name, value))
+        request.params.headers = named
+            .filter(|(name, value)| is_allowed_header(name, value))
             .collect();
     }
     if let Some(run) = scripts
-        .hook("chat.params", input, output, context)
+        .run_hook("chat.params", input, output, context)
         .await?
         .filter(|run| !run.changed.is_empty())
     {
         let params = &mut request.params;
         params.temperature = run.output.get("temperature").and_then(Value::as_f64);
         params.top_p = run.output.get("topP").and_then(Value::as_f64);
-        if let Some(most) = run.output.get("maxOutputTokens").and_then(Value::as_u64) {
-            params.max_output = most.min(params.max_output);
+        if let Some(max) = run.output.get("maxOutputTokens").and_then(Value::as_u64) {
+            params.max_output = max.min(params.max_output);
         }
         if let Some(options) = run.output.get("options").and_then(Value::as_object) {
             params.options = options.clone();
@@ -384,7 +397,7 @@ async fn params(
 
 /// Returns whether a plugin may send this header. Headers that carry credentials or control the
 /// body are excluded.
-fn is_header(name: &str, value: &str) -> bool {
+fn is_allowed_header(name: &str, value: &str) -> bool {
     const RESERVED_HEADERS: [&str; 6] = [
         "authorization",
         "cookie",
@@ -408,7 +421,7 @@ fn is_header(name: &str, value: &str) -> bool {
 ///
 /// # Errors
 /// Returns [`Failure::Cancelled`] if the user cancels.
-pub(super) async fn variables(
+pub(super) async fn command_variables(
     scripts: &Arc<Scripts>,
     context: &ToolContext,
 ) -> Result<Vec<(String, String)>, Failure> {
@@ -416,7 +429,7 @@ pub(super) async fn variables(
         "cwd": context.project.cwd, "sessionID": context.session.id.as_str(), "callID": context.call.id.as_str(),
     });
     let Some(run) = scripts
-        .hook("shell.env", input, json!({ "env": {} }), context)
+        .run_hook("shell.env", input, json!({ "env": {} }), context)
         .await?
     else {
         return Ok(Vec::new());
@@ -432,13 +445,13 @@ pub(super) async fn variables(
         let Some(value) = value.as_str().filter(|value| !value.contains('\0')) else {
             continue;
         };
-        let named = !name.is_empty() && !name.contains(['=', '\0']);
+        let is_valid_name = !name.is_empty() && !name.contains(['=', '\0']);
         match permission::shell::variable_danger(name) {
-            _ if !named => {}
+            _ if !is_valid_name => {}
             Some(danger) => {
                 let title = format!(
                     "{} sets {}, which {danger}; it is left out.",
-                    who(&run),
+                    changed_by(&run),
                     text::title(name)
                 );
                 scripts.notify(Severity::Warning, title, None);
@@ -449,7 +462,7 @@ pub(super) async fn variables(
     Ok(variables)
 }
 
-/// Returns whether a turn continues automatically after compaction.
+/// Returns whether plugins let a turn continue automatically after compaction.
 ///
 /// # Errors
 /// Returns [`Failure::Cancelled`] if the user cancels.
@@ -467,7 +480,7 @@ pub(super) async fn continues_after_compaction(
     });
     let output = json!({ "enabled": true });
     let run = scripts
-        .hook(
+        .run_hook(
             "experimental.compaction.autocontinue",
             input,
             output,
@@ -477,7 +490,7 @@ pub(super) async fn continues_after_compaction(
     Ok(run.is_none_or(|run| run.output.get("enabled").and_then(Value::as_bool) != Some(false)))
 }
 
-/// Returns the model that plugins choose for small tasks, given the main model.
+/// Returns the model that plugins choose for small tasks next to this main model.
 ///
 /// # Errors
 /// Returns [`Failure::Cancelled`] if the user cancels.
@@ -488,7 +501,7 @@ pub(super) async fn small_model(
 ) -> Result<Option<ModelRef>, Failure> {
     let input = json!({ "provider": { "id": main.provider } });
     let run = scripts
-        .hook(
+        .run_hook(
             "experimental.provider.small_model",
             input,
             json!({}),
@@ -496,14 +509,14 @@ pub(super) async fn small_model(
         )
         .await?;
     Ok(run.and_then(|run| {
-        let word = |at: &str| {
+        let string_at = |at: &str| {
             run.output
                 .pointer(at)
                 .and_then(Value::as_str)
                 .map(str::to_owned)
         };
-        let provider = word("/model/providerID").unwrap_or_else(|| main.provider.clone());
-        let model = word("/model/id").or_else(|| word("/model/modelID"))?;
+        let provider = string_at("/model/providerID").unwrap_or_else(|| main.provider.clone());
+        let model = string_at("/model/id").or_else(|| string_at("/model/modelID"))?;
         Some(ModelRef {
             provider,
             model,
@@ -512,11 +525,12 @@ pub(super) async fn small_model(
     }))
 }
 
-/// Returns a text of the model as changed by plugins.
+/// Returns a complete text of the model as plugins have changed it, or `None` if they do not change
+/// it.
 ///
 /// # Errors
 /// Returns [`Failure::Cancelled`] if the user cancels.
-pub(super) async fn complete(
+pub(super) async fn change_answer(
     scripts: &Arc<Scripts>,
     (message, part): (&str, &str),
     text: &str,
@@ -525,7 +539,7 @@ pub(super) async fn complete(
     let input =
         json!({ "sessionID": context.session.id.as_str(), "messageID": message, "partID": part });
     let run = scripts
-        .hook(
+        .run_hook(
             "experimental.text.complete",
             input,
             json!({ "text": text }),

@@ -1,4 +1,4 @@
-//! The programs that can run JavaScript: the one that the user names, Bun, Node, or Deno.
+//! The programs that can run the plugin host: the one that the user names, Bun, Node, or Deno.
 
 use std::path::{Path, PathBuf};
 
@@ -7,13 +7,13 @@ use serde_json::{Map, json};
 
 use base::environment::Environment;
 
-/// The variable with the program that is tried first.
-pub const VARIABLE: &str = "ADJUTANT_NODE";
+/// The environment variable with the program that is tried first.
+pub const RUNTIME_VARIABLE: &str = "ADJUTANT_NODE";
 
-/// The replacement for OpenCode's package.
+/// The source of the module that replaces OpenCode's package `@opencode-ai/plugin`.
 pub(super) const STAND_IN: &str = include_str!("stand_in.mjs");
 
-/// The packages that Deno takes from the replacement.
+/// The packages that Deno replaces by that module.
 const REPLACED: [&str; 3] = [
     "@opencode-ai/plugin",
     "@opencode-ai/plugin/tool",
@@ -28,10 +28,12 @@ pub(super) struct Runtime {
     pub(super) args: Vec<String>,
 }
 
-/// Returns the programs to try, in order: that of [`VARIABLE`], then those on `PATH`.
+/// Returns the programs to try, in order: that of [`RUNTIME_VARIABLE`], then those on `PATH`.
 pub(super) fn runtimes(environment: &Environment) -> Vec<Runtime> {
     let dirs = environment.path();
-    let chosen = environment.var(VARIABLE).filter(|name| !name.is_empty());
+    let chosen = environment
+        .var(RUNTIME_VARIABLE)
+        .filter(|name| !name.is_empty());
     let chosen = chosen.map(|name| {
         if name.contains('/') {
             PathBuf::from(name)
@@ -58,7 +60,7 @@ fn options(path: &Path) -> Vec<String> {
     let words: &[&str] = if name.starts_with("bun") {
         &["--no-install", "-e"]
     } else if name.starts_with("deno") {
-        return deno();
+        return deno_options();
     } else {
         &["--input-type=module", "-e"]
     };
@@ -67,7 +69,7 @@ fn options(path: &Path) -> Vec<String> {
 
 /// Returns Deno's options. It resolves names before the host runs, so it gets the replacement for
 /// OpenCode's package as an import map.
-fn deno() -> Vec<String> {
+fn deno_options() -> Vec<String> {
     let data = |kind: &str, text: &str| {
         let text = base64::engine::general_purpose::STANDARD.encode(text);
         format!("data:{kind};base64,{text}")
@@ -105,6 +107,6 @@ mod tests {
         assert_eq!(first("/usr/bin/nodejs"), "--input-type=module");
         assert_eq!(first("/usr/bin/deno"), "eval");
         // The longest argument that Linux takes.
-        assert!(deno().iter().all(|word| word.len() < 128 << 10));
+        assert!(deno_options().iter().all(|word| word.len() < 128 << 10));
     }
 }

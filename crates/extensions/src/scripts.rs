@@ -1,5 +1,6 @@
-//! The custom tools and plugins of one session. Their host is started at the first use and
-//! restarted after it has broken off, and paused if that happens too often.
+//! [`Scripts`], the custom tools and plugins of one session. It starts their hosts at the first use, one for
+//! each origin, restarts a host that has ended, and pauses it if that happens too often. It runs the hooks
+//! of the plugins, and is their connection to the session.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, Weak};
@@ -11,14 +12,14 @@ use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 use super::client::{Notifier, PluginHandlers, PluginPrompt, SessionState};
-use super::feed::Feed;
+use super::feed::EventFeed;
 use super::host::{PluginHost, ScriptOrigin};
 use super::lint::MistypedPart;
-use super::load::{self, LoadPurpose, LoadedScripts, LostPlugin};
-use super::shapes::MessageContext;
+use super::load::{self, LoadFailure, LoadPurpose, LoadedScripts, MissingGuard};
+use super::opencode_format::MessageContext;
 use super::subagents::{PluginTurnAccess, SessionControl, Subagents};
-use super::tool::{CustomTool, Home};
-use super::usage_stats::Tallies;
+use super::tool::{CustomTool, HostProvider};
+use super::usage_stats::UsageByName;
 use base::lock::lock;
 use base::text;
 use config::Settings;
@@ -34,33 +35,37 @@ use transcript::Message;
 /// The time limit of one plugin for one hook.
 const HOOK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time limit for handlers of a turn's end, which may add a prompt to continue with.
-const SETTLE_TIMEOUT: Duration = Duration::from_millis(100);
+const TURN_END_TIMEOUT: Duration = Duration::from_millis(100);
 /// The time that the host has in addition to the limit of the code in it.
 const HOST_GRACE: Duration = Duration::from_secs(2);
-/// The number of failures in a row after which it is paused, and the duration of the pause.
+/// The number of failures in a row after which a host is paused.
 const MAX_FAILURES: u32 = 3;
+/// The duration of that pause.
 const FAILURE_PAUSE: Duration = Duration::from_secs(5 * 60);
 /// The reason why there is no host for scripts that were removed.
 const REMOVED_SCRIPT: &str = "they are gone from the settings";
-/// The number of notices that may wait to be sent.
+/// The maximum number of notices that wait to be sent.
 const MAX_NOTICES: usize = 20;
 
 /// The scripts of one session and of its subagents.
 #[derive(Debug, Default)]
 pub struct Scripts {
     /// The user's own scripts, and the project's.
-    sides: [OriginScripts; 2],
+    by_origin: [OriginScripts; 2],
     // Leaf locks around lists and maps.
+    /// Notices that are not sent yet.
     notices: Mutex<Vec<Event>>,
+    /// The titles of all notices so far, so that each is sent once.
     reported: Mutex<BTreeSet<String>>,
-    tally: Mutex<Tallies>,
-    /// The system prompt that hooks have produced from the same input before.
-    prompts: Mutex<BTreeMap<Vec<String>, Vec<String>>>,
-    /// Whether plugins are only loaded, and none of their functions is called.
-    compiles: bool,
-    /// The state that plugins may ask for.
+    /// The statistics since they were last taken.
+    usage: Mutex<UsageByName>,
+    /// The system prompts that hooks have produced, by the prompt that they got.
+    system_prompts: Mutex<BTreeMap<Vec<String>, Vec<String>>>,
+    /// Plugins are only loaded, and none of their functions is called.
+    is_check: bool,
+    /// The state of the session that plugins read and change.
     session_state: Arc<SessionState>,
-    /// The events of the session; `None` if nothing but the files is looked at.
+    /// The source of the events of the session; `None` outside of a session.
     publisher: Option<Publisher>,
 }
 
@@ -68,7 +73,8 @@ pub struct Scripts {
 #[derive(Debug, Default)]
 struct OriginScripts {
     // Leaf locks around a pointer and a counter.
-    now: Mutex<Option<Arc<Generation>>>,
+    /// The host for the current state of the files; `None` before the first use.
+    current: Mutex<Option<Arc<Generation>>>,
     /// The failures since the last success, and the time of the last one.
     failures: Mutex<(u32, Option<Instant>)>,
 }
@@ -76,14 +82,15 @@ struct OriginScripts {
 /// The host for one state of the files.
 struct Generation {
     scripts: Vec<ScriptEntry>,
-    cell: OnceCell<Result<Arc<LoadedScripts>, NotLoaded>>,
+    /// Empty while the scripts are being loaded.
+    loaded: OnceCell<Result<Arc<LoadedScripts>, NotLoaded>>,
 }
 
-/// The reason why a host did not start, and the plugins that are lost with it.
+/// The reason why a host did not start, and its plugins that might have refused calls.
 #[derive(Debug, Clone)]
 struct NotLoaded {
     why: String,
-    lost: Vec<LostPlugin>,
+    missing_guards: Vec<MissingGuard>,
 }
 
 impl std::fmt::Debug for Generation {
@@ -97,33 +104,32 @@ impl std::fmt::Debug for Generation {
 /// The inventory of scripts, for display.
 #[derive(Debug, Default)]
 pub struct ScriptReport {
-    /// The runtime: `Node 20.20.2`.
+    /// The name and version of the runtime, such as `Node 20.20.2`; empty if none was started.
     pub runtime: String,
-    /// The tools by name, with their files.
+    /// The names of the tools, each with the name of its file.
     pub tools: Vec<(String, String)>,
-    /// The hooks, with the files that handle them.
+    /// The names of the hooks, with the names of the files that handle them.
     pub hooks: BTreeMap<String, Vec<String>>,
-    /// The files that could not be loaded, with the message and the stack.
-    pub errors: Vec<(String, String, String)>,
+    pub failures: Vec<LoadFailure>,
     /// The hooks and tools that have no effect because of their type.
-    pub wrong: Vec<MistypedPart>,
-    /// The programs that cannot run extensions, and why.
-    pub unable: Vec<String>,
+    pub mistyped: Vec<MistypedPart>,
+    /// The runtimes that cannot run extensions, each with the reason.
+    pub unusable_runtimes: Vec<String>,
 }
 
-/// The outcome of a hook.
+/// The outcome of a hook that plugins handle.
 #[derive(Debug, Default)]
 pub(super) struct HookRun {
     /// The output after all plugins.
     pub(super) output: Value,
-    /// The plugin that threw, with its message.
+    /// The plugin that threw an error to refuse a call, with the message of the error.
     pub(super) thrown_error: Option<(String, String)>,
-    /// The reason why the plugins' answer is unknown.
+    /// The reason why the answer of a plugin is unknown.
     pub(super) unknown: Option<String>,
     /// The files of plugins that changed the output.
     pub(super) changed: Vec<String>,
-    /// Whether a plugin of the project is among them.
-    pub(super) by_project: bool,
+    /// A plugin of the project is among them.
+    pub(super) is_changed_by_project: bool,
 }
 
 impl HookRun {
@@ -134,24 +140,24 @@ impl HookRun {
             thrown_error: self.thrown_error.or(next.thrown_error),
             unknown: self.unknown.or(next.unknown),
             changed: self.changed.into_iter().chain(next.changed).collect(),
-            by_project: self.by_project || next.by_project,
+            is_changed_by_project: self.is_changed_by_project || next.is_changed_by_project,
         }
     }
 }
 
 impl Scripts {
-    /// Returns the scripts of a session whose events they may receive.
-    pub fn of(publisher: Publisher) -> Self {
+    /// Creates the scripts of a session. Plugins may receive the events of the publisher.
+    pub fn new(publisher: Publisher) -> Self {
         Self {
             publisher: Some(publisher),
             ..Self::default()
         }
     }
 
-    /// Returns scripts that are only checked for loading: no function of a plugin is called.
-    pub fn compiling() -> Self {
+    /// Creates scripts that are only checked for loading: no function of a plugin is called.
+    pub fn for_check() -> Self {
         Self {
-            compiles: true,
+            is_check: true,
             ..Self::default()
         }
     }
@@ -161,41 +167,41 @@ impl Scripts {
     /// # Errors
     /// Returns [`Failure::Cancelled`] if the user cancels.
     pub async fn prepare_turn(self: &Arc<Self>, context: &ToolContext) -> Result<(), Failure> {
-        let there = ScriptOrigin::ALL.into_iter().filter(|origin| {
+        let origins = ScriptOrigin::ALL.into_iter().filter(|origin| {
             let scripts = &context.project.settings.scripts;
-            scripts.iter().any(|script| origin.covers(script))
-                || lock(&self.side(*origin).now).is_some()
+            scripts.iter().any(|script| origin.includes(script))
+                || lock(&self.origin_scripts(*origin).current).is_some()
         });
         let load = async |origin| (origin, self.loaded(origin, context).await);
-        let all = join_all(there.map(load)).await;
+        let all = join_all(origins.map(load)).await;
         if all.is_empty() {
             return Ok(());
         }
-        // Mostly the same for both origins, for example if there is no program to run them.
-        let mut by_reason = BTreeMap::<String, Vec<LostPlugin>>::new();
+        // The reason is mostly the same for both origins, for example if there is no runtime.
+        let mut by_reason = BTreeMap::<String, Vec<MissingGuard>>::new();
         for (origin, loaded) in all {
             if let Err(why) = loaded?
                 && why != REMOVED_SCRIPT
             {
-                let lost = by_reason.entry(why).or_default();
-                lost.extend(self.lost_of(origin));
+                let guards = by_reason.entry(why).or_default();
+                guards.extend(self.missing_guards_of(origin));
             }
         }
-        for (why, lost) in by_reason {
+        for (why, guards) in by_reason {
             let title = format!(
                 "Custom tools and plugins are not loaded: {}.{}",
                 why.trim_end_matches('.'),
-                load::describe_lost_calls(&lost)
+                load::describe_missing_guards(&guards)
             );
             self.notify(Severity::Warning, title, None);
         }
-        self.flush(context).await;
+        self.send_notices(context).await;
         Ok(())
     }
 
-    fn side(&self, origin: ScriptOrigin) -> &OriginScripts {
-        let [own, project] = &self.sides;
-        if origin == ScriptOrigin::Own {
+    fn origin_scripts(&self, origin: ScriptOrigin) -> &OriginScripts {
+        let [own, project] = &self.by_origin;
+        if origin == ScriptOrigin::User {
             own
         } else {
             project
@@ -204,60 +210,67 @@ impl Scripts {
 
     /// Returns the scripts of one origin, if they are loaded already.
     fn loaded_of(&self, origin: ScriptOrigin) -> Option<Arc<LoadedScripts>> {
-        let generation = lock(&self.side(origin).now).clone()?;
-        generation.cell.get()?.as_ref().ok().cloned()
+        let generation = lock(&self.origin_scripts(origin).current).clone()?;
+        generation.loaded.get()?.as_ref().ok().cloned()
     }
 
-    /// Returns whether the loading of one origin's scripts has begun and not ended, for example
-    /// again after their host broke off. Which calls they refuse is not known before.
+    /// Returns whether one origin's scripts are being loaded, for the first time or again after their
+    /// host has ended. Until then it is unknown which calls they refuse.
     fn is_loading(&self, origin: ScriptOrigin) -> bool {
-        lock(&self.side(origin).now)
+        lock(&self.origin_scripts(origin).current)
             .as_ref()
-            .is_some_and(|generation| generation.cell.get().is_none())
+            .is_some_and(|generation| generation.loaded.get().is_none())
     }
 
     /// Returns the plugins of one origin that are not loaded and that might have refused calls.
-    fn lost_of(&self, origin: ScriptOrigin) -> Vec<LostPlugin> {
-        let generation = lock(&self.side(origin).now).clone();
+    fn missing_guards_of(&self, origin: ScriptOrigin) -> Vec<MissingGuard> {
+        let generation = lock(&self.origin_scripts(origin).current).clone();
         match generation
             .as_ref()
-            .and_then(|generation| generation.cell.get())
+            .and_then(|generation| generation.loaded.get())
         {
-            Some(Ok(loaded)) => loaded.lost.clone(),
-            Some(Err(not_loaded)) => not_loaded.lost.clone(),
+            Some(Ok(loaded)) => loaded.missing_guards.clone(),
+            Some(Err(not_loaded)) => not_loaded.missing_guards.clone(),
             None => Vec::new(),
         }
     }
 
     /// Returns the scripts that are loaded already.
-    fn current(&self) -> impl Iterator<Item = Arc<LoadedScripts>> + '_ {
+    fn all_loaded(&self) -> impl Iterator<Item = Arc<LoadedScripts>> + '_ {
         ScriptOrigin::ALL
             .into_iter()
             .filter_map(|origin| self.loaded_of(origin))
     }
 
-    /// Returns the host for the current state of the files.
+    /// Returns the host for the current state of the files, which may still have to be loaded.
+    /// Returns `None` if there are no files.
+    ///
+    /// # Errors
+    /// The host has failed too often and is paused.
     fn generation(
         &self,
         origin: ScriptOrigin,
         settings: &Settings,
     ) -> Result<Option<Arc<Generation>>, String> {
-        let side = self.side(origin);
-        let wanted = || {
+        let scripts_of_origin = self.origin_scripts(origin);
+        let scripts = || {
             settings
                 .scripts
                 .iter()
-                .filter(|script| origin.covers(script))
+                .filter(|script| origin.includes(script))
         };
-        let mut now = lock(&side.now);
-        if wanted().next().is_none() {
-            *now = None;
+        let mut current = lock(&scripts_of_origin.current);
+        if scripts().next().is_none() {
+            *current = None;
             return Ok(None);
         }
-        if let Some(generation) = now.as_ref().filter(|now| now.scripts.iter().eq(wanted())) {
-            match generation.cell.get() {
-                Some(Ok(loaded)) if loaded.host.is_gone() => {
-                    let mut failures = lock(&side.failures);
+        if let Some(generation) = current
+            .as_ref()
+            .filter(|current| current.scripts.iter().eq(scripts()))
+        {
+            match generation.loaded.get() {
+                Some(Ok(loaded)) if loaded.host.has_ended() => {
+                    let mut failures = lock(&scripts_of_origin.failures);
                     let (count, since) = *failures;
                     let is_paused = count >= MAX_FAILURES
                         && since.is_some_and(|since| since.elapsed() < FAILURE_PAUSE);
@@ -275,15 +288,19 @@ impl Scripts {
             }
         }
         let fresh = Arc::new(Generation {
-            scripts: wanted().cloned().collect(),
-            cell: OnceCell::new(),
+            scripts: scripts().cloned().collect(),
+            loaded: OnceCell::new(),
         });
-        *now = Some(fresh.clone());
+        *current = Some(fresh.clone());
         Ok(Some(fresh))
     }
 
-    /// Returns the scripts of one origin, and loads them if needed. Permanent errors are returned
-    /// as text.
+    /// Returns the scripts of one origin, and loads them if needed. Returns the reason if they cannot
+    /// be loaded.
+    ///
+    /// # Errors
+    /// Returns [`Failure::Cancelled`] if the user cancels, or another failure that may not occur
+    /// again.
     async fn loaded(
         self: &Arc<Self>,
         origin: ScriptOrigin,
@@ -298,19 +315,23 @@ impl Scripts {
             match self.load(origin, &generation.scripts, context).await {
                 Ok(loaded) => Ok(Ok(Arc::new(loaded))),
                 Err(Failure::ForModel(why)) => {
-                    let lost = load::lost_plugins(generation.scripts.iter()).await;
-                    Ok(Err(NotLoaded { why, lost }))
+                    let missing_guards = load::missing_guards(generation.scripts.iter()).await;
+                    Ok(Err(NotLoaded {
+                        why,
+                        missing_guards,
+                    }))
                 }
                 Err(failure) => Err(failure),
             }
         };
         let loaded = tokio::select! {
-            loaded = generation.cell.get_or_try_init(|| load) => loaded?.clone(),
+            loaded = generation.loaded.get_or_try_init(|| load) => loaded?.clone(),
             () = context.cancelled.cancelled() => return Err(Failure::Cancelled),
         };
         Ok(loaded.map_err(|not_loaded| not_loaded.why))
     }
 
+    /// Starts the host of one origin and loads its scripts.
     async fn load(
         self: &Arc<Self>,
         origin: ScriptOrigin,
@@ -318,7 +339,7 @@ impl Scripts {
         context: &ToolContext,
     ) -> Result<LoadedScripts, Failure> {
         let notifier: Weak<dyn Notifier> = Arc::<Self>::downgrade(self);
-        let home: Weak<dyn Home> = Arc::<Self>::downgrade(self);
+        let host_provider: Weak<dyn HostProvider> = Arc::<Self>::downgrade(self);
         let handlers = PluginHandlers {
             notifier,
             session_state: self.session_state.clone(),
@@ -328,10 +349,10 @@ impl Scripts {
             settings: context.project.settings.clone(),
             environment: context.project.environment.clone(),
             todos: context.session.todos.clone(),
-            own: origin == ScriptOrigin::Own,
+            is_users_host: origin == ScriptOrigin::User,
             subagents: Subagents::default(),
         };
-        let purpose = if self.compiles {
+        let purpose = if self.is_check {
             LoadPurpose::Check
         } else {
             LoadPurpose::Session
@@ -340,18 +361,18 @@ impl Scripts {
             (scripts, origin),
             purpose,
             Arc::new(handlers),
-            (&**self, &home),
+            (&**self, &host_provider),
             context,
         )
         .await?;
-        loaded.tools = self.named(loaded.tools, &context.project.settings);
-        self.feed(&loaded);
+        loaded.tools = self.with_free_names(loaded.tools, &context.project.settings);
+        self.start_event_feed(&loaded);
         Ok(loaded)
     }
 
-    /// Gives tools names that are free. A custom tool replaces a built-in one only if the settings
-    /// allow it.
-    fn named(&self, tools: Vec<CustomTool>, settings: &Settings) -> Vec<CustomTool> {
+    /// Renames tools that have the name of a built-in one, unless the settings let them replace it. Of
+    /// two tools with the same name, the later one is returned, as in OpenCode.
+    fn with_free_names(&self, tools: Vec<CustomTool>, settings: &Settings) -> Vec<CustomTool> {
         let mut taken = BTreeSet::new();
         let name = |mut tool: CustomTool| {
             // The permission of a custom tool is its name, so it must not be that of a built-in
@@ -370,7 +391,6 @@ impl Scripts {
                 );
                 self.notify(Severity::Info, title, None);
             }
-            // Of two with the same name, the later one is used, as in OpenCode.
             tool
         };
         let mut all: Vec<CustomTool> = tools.into_iter().map(name).collect();
@@ -384,7 +404,7 @@ impl Scripts {
     /// project's is used.
     pub fn tools(&self, rules: &Rules) -> Vec<Arc<dyn AnyTool>> {
         let mut all: Vec<CustomTool> = Vec::new();
-        for loaded in self.current() {
+        for loaded in self.all_loaded() {
             all.retain(|tool| loaded.tools.iter().all(|later| later.name != tool.name));
             all.extend(loaded.tools.iter().cloned());
         }
@@ -397,15 +417,16 @@ impl Scripts {
     }
 
     /// Returns the additions of loaded plugins to the settings.
-    pub fn added(&self) -> Vec<Contribution> {
-        self.current()
-            .flat_map(|loaded| loaded.added.clone())
+    pub fn contributions(&self) -> Vec<Contribution> {
+        self.all_loaded()
+            .flat_map(|loaded| loaded.contributions.clone())
             .collect()
     }
 
     /// Returns whether any loaded plugin handles this hook. Starts nothing.
     pub fn handles_hook(&self, name: &str) -> bool {
-        self.current().any(|loaded| loaded.hooks.contains_key(name))
+        self.all_loaded()
+            .any(|loaded| loaded.hooks.contains_key(name))
     }
 
     /// Runs a hook of all plugins, one after the other, the user's own first. Returns `None` if no
@@ -413,7 +434,7 @@ impl Scripts {
     ///
     /// # Errors
     /// Returns [`Failure::Cancelled`] if the user cancels.
-    pub(super) async fn hook(
+    pub(super) async fn run_hook(
         self: &Arc<Self>,
         name: &str,
         input: Value,
@@ -426,10 +447,10 @@ impl Scripts {
             let is_handled = self
                 .loaded_of(origin)
                 .is_some_and(|loaded| loaded.hooks.contains_key(name));
-            let hangs = is_handled
-                || load::lost_guard(&self.lost_of(origin), name).is_some()
+            let must_run = is_handled
+                || load::find_missing_guard(&self.missing_guards_of(origin), name).is_some()
                 || (GUARDS.contains(&name) && self.is_loading(origin));
-            if !hangs || !scripts.iter().any(|script| origin.covers(script)) {
+            if !must_run || !scripts.iter().any(|script| origin.includes(script)) {
                 continue;
             }
             let before = all.as_mut().map_or_else(
@@ -437,25 +458,25 @@ impl Scripts {
                 |run| std::mem::take(&mut run.output),
             );
             let run = self
-                .hook_of(origin, (name, &input), before, context)
+                .run_hook_of_origin(origin, (name, &input), before, context)
                 .await?;
-            let ends = run.thrown_error.is_some();
+            let is_refused = run.thrown_error.is_some();
             all = Some(match all {
                 Some(before) => before.then(run),
                 None => run,
             });
-            if ends {
+            if is_refused {
                 break;
             }
         }
         if all.is_some() {
-            self.flush(context).await;
+            self.send_notices(context).await;
         }
         Ok(all)
     }
 
     /// Runs a hook of the plugins of one origin.
-    async fn hook_of(
+    async fn run_hook_of_origin(
         self: &Arc<Self>,
         origin: ScriptOrigin,
         (name, input): (&str, &Value),
@@ -472,11 +493,11 @@ impl Scripts {
                 });
             }
         };
-        let lost = load::lost_guard(&loaded.lost, name)
+        let missing = load::find_missing_guard(&loaded.missing_guards, name)
             .map(|plugin| format!("the plugin {} is not loaded", text::title(plugin)));
         let Some(files) = loaded.hooks.get(name) else {
             return Ok(HookRun {
-                unknown: lost,
+                unknown: missing,
                 output,
                 ..HookRun::default()
             });
@@ -491,17 +512,17 @@ impl Scripts {
         };
         Ok(match answer {
             Ok(answer) => {
-                self.worked(origin);
-                let run = self.ran(name, &answer, origin);
+                self.reset_failures(origin);
+                let run = self.decode_hook_run(name, &answer, origin);
                 HookRun {
-                    unknown: run.unknown.clone().or(lost),
+                    unknown: run.unknown.clone().or(missing),
                     ..run
                 }
             }
             Err(e) => {
                 let title = format!("Plugins failed in {name}: {e}.");
                 for file in files {
-                    self.counted(file, Duration::ZERO, Some(e.to_string()));
+                    self.count_call(file, Duration::ZERO, Some(e.to_string()));
                 }
                 self.notify(Severity::Warning, title, None);
                 HookRun {
@@ -513,8 +534,8 @@ impl Scripts {
         })
     }
 
-    /// Reads the host's answer about a hook that ran.
-    fn ran(&self, name: &str, answer: &Value, origin: ScriptOrigin) -> HookRun {
+    /// Decodes the host's answer to a hook, counts the calls, and reports errors of plugins.
+    fn decode_hook_run(&self, name: &str, answer: &Value, origin: ScriptOrigin) -> HookRun {
         let mut run = HookRun {
             output: answer.get("output").cloned().unwrap_or_default(),
             ..HookRun::default()
@@ -533,13 +554,17 @@ impl Scripts {
                     .clamp(0.0, 1e9)
                     / 1e3,
             );
-            let words = |at: &str| one.pointer(at).and_then(Value::as_str).map(str::to_owned);
-            let error = words("/error/message");
-            self.counted(file, spent, error.clone());
+            let text_at = |pointer: &str| {
+                one.pointer(pointer)
+                    .and_then(Value::as_str)
+                    .map(str::to_owned)
+            };
+            let error = text_at("/error/message");
+            self.count_call(file, spent, error.clone());
             if one.get("changed").and_then(Value::as_bool) == Some(true) {
                 tracing::info!("the plugin {} has changed {name}", text::title(file));
                 run.changed.push(file.to_owned());
-                run.by_project |= origin == ScriptOrigin::Project;
+                run.is_changed_by_project |= origin == ScriptOrigin::Project;
             }
             let Some(error) = error else { continue };
             let late = one.get("late").and_then(Value::as_bool) == Some(true);
@@ -555,15 +580,20 @@ impl Scripts {
                 text::title(file),
                 text::title(&error)
             );
-            self.notify(Severity::Warning, title, words("/error/stack"));
+            self.notify(Severity::Warning, title, text_at("/error/stack"));
         }
         run
     }
 
-    /// Stores the part of the conversation that plugins may ask for. Does nothing if there are
-    /// none.
-    pub fn remember(&self, context: &MessageContext<'_>, history: &[Message], busy: bool) {
-        if self.current().next().is_some() {
+    /// Updates the conversation and the status that plugins may ask for. Does nothing if no plugin is
+    /// loaded.
+    pub fn update_conversation(
+        &self,
+        context: &MessageContext<'_>,
+        history: &[Message],
+        busy: bool,
+    ) {
+        if self.all_loaded().next().is_some() {
             lock(&self.session_state.conversation).update(context, history);
             self.set_status(busy.then(|| json!({ "type": "busy" })));
         }
@@ -574,22 +604,22 @@ impl Scripts {
         *lock(&self.session_state.status) = status;
     }
 
-    /// Gives plugins access to a running turn; `None` ends it. Does nothing if there are none.
+    /// Gives plugins access to a running turn; `None` at its end. Does nothing if no plugin is loaded.
     pub fn set_turn_access(&self, turn: impl FnOnce() -> Option<PluginTurnAccess>) {
-        if self.current().next().is_some() {
+        if self.all_loaded().next().is_some() {
             self.session_state.access.set_turn_access(turn());
         }
     }
 
-    /// Connects plugins to the operations of the session, once.
-    pub fn opens(&self, control: Box<dyn SessionControl>) {
+    /// Gives plugins the operations of the session. Later calls do nothing.
+    pub fn set_control(&self, control: Box<dyn SessionControl>) {
         // A second connection would be the same.
         self.session_state.access.control.set(control).ok();
     }
 
     /// Returns the notes of plugins to be added to this prompt of the user.
     pub fn take_notes(&self) -> Vec<String> {
-        self.session_state.access.renew();
+        self.session_state.access.reset_prompt_count();
         std::mem::take(&mut *lock(&self.session_state.notes))
     }
 
@@ -598,15 +628,15 @@ impl Scripts {
         std::mem::take(&mut *lock(&self.session_state.prompts))
     }
 
-    /// Returns whether plugins have added a prompt, after their handlers of the turn's end have
-    /// run. Handlers that take longer than the limit are not waited for.
-    pub async fn wants_more(&self) -> bool {
-        let limit = u64::try_from(SETTLE_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
-        for loaded in self.current() {
+    /// Waits until the plugins have handled the end of a turn, up to [`TURN_END_TIMEOUT`]. Returns
+    /// whether they have added a prompt to continue with.
+    pub async fn await_added_prompt(&self) -> bool {
+        let limit = u64::try_from(TURN_END_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
+        for loaded in self.all_loaded() {
             let Some(feed) = loaded.feed.get() else {
                 continue;
             };
-            let received = tokio::time::timeout(SETTLE_TIMEOUT, feed.drained()).await;
+            let received = tokio::time::timeout(TURN_END_TIMEOUT, feed.wait_until_sent()).await;
             if received.is_ok() {
                 loaded
                     .host
@@ -617,12 +647,12 @@ impl Scripts {
         !lock(&self.session_state.prompts).is_empty()
     }
 
-    /// Sends events to a host from now on, if a plugin of it receives them.
-    fn feed(&self, loaded: &LoadedScripts) {
+    /// Starts to send the events of the session to a host, if one of its plugins subscribes to them.
+    fn start_event_feed(&self, loaded: &LoadedScripts) {
         let Some(publisher) = &self.publisher else {
             return;
         };
-        if !*lock(&self.session_state.listens) && !loaded.hooks.contains_key("event") {
+        if !*lock(&self.session_state.has_subscriber) && !loaded.hooks.contains_key("event") {
             return;
         }
         let filter = EventFilter {
@@ -632,27 +662,27 @@ impl Scripts {
         };
         loaded
             .feed
-            .get_or_init(|| Feed::start(publisher.bus().subscribe(filter), &loaded.host));
+            .get_or_init(|| EventFeed::start(publisher.bus().subscribe(filter), &loaded.host));
     }
 
     /// Sends an event in OpenCode's format to the plugins only.
-    pub fn event(&self, kind: &'static str, properties: &Value) {
+    pub fn send_event(&self, kind: &'static str, properties: &Value) {
         let Some(publisher) = &self.publisher else {
             return;
         };
-        for loaded in self.current() {
+        for loaded in self.all_loaded() {
             if let Some(feed) = loaded.feed.get() {
                 feed.push(publisher.event(kind, None, properties.clone()));
             }
         }
     }
 
-    /// Records the system prompt that hooks have produced. Returns whether the same input has
-    /// produced something else before.
+    /// Records the system prompt `after` that hooks have produced from `before`. Returns whether they
+    /// have produced a different one from it before.
     pub(super) fn record_system_prompt(&self, before: &[String], after: &[String]) -> bool {
         /// A limit that no session reaches.
         const MAX_PROMPTS: usize = 64;
-        let mut prompts = lock(&self.prompts);
+        let mut prompts = lock(&self.system_prompts);
         if prompts.len() >= MAX_PROMPTS {
             prompts.clear();
         }
@@ -660,34 +690,34 @@ impl Scripts {
         known.is_some_and(|known| known != after)
     }
 
-    /// Counts a call of a file.
-    pub(super) fn counted(&self, file: &str, spent: Duration, error: Option<String>) {
-        let mut tally = lock(&self.tally);
-        let one = tally.entry(file.to_owned()).or_default();
-        one.calls += 1;
-        one.spent += spent;
-        one.last_error = error.or(one.last_error.take());
+    /// Counts a call in the statistics of a hook or a file.
+    pub(super) fn count_call(&self, file: &str, spent: Duration, error: Option<String>) {
+        let mut usage = lock(&self.usage);
+        let stats = usage.entry(file.to_owned()).or_default();
+        stats.calls += 1;
+        stats.spent += spent;
+        stats.last_error = error.or(stats.last_error.take());
     }
 
     /// Records that a file changes the system prompt each time although nothing else has changed.
     pub(super) fn record_unstable_prompt(&self, file: &str) {
-        lock(&self.tally)
+        lock(&self.usage)
             .entry(file.to_owned())
             .or_default()
             .has_unstable_prompt = true;
     }
 
-    /// Records a success of a host.
-    fn worked(&self, origin: ScriptOrigin) {
-        *lock(&self.side(origin).failures) = (0, None);
+    /// Resets the number of failures, after a success of a host.
+    fn reset_failures(&self, origin: ScriptOrigin) {
+        *lock(&self.origin_scripts(origin).failures) = (0, None);
     }
 
     /// Returns the statistics of hooks and files since the last call.
-    pub fn take_tallies(&self) -> Tallies {
-        std::mem::take(&mut *lock(&self.tally))
+    pub fn take_usage(&self) -> UsageByName {
+        std::mem::take(&mut *lock(&self.usage))
     }
 
-    /// Queues a notice for the user. Each notice is sent once.
+    /// Queues a notice for the user. A notice with the same title is sent once.
     pub(super) fn notify(&self, severity: Severity, title: String, details: Option<String>) {
         if !lock(&self.reported).insert(title.clone()) {
             return;
@@ -707,25 +737,25 @@ impl Scripts {
     }
 
     /// Sends the queued notices.
-    pub async fn flush(&self, context: &ToolContext) {
+    pub async fn send_notices(&self, context: &ToolContext) {
         let notices = std::mem::take(&mut *lock(&self.notices));
         for notice in notices {
             context.client.event_sender.event(notice).await;
         }
     }
 
-    /// Returns the inventory of loaded scripts, for display.
+    /// Loads all scripts, and returns their inventory for display.
     ///
     /// # Errors
-    /// Returns the reason why nothing is loaded.
+    /// Returns the reason why none of them could be loaded.
     pub async fn report(self: &Arc<Self>, context: &ToolContext) -> Result<ScriptReport, String> {
         let scripts = &context.project.settings.scripts;
         let mut report = ScriptReport::default();
-        let mut any = false;
-        let mut whys = Vec::new();
+        let mut is_any_loaded = false;
+        let mut reasons = Vec::new();
         for origin in ScriptOrigin::ALL
             .into_iter()
-            .filter(|origin| scripts.iter().any(|script| origin.covers(script)))
+            .filter(|origin| scripts.iter().any(|script| origin.includes(script)))
         {
             let loaded = match self
                 .loaded(origin, context)
@@ -734,15 +764,17 @@ impl Scripts {
             {
                 Ok(loaded) => loaded,
                 Err(why) => {
-                    let own = scripts.iter().filter(|script| origin.covers(script));
-                    report.errors.extend(
-                        own.map(|script| (script.name.clone(), why.clone(), String::new())),
-                    );
-                    whys.push(why);
+                    let own = scripts.iter().filter(|script| origin.includes(script));
+                    report.failures.extend(own.map(|script| LoadFailure {
+                        file: script.name.clone(),
+                        message: why.clone(),
+                        stack: String::new(),
+                    }));
+                    reasons.push(why);
                     continue;
                 }
             };
-            any = true;
+            is_any_loaded = true;
             report.runtime.clone_from(&loaded.runtime);
             report.tools.extend(
                 loaded
@@ -757,23 +789,25 @@ impl Scripts {
                     .or_default()
                     .extend(files.iter().cloned());
             }
-            report.errors.extend(loaded.errors.iter().cloned());
-            report.wrong.extend(loaded.wrong.iter().cloned());
-            report.unable.clone_from(&loaded.unable);
+            report.failures.extend(loaded.failures.iter().cloned());
+            report.mistyped.extend(loaded.mistyped.iter().cloned());
+            report
+                .unusable_runtimes
+                .clone_from(&loaded.unusable_runtimes);
         }
-        match whys.pop() {
-            Some(why) if !any => Err(why),
+        match reasons.pop() {
+            Some(why) if !is_any_loaded => Err(why),
             _ => Ok(report),
         }
     }
 
     /// Ends the hosts.
     pub async fn end(&self) {
-        for side in &self.sides {
-            let generation = lock(&side.now).take();
+        for scripts_of_origin in &self.by_origin {
+            let generation = lock(&scripts_of_origin.current).take();
             if let Some(Ok(loaded)) = generation
                 .as_ref()
-                .and_then(|generation| generation.cell.get())
+                .and_then(|generation| generation.loaded.get())
             {
                 loaded.host.end();
                 loaded.host.wait_until_ended().await;
@@ -787,22 +821,22 @@ impl Notifier for Scripts {
         Scripts::notify(self, severity, title, details);
     }
 
-    fn failed(&self, file: &str, why: String) {
-        self.counted(file, Duration::ZERO, Some(why));
+    fn record_failure(&self, file: &str, why: String) {
+        self.count_call(file, Duration::ZERO, Some(why));
     }
 
-    fn happened(&self, kind: &'static str, properties: &Value) {
-        self.event(kind, properties);
+    fn send_event(&self, kind: &'static str, properties: &Value) {
+        Scripts::send_event(self, kind, properties);
     }
 
-    fn listens(&self) {
-        for loaded in self.current() {
-            self.feed(&loaded);
+    fn start_event_feeds(&self) {
+        for loaded in self.all_loaded() {
+            self.start_event_feed(&loaded);
         }
     }
 }
 
-impl Home for Scripts {
+impl HostProvider for Scripts {
     fn host<'a>(
         self: Arc<Self>,
         origin: ScriptOrigin,
@@ -816,14 +850,19 @@ impl Home for Scripts {
         })
     }
 
-    fn called(&self, (origin, file): (ScriptOrigin, &str), spent: Duration, error: Option<String>) {
+    fn count_tool_call(
+        &self,
+        (origin, file): (ScriptOrigin, &str),
+        spent: Duration,
+        error: Option<String>,
+    ) {
         if error.is_none() {
-            self.worked(origin);
+            self.reset_failures(origin);
         }
-        self.counted(file, spent, error);
+        self.count_call(file, spent, error);
     }
 
-    fn has_subagent_at_work(&self) -> bool {
+    fn has_working_subagent(&self) -> bool {
         self.session_state.access.is_working()
     }
 }

@@ -1,6 +1,7 @@
-//! Sessions in which plugins let subagents work: children of the plugins' session. A prompt for one
-//! takes the same path as the `task` tool, so that it has the permissions of a subagent of the
-//! running turn and counts against the turn's budget.
+//! [`Subagents`], the sessions in which plugins let subagents work; they are children of the plugins'
+//! session. A prompt for one takes the same path as the `task` tool, so that it has the permissions of a
+//! subagent of the running turn and counts towards the turn's budget. [`PluginAccess`] is the access to
+//! that turn.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,28 +22,29 @@ use permission::{Action, Rule, Rules};
 use tools::registry::find_properties;
 use transcript::ModelRef;
 
-/// The number of sessions that the plugins of one host may have.
+/// The maximum number of sessions that the plugins of one host have.
 const MAX_SESSIONS: usize = 50;
-/// The number of them that may work at once, and the number of prompts for them per prompt of the
-/// user.
+/// The maximum number of subagents of plugins that work at once.
 const MAX_CONCURRENT: u32 = 4;
+/// The maximum number of prompts for subagents after each prompt of the user.
 const MAX_PROMPTS: u32 = 20;
-/// The longest prompt, in bytes.
+/// The maximum length of a prompt, in bytes.
 const MAX_PROMPT_BYTES: usize = 100_000;
 
 /// The operations that a plugin may perform on its session.
 pub trait SessionControl: Send + Sync + std::fmt::Debug {
     /// Stops the running turn and drops waiting prompts.
     fn cancel(&self);
+    /// Renames the session.
     fn rename(&self, title: &str);
     /// Stops a running subagent. Returns `false` if there is none.
     fn stop(&self, child: &SessionId) -> bool;
 }
 
-/// The parts of a running turn that plugins may use, from one step to the next.
+/// The parts of a running turn that plugins may use.
 #[derive(Debug, Clone)]
 pub struct PluginTurnAccess {
-    /// Closed when the turn has ended.
+    /// Sends requests to the session. Closed when the turn has ended.
     pub requests: SessionRequestSender,
     /// The subagents that the current agent may use without a question.
     pub agents: Vec<String>,
@@ -52,24 +54,28 @@ pub struct PluginTurnAccess {
     pub rules: Rules,
 }
 
-/// The parts of their session that plugins may use.
+/// The access of plugins to their session and its running turn.
 #[derive(Debug, Default)]
 pub(super) struct PluginAccess {
     // A leaf lock around a value.
+    /// The running turn, if there is one.
     turn: Mutex<Option<PluginTurnAccess>>,
     pub(super) control: OnceLock<Box<dyn SessionControl>>,
+    /// The number of subagents that work for plugins.
     working: AtomicU32,
-    prompted: AtomicU32,
+    /// The number of prompts since the user's last one.
+    prompts: AtomicU32,
 }
 
 impl PluginAccess {
+    /// Sets the running turn; `None` at its end.
     pub(super) fn set_turn_access(&self, turn: Option<PluginTurnAccess>) {
         *lock(&self.turn) = turn;
     }
 
     /// Resets the number of prompts, after a prompt of the user.
-    pub(super) fn renew(&self) {
-        self.prompted.store(0, Ordering::Relaxed);
+    pub(super) fn reset_prompt_count(&self) {
+        self.prompts.store(0, Ordering::Relaxed);
     }
 
     /// Returns whether a subagent works for a plugin.
@@ -77,27 +83,31 @@ impl PluginAccess {
         self.working.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns access to the turn for one more prompt.
-    fn turn(&self) -> Result<(PluginTurnAccess, WorkingGuard<'_>), String> {
+    /// Counts one more prompt, and returns access to the turn. The subagent counts as working until
+    /// the guard is dropped.
+    ///
+    /// # Errors
+    /// No turn runs, or a limit is reached.
+    fn begin_prompt(&self) -> Result<(PluginTurnAccess, WorkingGuard<'_>), String> {
         let Some(turn) = lock(&self.turn).clone() else {
             return Err("no turn is running, and a plugin begins none".into());
         };
-        let at_work = WorkingGuard(&self.working);
+        let guard = WorkingGuard(&self.working);
         if self.working.fetch_add(1, Ordering::Relaxed) >= MAX_CONCURRENT {
             return Err(format!(
                 "{MAX_CONCURRENT} subagents of plugins are already running; wait for one of them"
             ));
         }
-        if self.prompted.fetch_add(1, Ordering::Relaxed) >= MAX_PROMPTS {
+        if self.prompts.fetch_add(1, Ordering::Relaxed) >= MAX_PROMPTS {
             return Err(format!(
                 "plugins have given subagents {MAX_PROMPTS} prompts since the user's last one"
             ));
         }
-        Ok((turn, at_work))
+        Ok((turn, guard))
     }
 }
 
-/// A subagent at work, counted until the guard is dropped.
+/// Counts a subagent as working until this is dropped.
 struct WorkingGuard<'a>(&'a AtomicU32);
 
 impl Drop for WorkingGuard<'_> {
@@ -110,60 +120,66 @@ impl Drop for WorkingGuard<'_> {
 #[derive(Debug, Default)]
 pub(super) struct Subagents(Mutex<BTreeMap<String, PluginSession>>);
 
+/// A session in which a subagent works for a plugin.
 #[derive(Debug, Default)]
 struct PluginSession {
     title: String,
-    /// Whether it was prompted, so that its session is stored.
-    begun: bool,
-    busy: bool,
-    /// Texts at the beginning of its next prompt.
+    /// The subagent was prompted, so its session is stored.
+    is_stored: bool,
+    /// The subagent works on a prompt.
+    is_busy: bool,
+    /// Texts for the beginning of the next prompt.
     notes: Vec<String>,
     /// Its messages, as OpenCode's client shows them.
     messages: Vec<Value>,
 }
 
-/// The request in a prompt of a plugin.
+/// A decoded prompt of a plugin.
 struct PromptRequest {
-    words: String,
+    /// The whole text of the prompt.
+    text: String,
+    /// The requested agent, if any.
     agent: Option<String>,
+    /// The requested model, if any.
     model: Option<ModelRef>,
     /// Denials of the tools that the prompt disables.
     denied: Rules,
 }
 
 impl PromptRequest {
-    fn of(body: &Value, notes: Vec<String>) -> Self {
+    /// Decodes a prompt. The notes are put before its text.
+    fn decode(body: &Value, notes: Vec<String>) -> Self {
         let system = body
             .get("system")
             .and_then(Value::as_str)
             .map(str::to_owned);
-        let words: Vec<String> = notes
+        let texts: Vec<String> = notes
             .into_iter()
             .chain(system)
             .chain(Some(prompt_text(body)))
             .collect();
-        let part = body
+        let parts = body
             .get("parts")
             .and_then(Value::as_array)
             .into_iter()
             .flatten();
-        let mut named = part.filter(|part| part.get("type").is_some_and(|kind| kind == "agent"));
+        let mut agents = parts.filter(|part| part.get("type").is_some_and(|kind| kind == "agent"));
         let agent = body
             .get("agent")
-            .or_else(|| named.next()?.get("name"))
+            .or_else(|| agents.next()?.get("name"))
             .and_then(Value::as_str);
-        let word = |key: &str| {
+        let model_part = |key: &str| {
             body.pointer(&format!("/model/{key}"))
                 .and_then(Value::as_str)
                 .map(str::to_owned)
         };
-        let model = word("providerID").zip(word("modelID"));
+        let model = model_part("providerID").zip(model_part("modelID"));
         let tools = body
             .get("tools")
             .and_then(Value::as_object)
             .into_iter()
             .flatten();
-        let taken = tools
+        let denied = tools
             .filter(|(_, on)| on.as_bool() == Some(false))
             .map(|(name, _)| Rule {
                 permission: find_properties(name)
@@ -176,9 +192,9 @@ impl PromptRequest {
                 source: "the prompt of a plugin".into(),
             });
         Self {
-            words: words
+            text: texts
                 .into_iter()
-                .filter(|words| !words.trim().is_empty())
+                .filter(|text| !text.trim().is_empty())
                 .collect::<Vec<_>>()
                 .join("\n\n"),
             agent: agent.map(str::to_owned),
@@ -187,12 +203,12 @@ impl PromptRequest {
                 model,
                 effort: None,
             }),
-            denied: taken.collect(),
+            denied: denied.collect(),
         }
     }
 }
 
-/// Returns the texts of a prompt.
+/// Returns the text of a prompt: the texts of its parts.
 pub(super) fn prompt_text(body: &Value) -> String {
     let parts = body
         .get("parts")
@@ -205,8 +221,11 @@ pub(super) fn prompt_text(body: &Value) -> String {
         .join("\n\n")
 }
 
-/// Returns the subagent that answers: the requested one, otherwise `general`.
-fn chosen(agents: &[String], wanted: Option<&str>) -> Result<String, String> {
+/// Returns the name of the subagent for a prompt: the requested one, otherwise `general`.
+///
+/// # Errors
+/// The subagent is not among those that may be used without a question.
+fn choose_agent(agents: &[String], wanted: Option<&str>) -> Result<String, String> {
     let wanted = wanted.unwrap_or("general");
     match agents.iter().find(|agent| *agent == wanted) {
         Some(agent) => Ok(agent.clone()),
@@ -240,7 +259,8 @@ impl Subagents {
         Ok(())
     }
 
-    pub(super) fn knows(&self, id: &str) -> bool {
+    /// Returns whether a session is one of a plugin.
+    pub(super) fn contains(&self, id: &str) -> bool {
         lock(&self.0).contains_key(id)
     }
 
@@ -265,10 +285,11 @@ impl Subagents {
         }
     }
 
-    pub(super) fn busy(&self) -> Vec<String> {
+    /// Returns the ids of the sessions that work on a prompt.
+    pub(super) fn busy_ids(&self) -> Vec<String> {
         lock(&self.0)
             .iter()
-            .filter(|(_, child)| child.busy)
+            .filter(|(_, child)| child.is_busy)
             .map(|(id, _)| id.clone())
             .collect()
     }
@@ -286,12 +307,13 @@ impl Subagents {
             .collect()
     }
 
-    /// Removes a session from the list. Its stored history remains.
-    pub(super) fn forget(&self, id: &str) -> bool {
+    /// Removes a session from the list. Its stored history remains. Returns `false` if it is not in the
+    /// list.
+    pub(super) fn remove(&self, id: &str) -> bool {
         lock(&self.0).remove(id).is_some()
     }
 
-    /// Adds a text to the beginning of its next prompt.
+    /// Adds a text to the beginning of the next prompt in a session.
     pub(super) fn add_note(&self, id: &str, text: String) -> Result<(), String> {
         let mut all = lock(&self.0);
         let child = all.get_mut(id).ok_or("there is no such session")?;
@@ -302,7 +324,10 @@ impl Subagents {
         Ok(())
     }
 
-    /// Sends a prompt to a subagent, and returns its last message. `file` is the plugin.
+    /// Sends a prompt to a subagent, and returns its last message. `file` is the name of the plugin.
+    ///
+    /// # Errors
+    /// The prompt is invalid, a limit is reached, or the subagent has failed.
     pub(super) async fn prompt(
         &self,
         (id, file): (&str, &str),
@@ -310,30 +335,33 @@ impl Subagents {
         access: &PluginAccess,
         environment: &Environment,
     ) -> Result<Value, String> {
-        let (turn, _at_work) = access.turn()?;
+        let (turn, _guard) = access.begin_prompt()?;
         let fresh = |prefix: &str| environment.fresh(prefix);
-        let (wanted, agent, title, begun) = {
+        let (request, agent, title, is_stored) = {
             let mut all = lock(&self.0);
             let child = all.get_mut(id).ok_or("there is no such session")?;
-            if child.busy {
+            if child.is_busy {
                 return Err("the session works on another prompt".into());
             }
-            let wanted = PromptRequest::of(body, child.notes.clone());
-            let agent = chosen(&turn.agents, wanted.agent.as_deref())?;
-            if wanted.words.trim().is_empty() || wanted.words.len() > MAX_PROMPT_BYTES {
+            let request = PromptRequest::decode(body, child.notes.clone());
+            let agent = choose_agent(&turn.agents, request.agent.as_deref())?;
+            if request.text.trim().is_empty() || request.text.len() > MAX_PROMPT_BYTES {
                 return Err(format!(
                     "a prompt must be a text of at most {MAX_PROMPT_BYTES} bytes"
                 ));
             }
             child.notes.clear();
-            child.busy = true;
-            child
-                .messages
-                .push(shown(id, &fresh(MessageId::PREFIX), "user", &wanted.words));
-            (wanted, agent, child.title.clone(), child.begun)
+            child.is_busy = true;
+            child.messages.push(encode_message(
+                id,
+                &fresh(MessageId::PREFIX),
+                "user",
+                &request.text,
+            ));
+            (request, agent, child.title.clone(), child.is_stored)
         };
-        let own = SessionId::new(id);
-        let what = if title.is_empty() {
+        let child_id = SessionId::new(id);
+        let task = if title.is_empty() {
             "Task"
         } else {
             title.as_str()
@@ -342,16 +370,16 @@ impl Subagents {
         let spawn = SpawnSubagent {
             call: CallId::new(fresh(CallId::PREFIX)),
             facts: LiveFacts::default(),
-            shown: Some(text::title(&format!("{agent}: {what} ({file})"))),
+            shown: Some(text::title(&format!("{agent}: {task} ({file})"))),
             agent: agent.clone(),
             description: title,
-            prompt: wanted.words,
+            prompt: request.text,
             files: Vec::new(),
-            wanted: wanted.model,
-            session: (!begun).then(|| own.clone()),
-            resume: begun.then_some(own),
+            wanted: request.model,
+            session: (!is_stored).then(|| child_id.clone()),
+            resume: is_stored.then_some(child_id),
             model: turn.model,
-            rules: turn.rules.then(&wanted.denied),
+            rules: turn.rules.then(&request.denied),
             reply,
         };
         drop(
@@ -364,11 +392,11 @@ impl Subagents {
         let Some(child) = all.get_mut(id) else {
             return Err("the session was deleted".into());
         };
-        child.busy = false;
+        child.is_busy = false;
         match answer {
             Ok(Ok(report)) => {
-                child.begun = true;
-                let message = answered(id, &fresh(MessageId::PREFIX), &agent, report);
+                child.is_stored = true;
+                let message = encode_report(id, &fresh(MessageId::PREFIX), &agent, report);
                 child.messages.push(message.clone());
                 Ok(message)
             }
@@ -382,14 +410,15 @@ impl Subagents {
     }
 }
 
-fn shown(session: &str, id: &str, role: &str, text: &str) -> Value {
+/// Encodes a message with one text, as OpenCode's client shows it.
+fn encode_message(session: &str, id: &str, role: &str, text: &str) -> Value {
     let part = json!({ "id": format!("prt_{id}"), "sessionID": session, "messageID": id, "type": "text", "text": text });
     json!({ "info": { "id": id, "sessionID": session, "role": role, "time": { "created": 0 } }, "parts": [part] })
 }
 
-/// Returns the report of a subagent as a message.
-fn answered(session: &str, id: &str, agent: &str, report: SubagentReport) -> Value {
-    let mut message = shown(session, id, "assistant", &report.text);
+/// Encodes the report of a subagent as a message.
+fn encode_report(session: &str, id: &str, agent: &str, report: SubagentReport) -> Value {
+    let mut message = encode_message(session, id, "assistant", &report.text);
     let info = &mut message["info"];
     info["agent"] = agent.into();
     info["mode"] = agent.into();
@@ -443,15 +472,18 @@ mod tests {
     #[test]
     fn requested_subagent_is_used_if_allowed() {
         let agents = ["explore".to_owned(), "general".to_owned()];
-        assert_eq!(chosen(&agents, None).as_deref(), Ok("general"));
-        assert_eq!(chosen(&agents, Some("explore")).as_deref(), Ok("explore"));
+        assert_eq!(choose_agent(&agents, None).as_deref(), Ok("general"));
+        assert_eq!(
+            choose_agent(&agents, Some("explore")).as_deref(),
+            Ok("explore")
+        );
         assert!(
-            chosen(&agents, Some("build"))
+            choose_agent(&agents, Some("build"))
                 .unwrap_err()
                 .contains("explore, general")
         );
         assert!(
-            chosen(&[], None)
+            choose_agent(&[], None)
                 .unwrap_err()
                 .contains("a subagent without a question")
         );
@@ -540,7 +572,7 @@ mod tests {
                 .unwrap_err()
                 .contains("20 prompts")
         );
-        access.renew();
+        access.reset_prompt_count();
         drop(received);
         assert!(
             prompt(again)
@@ -548,6 +580,6 @@ mod tests {
                 .unwrap_err()
                 .contains("the turn has ended")
         );
-        assert!(!subagents.knows("ses_a"));
+        assert!(!subagents.contains("ses_a"));
     }
 }

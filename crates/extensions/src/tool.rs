@@ -1,4 +1,5 @@
-//! A custom tool as the model sees it. The permission is the tool's name.
+//! [`CustomTool`], a tool of a script with the interface of the built-in ones, so that the model can call it.
+//! The name of its permission is the name of the tool. A [`HostProvider`] starts the host that runs it.
 
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -19,27 +20,31 @@ use tools::{
 };
 use transcript::File;
 
-/// The longest description of a tool, in characters.
+/// The maximum length of a tool's description, in characters.
 const MAX_DESCRIPTION_CHARS: usize = 10_000;
-/// The time limit of a call without an answer, a question or progress.
+/// The time limit of a call. A question to the user suspends it, and progress restarts it.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time that an aborted call has to end.
 const ABORT_GRACE: Duration = Duration::from_millis(150);
-/// The largest attachment, in base64.
+/// The maximum size of an attachment in base64, in bytes.
 const MAX_ATTACHMENT_BYTES: usize = 14 << 20;
 
-/// Starts the host that runs a tool, and counts its calls.
-pub(super) trait Home: Send + Sync {
-    /// Returns the host that runs the tool, starting it if needed, or the reason why there is none.
+/// Starts the hosts that run tools, and counts the calls.
+pub(super) trait HostProvider: Send + Sync {
+    /// Returns the host for scripts of an origin, and starts it if needed. Returns the reason if it
+    /// cannot be started.
+    ///
+    /// # Errors
+    /// Returns [`Failure::Cancelled`] if the user cancels.
     fn host<'a>(
         self: Arc<Self>,
         origin: ScriptOrigin,
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<Result<Arc<PluginHost>, String>, Failure>>;
-    /// Counts a call that has ended.
-    fn called(&self, at: (ScriptOrigin, &str), spent: Duration, error: Option<String>);
+    /// Counts a call that has ended. `script` is the file that has the tool.
+    fn count_tool_call(&self, script: (ScriptOrigin, &str), spent: Duration, error: Option<String>);
     /// Returns whether a subagent works for a plugin. A tool may be waiting for its answer.
-    fn has_subagent_at_work(&self) -> bool;
+    fn has_working_subagent(&self) -> bool;
 }
 
 /// A tool that a file exports or a plugin provides.
@@ -47,33 +52,37 @@ pub(super) trait Home: Send + Sync {
 pub(super) struct CustomTool {
     /// The name for the model.
     pub(super) name: String,
-    /// The name in the host.
-    pub(super) own: String,
-    /// The file that contains it, for display.
+    /// The name in the host, as the script has it.
+    pub(super) host_name: String,
+    /// The name of the file that contains it, for display.
     pub(super) file: String,
     pub(super) description: String,
     pub(super) schema: Arc<Value>,
     pub(super) origin: ScriptOrigin,
-    pub(super) home: Weak<dyn Home>,
+    pub(super) host_provider: Weak<dyn HostProvider>,
 }
 
 impl CustomTool {
-    /// Creates the tool from the host's listing.
-    pub(super) fn of(listed: &Value, origin: ScriptOrigin, home: &Weak<dyn Home>) -> Option<Self> {
-        let words = |key: &str| listed.get(key).and_then(Value::as_str);
+    /// Decodes a tool in the host's list. Returns `None` if it has no name.
+    pub(super) fn decode(
+        listed: &Value,
+        origin: ScriptOrigin,
+        host_provider: &Weak<dyn HostProvider>,
+    ) -> Option<Self> {
+        let text_of = |key: &str| listed.get(key).and_then(Value::as_str);
         let schema = schema::normalised(listed.get("schema").unwrap_or(&Value::Null));
-        let own = words("name")?.to_owned();
+        let host_name = text_of("name")?.to_owned();
         Some(Self {
-            name: text::plain(&own).chars().take(64).collect(),
-            own,
-            file: words("file").unwrap_or_default().to_owned(),
+            name: text::plain(&host_name).chars().take(64).collect(),
+            host_name,
+            file: text_of("file").unwrap_or_default().to_owned(),
             description: text::cut_chars(
-                words("description").unwrap_or_default(),
+                text_of("description").unwrap_or_default(),
                 MAX_DESCRIPTION_CHARS,
             ),
             schema: Arc::new(schema),
             origin,
-            home: home.clone(),
+            host_provider: host_provider.clone(),
         })
     }
 }
@@ -125,7 +134,7 @@ impl AnyTool for CustomTool {
             let tool = self.clone();
             let run =
                 move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {
-                    Box::pin(async move { tool.begin(arguments, context).await })
+                    Box::pin(async move { tool.start(arguments, context).await })
                 };
             Ok(PreparedCall {
                 requests: vec![request],
@@ -136,7 +145,8 @@ impl AnyTool for CustomTool {
 }
 
 impl CustomTool {
-    async fn begin(
+    /// Starts a call in the host and follows it.
+    async fn start(
         self,
         arguments: Map<String, Value>,
         context: ToolContext,
@@ -144,45 +154,50 @@ impl CustomTool {
         let failed = |why: String| {
             Failure::ForModel(format!("The tool {} cannot be called: {why}.", self.name))
         };
-        let home = self
-            .home
+        let host_provider = self
+            .host_provider
             .upgrade()
             .ok_or_else(|| failed("its session has ended".into()))?;
-        let host = home.host(self.origin, &context).await?.map_err(failed)?;
+        let host = host_provider
+            .host(self.origin, &context)
+            .await?
+            .map_err(failed)?;
         let id = context.call.id.as_str();
         let params = json!({
-            "tool": self.own, "call": id, "args": arguments,
+            "tool": self.host_name, "call": id, "args": arguments,
             "context": {
                 "sessionID": context.session.id.as_str(), "messageID": context.call.message, "agent": context.call.agent,
                 "directory": context.project.cwd, "worktree": context.project.worktree.root,
             },
         });
         let began = Instant::now();
-        let clock = CallTimeout::start(CALL_TIMEOUT, Instant::now());
+        let timeout = CallTimeout::start(CALL_TIMEOUT, Instant::now());
         let call = host
             .call(id, params)
             .await
             .map_err(|e| failed(e.to_string()))?;
-        self.go_on(call, context, began, clock).await
+        self.follow_boxed(call, context, began, timeout).await
     }
 
-    /// Follows a call to its end, or to its next question.
-    fn go_on(
+    /// Returns [`CustomTool::follow`] as a boxed future, because it calls itself.
+    fn follow_boxed(
         self,
         call: HostCall,
         context: ToolContext,
         began: Instant,
-        clock: CallTimeout,
+        timeout: CallTimeout,
     ) -> BoxFuture<'static, Result<ToolOutput, Failure>> {
-        Box::pin(self.follow(call, context, began, clock))
+        Box::pin(self.follow(call, context, began, timeout))
     }
 
+    /// Follows a call to its end, or to its next question. The question is returned as
+    /// [`Failure::NeedsPermission`], with a function that continues the call.
     async fn follow(
         self,
         mut call: HostCall,
         context: ToolContext,
         began: Instant,
-        mut clock: CallTimeout,
+        mut timeout: CallTimeout,
     ) -> Result<ToolOutput, Failure> {
         loop {
             let message = tokio::select! {
@@ -190,28 +205,28 @@ impl CustomTool {
                 () = context.cancelled.cancelled() => {
                     call.host.notify("abort", json!({ "call": context.call.id.as_str() })).await;
                     // The host may still answer.
-                    tokio::time::timeout(ABORT_GRACE, call.next()).await.ok();
+                    tokio::time::timeout(ABORT_GRACE, call.next_message()).await.ok();
                     return Err(Failure::Cancelled);
                 }
-                message = call.next() => message,
-                () = clock.run_out() => {
+                message = call.next_message() => message,
+                () = timeout.run_out() => {
                     let now = Instant::now();
-                    if self.home.upgrade().is_some_and(|home| home.has_subagent_at_work()) {
-                        clock.record_progress(now);
-                        if clock.deadline().is_some_and(|until| until > now) {
+                    if self.host_provider.upgrade().is_some_and(|host_provider| host_provider.has_working_subagent()) {
+                        timeout.record_progress(now);
+                        if timeout.deadline().is_some_and(|until| until > now) {
                             continue;
                         }
                     }
-                    let why = clock.why(now);
-                    self.counted(began, Some(why.clone()));
+                    let why = timeout.why(now);
+                    self.count_call(began, Some(why.clone()));
                     call.host.end();
                     return Err(Failure::ForModel(format!("The tool {} was ended: {why}.", self.name)));
                 }
             };
             match message {
                 CallMessage::Answered(answer) => {
-                    self.counted(began, answer.as_ref().err().map(ToString::to_string));
-                    return self.output(answer);
+                    self.count_call(began, answer.as_ref().err().map(ToString::to_string));
+                    return self.decode_output(answer);
                 }
                 CallMessage::FromHost(HostMessage::Metadata(update)) => {
                     let title = update.get("title").and_then(Value::as_str).map(text::title);
@@ -223,16 +238,16 @@ impl CustomTool {
                             ..CallUpdate::default()
                         })
                         .await;
-                    clock.record_progress(Instant::now());
+                    timeout.record_progress(Instant::now());
                 }
                 CallMessage::FromHost(HostMessage::RequestPermission { id, params }) => {
                     let requests = vec![self.access_request(&params)];
-                    clock.set_waits_for_user(true, Instant::now());
+                    timeout.set_waits_for_user(true, Instant::now());
                     let run = move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {
                         Box::pin(async move {
                             call.host.answer(id, json!({ "allowed": true })).await;
-                            clock.set_waits_for_user(false, Instant::now());
-                            self.go_on(call, context, began, clock).await
+                            timeout.set_waits_for_user(false, Instant::now());
+                            self.follow_boxed(call, context, began, timeout).await
                         })
                     };
                     let call = PreparedCall {
@@ -248,9 +263,9 @@ impl CustomTool {
         }
     }
 
-    fn counted(&self, began: Instant, error: Option<String>) {
-        if let Some(home) = self.home.upgrade() {
-            home.called((self.origin, &self.file), began.elapsed(), error);
+    fn count_call(&self, began: Instant, error: Option<String>) {
+        if let Some(host_provider) = self.host_provider.upgrade() {
+            host_provider.count_tool_call((self.origin, &self.file), began.elapsed(), error);
         }
     }
 
@@ -275,21 +290,26 @@ impl CustomTool {
             .cloned()
             .unwrap_or_default();
         // A permission of a built-in tool is never granted permanently to a foreign tool.
-        let ours = PERMISSIONS.iter().any(|(key, _)| *key == permission);
+        let is_built_in = PERMISSIONS.iter().any(|(key, _)| *key == permission);
         AccessRequest {
             patterns: patterns.unwrap_or_else(|| vec!["*".into()]),
-            always: if ours { Vec::new() } else { texts("always") },
+            always: if is_built_in {
+                Vec::new()
+            } else {
+                texts("always")
+            },
             metadata,
             ..AccessRequest::new(permission, "*")
         }
     }
 
-    fn output(&self, answer: Result<Value, HostError>) -> Result<ToolOutput, Failure> {
+    /// Decodes the answer of a call.
+    fn decode_output(&self, answer: Result<Value, HostError>) -> Result<ToolOutput, Failure> {
         let name = &self.name;
         let result = answer.map_err(|e| match e {
             HostError::Reported {
                 message,
-                arguments: true,
+                has_invalid_arguments: true,
                 ..
             } => Failure::ForModel(format!(
                 "The tool {name} was called with invalid arguments: {message}."
@@ -301,14 +321,14 @@ impl CustomTool {
                 "The tool {name} failed: {e}. Its effects so far are unknown."
             )),
         })?;
-        let words = |key: &str| {
+        let text_of = |key: &str| {
             result
                 .get(key)
                 .and_then(Value::as_str)
                 .unwrap_or_default()
                 .to_owned()
         };
-        let mut text = words("output");
+        let mut text = text_of("output");
         let mut attachments = Vec::new();
         for file in result
             .get("attachments")
@@ -316,9 +336,9 @@ impl CustomTool {
             .into_iter()
             .flatten()
         {
-            match attachment(file) {
+            match decode_attachment(file) {
                 Ok(file) => attachments.push(file),
-                Err(what) => text.push_str(&format!("\n[{what}, left out]")),
+                Err(name) => text.push_str(&format!("\n[{name}, left out]")),
             }
         }
         let metadata = result
@@ -327,7 +347,7 @@ impl CustomTool {
             .cloned()
             .unwrap_or_default();
         Ok(ToolOutput {
-            title: words("title"),
+            title: text_of("title"),
             text,
             metadata,
             attachments,
@@ -336,23 +356,24 @@ impl CustomTool {
     }
 }
 
-/// Returns a file in a tool's result. Only files in `data:` URLs are accepted.
-fn attachment(file: &Value) -> Result<File, String> {
-    let words = |key: &str| file.get(key).and_then(Value::as_str).map(str::to_owned);
-    let url = words("url").unwrap_or_default();
+/// Decodes a file in a tool's result. Only images and PDF files in `data:` URLs are accepted. The error is
+/// the kind of the file.
+fn decode_attachment(file: &Value) -> Result<File, String> {
+    let text_of = |key: &str| file.get(key).and_then(Value::as_str).map(str::to_owned);
+    let url = text_of("url").unwrap_or_default();
     let (head, data) = url.split_once(";base64,").unwrap_or_default();
-    let mime = words("mime")
+    let mime = text_of("mime")
         .or_else(|| head.strip_prefix("data:").map(str::to_owned))
         .unwrap_or_default();
-    let known = mime.starts_with("image/") || mime == "application/pdf";
-    if !known || data.is_empty() || data.len() > MAX_ATTACHMENT_BYTES {
+    let is_supported = mime.starts_with("image/") || mime == "application/pdf";
+    if !is_supported || data.is_empty() || data.len() > MAX_ATTACHMENT_BYTES {
         return Err(if mime.is_empty() {
             "an attachment".to_owned()
         } else {
             text::title(&mime)
         });
     }
-    let name = words("filename").map(|name| {
+    let name = text_of("filename").map(|name| {
         Path::new(&name)
             .file_name()
             .unwrap_or_default()

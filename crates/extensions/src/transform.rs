@@ -1,7 +1,7 @@
-//! The conversation as OpenCode's plugins see it in `experimental.chat.messages.transform`:
+//! The conversation of a request in the format of OpenCode's hook `experimental.chat.messages.transform`:
 //! messages with parts, and calls that contain their results. Plugins may change existing texts,
-//! arguments and results. They cannot add, remove or move anything, so that every call keeps
-//! exactly one result.
+//! arguments and results. They cannot add, remove or move anything, so that every call keeps exactly one
+//! result.
 
 use std::sync::Arc;
 
@@ -15,12 +15,13 @@ fn message_id(at: usize) -> String {
     format!("msg_{at:06}")
 }
 
+/// Returns the id of a part: the indexes of its message and of the part within it.
 fn part_id(at: usize, within: usize) -> String {
     format!("prt_{at:06}_{within:03}")
 }
 
-/// Returns the conversation of a request.
-pub(super) fn messages(request: &Request, session: &str, agent: &str) -> Value {
+/// Encodes the conversation of a request.
+pub(super) fn encode_messages(request: &Request, session: &str, agent: &str) -> Value {
     let mut all = Vec::new();
     for (at, message) in request.messages.iter().enumerate() {
         let results = match request.messages.get(at + 1) {
@@ -35,7 +36,7 @@ pub(super) fn messages(request: &Request, session: &str, agent: &str) -> Value {
                     .iter()
                     .enumerate()
                     .filter_map(|(within, input)| match input {
-                        ModelInput::Text(text) => Some(with(
+                        ModelInput::Text(text) => Some(merged(
                             common(within),
                             json!({ "type": "text", "text": text }),
                         )),
@@ -47,7 +48,7 @@ pub(super) fn messages(request: &Request, session: &str, agent: &str) -> Value {
                 let parts = outputs
                     .iter()
                     .enumerate()
-                    .map(|(within, output)| with(common(within), part(output, results)));
+                    .map(|(within, output)| merged(common(within), encode_output(output, results)));
                 ("assistant", parts.collect())
             }
             ModelMessage::Results(_) => continue,
@@ -63,14 +64,16 @@ pub(super) fn messages(request: &Request, session: &str, agent: &str) -> Value {
     Value::Array(all)
 }
 
-fn with(mut one: Value, more: Value) -> Value {
+/// Returns an object with the members of another one added.
+fn merged(mut one: Value, more: Value) -> Value {
     if let (Value::Object(one), Value::Object(more)) = (&mut one, more) {
         one.extend(more);
     }
     one
 }
 
-fn part(output: &ModelOutput, results: &[CallResult]) -> Value {
+/// Encodes an output of the model as a part. A call gets its result.
+fn encode_output(output: &ModelOutput, results: &[CallResult]) -> Value {
     match output {
         ModelOutput::Text { text, .. } => json!({ "type": "text", "text": text }),
         ModelOutput::Reasoning { text, .. } => json!({ "type": "reasoning", "text": text }),
@@ -96,14 +99,14 @@ fn part(output: &ModelOutput, results: &[CallResult]) -> Value {
     }
 }
 
-/// Applies the changes of a plugin. Returns whether it attempted changes that are not allowed: new
-/// or missing messages or parts.
-pub(super) fn take(request: &mut Request, before: &Value, after: &Value) -> bool {
+/// Applies the changes of plugins to a request. `before` and `after` are the encoded messages.
+/// Returns whether there were changes that have no effect: new or missing messages or parts.
+pub(super) fn apply_changes(request: &mut Request, before: &Value, after: &Value) -> bool {
     let empty = Vec::new();
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let before = list(before);
     let after = list(after);
-    let mut odd = before.len() != after.len();
+    let mut has_ignored_changes = before.len() != after.len();
     for message in &after {
         let id = message
             .pointer("/info/id")
@@ -113,7 +116,7 @@ pub(super) fn take(request: &mut Request, before: &Value, after: &Value) -> bool
             .iter()
             .find(|known| known.pointer("/info/id").and_then(Value::as_str) == Some(id))
         else {
-            odd = true;
+            has_ignored_changes = true;
             continue;
         };
         let parts = message
@@ -124,7 +127,7 @@ pub(super) fn take(request: &mut Request, before: &Value, after: &Value) -> bool
             .get("parts")
             .and_then(Value::as_array)
             .unwrap_or(&empty);
-        odd |= parts.len() != known.len();
+        has_ignored_changes |= parts.len() != known.len();
         for part in parts {
             let id = part.get("id").and_then(Value::as_str).unwrap_or_default();
             match known
@@ -132,16 +135,16 @@ pub(super) fn take(request: &mut Request, before: &Value, after: &Value) -> bool
                 .find(|known| known.get("id").and_then(Value::as_str) == Some(id))
             {
                 Some(known) if known == part => {}
-                Some(_) => change(request, id, part),
-                None => odd = true,
+                Some(_) => apply_part_change(request, id, part),
+                None => has_ignored_changes = true,
             }
         }
     }
-    odd
+    has_ignored_changes
 }
 
-/// Applies the change of one part.
-fn change(request: &mut Request, id: &str, part: &Value) {
+/// Applies the change of one part. `id` is the id of the part, as [`part_id`] has made it.
+fn apply_part_change(request: &mut Request, id: &str, part: &Value) {
     let mut numbers = id
         .trim_start_matches("prt_")
         .split('_')
@@ -149,9 +152,9 @@ fn change(request: &mut Request, id: &str, part: &Value) {
     let (Some(Ok(at)), Some(Ok(within))) = (numbers.next(), numbers.next()) else {
         return;
     };
-    let words = |at: &str| part.pointer(at).and_then(Value::as_str).map(str::to_owned);
+    let string_at = |at: &str| part.pointer(at).and_then(Value::as_str).map(str::to_owned);
     // Blank text is not a valid message; providers refuse it.
-    let text = words("/text").filter(|text| !text.trim().is_empty());
+    let text = string_at("/text").filter(|text| !text.trim().is_empty());
     let mut result = None;
     match request.messages.get_mut(at) {
         Some(ModelMessage::User(inputs)) => {
@@ -172,8 +175,8 @@ fn change(request: &mut Request, id: &str, part: &Value) {
                 {
                     *arguments = Arc::new(input.clone());
                 }
-                result = words("/state/output")
-                    .or_else(|| words("/state/error"))
+                result = string_at("/state/output")
+                    .or_else(|| string_at("/state/error"))
                     .map(|text| (id.clone(), text));
             }
             // Providers require the reasoning unchanged.
@@ -237,16 +240,16 @@ mod tests {
     #[test]
     fn changed_texts_are_applied_and_nothing_else() {
         let mut changed = request();
-        let before = messages(&changed, "s", "build");
+        let before = encode_messages(&changed, "s", "build");
         assert_eq!(before[1]["parts"][1]["state"]["output"], "long");
-        assert!(!take(&mut changed, &before, &before));
+        assert!(!apply_changes(&mut changed, &before, &before));
         assert_eq!(changed.messages, request().messages);
         let mut after = before.clone();
         after[0]["parts"][0]["text"] = "Hello.".into();
         after[1]["parts"][0]["text"] = "Changed thought.".into();
         after[1]["parts"][1]["state"]["output"] = "[pruned]".into();
         after[1]["parts"][1]["state"]["input"] = json!({"filePath": "b"});
-        assert!(!take(&mut changed, &before, &after));
+        assert!(!apply_changes(&mut changed, &before, &after));
         let ModelMessage::Assistant(outputs) = &changed.messages[1] else {
             panic!()
         };
@@ -272,7 +275,7 @@ mod tests {
         );
         // A missing message stays, and a new one is ignored.
         let mut changed = request();
-        assert!(take(
+        assert!(apply_changes(
             &mut changed,
             &before,
             &json!([{"info": {"id": "msg_9"}, "parts": []}])

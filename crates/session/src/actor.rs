@@ -464,7 +464,7 @@ impl Actor {
         scripts.end().await;
         let environment = self.context.common.environment.clone();
         let root = self.watcher.project().context.worktree.root.clone();
-        let done = scripts.take_tallies();
+        let done = scripts.take_usage();
         if !done.is_empty() {
             // Only a statistic for the user, so a failure is ignored.
             base::task::spawn_blocking(move || usage_stats::add(&environment, &root, done))

@@ -800,7 +800,7 @@ impl Sessions {
             .common
             .extensions
             .scripts
-            .opens(Box::new(PluginSessionControl::new(
+            .set_control(Box::new(PluginSessionControl::new(
                 &handle,
                 self.live.clone(),
             )));
@@ -932,7 +932,7 @@ impl Sessions {
             additional_directories: options.additional_directories.clone().into(),
             tools: self.tools.clone(),
             servers: Arc::new(self.servers(options, settings)),
-            extensions: Arc::new(Extensions::of(events.publisher.clone())),
+            extensions: Arc::new(Extensions::new(events.publisher.clone())),
             snapshots: Some(snapshots),
             refused_tools: Arc::new(RefusedTools::new(&record.refused_declarations)),
             file_capabilities: options.file_capabilities,

@@ -10,7 +10,7 @@ use base::id::{MessageId, PartId, SessionId};
 use base::text;
 use events::Status;
 use events::bus::{DELTA, EventBus, Publisher};
-use extensions::shapes::{self, MessageContext};
+use extensions::opencode_format::{self, MessageContext};
 use store::Record;
 use transcript::{Fault, Message, Part, Todo};
 
@@ -86,9 +86,9 @@ impl SessionEvents {
         if !self.publisher.is_observed() {
             return;
         }
-        let [start, end] = shapes::step_parts(self.id(), message);
+        let [start, end] = opencode_format::step_parts(self.id(), message);
         self.step_part(end.as_ref());
-        let info = || shapes::message(&self.message_context(), message);
+        let info = || opencode_format::encode_message(&self.message_context(), message);
         self.publisher.publish(
             "message.updated",
             Some(message.id.as_str()),
@@ -122,7 +122,7 @@ impl SessionEvents {
             return;
         }
         let now = self.now();
-        let Some(shown) = shapes::part(self.id(), message, part, now) else {
+        let Some(shown) = opencode_format::encode_part(self.id(), message, part, now) else {
             return;
         };
         self.publisher.publish(
@@ -193,7 +193,7 @@ impl SessionEvents {
         self.publisher.publish(
             "session.error",
             None,
-            || json!({ "sessionID": self.id(), "error": shapes::error(fault) }),
+            || json!({ "sessionID": self.id(), "error": opencode_format::encode_error(fault) }),
         );
     }
 
@@ -209,7 +209,7 @@ impl SessionEvents {
     /// Publishes the changes that the session has made to files.
     pub fn diff(&self, diffs: &[Diff]) {
         let one = |diff: &Diff| {
-            let patch = text::head(&diff.text, shapes::MAX_TEXT_BYTES);
+            let patch = text::head(&diff.text, opencode_format::MAX_TEXT_BYTES);
             let mut one = json!({
                 "file": diff.path, "patch": patch, "additions": diff.additions, "deletions": diff.deletions,
                 "status": diff.status(),

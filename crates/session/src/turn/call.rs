@@ -580,7 +580,7 @@ impl RunningCall<'_> {
                 .session
                 .common
                 .extensions
-                .variables(&context)
+                .command_variables(&context)
                 .await?;
         }
         let description = self.description.take();

@@ -19,7 +19,7 @@ use events::{Event, Severity, Status};
 use extensions::hook_event::HookEvent;
 use extensions::hook_outcome::HookOutcome;
 use extensions::subagents::PluginTurnAccess;
-use extensions::{guards, has_handler};
+use extensions::{ChangedText, has_handler, may_refuse};
 use permission::{AccessRequest, Action, Verdict};
 use project::agent::Agent;
 use providers::Request;
@@ -61,7 +61,7 @@ fn call_event(
         call.tool.as_str()
     };
     hook_event.tool = Some(name.to_owned());
-    hook_event.line = context.call.analysis.clone();
+    hook_event.analysis = context.call.analysis.clone();
     let changed = requests
         .iter()
         .flat_map(|request| &request.changes)
@@ -269,7 +269,7 @@ pub async fn load_contributions(turn: &TurnContext) -> Vec<Contribution> {
     let context = tool_context::call_context(turn, &agent, &turn.new_call_id());
     // The next wait of the turn notices a cancel.
     scripts.prepare_turn(&context).await.ok();
-    scripts.added()
+    scripts.contributions()
 }
 
 /// Runs the hooks of a prompt before it reaches the model, and those of the session start before
@@ -282,8 +282,8 @@ pub async fn run_on_prompt(
 ) -> Option<Vec<Content>> {
     let settings = &turn.project.context.settings;
     let scripts = &turn.session.common.extensions.scripts;
-    let first =
-        turn.session.common.extensions.begin() && has_handler(settings, HookPoint::SessionStart);
+    let first = turn.session.common.extensions.begin_session()
+        && has_handler(settings, HookPoint::SessionStart);
     if !first && !has_handler(settings, HookPoint::Prompt) {
         // Plugins that were removed from the settings are stopped.
         scripts.end().await;
@@ -304,7 +304,7 @@ pub async fn run_on_prompt(
             "session.created"
         };
         // Other observers learnt of it when it was opened.
-        scripts.event(
+        scripts.send_event(
             kind,
             &turn.session.recorder.events.session_properties(record),
         );
@@ -353,7 +353,7 @@ pub async fn run_on_prompt(
         turn.session
             .common
             .extensions
-            .prompt(&model, texts, &context)
+            .change_prompt(&model, texts, &context)
             .await
             .ok()
             .flatten()
@@ -366,7 +366,7 @@ pub async fn run_on_prompt(
 /// Stores the conversation for requests of plugins.
 pub(super) fn share_conversation(history: &History, turn: &TurnContext, busy: bool) {
     if turn.session.depth == 0 {
-        turn.session.common.extensions.scripts.remember(
+        turn.session.common.extensions.scripts.update_conversation(
             &turn.session.recorder.events.message_context(),
             &history.messages,
             busy,
@@ -387,7 +387,7 @@ pub(super) fn share_with_plugins(turn: &TurnContext, step: &StepContext) {
         let policy = tool_context::current_rules(turn, &step.agent);
         let unasked = |name: &str| {
             policy.judge(&AccessRequest::new("task", name)).action == Action::Allow
-                && !guards(settings, speaker, "task", name)
+                && !may_refuse(settings, speaker, "task", name)
         };
         let deeper = turn.session.depth < settings.general.subagent_depth && !rules.hides("task");
         let agents = if deeper {
@@ -478,7 +478,7 @@ pub(super) async fn run_at_turn_end(
     if *outcome != TurnOutcome::Ended {
         return None;
     }
-    let more = scripts.wants_more().await;
+    let more = scripts.await_added_prompt().await;
     if hook_outcome.remaining_work.is_none() && !more {
         return None;
     }
@@ -644,7 +644,7 @@ pub(super) fn publish_edits(turn: &TurnContext, output: &ToolOutput) {
 /// Replaces the texts of a prompt by those of plugins; further texts are appended.
 async fn rewrite_texts(
     mut content: Vec<Content>,
-    made: impl AsyncFnOnce(&[String]) -> Option<Vec<(String, bool)>>,
+    change: impl AsyncFnOnce(&[String]) -> Option<Vec<ChangedText>>,
 ) -> Vec<Content> {
     let is_text = |content: &&mut Content| matches!(content, Content::Text(text) if !text.ignored);
     let texts: Vec<String> = content
@@ -654,21 +654,21 @@ async fn rewrite_texts(
             _ => None,
         })
         .collect();
-    let Some(made) = made(&texts).await else {
+    let Some(changed) = change(&texts).await else {
         return content;
     };
-    let mut made = made.into_iter();
+    let mut changed = changed.into_iter();
     for part in content.iter_mut().filter(is_text) {
-        if let (Content::Text(text), Some((replacement, _))) = (part, made.next()) {
-            text.text = replacement.into();
+        if let (Content::Text(text), Some(replacement)) = (part, changed.next()) {
+            text.text = replacement.text.into();
         }
     }
-    content.extend(made.map(|(text, synthetic)| {
-        if synthetic {
-            remind::note(&text)
+    content.extend(changed.map(|added| {
+        if added.is_for_model_only {
+            remind::note(&added.text)
         } else {
             Content::Text(Text {
-                text: text.into(),
+                text: added.text.into(),
                 ..Text::default()
             })
         }
@@ -692,7 +692,7 @@ pub async fn rewrite_command(
     let context = tool_context::call_context(turn, &agent, &turn.new_call_id());
     rewrite_texts(content, async |texts| {
         extensions
-            .command((name, arguments), texts, &context)
+            .change_command((name, arguments), texts, &context)
             .await
             .ok()
             .flatten()
@@ -710,7 +710,7 @@ pub(super) async fn rewrite_request(turn: &TurnContext, step: &StepContext, requ
     turn.session
         .common
         .extensions
-        .request(request, &context)
+        .change_request(request, &context)
         .await
         .ok();
 }
@@ -734,7 +734,7 @@ pub(super) async fn rewrite_answer(turn: &TurnContext, step: &StepContext, messa
             continue;
         }
         let at = (id.as_str(), part.id.as_str());
-        if let Ok(Some(replacement)) = extensions.complete(at, &text.text, &context).await {
+        if let Ok(Some(replacement)) = extensions.change_answer(at, &text.text, &context).await {
             text.text = replacement.into();
             turn.session.recorder.part(&id, part).await;
         }

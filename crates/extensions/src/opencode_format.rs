@@ -1,4 +1,5 @@
-//! Messages and their parts in the format of OpenCode, for its client and its events.
+//! Messages and their parts in OpenCode's JSON format, for the client of plugins, for events and for
+//! `adjutant events`. Each function encodes one of adjutant's own types.
 
 use serde_json::{Value, json};
 
@@ -9,21 +10,23 @@ use transcript::{
     Call, CallFacts, CallState, Content, Fault, FaultKind, Finish, Message, Part, Role, Usage,
 };
 
-/// The longest text of a part, in bytes: more than a tool's result may have, or a model's answer. A
-/// part whose text is longer is marked with `metadata.truncated`.
+/// The maximum length of a part's text, in bytes. It is longer than a tool's result or a model's answer
+/// may be. A part whose text was cut is marked with `metadata.truncated`.
 pub const MAX_TEXT_BYTES: usize = 256 << 10;
 
-/// The session of a message, and the directories that its messages name.
+/// The facts about a session that its messages repeat.
 #[derive(Debug, Clone, Copy)]
 pub struct MessageContext<'a> {
+    /// The id of the session.
     pub session: &'a str,
+    /// The working directory.
     pub cwd: &'a str,
     /// The root of the project.
     pub root: &'a str,
 }
 
-/// Returns a message without its parts.
-pub fn message(context: &MessageContext<'_>, message: &Message) -> Value {
+/// Encodes a message without its parts.
+pub fn encode_message(context: &MessageContext<'_>, message: &Message) -> Value {
     let mut info = json!({
         "id": message.id.as_str(), "sessionID": context.session, "time": { "created": message.created.0 },
     });
@@ -46,7 +49,7 @@ pub fn message(context: &MessageContext<'_>, message: &Message) -> Value {
             info["providerID"] = own.model.provider.as_str().into();
             info["modelID"] = own.model.model.as_str().into();
             info["cost"] = own.cost.unwrap_or_default().into();
-            info["tokens"] = tokens(&own.usage);
+            info["tokens"] = encode_tokens(&own.usage);
             if let Some(effort) = &own.model.effort {
                 info["variant"] = effort.as_str().into();
             }
@@ -54,28 +57,29 @@ pub fn message(context: &MessageContext<'_>, message: &Message) -> Value {
                 info["summary"] = true.into();
             }
             if let Some(finish) = own.finish {
-                info["finish"] = reason(finish).into();
+                info["finish"] = finish_reason(finish).into();
             }
             if let Some(completed) = own.completed {
                 info["time"]["completed"] = completed.0.into();
             }
             if let Some(fault) = &own.fault {
-                info["error"] = error(fault);
+                info["error"] = encode_error(fault);
             }
         }
     }
     info
 }
 
-fn tokens(usage: &Usage) -> Value {
+fn encode_tokens(usage: &Usage) -> Value {
     json!({
         "total": usage.context(), "input": usage.input, "output": usage.output, "reasoning": usage.reasoning,
         "cache": { "read": usage.cache_read, "write": usage.cache_write },
     })
 }
 
-/// Returns the part with which OpenCode begins an answer, and the one with which it ends. Ours have
-/// no such parts; `None` for a message of the user, and if the answer has no end.
+/// Returns the part that begins an answer in OpenCode, and the part that ends it, which adjutant's
+/// messages do not have. Both are `None` for a message of the user; the second one is `None` if the
+/// answer has not ended.
 pub fn step_parts(session: &str, message: &Message) -> [Option<Value>; 2] {
     let Some(own) = message.assistant() else {
         return [None, None];
@@ -87,15 +91,15 @@ pub fn step_parts(session: &str, message: &Message) -> [Option<Value>; 2] {
     };
     let end = own.finish.map(|finish| {
         let mut end = part("step-finish", "_end");
-        end["reason"] = reason(finish).into();
+        end["reason"] = finish_reason(finish).into();
         end["cost"] = own.cost.unwrap_or_default().into();
-        end["tokens"] = tokens(&own.usage);
+        end["tokens"] = encode_tokens(&own.usage);
         end
     });
     [Some(part("step-start", "_start")), end]
 }
 
-fn reason(finish: Finish) -> &'static str {
+fn finish_reason(finish: Finish) -> &'static str {
     match finish {
         Finish::Stop => "stop",
         Finish::ToolCalls => "tool-calls",
@@ -105,8 +109,8 @@ fn reason(finish: Finish) -> &'static str {
     }
 }
 
-/// Returns the failure of a step or a turn.
-pub fn error(fault: &Fault) -> Value {
+/// Encodes the failure of a step or a turn.
+pub fn encode_error(fault: &Fault) -> Value {
     let name = match fault.kind {
         FaultKind::Auth => "ProviderAuthError",
         FaultKind::Interrupted => "MessageAbortedError",
@@ -118,20 +122,25 @@ pub fn error(fault: &Fault) -> Value {
     json!({ "name": name, "data": { "message": fault.message } })
 }
 
-/// Returns a part; `None` if OpenCode has no such part. `at` is the time of its last change.
-pub fn part(session: &str, message: &MessageId, part: &Part, at: Timestamp) -> Option<Value> {
-    let mut shown = content(&part.content, at)?;
+/// Encodes a part; `None` if OpenCode has no such part. `at` is the time of its last change.
+pub fn encode_part(
+    session: &str,
+    message: &MessageId,
+    part: &Part,
+    at: Timestamp,
+) -> Option<Value> {
+    let mut shown = encode_content(&part.content, at)?;
     shown["id"] = part.id.as_str().into();
     shown["sessionID"] = session.into();
     shown["messageID"] = message.as_str().into();
     Some(shown)
 }
 
-fn content(content: &Content, at: Timestamp) -> Option<Value> {
+fn encode_content(content: &Content, at: Timestamp) -> Option<Value> {
     let mut cut = TextCut::default();
     let mut shown = match content {
         Content::Text(text) => {
-            let mut shown = json!({ "type": "text", "text": cut.head(&text.text), "time": span(&text.text, at) });
+            let mut shown = json!({ "type": "text", "text": cut.head(&text.text), "time": text_times(&text.text, at) });
             for (key, value) in [("synthetic", text.synthetic), ("ignored", text.ignored)] {
                 if value {
                     shown[key] = true.into();
@@ -140,7 +149,7 @@ fn content(content: &Content, at: Timestamp) -> Option<Value> {
             shown
         }
         Content::Reasoning(reasoning) => {
-            json!({ "type": "reasoning", "text": cut.head(&reasoning.text), "time": span(&reasoning.text, at) })
+            json!({ "type": "reasoning", "text": cut.head(&reasoning.text), "time": text_times(&reasoning.text, at) })
         }
         Content::File(file) => {
             let data = file.data.as_deref().unwrap_or_default();
@@ -153,7 +162,7 @@ fn content(content: &Content, at: Timestamp) -> Option<Value> {
             shown
         }
         Content::Tool(call) => {
-            json!({ "type": "tool", "callID": call.call.as_str(), "tool": call.tool, "state": state(call, at) })
+            json!({ "type": "tool", "callID": call.call.as_str(), "tool": call.tool, "state": encode_call_state(call, at) })
         }
         Content::Patch { files, .. } => {
             let files: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
@@ -183,9 +192,8 @@ fn content(content: &Content, at: Timestamp) -> Option<Value> {
     Some(shown)
 }
 
-/// Returns the times of a text at its last change: it is published when it begins, empty, and when
-/// it is complete.
-fn span(text: &str, at: Timestamp) -> Value {
+/// Returns the times of a text. It is published twice: empty when it begins, and when it is complete.
+fn text_times(text: &str, at: Timestamp) -> Value {
     if text.is_empty() {
         json!({ "start": at.0 })
     } else {
@@ -193,7 +201,7 @@ fn span(text: &str, at: Timestamp) -> Value {
     }
 }
 
-/// Shortens the texts of a part.
+/// Cuts the texts of a part, and records whether that was needed.
 #[derive(Debug, Default)]
 struct TextCut {
     was_needed: bool,
@@ -208,7 +216,7 @@ impl TextCut {
     }
 }
 
-fn state(call: &Call, at: Timestamp) -> Value {
+fn encode_call_state(call: &Call, at: Timestamp) -> Value {
     let mut cut = TextCut::default();
     let time = json!({ "start": at.0, "end": at.0 });
     let mut shown = match &call.state {
@@ -261,7 +269,7 @@ mod tests {
             id: PartId::new("prt_1"),
             content,
         };
-        part("ses_1", &MessageId::new("msg_1"), &own, Timestamp(1)).unwrap()
+        encode_part("ses_1", &MessageId::new("msg_1"), &own, Timestamp(1)).unwrap()
     }
 
     fn completed(output: &str, details: Value) -> Content {
