@@ -13,8 +13,8 @@ use config::script::ScriptKind;
 use config::{self, Problem, ProblemCode, ProblemSeverity, own_file};
 use extensions::inventory;
 use extensions::scripts::Scripts;
-use project::agent::ModelFamily;
 use session::models::ModelSources;
+use session::turn::models::named_model;
 use transcript::ModelRef;
 
 /// Options of `adjutant config`.
@@ -185,7 +185,7 @@ async fn set(key: &str, text: &str, environment: &Environment) -> anyhow::Result
     let path = own_file::parse_key(key).map_err(|why| anyhow!(why))?;
     let mut value = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text));
     if matches!(key, "model" | "small_model")
-        && let Some(meant) = named_model(text, environment).await?
+        && let Some(meant) = meant_model(text, environment).await?
     {
         super::say(&format!("{text} is {meant}."));
         value = Value::from(meant.to_string());
@@ -200,7 +200,7 @@ async fn set(key: &str, text: &str, environment: &Environment) -> anyhow::Result
             &problem.key
         };
         let message = format!("{key}: {}", sentence(problem));
-        let is_misspelt = problem.code == ProblemCode::UnknownPermission && problem.hint.is_some();
+        let is_misspelt = config::is_misspelt_permission(problem);
         let is_refused = problem.severity == ProblemSeverity::Error
             || problem.code == ProblemCode::UnknownKey
             || is_misspelt;
@@ -263,20 +263,19 @@ async fn set(key: &str, text: &str, environment: &Environment) -> anyhow::Result
     Ok(0)
 }
 
-/// Returns the model that a name without its provider means, such as `sonnet`. Returns `None` for a
-/// complete name, and for one that does not mean exactly one model.
-async fn named_model(name: &str, environment: &Environment) -> anyhow::Result<Option<ModelRef>> {
-    if ModelRef::parse(name).is_some() {
+/// Returns the model that a name means which is not complete, such as `sonnet`: the one that
+/// `run -m` takes. Returns `None` for a complete name, and for one that does not mean exactly one
+/// model.
+async fn meant_model(name: &str, environment: &Environment) -> anyhow::Result<Option<ModelRef>> {
+    let here = ProjectContext::read(Path::new("."), environment)?;
+    let settings = &here.loaded.settings;
+    let registry = super::model_request::registry(settings, environment).await;
+    if ModelRef::parse(name).is_some_and(|named| registry.find(&named).is_ok()) {
         return Ok(None);
     }
-    let here = ProjectContext::read(Path::new("."), environment)?;
-    let registry = super::model_request::registry(&here.loaded.settings, environment).await;
-    let of_family = || {
-        let family = ModelFamily::parse(&name.to_lowercase())?;
-        let provider = &registry.default_model().id.provider;
-        registry.newest(provider, family.as_str())
-    };
-    Ok(of_family().or_else(|| registry.only_named(name)))
+    let recent = super::models::recent_models(&here, environment).await;
+    let default = super::models::default_model(settings, &recent, &registry);
+    Ok(named_model(name, &registry, &default))
 }
 
 /// Returns the names of the plugins that may add a provider or its models to the settings: those with

@@ -309,11 +309,12 @@ fn no_provider(
         .iter()
         .map(|facts| facts.id.as_str())
         .collect();
-    let mut near = registry.nearest(name);
-    if near.is_empty() {
-        let provider = base::text::nearest(name, known.iter().copied());
-        near.extend(provider.map(ToOwned::to_owned));
-    }
+    let provider = base::text::nearest(name, known.iter().copied());
+    let begins_alike = |provider: &&str| provider.get(..2) == name.get(..2);
+    let near = match provider.filter(begins_alike) {
+        Some(provider) => vec![provider.to_owned()],
+        None => registry.nearest(name),
+    };
     let near = if near.is_empty() {
         String::new()
     } else {

@@ -461,8 +461,7 @@ pub fn choose_model(session: &SessionHandle, model: &str) -> Result<SavedReceive
     let models = &session.project().models;
     let named = ModelRef::parse(model).filter(|named| models.find(named).is_ok());
     let mut chosen = named
-        .or_else(|| models.of_alias(model))
-        .or_else(|| models.only_named(model))
+        .or_else(|| models.named(model))
         .or_else(|| ModelRef::parse(model))
         .ok_or_else(|| RequestError::Invalid(missing_provider_message(session, model)))?;
     match models.find(&chosen) {

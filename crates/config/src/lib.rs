@@ -70,7 +70,7 @@ pub use declare::schema_text;
 pub use load::{load, load_with};
 pub use problem::{Problem, ProblemCode, ProblemSeverity};
 pub use reader::ConfigFingerprint;
-pub use rules::denial;
+pub use rules::{denial, is_misspelt_permission};
 pub use settings::Settings;
 pub use show::{Setting, check, setting, show, to_json as settings_json};
 

@@ -302,6 +302,13 @@ fn unknown_permission(entry: &MapEntry, path: &str, tools: &ToolNames) -> Option
     }))
 }
 
+/// True if a problem is a permission whose name resembles that of another one. A permission of any
+/// other name may belong to a tool of another project.
+pub fn is_misspelt_permission(problem: &Problem) -> bool {
+    let name = problem.key.rsplit('.').next().unwrap_or_default();
+    problem.code == ProblemCode::UnknownPermission && meant_permission(name).is_some()
+}
+
 /// Returns the permission that has an old name.
 pub(crate) fn modern_permission(key: &str) -> Option<&'static str> {
     match key {

@@ -718,17 +718,22 @@ impl Registry {
     /// tag of a model of a local server, such as `:30b`, may be missing.
     pub fn only_named(&self, name: &str) -> Option<ModelRef> {
         let name = name.to_lowercase();
+        // A gateway may have a model called `openai/gpt-5`, which is not the one of that provider.
+        let has_provider = name
+            .split_once('/')
+            .is_some_and(|(provider, _)| !self.is_unknown(provider));
         let is_named = |id: &ModelRef| {
             let full = id.to_string().to_lowercase();
             let model = id.model.to_lowercase();
-            if full == name || model == name {
+            if full == name || (model == name && !has_provider) {
                 return true;
             }
             let is_without_tag = |text: &str| {
                 let parts = text.rsplit_once(':');
                 parts.is_some_and(|(start, _)| start == name)
             };
-            self.local.contains(&id.provider) && (is_without_tag(&full) || is_without_tag(&model))
+            let is_local = self.local.contains(&id.provider);
+            is_local && (is_without_tag(&full) || (is_without_tag(&model) && !has_provider))
         };
         let mut named = self
             .entries

@@ -139,6 +139,28 @@ impl SessionRegistry {
     }
 }
 
+/// Returns the model that a name means which is not complete: the newest one of a family, such as
+/// `sonnet` or `anthropic/sonnet`, of the named provider, or else of that of the default model, or
+/// else of another provider; or the only model of that name.
+pub fn named_model(name: &str, registry: &Registry, default: &ModelRef) -> Option<ModelRef> {
+    let (provider, word) = match name.split_once('/') {
+        Some((provider, word)) => (Some(provider), word),
+        None => (None, name),
+    };
+    let of_family = || {
+        let family = ModelFamily::parse(&word.to_lowercase())?;
+        let newest = |provider: &str| registry.newest(provider, family.as_str());
+        match provider {
+            Some(provider) => newest(provider),
+            None => newest(&default.provider).or_else(|| {
+                let mut providers = registry.providers().iter();
+                providers.find_map(|facts| newest(&facts.id))
+            }),
+        }
+    };
+    of_family().or_else(|| registry.only_named(name))
+}
+
 impl Models {
     /// Combines a registry with the default model of the settings, and the models chosen in
     /// this project before, the newest first.
@@ -267,29 +289,9 @@ impl Models {
             .newest(&near.provider, family.as_str())
     }
 
-    /// Returns the model that the name of a family means, with or without a provider, such as `sonnet`
-    /// or `anthropic/sonnet`: the newest one of the provider, or else of that of the default model, or
-    /// else of another provider.
-    pub fn of_alias(&self, name: &str) -> Option<ModelRef> {
-        let (provider, word) = match name.split_once('/') {
-            Some((provider, word)) => (Some(provider), word),
-            None => (None, name),
-        };
-        let family = ModelFamily::parse(&word.to_lowercase())?;
-        let registry = self.registry.borrow();
-        let newest = |provider: &str| registry.newest(provider, family.as_str());
-        match provider {
-            Some(provider) => newest(provider),
-            None => newest(&self.default_model().provider).or_else(|| {
-                let mut providers = registry.providers().iter();
-                providers.find_map(|facts| newest(&facts.id))
-            }),
-        }
-    }
-
-    /// Returns the only model that a name without its provider, or in other capitals, can mean.
-    pub fn only_named(&self, name: &str) -> Option<ModelRef> {
-        self.registry.borrow().only_named(name)
+    /// Returns the model that a name means: see [`named_model`].
+    pub fn named(&self, name: &str) -> Option<ModelRef> {
+        named_model(name, &self.registry.borrow(), &self.default_model())
     }
 
     /// Returns the default model: that of the settings, or else the available one that was
