@@ -2,6 +2,7 @@
 //! name files and directories, which are read as the model would read them; the address of a
 //! resource of an MCP server is read from the server.
 
+use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -37,7 +38,7 @@ const MAX_UNKNOWN: usize = 3;
 const MAX_SIBLINGS: usize = 2_000;
 
 /// The number of files and directories among which a file of the same name is searched.
-const MAX_WALKED: usize = 5_000;
+const MAX_WALKED: usize = 2_000;
 
 /// The number of readings of names after an `@` that are looked up on the disk.
 const MAX_LOOKUPS: usize = 4_000;
@@ -471,6 +472,8 @@ pub fn unknown_names(text: &str, context: &MentionContext<'_>) -> Vec<UnknownNam
             || mentioned_by(*mention, context, MAX_LOOKUPS).0.is_some()
     };
     let all = mentions(text).into_iter().take(MAX_FILES);
+    // Walked once, and only if a name is not found otherwise.
+    let files = OnceCell::new();
     all.filter(|mention| !is_other(mention))
         .filter_map(|mention| {
             let word = mention
@@ -483,7 +486,12 @@ pub fn unknown_names(text: &str, context: &MentionContext<'_>) -> Vec<UnknownNam
             let near = near_path(path, context.cwd)
                 .or_else(|| near_agent().map(str::to_owned))
                 .filter(|near| near != word)
-                .or_else(|| elsewhere(path, context));
+                .or_else(|| {
+                    let is_name = !path.contains('/') && is_file_name(path);
+                    is_name
+                        .then(|| files.get_or_init(|| all_files(context.cwd)))
+                        .and_then(|files| only_file_named(path, files))
+                });
             let is_meant = near.is_some()
                 || mention.is_quoted()
                 || is_file_name(path)
@@ -593,22 +601,34 @@ fn near_path(word: &str, folder: &Path) -> Option<String> {
     near.to_str().map(str::to_owned)
 }
 
-/// Returns the path of the only file in another directory of the project that has a name.
-fn elsewhere(name: &str, context: &MentionContext<'_>) -> Option<String> {
-    if name.contains('/') || !is_file_name(name) {
-        return None;
+/// Returns the files below a directory that are not ignored, as paths below it; none if there are more
+/// than are searched, because the only one of a name is not known then.
+fn all_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for (number, entry) in walker(folder).build().flatten().enumerate() {
+        if number >= MAX_WALKED {
+            return Vec::new();
+        }
+        if entry.file_type().is_some_and(|kind| kind.is_file())
+            && let Ok(path) = entry.path().strip_prefix(folder)
+        {
+            files.push(path.to_owned());
+        }
     }
-    let entries = walker(context.cwd).build().take(MAX_WALKED).flatten();
-    let mut found = entries.filter(|entry| {
-        let is_file = entry.file_type().is_some_and(|kind| kind.is_file());
-        is_file && entry.file_name().eq_ignore_ascii_case(name)
+    files
+}
+
+/// Returns the only file that has a name, in any capitals.
+fn only_file_named(name: &str, files: &[PathBuf]) -> Option<String> {
+    let mut named = files.iter().filter(|path| {
+        let own = path.file_name();
+        own.is_some_and(|own| own.eq_ignore_ascii_case(name))
     });
-    let only = found.next()?;
-    if found.next().is_some() {
+    let only = named.next()?;
+    if named.next().is_some() {
         return None;
     }
-    let path = only.path().strip_prefix(context.cwd).ok()?;
-    path.to_str().map(str::to_owned)
+    only.to_str().map(str::to_owned)
 }
 
 /// Returns the names in a directory, as many as are compared.
@@ -625,7 +645,8 @@ fn word_in_capitals(mention: Mention<'_>) -> Option<(&str, Option<LineRange>)> {
         .spellings()
         .find(|word| word.ends_with(char::is_alphanumeric))?;
     let (word, lines) = with_lines(word);
-    let is_in_capitals = word.contains(char::is_uppercase) && !word.contains(char::is_lowercase);
+    // Scripts without case, such as Chinese, count as capitals; a number does not.
+    let is_in_capitals = word.contains(char::is_alphabetic) && !word.contains(char::is_lowercase);
     (is_in_capitals && !word.contains(['/', '.'])).then_some((word, lines))
 }
 
