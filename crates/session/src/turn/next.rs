@@ -276,6 +276,7 @@ fn missed_result(history: &History) -> String {
                 base::text::head(&mistakes.join("; "), MAX_MISTAKE_BYTES)
             )
         }
+        None if last.is_some() => "The model did not give a result: its calls failed.".into(),
         None => {
             "The model did not give a result that fits the schema: it answered with text.".into()
         }
