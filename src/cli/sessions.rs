@@ -371,7 +371,8 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
             let is_last = id == LAST;
             let id = find(store, &id, here, environment).await?;
             let asks = is_last && !yes && !redo && terminal::can_ask();
-            if asks && !agrees_to_undo(store, environment, &id, to.as_deref()).await? {
+            let turns = UndoneTurns::new(to.as_deref(), force);
+            if asks && !agrees_to_undo(store, environment, &id, turns).await? {
                 return Ok(1);
             }
             let way = if redo {
@@ -659,31 +660,58 @@ async fn check_not_open(store: &Store, ids: &[SessionId]) -> anyhow::Result<()> 
     Ok(())
 }
 
+/// The turns that an undo takes back.
+#[derive(Clone, Copy)]
+enum UndoneTurns<'a> {
+    Last,
+    /// All from a message on.
+    From(&'a str),
+    /// The last one, or one whose undo has left files alone: they are restored then.
+    Forced,
+}
+
+impl<'a> UndoneTurns<'a> {
+    fn new(to: Option<&'a str>, force: bool) -> Self {
+        match to {
+            Some(to) => Self::From(to),
+            None if force => Self::Forced,
+            None => Self::Last,
+        }
+    }
+}
+
 /// Asks whether to undo turns of the last session, which may be another one than the user means.
 async fn agrees_to_undo(
     store: &Store,
     environment: &Environment,
     id: &SessionId,
-    to: Option<&str>,
+    turns: UndoneTurns<'_>,
 ) -> anyhow::Result<bool> {
     let stored = store.peek(id).await?;
-    let Some((prompt, _)) = conversation::last_exchange(&stored) else {
-        // The undo reports that there is nothing to undo.
-        return Ok(true);
-    };
     let title = stored.record.title.as_deref().unwrap_or("(no title)");
     super::say(&format!(
         "session {id}: {}",
         base::text::escaped(&base::text::title(title))
     ));
-    let turns = match to {
-        Some(to) => format!("everything from {} on", base::text::escaped(to)),
-        None => format!(
-            "its last turn, \"{}\"",
-            base::text::escaped(&base::text::title(&prompt))
+    let question = match turns {
+        UndoneTurns::From(to) => format!(
+            "Undo everything from {} on, with its changes to files? [y/N/?] ",
+            base::text::escaped(to)
         ),
+        UndoneTurns::Last => {
+            let prompt = conversation::last_exchange(&stored);
+            let prompt = prompt.map(|(prompt, _)| {
+                format!(", \"{}\"", base::text::escaped(&base::text::title(&prompt)))
+            });
+            format!(
+                "Undo its last turn{}, with its changes to files? [y/N/?] ",
+                prompt.unwrap_or_default()
+            )
+        }
+        UndoneTurns::Forced => {
+            "Undo, and overwrite or delete files that were changed since? [y/N/?] ".to_owned()
+        }
     };
-    let question = format!("Undo {turns}, with its changes to files? [y/N/?] ");
     let explained = "y  undoes it; `adjutant sessions revert --redo` brings it back\n\
                      n  leaves it; `adjutant sessions` lists the other sessions";
     let ask = |words: &str| terminal::answer(words, environment);
