@@ -59,7 +59,7 @@ impl HookEvent {
         self
     }
 
-    /// Sets a field. A text is cut to [`MAX_TEXT_BYTES`].
+    /// Sets a field. A text is cut to `MAX_TEXT_BYTES`.
     pub fn set(&mut self, key: &str, value: Value) {
         let value = match value {
             Value::String(text) => base::text::head(&text, MAX_TEXT_BYTES).into(),

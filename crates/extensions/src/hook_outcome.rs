@@ -1,4 +1,4 @@
-//! The answers of hooks: [`HookAnswer`] is that of one hook, decoded from the output of its command;
+//! The answers of hooks: `HookAnswer` is that of one hook, decoded from the output of its command;
 //! [`HookOutcome`] combines the answers of all hooks and plugins to one event.
 
 use std::process::ExitStatus;

@@ -1,4 +1,4 @@
-//! Loads custom tools and plugins into a [`PluginHost`], and reports the files that do not load. The
+//! Loads custom tools and plugins into a `PluginHost`, and reports the files that do not load. The
 //! user's own files and those of the project run in separate hosts, so that a project's file cannot act
 //! under the name of another one.
 

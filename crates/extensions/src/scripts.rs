@@ -628,7 +628,7 @@ impl Scripts {
         std::mem::take(&mut *lock(&self.session_state.prompts))
     }
 
-    /// Waits until the plugins have handled the end of a turn, up to [`TURN_END_TIMEOUT`]. Returns
+    /// Waits until the plugins have handled the end of a turn, up to `TURN_END_TIMEOUT`. Returns
     /// whether they have added a prompt to continue with.
     pub async fn await_added_prompt(&self) -> bool {
         let limit = u64::try_from(TURN_END_TIMEOUT.as_millis()).unwrap_or(u64::MAX);

@@ -1,6 +1,6 @@
-//! [`Subagents`], the sessions in which plugins let subagents work; they are children of the plugins'
+//! `Subagents`, the sessions in which plugins let subagents work; they are children of the plugins'
 //! session. A prompt for one takes the same path as the `task` tool, so that it has the permissions of a
-//! subagent of the running turn and counts towards the turn's budget. [`PluginAccess`] is the access to
+//! subagent of the running turn and counts towards the turn's budget. `PluginAccess` is the access to
 //! that turn.
 
 use std::collections::BTreeMap;

@@ -6,8 +6,9 @@ use base::text::mark::without_notes;
 const MAX_TITLE_CHARS: usize = 50;
 
 /// Returns a title taken from a prompt: its first line of text, without Markdown marks at the
-/// beginning, with an upper-case first letter. A line of more than 50 characters is cut and ends with
-/// `…`. Empty if the prompt has no word.
+/// beginning and without `.`, `,`, `;` and `:` at the end. The first letter is upper-case unless the
+/// first word is a name from code, such as a path. A line of more than 50 characters is cut and ends
+/// with `…`. Empty if the prompt has no word.
 pub(super) fn fallback_title(prompt: &str) -> String {
     let prompt = without_notes(prompt);
     let plain: String = subject_line(&prompt)

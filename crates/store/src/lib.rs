@@ -80,7 +80,7 @@ impl StoredSession {
 /// Options for reading a session.
 #[derive(Debug, Default)]
 pub struct LoadOptions {
-    /// True if to leave out the results of calls that no model will see: see
+    /// True to leave out the results of calls that no model will see: see
     /// [`Store::load_without_old_results`].
     pub without_old_results: bool,
     /// The record to use if a damaged file has none and the index has lost it, so that the session

@@ -45,7 +45,7 @@ pub struct ListQuery {
     pub cwd: Option<PathBuf>,
     /// The name of that directory on every machine.
     pub shared_name: Option<String>,
-    /// True if to list sessions in the directories below it too.
+    /// True to list sessions in the directories below it too.
     pub is_project: bool,
     /// Whether to list only archived sessions or only the others; `None` for both.
     pub archived: Option<bool>,

@@ -1,7 +1,7 @@
 //! Eviction of data that a session no longer needs in memory: results of calls that the model does
 //! not see any more, because they were summarised or pruned. The client has shown them, and the
 //! store has them. The texts of the messages, the calls and the file changes remain; if an undo
-//! brings old messages back into view, the history is read again ([`reload`]).
+//! brings old messages back into view, the history is read again ([`reload_history`]).
 //!
 //! Evicted data must never be stored again, because it would be lost.
 
