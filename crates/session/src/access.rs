@@ -55,7 +55,7 @@ pub fn check_directory(path: &Path) -> Result<PathBuf, BadDirectory> {
     }
 }
 
-/// Checks that a directory, as returned by [`directory`], is in one of `roots` after all links are
+/// Checks that a directory, as returned by [`check_directory`], is in one of `roots` after all links are
 /// resolved. The roots must be canonical.
 ///
 /// # Errors
@@ -107,8 +107,9 @@ impl Sessions {
     /// Opens a stored session. A session that is open here, in `live_cwd`, is removed by
     /// `dismiss` and closed first, because the stored state is authoritative, even for an empty
     /// session; its background jobs live on. A session of another process is refused at the first
-    /// attempt, which is `if_locked`; a second attempt of the same `request_kind` takes it over,
-    /// unless the attempt awaits the end of a lease. For `shown` see [`Self::load`].
+    /// attempt, which is `if_locked`; a second attempt of the same `request_kind` takes it over.
+    /// An attempt that awaits the end of a lease counts as neither: it is not a user's. For `shown`
+    /// see [`Self::load`].
     ///
     /// # Errors
     /// [`ReopenError`]. After [`OpenError::OtherDirectory`], and if the session is not stored, the
@@ -144,16 +145,21 @@ impl Sessions {
             jobs.mark_recorded_as_shown();
         }
         let key = (id.clone(), request_kind);
-        let again = if_locked == IfLocked::Refuse && lock(&self.live.refused).remove(&key);
-        let if_locked = if again { IfLocked::TakeOver } else { if_locked };
+        let was_refused = lock(&self.live.refused).remove(&key);
+        let if_locked = match if_locked {
+            IfLocked::Refuse if was_refused => IfLocked::TakeOver,
+            chosen => chosen,
+        };
         match self.load(id, options, if_locked, shown, handover).await {
-            Err(OpenError::Store(store::Error::Locked { id, holder })) if again => {
-                Err(ReopenError::NotReleased { id, holder })
-            }
-            Err(OpenError::Store(store::Error::Locked { id, holder })) => {
-                lock(&self.live.refused).insert(key);
-                Err(ReopenError::InUse { id, holder })
-            }
+            Err(OpenError::Store(store::Error::Locked { id, holder })) => match if_locked {
+                IfLocked::Refuse => {
+                    lock(&self.live.refused).insert(key);
+                    Err(ReopenError::InUse { id, holder })
+                }
+                IfLocked::AwaitLease | IfLocked::TakeOver => {
+                    Err(ReopenError::NotReleased { id, holder })
+                }
+            },
             opened => Ok(opened?),
         }
     }

@@ -67,20 +67,37 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(8);
 /// another one.
 const LEASE_MARGIN: Duration = Duration::from_millis(500);
 
-/// The pause between two attempts to load a session that another process has.
-#[derive(Clone, Copy)]
-enum RetryInterval {
-    /// The process was asked for it, and is cancelling its turn.
-    Short,
-    /// The process is probably lost. Many sessions may wait for the end of its lease.
-    Long,
+/// The time limit for the end of a lease, because `store.lease_seconds` has no maximum.
+const MAX_LEASE_WAIT: Duration = Duration::from_secs(30);
+
+/// The event after which a session that another process has can be loaded.
+#[derive(Debug, Clone, Copy)]
+enum AwaitedEvent {
+    /// The process exits or was asked for the session, and releases it.
+    Release,
+    /// The lease of the process ends: it is probably lost.
+    LeaseEnd,
 }
 
-impl RetryInterval {
-    fn duration(self) -> Duration {
+impl AwaitedEvent {
+    /// Returns the pause between two attempts to load the session.
+    fn retry_interval(self) -> Duration {
         match self {
-            Self::Short => Duration::from_millis(20),
-            Self::Long => Duration::from_millis(250),
+            Self::Release => Duration::from_millis(20),
+            // Many sessions may wait for the end of the same lease.
+            Self::LeaseEnd => Duration::from_millis(250),
+        }
+    }
+
+    /// Returns whether the event can still occur, given the holders at the last attempt and now.
+    fn can_occur(self, last: &LockHolder, now: &LockHolder) -> bool {
+        if now.is_other_process(last) {
+            return false;
+        }
+        match self {
+            Self::Release => true,
+            // A process that has renewed its lease is alive.
+            Self::LeaseEnd => now.lease_left.is_some() && now.lease_left <= last.lease_left,
         }
     }
 }
@@ -91,7 +108,7 @@ pub enum IfLocked {
     /// The session is not opened.
     Refuse,
     /// A process that does not renew its lease is lost: the session is opened when the lease has
-    /// ended. The session of any other process is not opened.
+    /// ended, if that is soon enough. The session of any other process is not opened.
     AwaitLease,
     /// That process is asked for the session.
     TakeOver,
@@ -444,8 +461,8 @@ impl Sessions {
             Err(store::Error::Locked { id, holder }) => match (if_locked, holder.lease_left) {
                 (IfLocked::TakeOver, _) => self.take_over(id, holder).await,
                 (IfLocked::AwaitLease, Some(left)) => {
-                    let limit = left + LEASE_MARGIN;
-                    self.load_when_released(&id, &holder, limit, RetryInterval::Long)
+                    let limit = left.saturating_add(LEASE_MARGIN).min(MAX_LEASE_WAIT);
+                    self.load_when_released(&id, holder, limit, AwaitedEvent::LeaseEnd)
                         .await
                 }
                 (IfLocked::AwaitLease, None) | (IfLocked::Refuse, _) => {
@@ -578,7 +595,7 @@ impl Sessions {
         if_locked: IfLocked,
     ) -> Result<(StoredSession, usize), store::Error> {
         let loaded = self
-            .load_when_released(&id, &holder, EXIT_TIMEOUT, RetryInterval::Short)
+            .load_when_released(&id, holder, EXIT_TIMEOUT, AwaitedEvent::Release)
             .await;
         match loaded {
             Err(store::Error::Locked { id, holder }) if if_locked == IfLocked::TakeOver => {
@@ -597,7 +614,7 @@ impl Sessions {
     ) -> Result<(StoredSession, usize), store::Error> {
         match self.store.request_takeover(&holder, &id).await {
             Some(limit) => {
-                self.load_when_released(&id, &holder, limit, RetryInterval::Short)
+                self.load_when_released(&id, holder, limit, AwaitedEvent::Release)
                     .await
             }
             None => Err(store::Error::Locked { id, holder }),
@@ -605,23 +622,23 @@ impl Sessions {
     }
 
     /// Loads a session as soon as another process has released it, which may be long before that
-    /// process ends. Waits for `limit` at most, and stops waiting if a third process takes it. Only
-    /// the waits are limited, not a load: the store would keep a loaded session without a receiver.
+    /// process ends. Waits for `limit` at most, and only while the event can occur. Only the waits
+    /// are limited, not a load: the store would keep a loaded session without a receiver.
     async fn load_when_released(
         &self,
         id: &SessionId,
-        holder: &LockHolder,
+        mut holder: LockHolder,
         limit: Duration,
-        interval: RetryInterval,
+        event: AwaitedEvent,
     ) -> Result<(StoredSession, usize), store::Error> {
         let deadline = Instant::now() + limit;
         loop {
             match self.store.load_without_old_results(id).await {
                 Err(store::Error::Locked { holder: now, .. })
-                    if !now.is_other_process(holder) && Instant::now() < deadline =>
+                    if event.can_occur(&holder, &now) && Instant::now() < deadline =>
                 {
-                    // Its turn is being cancelled, or its lease runs out.
-                    tokio::time::sleep(interval.duration()).await;
+                    holder = now;
+                    tokio::time::sleep(event.retry_interval()).await;
                 }
                 loaded => return loaded,
             }
@@ -1049,6 +1066,7 @@ fn initial_choices(record: &Record, settings: &Settings, of: SessionChoices) -> 
 
 #[cfg(test)]
 mod tests {
+    use super::super::access::ReopenError;
     use super::*;
     use base::environment::Timestamp;
     use base::id::MessageId;
@@ -1076,17 +1094,11 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn no_other_process_gets_session_that_is_opened_again() {
-        let dir = tempfile::tempdir().unwrap();
-        let home = std::fs::canonicalize(dir.path()).unwrap();
-        let home_text = home.display().to_string();
-        let environment = Environment::from_vars([("HOME".to_owned(), home_text)].into());
-        let cwd = home.join("work");
-        std::fs::create_dir_all(&cwd).unwrap();
-        let sessions = Sessions::new(environment.clone(), CancellationToken::new());
-        let id = SessionId::new(environment.fresh(SessionId::PREFIX));
-        let record = Record::new(id.clone(), cwd.clone(), Timestamp(1));
+    /// Stores a session with a message, and closes it.
+    async fn store_session(sessions: &Sessions, cwd: &Path) -> SessionId {
+        std::fs::create_dir_all(cwd).unwrap();
+        let id = SessionId::new(sessions.environment.fresh(SessionId::PREFIX));
+        let record = Record::new(id.clone(), cwd.to_owned(), Timestamp(1));
         let model = ModelRef {
             provider: "offline".into(),
             model: "offline".into(),
@@ -1104,6 +1116,68 @@ mod tests {
         sessions.store.create(&record).await.unwrap();
         sessions.store.write_message(&id, &message).await;
         sessions.store.close(&id).await;
+        id
+    }
+
+    #[test]
+    fn lease_is_awaited_until_its_holder_renews_it() {
+        let holder = |pid, left| {
+            let mut holder = LockHolder::process(Some(pid));
+            holder.lease_left = Some(Duration::from_millis(left));
+            holder
+        };
+        for (event, now, wanted) in [
+            (AwaitedEvent::LeaseEnd, holder(1, 2750), true),
+            (AwaitedEvent::LeaseEnd, holder(1, 3000), true),
+            (AwaitedEvent::LeaseEnd, holder(1, 3001), false),
+            (AwaitedEvent::LeaseEnd, holder(2, 2750), false),
+            (AwaitedEvent::LeaseEnd, LockHolder::process(Some(1)), false),
+            // The process that was asked for the session lives.
+            (AwaitedEvent::Release, holder(1, 5000), true),
+            (AwaitedEvent::Release, holder(2, 2750), false),
+        ] {
+            let can_occur = event.can_occur(&holder(1, 3000), &now);
+            assert_eq!(can_occur, wanted, "{event:?} {now:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn refusal_of_load_that_awaits_lease_is_not_the_first_of_two() {
+        let dir = tempfile::tempdir().unwrap();
+        let home_text = dir.path().display().to_string();
+        let environment = Environment::from_vars([("HOME".to_owned(), home_text)].into());
+        let sessions = Sessions::new(environment.clone(), CancellationToken::new());
+        let cwd = dir.path().join("work");
+        let id = store_session(&sessions, &cwd).await;
+        let other = Store::start(&environment.dirs.data);
+        other.load(&id).await.unwrap();
+        let reopen = async |if_locked| {
+            let attempt = ("session/load", if_locked);
+            let opened = sessions.reopen(&id, options(&cwd), None, || None, attempt, None);
+            opened.await.map(drop).unwrap_err()
+        };
+        for _ in 0..2 {
+            let refused = reopen(IfLocked::AwaitLease).await;
+            assert!(
+                matches!(refused, ReopenError::NotReleased { .. }),
+                "{refused:?}"
+            );
+            let refused = reopen(IfLocked::Refuse).await;
+            assert!(matches!(refused, ReopenError::InUse { .. }), "{refused:?}");
+        }
+        other.stop().await;
+        sessions.finish().await;
+    }
+
+    #[tokio::test]
+    async fn no_other_process_gets_session_that_is_opened_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = std::fs::canonicalize(dir.path()).unwrap();
+        let home_text = home.display().to_string();
+        let environment = Environment::from_vars([("HOME".to_owned(), home_text)].into());
+        let cwd = home.join("work");
+        let sessions = Sessions::new(environment.clone(), CancellationToken::new());
+        let id = store_session(&sessions, &cwd).await;
         let other = Store::start(&environment.dirs.data);
         let is_locked = async || {
             let loaded = other.load(&id).await;
