@@ -7,7 +7,7 @@
 use protocol::rpc::{self, code};
 use serde_json::json;
 
-use super::meta::{HANDED_OVER, META_KEY};
+use super::meta::{HANDED_OVER, IN_USE, META_KEY};
 use base::text;
 use session::access::ReopenError;
 use session::handle::MailboxError;
@@ -23,6 +23,9 @@ pub const TAKE_OVER: &str =
 pub enum RequestError {
     /// The parameters are invalid: the reason, and the valid ones.
     Invalid(String),
+    /// The session cannot be opened at the moment, because another part of this process has it: the
+    /// reason. The client can send the request again.
+    InUse(String),
     /// There is no session with this id, which [`RequestError::session_not_found`] has cut.
     NoSession(String),
     /// The client has not sent `initialize` yet.
@@ -60,6 +63,11 @@ impl From<RequestError> for rpc::Error {
     fn from(error: RequestError) -> Self {
         match error {
             RequestError::Invalid(details) => Self::invalid_params(details),
+            RequestError::InUse(details) => {
+                let in_use = json!({ IN_USE: true });
+                Self::invalid_params(details.as_str())
+                    .data(json!({ "details": details, META_KEY: in_use }))
+            }
             RequestError::NoSession(id) => {
                 let message = format!("There is no session {}", text::title(&id));
                 Self::new(code::NOT_FOUND, message).data(json!({ "sessionId": id }))
@@ -139,6 +147,7 @@ impl From<ReopenError> for RequestError {
             ReopenError::NotReleased { .. } => Some("Close it there, or end that process."),
         };
         match error {
+            ReopenError::Open(OpenError::InUse(_)) => Self::InUse(error.to_string()),
             ReopenError::Open(error) => error.into(),
             error => Self::Failed {
                 message: text::capitalised(&error.to_string()),

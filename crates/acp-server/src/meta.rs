@@ -25,6 +25,9 @@ pub const IDEMPOTENCY_KEY: &str = "idempotencyKey";
 /// In the response to a prompt, or in the data of its error: the server is about to stop, and the
 /// turn ended after a step or did not begin. It continues on another server.
 pub const HANDED_OVER: &str = "handedOver";
+/// In the data of the error of a request to open a session: `true` if another request opens the
+/// session at the moment, or a subagent works in it. The request can be sent again.
+pub const IN_USE: &str = "inUse";
 /// In the response to a prompt: `true` if the turn ended because a call was rejected.
 pub const REJECTED: &str = "rejected";
 /// In the response to a prompt: `true` if the offline model, or a built-in command, could not

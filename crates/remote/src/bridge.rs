@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use futures_util::{Sink, SinkExt, StreamExt};
 use protocol::lines::{Line, MAX_LINE_BYTES, Outbox};
-use protocol::rpc::{self, Error as RpcError, Id, RpcMessage, code};
+use protocol::rpc::{self, Error as RpcError, Id, RpcMessage};
 use reqwest::header::{AUTHORIZATION, CONNECTION, HeaderMap, HeaderValue, UPGRADE};
 use reqwest::{Client, StatusCode, Upgraded};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -43,9 +43,13 @@ const MAX_PAUSE: Duration = Duration::from_millis(300);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The time after the first answer that the connection is unknown during which it is tried further:
-/// another server behind the same address may know it. A bound in time, because the number of
-/// attempts in it depends on the speed of the servers.
+/// another server behind the same address may know it. A bound in time, because fast servers
+/// answer many attempts before the one that knows the connection is reached.
 const UNKNOWN_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// The number of these answers before which the conversation does not move: on a slow link the time
+/// is that of a single attempt.
+const MIN_UNKNOWN_ANSWERS: u32 = 4;
 
 /// The pause between these attempts. It does not grow: the servers answer.
 const UNKNOWN_RETRY_INTERVAL: Duration = Duration::from_millis(50);
@@ -349,20 +353,14 @@ impl Bridge {
                         // In another mode the agent might do more than the user wants.
                         Err(e) => self.conversation.give_up(&session, &details(&e)),
                     },
-                    // A second request takes the session over from another connection, which is
-                    // right only for a turn of this client.
                     Err(e)
-                        if e.code != code::INTERNAL || !self.conversation.is_waiting(&session) =>
+                        if self.conversation.repeats_load(&session, &e)
+                            && began.elapsed() <= OPEN_TIMEOUT =>
                     {
-                        self.conversation.give_up(&session, &details(&e))
-                    }
-                    Err(e) if began.elapsed() > OPEN_TIMEOUT => {
-                        self.conversation.give_up(&session, &details(&e))
-                    }
-                    Err(_) => {
                         tokio::time::sleep(OPEN_RETRY_INTERVAL).await;
                         continue;
                     }
+                    Err(e) => self.conversation.give_up(&session, &details(&e)),
                 };
                 for line in lines {
                     self.show(line, outbox).await;
@@ -808,6 +806,7 @@ enum MessageEffect {
 struct UnknownAnswers {
     /// The time of the first one.
     first: Option<Instant>,
+    number: u32,
 }
 
 impl UnknownAnswers {
@@ -815,7 +814,8 @@ impl UnknownAnswers {
     /// conversation moves to a new one.
     fn asks_again(&mut self, now: Instant) -> bool {
         let first = *self.first.get_or_insert(now);
-        now.duration_since(first) < UNKNOWN_TIMEOUT
+        self.number += 1;
+        now.duration_since(first) < UNKNOWN_TIMEOUT || self.number < MIN_UNKNOWN_ANSWERS
     }
 }
 
@@ -891,16 +891,19 @@ mod tests {
     }
 
     #[test]
-    fn unknown_connection_is_tried_for_a_time_and_not_for_a_number_of_attempts() {
+    fn unknown_connection_is_tried_for_a_time_and_a_number_of_attempts() {
         let begin = Instant::now();
         let mut unknown = UnknownAnswers::default();
         assert!((0..1000).all(|_| unknown.asks_again(begin)));
         let last = UNKNOWN_TIMEOUT.saturating_sub(Duration::from_millis(1));
         assert!(unknown.asks_again(begin + last));
         assert!(!unknown.asks_again(begin + UNKNOWN_TIMEOUT));
-        // The first answer counts, however late it comes.
-        let mut late = UnknownAnswers::default();
-        assert!(late.asks_again(begin + RECONNECT_TIMEOUT));
+        // On a slow link the time ends before the second answer.
+        let mut slow = UnknownAnswers::default();
+        let answers: Vec<bool> = (0..5)
+            .map(|number| slow.asks_again(begin + UNKNOWN_TIMEOUT * 2 * number))
+            .collect();
+        assert_eq!(answers, [true, true, true, false, false]);
     }
 
     #[test]

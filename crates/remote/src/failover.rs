@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
 use protocol::acp::CANCEL_REQUEST;
-use protocol::rpc::{self, Error as RpcError, Id, RpcMessage};
+use protocol::rpc::{self, Error as RpcError, Id, RpcMessage, code};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::command_lists::CommandLists;
 use super::repeated::{LastText, RepeatedAnswer, RepeatedPiece};
 use super::rewrite::{Members, with_id, with_key, with_own, with_update};
-use acp_server::meta::{AWAITS_LEASE, HANDED_OVER, META_KEY, UNPROMPTED};
+use acp_server::meta::{AWAITS_LEASE, HANDED_OVER, IN_USE, META_KEY, UNPROMPTED};
 use acp_server::options::MODEL;
 use base::text;
 use project::command;
@@ -743,6 +743,16 @@ impl CarriedConversation {
         has_prompt(&self.unanswered, id)
     }
 
+    /// Returns whether the load of a session that was refused with this error is repeated.
+    pub(super) fn repeats_load(&self, session: &str, error: &RpcError) -> bool {
+        let data = error.data.as_ref();
+        // An earlier load may go on, whose connection broke while it awaited the end of a lease.
+        let is_in_use = data.is_some_and(|data| data[META_KEY][IN_USE] == true);
+        // A second request takes the session over from another connection, which is right only for
+        // a turn of this client.
+        is_in_use || error.code == code::INTERNAL && self.is_waiting(session)
+    }
+
     /// Takes the lists of commands that were held until prompts are answered, and now are to be
     /// sent to the client.
     pub(super) fn due_command_lists(&mut self) -> Vec<Bytes> {
@@ -1103,6 +1113,25 @@ mod tests {
             text(&load)["params"]["_meta"]["adjutant"],
             json!({ "awaitsLease": true })
         );
+    }
+
+    #[test]
+    fn refused_load_is_repeated_unless_it_would_take_an_idle_session_over() {
+        let mut conversation = conversation_with_prompt();
+        let locked = RpcError::internal("it is open in another process");
+        let invalid = RpcError::invalid_params("it belongs to another directory");
+        let in_use = RpcError::invalid_params("it is in use")
+            .data(json!({ "details": "it is in use", META_KEY: { IN_USE: true } }));
+        let repeated = |conversation: &CarriedConversation| {
+            [&locked, &invalid, &in_use].map(|error| conversation.repeats_load("s", error))
+        };
+        assert_eq!(repeated(&conversation), [true, false, true]);
+        conversation
+            .on_server_line(line(
+                &json!({ "jsonrpc": "2.0", "id": 2, "result": { "stopReason": "end_turn" } }),
+            ))
+            .unwrap();
+        assert_eq!(repeated(&conversation), [false, false, true]);
     }
 
     #[test]
