@@ -19,10 +19,11 @@ use crate::project::Project;
 use crate::pty;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 49] = [
+pub const ALL: [(&str, fn()); 50] = [
     ("run leaves its answer and no spinner", answer),
     ("conversation has one prompt after another", conversation),
     ("conversation begins with a prompt and anew", chat),
+    ("conversation begins with a command", command_first),
     ("conversation without a message is not continued", unsaid),
     (
         "conversation ends with the refused calls of all turns",
@@ -353,6 +354,42 @@ fn chat() {
     assert!(
         text(&output.stderr).contains("needs a terminal"),
         "{output:?}"
+    );
+}
+
+/// The first line may be a command of the conversation, which is not stored as a prompt. The files
+/// wait for a prompt, which may begin with a path. Another session than the last one is named by its
+/// id.
+fn command_first() {
+    let script = "sees: from the note\ntext: One.\n---\nsees: Second\ntext: Two.";
+    let (_model, project) = fixture(script, &json!({}));
+    project.write("note.txt", "from the note\n");
+    let (code, screen) = Terminal::start(adjutant(&project, &["chat", "/exit"])).end();
+    assert_eq!(code, Some(0), "{screen}");
+    assert_eq!(sessions(&project), 0);
+    let args = ["chat", "-f", "note.txt", "/mode plan"];
+    let mut terminal = Terminal::start(adjutant(&project, &args));
+    terminal.wait("> /mode plan\nThe mode is now plan.\n\nplan> ");
+    terminal.enter("/etc/hostname says what?");
+    terminal.wait("One.\n\nplan> ");
+    terminal.press("\u{4}");
+    let (code, screen) = terminal.end();
+    assert_eq!(code, Some(0), "{screen}");
+    let id = screen.split_whitespace().find(|w| w.starts_with("ses_"));
+    let id = id.unwrap_or_default();
+    let mut terminal = Terminal::start(adjutant(&project, &["chat", "-s", id]));
+    terminal.wait("One.\n\nplan> ");
+    terminal.press("\u{1b}[A\u{1b}[A");
+    terminal.wait("plan> /etc/hostname says what?");
+    terminal.press("\u{3}");
+    terminal.enter("Second");
+    terminal.wait("Two.\n\nplan> ");
+    terminal.press("\u{4}");
+    let (code, screen) = terminal.end();
+    assert_eq!(code, Some(0), "{screen}");
+    assert!(
+        screen.contains(&format!("`adjutant chat -s {id}` continues")),
+        "{screen}"
     );
 }
 

@@ -291,7 +291,9 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
                     _ => "",
                 };
                 let environment = &shared.environment;
-                check_words(&args, &words, text, &cwd, earlier.as_ref(), environment)?;
+                if !is_conversation || !conversation::is_own_command(text) {
+                    check_words(&args, &words, text, &cwd, earlier.as_ref(), environment)?;
+                }
                 if text.trim() == "/plan" && earlier.is_none() && !is_conversation {
                     return Err(UsageError(SWITCHES_NOTHING.into()).into());
                 }
@@ -678,6 +680,7 @@ async fn converse(
             earlier: earlier_session,
             first: task.blocks,
             files,
+            has_pasted_rows: Arc::default(),
             interrupts,
         };
         return conversation.hold().await;

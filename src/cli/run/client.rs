@@ -88,6 +88,11 @@ pub(super) struct Client {
     /// True if notes are printed.
     has_notes: bool,
     answer_policy: AnswerPolicy,
+    /// Whether commands that are named to the user need the id of the session: it need not be the
+    /// last one of the project of the working directory.
+    names_session: bool,
+    /// Whether the session is in another database than that of the settings.
+    has_other_store: bool,
     /// The directory of the run.
     directory: PathBuf,
     /// Whether the turn ended because something was rejected; then the last text is not an answer.
@@ -217,6 +222,10 @@ impl Client {
             has_schema: args.schema.is_some(),
             has_notes: !args.quiet,
             answer_policy: AnswerPolicy::new(args),
+            names_session: args.session.is_some()
+                || args.store.is_some()
+                || args.cwd.as_path() != Path::new("."),
+            has_other_store: args.store.is_some(),
             directory: args.cwd.canonicalize().unwrap_or_default(),
             is_rejected: AtomicBool::new(false),
             keyboard: Keyboard::new(screen.clone()),
@@ -307,6 +316,9 @@ impl Client {
         let mut progress = self.progress();
         progress.model = default_model;
         progress.has_begun = true;
+        if self.names_session {
+            progress.full_output_hint = Some(format!("{} --full", self.showing_command(session)));
+        }
         drop(progress);
         if self.has_notes {
             let line = format!("session {session}");
@@ -326,8 +338,13 @@ impl Client {
     pub(super) fn introduce(&self, session: &v1::SessionId, options: &[v1::SessionConfigOption]) {
         self.hint(&format!("session {session}"));
         self.show_model(options);
+        let mut progress = self.progress();
         // They ended with the session that was closed.
-        self.progress().background.clear();
+        progress.background.clear();
+        if self.names_session {
+            progress.full_output_hint = Some(format!("{} --full", self.showing_command(session)));
+        }
+        drop(progress);
         *lock(&self.options) = None;
     }
 
@@ -339,6 +356,25 @@ impl Client {
     /// Returns the names of the session's commands.
     pub(super) fn commands(&self) -> Vec<String> {
         lock(&self.commands).clone()
+    }
+
+    /// Returns the command that shows the session.
+    fn showing_command(&self, session: &v1::SessionId) -> String {
+        let mut command = "adjutant sessions show".to_owned();
+        if self.names_session {
+            command.push_str(&format!(" {session}"));
+        }
+        command
+    }
+
+    /// Returns the command that continues the conversation later.
+    pub(super) fn continuing_command(&self, session: &v1::SessionId) -> String {
+        match (self.names_session, self.has_other_store) {
+            (false, _) => "adjutant chat -c".to_owned(),
+            (true, false) => format!("adjutant chat -s {session}"),
+            // The address of a database may have a password.
+            (true, true) => format!("adjutant chat --store URL -s {session}"),
+        }
     }
 
     /// Prints a line that a user needs only once, unless notes are left out.
@@ -364,8 +400,12 @@ impl Client {
         self.keyboard.ask_for_prompt(question, check, aids).await
     }
 
-    /// Shows the first prompt of a conversation as if it had been typed.
+    /// Shows the first prompt of a conversation as if it had been typed. Nothing is shown with
+    /// `--quiet`.
     pub(super) fn show_prompt(&self, prompt: &str) {
+        if !self.has_notes {
+            return;
+        }
         let palette = self.screen.aside;
         let mut shown = Palette::plain("\n");
         shown.push(&palette.styled(STRONG, "> "));
@@ -375,20 +415,27 @@ impl Client {
 
     /// Shows the end of the conversation that is continued: its last prompt, and the last lines of
     /// the answer. Nothing is shown with `--quiet`.
-    pub(super) fn show_last_exchange(&self, prompt: &str, answer: &str) {
+    pub(super) fn show_last_exchange(&self, session: &v1::SessionId, prompt: &str, answer: &str) {
         const MAX_LINES: usize = 12;
+        const MAX_PROMPT_LINES: usize = 6;
         if !self.has_notes {
             return;
         }
-        self.show_prompt(prompt);
+        let first: Vec<&str> = prompt.lines().take(MAX_PROMPT_LINES).collect();
+        self.show_prompt(&first.join("\n"));
+        let hidden = prompt.lines().count() - first.len();
+        if hidden > 0 {
+            self.hint(&format!("… {} more", text::count(hidden, "line")));
+        }
         self.screen.message(&Palette::plain(""));
         let rendered = self.screen.aside.markdown(answer.trim(), 0);
         let lines: Vec<&str> = rendered.as_str().lines().collect();
         let hidden = lines.len().saturating_sub(MAX_LINES);
         if hidden > 0 {
             let line = format!(
-                "… {} before; `adjutant sessions show` has all",
-                text::count(hidden, "line")
+                "… {} before; `{}` has all",
+                text::count(hidden, "line"),
+                self.showing_command(session)
             );
             self.hint(&line);
         }

@@ -4,6 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use base::text::mention::mentions;
+
 use crate::cli::terminal::line_aids::Completions;
 
 /// The most entries of a directory that are looked at.
@@ -30,6 +32,7 @@ impl PromptNames {
                 return Completions {
                     start: 1,
                     words: names,
+                    is_cut: false,
                 };
             };
             let of_command = self
@@ -40,6 +43,7 @@ impl PromptNames {
                 return Completions {
                     start: before.len() - value.len(),
                     words: beginning_with(values, value),
+                    is_cut: false,
                 };
             }
         }
@@ -48,45 +52,67 @@ impl PromptNames {
 
     fn complete_path(&self, before: &str) -> Option<Completions> {
         let start = mention_start(before)?;
-        let typed = before[start..]
-            .trim_start_matches('@')
-            .trim_start_matches('"');
+        let typed = before[start..].strip_prefix('@')?;
+        let typed = typed.strip_prefix('"').unwrap_or(typed);
         let (directory, beginning) = match typed.rfind('/') {
             Some(slash) => typed.split_at(slash + 1),
             None => ("", typed),
         };
-        let mut words: Vec<String> = self
-            .entries(directory)
-            .into_iter()
-            .filter(|name| name.starts_with(beginning))
-            // As in a shell, hidden files are for those who ask for them.
-            .filter(|name| beginning.starts_with('.') || !name.starts_with('.'))
-            .map(|name| mention(&format!("{directory}{name}")))
-            .collect();
-        words.sort();
-        Some(Completions { start, words })
-    }
-
-    /// Returns the names in a directory as a prompt writes it. Those of directories end in a slash.
-    fn entries(&self, directory: &str) -> Vec<String> {
         let path = match directory.strip_prefix("~/") {
-            Some(rest) => match &self.home {
-                Some(home) => home.join(rest),
-                None => return Vec::new(),
-            },
+            Some(rest) => self.home.as_ref()?.join(rest),
             None => self.directory.join(directory),
         };
-        let entries = fs::read_dir(path).into_iter().flatten();
-        entries
-            .take(MAX_ENTRIES)
-            .filter_map(|entry| {
-                let entry = entry.ok()?;
-                let name = entry.file_name().into_string().ok()?;
-                let is_shown = !name.chars().any(char::is_control) && !name.contains('"');
-                let end = if Path::is_dir(&entry.path()) { "/" } else { "" };
-                is_shown.then(|| format!("{name}{end}"))
-            })
-            .collect()
+        let entries = Entries::read(&path, beginning, MAX_ENTRIES);
+        let mut words: Vec<String> = entries
+            .names
+            .iter()
+            .filter_map(|name| mention(&format!("{directory}{name}")))
+            .collect();
+        words.sort();
+        Some(Completions {
+            start,
+            words,
+            is_cut: entries.is_cut,
+        })
+    }
+}
+
+/// The entries of a directory whose names begin with a text.
+#[derive(Debug, PartialEq, Eq)]
+struct Entries {
+    /// The names as a prompt writes them: those of directories end in a slash.
+    names: Vec<String>,
+    /// True if the directory has more entries than were looked at.
+    is_cut: bool,
+}
+
+impl Entries {
+    fn read(directory: &Path, beginning: &str, max: usize) -> Self {
+        let mut entries = fs::read_dir(directory).into_iter().flatten();
+        let names = entries.by_ref().take(max).filter_map(|entry| {
+            let entry = entry.ok()?;
+            let name = entry.file_name();
+            let name = name.to_str().filter(|name| is_offered(name, beginning))?;
+            let end = if is_directory(&entry) { "/" } else { "" };
+            Some(format!("{name}{end}"))
+        });
+        Self {
+            names: names.collect(),
+            is_cut: entries.next().is_some(),
+        }
+    }
+}
+
+fn is_offered(name: &str, beginning: &str) -> bool {
+    // As in a shell, hidden files are for those who ask for them.
+    let is_hidden = name.starts_with('.') && !beginning.starts_with('.');
+    name.starts_with(beginning) && !is_hidden && !name.chars().any(char::is_control)
+}
+
+fn is_directory(entry: &fs::DirEntry) -> bool {
+    match entry.file_type() {
+        Ok(kind) if kind.is_symlink() => entry.path().is_dir(),
+        kind => kind.is_ok_and(|kind| kind.is_dir()),
     }
 }
 
@@ -117,14 +143,23 @@ fn mention_start(before: &str) -> Option<usize> {
     before[start..].starts_with('@').then_some(start)
 }
 
-/// Writes a path as a mention. The quotes of a directory stay open.
-fn mention(path: &str) -> String {
-    let needs_quotes = path.contains(char::is_whitespace);
-    match (needs_quotes, path.ends_with('/')) {
-        (false, _) => format!("@{path}"),
-        (true, true) => format!("@\"{path}"),
-        (true, false) => format!("@\"{path}\""),
+/// Writes a path as a mention, in quotes if it is read as another path without them. The quotes of a
+/// directory stay open. `None` for a path that cannot be mentioned.
+fn mention(path: &str) -> Option<String> {
+    // In a directory, a file follows.
+    let is_directory = path.ends_with('/');
+    let file = if is_directory { "x" } else { "" };
+    let is_read = |text: &str| {
+        let read = mentions(text);
+        let first = read.first().and_then(|mention| mention.spellings().next());
+        read.len() == 1 && first == Some(&*format!("{path}{file}"))
+    };
+    if is_read(&format!("@{path}{file}")) {
+        return Some(format!("@{path}"));
     }
+    let is_read_in_quotes = is_read(&format!("@\"{path}{file}\""));
+    let end = if is_directory { "" } else { "\"" };
+    is_read_in_quotes.then(|| format!("@\"{path}{end}"))
 }
 
 #[cfg(test)]
@@ -137,7 +172,15 @@ mod tests {
         for folder in ["src", "my notes"] {
             fs::create_dir(directory.path().join(folder)).unwrap();
         }
-        for file in ["src/calc.py", "src/main.py", ".env", "my notes/a b.txt"] {
+        for file in [
+            "src/calc.py",
+            "src/main.py",
+            ".env",
+            "my notes/a b.txt",
+            "logo@2x.png",
+            "a,b.txt",
+            "say \"hi\".txt",
+        ] {
             fs::write(directory.path().join(file), "").unwrap();
         }
         let names = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect();
@@ -147,7 +190,7 @@ mod tests {
             directory: directory.path().to_owned(),
             home: Some(directory.path().join("src")),
         };
-        let table: [(&str, usize, &[&str]); 16] = [
+        let table: [(&str, usize, &[&str]); 21] = [
             ("/u", 1, &["undo"]),
             ("/ex", 1, &["exit", "export"]),
             ("/nope", 1, &[]),
@@ -158,7 +201,16 @@ mod tests {
             ("@s", 0, &["@src/"]),
             ("see @src/c", 4, &["@src/calc.py"]),
             ("see @src/", 4, &["@src/calc.py", "@src/main.py"]),
-            ("see @", 4, &["@\"my notes/", "@src/"]),
+            (
+                "see @",
+                4,
+                &["@\"a,b.txt\"", "@\"logo@2x.png\"", "@\"my notes/", "@src/"],
+            ),
+            ("see @lo", 4, &["@\"logo@2x.png\""]),
+            ("see @logo@", 4, &["@\"logo@2x.png\""]),
+            ("@a,", 0, &["@\"a,b.txt\""]),
+            ("@@s", 0, &[]),
+            ("@say", 0, &[]),
             ("see @.", 4, &["@.env"]),
             ("@\"my notes/a", 0, &["@\"my notes/a b.txt\""]),
             ("@\"my notes/a b.txt\" and", 0, &[]),
@@ -169,8 +221,25 @@ mod tests {
             let expected = Completions {
                 start,
                 words: names(words),
+                is_cut: false,
             };
             assert_eq!(known.complete(before), expected, "{before}");
         }
+    }
+
+    #[test]
+    fn cut_listing_is_known() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["one.txt", "two.txt"] {
+            fs::write(directory.path().join(name), "").unwrap();
+        }
+        std::os::unix::fs::symlink(directory.path(), directory.path().join("link")).unwrap();
+        assert!(Entries::read(directory.path(), "", 2).is_cut);
+        let whole = Entries::read(directory.path(), "l", 3);
+        let expected = Entries {
+            names: vec!["link/".to_owned()],
+            is_cut: false,
+        };
+        assert_eq!(whole, expected);
     }
 }

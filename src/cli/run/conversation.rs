@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::FutureExt as _;
 use protocol::acp::{NewSession, v1};
@@ -61,6 +62,16 @@ enum ConversationCommand {
     Choose(&'static str),
 }
 
+/// The effect of a line that the user has entered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LineEffect {
+    End,
+    AnotherSession,
+    /// A prompt was sent.
+    Prompt,
+    None,
+}
+
 /// The conversation, and the session that has it.
 pub(super) struct Conversation<'a> {
     pub(super) args: &'a Args,
@@ -76,6 +87,8 @@ pub(super) struct Conversation<'a> {
     pub(super) first: Option<Vec<v1::ContentBlock>>,
     /// The files to attach to the first prompt that is typed.
     pub(super) files: Vec<PathBuf>,
+    /// True if the last typed line has several rows that were pasted or recalled.
+    pub(super) has_pasted_rows: Arc<AtomicBool>,
     pub(super) interrupts: Signal,
 }
 
@@ -95,14 +108,23 @@ impl Conversation<'_> {
             self.shared.environment.home.as_deref(),
         );
         let mut history = PromptHistory::read(&worktree.root, &self.shared.environment);
-        let mut has_prompts = self.first.is_some();
+        let mut has_prompts = false;
+        let mut effect = LineEffect::None;
         if let Some(blocks) = self.first.take() {
-            if let Some(v1::ContentBlock::Text(prompt)) = blocks.first() {
-                self.client.show_prompt(&prompt.text);
-            }
-            self.answer(blocks).await?;
+            let text = match blocks.first() {
+                Some(v1::ContentBlock::Text(prompt)) => prompt.text.clone(),
+                _ => String::new(),
+            };
+            self.client.show_prompt(&text);
+            effect = self.enter(&text, Some(blocks), &mut history).await?;
         }
         let code = loop {
+            match effect {
+                LineEffect::End => break 0,
+                LineEffect::AnotherSession => has_prompts = false,
+                LineEffect::Prompt => has_prompts = true,
+                LineEffect::None => {}
+            }
             self.client.end_turn();
             // One that arrived with the end of the answer was meant for that.
             while self.interrupts.recv().now_or_never().is_some() {}
@@ -117,24 +139,41 @@ impl Conversation<'_> {
             };
             let Some(line) = line else { break 0 };
             let text = line.trim_end_matches(['\n', '\r']);
-            history.add(text);
-            match self.command(text)? {
-                Some((ConversationCommand::End, _)) => break 0,
-                Some((ConversationCommand::New, _)) => {
-                    self.begin_again().await?;
-                    has_prompts = false;
-                }
-                Some((ConversationCommand::Choose(option), value)) => {
-                    self.choose(option, value).await?;
-                }
-                None => has_prompts |= self.prompt(text).await?,
-            }
+            effect = self.enter(text, None, &mut history).await?;
         };
         if has_prompts && self.is_lasting().await {
+            let command = self.client.continuing_command(&self.session);
             self.client
-                .hint("`adjutant chat -c` continues this conversation.");
+                .hint(&format!("`{command}` continues this conversation."));
         }
         Ok(code)
+    }
+
+    /// Carries out a line: a command, or a prompt. `blocks` are those of the first prompt, which were
+    /// checked.
+    async fn enter(
+        &mut self,
+        text: &str,
+        blocks: Option<Vec<v1::ContentBlock>>,
+        history: &mut PromptHistory,
+    ) -> anyhow::Result<LineEffect> {
+        history.remember(text);
+        let command = self.command(text)?;
+        if blocks.is_some() && command.is_some() {
+            self.files.clone_from(&self.args.files);
+        }
+        match command {
+            Some((ConversationCommand::End, _)) => Ok(LineEffect::End),
+            Some((ConversationCommand::New, _)) => {
+                self.begin_again().await?;
+                Ok(LineEffect::AnotherSession)
+            }
+            Some((ConversationCommand::Choose(option), value)) => {
+                self.choose(option, value).await?;
+                Ok(LineEffect::None)
+            }
+            None => self.prompt(text, blocks, history).await,
+        }
     }
 
     /// Returns whether the session can be continued later: it is stored, and not deleted when it is
@@ -156,7 +195,8 @@ impl Conversation<'_> {
             text::escaped(model)
         ));
         if let Some((prompt, answer)) = conversation::last_exchange(earlier) {
-            self.client.show_last_exchange(prompt.trim(), &answer);
+            self.client
+                .show_last_exchange(&self.session, prompt.trim(), &answer);
         }
     }
 
@@ -201,6 +241,7 @@ impl Conversation<'_> {
         };
         LineAids {
             earlier: history.prompts(),
+            has_pasted_rows: self.has_pasted_rows.clone(),
             completer: Arc::new(move |before| names.complete(before)),
         }
     }
@@ -223,39 +264,72 @@ impl Conversation<'_> {
         Ok((!is_the_users).then_some((command, value)))
     }
 
-    /// Sends a prompt. Returns whether it was sent: one with a typo is not.
-    async fn prompt(&mut self, text: &str) -> anyhow::Result<bool> {
-        let environment = &self.shared.environment;
-        // A text of several lines was pasted: its names after `@` are not checked.
-        let words = if text.contains('\n') { "" } else { text };
-        if let Some(why) = self.unknown_command(text)? {
-            self.client.error(&why);
+    /// Returns whether a prompt is a command, which takes no files. Other prompts that begin with a
+    /// slash begin with a path.
+    fn is_session_command(&self, text: &str) -> anyhow::Result<bool> {
+        let Some(typed) = text.strip_prefix('/') else {
             return Ok(false);
-        }
-        let checked = check_words(self.args, words, text, &self.directory, None, environment);
-        // A command takes no files.
-        let files = if text.starts_with('/') {
-            Vec::new()
-        } else {
-            std::mem::take(&mut self.files)
         };
-        let blocks = checked
-            .and_then(|()| prompt::blocks(None, &[text.to_owned()], &files, self.args.quiet));
+        let name = typed.split(char::is_whitespace).next().unwrap_or_default();
+        let here = ProjectContext::read(&self.directory, &self.shared.environment)?;
+        let listed = commands(self.args, &here, None).list();
+        let is_listed = listed.iter().any(|command| command.name == name);
+        let is_help = matches!(name, "help" | "?");
+        Ok(is_help || is_listed || self.client.commands().iter().any(|known| known == name))
+    }
+
+    /// Sends a prompt, unless it has a typo. `blocks` are those of the first prompt.
+    async fn prompt(
+        &mut self,
+        text: &str,
+        blocks: Option<Vec<v1::ContentBlock>>,
+        history: &mut PromptHistory,
+    ) -> anyhow::Result<LineEffect> {
+        if let Some(why) = self.unknown_command(text)? {
+            if blocks.is_some() {
+                self.files.clone_from(&self.args.files);
+            }
+            self.client.error(&why);
+            return Ok(LineEffect::None);
+        }
+        let blocks = match blocks {
+            Some(checked) => Ok(checked),
+            None => self.typed_blocks(text),
+        };
         match blocks {
             Ok(blocks) => {
+                history.store(text);
                 self.answer(blocks).await?;
                 if matches!(text.trim(), "/help" | "/?") {
                     self.client.hint(OWN_COMMANDS);
                 }
-                Ok(true)
+                Ok(LineEffect::Prompt)
             }
             Err(wrong) if wrong.is::<UsageError>() => {
-                self.files.extend(files);
                 self.client.error(&format!("{wrong:#}"));
-                Ok(false)
+                Ok(LineEffect::None)
             }
             Err(other) => Err(other),
         }
+    }
+
+    /// Returns the content blocks of a typed prompt, with the files that wait for one.
+    ///
+    /// # Errors
+    /// [`UsageError`] if the prompt has a typo. The files wait for the next one then.
+    fn typed_blocks(&mut self, text: &str) -> anyhow::Result<Vec<v1::ContentBlock>> {
+        let is_pasted = text.contains('\n') && self.has_pasted_rows.load(Ordering::Relaxed);
+        // The names after `@` in a pasted text are not checked.
+        let words = if is_pasted { "" } else { text };
+        let environment = &self.shared.environment;
+        check_words(self.args, words, text, &self.directory, None, environment)?;
+        let is_command = self.is_session_command(text)?;
+        let files: &[PathBuf] = if is_command { &[] } else { &self.files };
+        let blocks = prompt::blocks(None, &[text.to_owned()], files, self.args.quiet)?;
+        if !is_command {
+            self.files.clear();
+        }
+        Ok(blocks)
     }
 
     /// Sends a prompt and shows its answer. A failed turn does not end the conversation.
@@ -335,6 +409,11 @@ impl Conversation<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns whether a text is a command that is carried out here.
+pub(super) fn is_own_command(text: &str) -> bool {
+    typed_command(text).is_some()
 }
 
 /// Returns the command that a line is, with its name and its argument of at most one word.

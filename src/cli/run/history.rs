@@ -1,21 +1,20 @@
 //! The prompts that were typed in earlier conversations of a project, for the keys that recall them.
 
-use std::io::{self, Write as _};
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use base::environment::{Environment, private_dir, private_log_at, write_private_file};
-use base::file::read_small;
+use base::environment::{Environment, private_dir, private_log_at};
+use base::file::open_regular;
 use serde::{Deserialize, Serialize};
 
 /// The most prompts of a project that can be recalled.
 const MAX_PROMPTS: usize = 1_000;
-/// The size at which the older half of the file is deleted.
-const MAX_FILE_BYTES: usize = 1 << 20;
+/// The size above which the older half of the file is deleted, and the size of the part that is read.
+const MAX_FILE_BYTES: u64 = 1 << 20;
 /// A longer prompt is not stored: it was pasted.
 const MAX_STORED_BYTES: usize = 16 << 10;
-/// The largest file that is read; other processes may add to a full one.
-const MAX_READ_BYTES: u64 = 8 << 20;
 
 /// A line of the file, as JSON.
 #[derive(Debug, Serialize, Deserialize)]
@@ -25,35 +24,39 @@ struct StoredPrompt {
     prompt: String,
 }
 
-/// The prompts of a project, and the file in the state directory that has those of all projects. The
-/// file is private, as the sessions are.
+/// The prompts of a project, and the file that has those of all projects. The file is in the data
+/// directory, which agents cannot read.
 #[derive(Debug)]
 pub(super) struct PromptHistory {
     project: PathBuf,
     file: PathBuf,
     /// Oldest first.
     prompts: Vec<String>,
+    /// The last prompt of the project in the file.
+    last_stored: Option<String>,
 }
 
 impl PromptHistory {
     /// Reads the prompts of a project. A file that cannot be read counts as empty. Blocks on file
     /// access.
     pub(super) fn read(project: &Path, environment: &Environment) -> Self {
-        let file = environment.dirs.state.join("prompts.jsonl");
-        let stored = read_small(&file, MAX_READ_BYTES).unwrap_or_default();
+        let file = environment.dirs.data.join("prompts.jsonl");
+        let stored = read_last_lines(&file, MAX_FILE_BYTES).unwrap_or_default();
         let mut history = Self {
             project: project.to_owned(),
             file,
             prompts: Vec::new(),
+            last_stored: None,
         };
         for line in stored.split(|byte| *byte == b'\n') {
             let stored: Result<StoredPrompt, _> = serde_json::from_slice(line);
             if let Ok(stored) = stored
                 && stored.project == history.project
             {
-                history.push(stored.prompt);
+                history.remember(&stored.prompt);
             }
         }
+        history.last_stored = history.prompts.last().cloned();
         history
     }
 
@@ -62,55 +65,67 @@ impl PromptHistory {
         self.prompts.as_slice().into()
     }
 
-    /// Adds a prompt, also to the file. A prompt that repeats the last one is not added. Blocks on
-    /// file access.
-    pub(super) fn add(&mut self, prompt: &str) {
-        if !self.push(prompt.to_owned()) || prompt.len() > MAX_STORED_BYTES {
+    /// Adds a line for this conversation, unless it repeats the last one.
+    pub(super) fn remember(&mut self, line: &str) {
+        if line.is_empty() || self.prompts.last().is_some_and(|last| last == line) {
             return;
-        }
-        if let Err(e) = self.store(prompt) {
-            tracing::info!("a prompt is not stored for later conversations: {e}");
-        }
-    }
-
-    fn push(&mut self, prompt: String) -> bool {
-        if prompt.is_empty() || self.prompts.last() == Some(&prompt) {
-            return false;
         }
         if self.prompts.len() == MAX_PROMPTS {
             self.prompts.remove(0);
         }
-        self.prompts.push(prompt);
-        true
+        self.prompts.push(line.to_owned());
     }
 
-    fn store(&self, prompt: &str) -> io::Result<()> {
-        if let Some(directory) = self.file.parent() {
-            private_dir(directory)?;
+    /// Adds a prompt to the file for later conversations, unless it repeats the last one there.
+    /// Blocks on file access.
+    pub(super) fn store(&mut self, prompt: &str) {
+        let is_repeated = self.last_stored.as_deref() == Some(prompt);
+        if prompt.is_empty() || is_repeated || prompt.len() > MAX_STORED_BYTES {
+            return;
         }
+        match self.append(prompt) {
+            Ok(()) => self.last_stored = Some(prompt.to_owned()),
+            Err(e) => tracing::info!("a prompt is not stored for later conversations: {e}"),
+        }
+    }
+
+    fn append(&self, prompt: &str) -> io::Result<()> {
+        let directory = self.file.parent().unwrap_or(Path::new("."));
+        private_dir(directory)?;
         let stored = StoredPrompt {
             project: self.project.clone(),
             prompt: prompt.to_owned(),
         };
         let mut line = serde_json::to_vec(&stored)?;
         line.push(b'\n');
+        // Another conversation must not add to a file that is being replaced.
+        let lock = private_log_at(&directory.join("prompts.lock"))?;
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)?;
         let mut file = private_log_at(&self.file)?;
-        // One write, so that the lines of several processes do not mix.
         file.write_all(&line)?;
-        let size = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
-        if size > MAX_FILE_BYTES {
-            let all = read_small(&self.file, MAX_READ_BYTES)?;
-            write_private_file(&self.file, newer_half(&all))?;
+        if file.metadata()?.len() > MAX_FILE_BYTES {
+            let newer = read_last_lines(&self.file, MAX_FILE_BYTES / 2)?;
+            // It is private, and replaces the file at once, so that a reader finds a whole one.
+            let mut replacement = tempfile::NamedTempFile::new_in(directory)?;
+            replacement.write_all(&newer)?;
+            replacement.persist(&self.file)?;
         }
         Ok(())
     }
 }
 
-/// Returns the whole lines of the second half of a file.
-fn newer_half(all: &[u8]) -> &[u8] {
-    let half = &all[all.len() / 2..];
-    let end = half.iter().position(|byte| *byte == b'\n');
-    end.map_or(&[], |end| &half[end + 1..])
+/// Reads the whole lines in the last `max_bytes` of a file.
+fn read_last_lines(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
+    let mut file: File = open_regular(path)?;
+    let skipped = file.metadata()?.len().saturating_sub(max_bytes);
+    file.seek(SeekFrom::Start(skipped))?;
+    let mut bytes = Vec::new();
+    file.take(max_bytes).read_to_end(&mut bytes)?;
+    if skipped > 0 {
+        let end = bytes.iter().position(|byte| *byte == b'\n');
+        bytes.drain(..end.map_or(bytes.len(), |end| end + 1));
+    }
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -129,12 +144,16 @@ mod tests {
         let one = Path::new("/one");
         let mut history = PromptHistory::read(one, &environment);
         for prompt in ["first", "two\nlines", "two\nlines", ""] {
-            history.add(prompt);
+            history.remember(prompt);
+            history.store(prompt);
         }
-        PromptHistory::read(Path::new("/other"), &environment).add("of the other");
+        history.remember("/exit");
+        assert_eq!(history.prompts, ["first", "two\nlines", "/exit"]);
+        PromptHistory::read(Path::new("/other"), &environment).store("of the other");
         let again = PromptHistory::read(one, &environment);
         assert_eq!(again.prompts, ["first", "two\nlines"]);
-        let file = environment.dirs.state.join("prompts.jsonl");
+        // An agent cannot read the data directory.
+        let file = environment.dirs.data.join("prompts.jsonl");
         let mode = std::os::unix::fs::PermissionsExt::mode(
             &std::fs::metadata(file).unwrap().permissions(),
         );
@@ -142,22 +161,51 @@ mod tests {
     }
 
     #[test]
-    fn file_has_a_size() {
+    fn full_file_is_replaced_by_its_newer_half() {
         let home = tempfile::tempdir().unwrap();
         let environment = environment(home.path());
+        let path = environment.dirs.data.join("prompts.jsonl");
         let mut history = PromptHistory::read(Path::new("/one"), &environment);
+        history.store("first");
+        let before = File::open(&path).unwrap();
         for number in 0..200 {
-            history.add(&format!("{number} {}", "x".repeat(10_000)));
+            history.store(&format!("{number} {}", "x".repeat(10_000)));
         }
-        let file = environment.dirs.state.join("prompts.jsonl");
-        assert!(std::fs::metadata(file).unwrap().len() <= (MAX_FILE_BYTES as u64));
+        let size = std::fs::metadata(&path).unwrap().len();
+        assert!((MAX_FILE_BYTES / 4..=MAX_FILE_BYTES).contains(&size));
         let again = PromptHistory::read(Path::new("/one"), &environment);
         assert!(again.prompts.last().unwrap().starts_with("199 "));
+        // Another process may be reading it.
+        assert!(before.metadata().unwrap().len() > MAX_FILE_BYTES);
     }
 
     #[test]
-    fn half_begins_with_a_line() {
-        assert_eq!(newer_half(b"one\ntwo\nthree\n"), b"three\n");
-        assert_eq!(newer_half(b"one line"), b"");
+    fn prompts_of_two_conversations_are_stored() {
+        let home = tempfile::tempdir().unwrap();
+        let environment = environment(home.path());
+        std::thread::scope(|scope| {
+            for project in ["/one", "/other"] {
+                let mut history = PromptHistory::read(Path::new(project), &environment);
+                scope.spawn(move || {
+                    for number in 0..200 {
+                        history.store(&format!("{number} {}", "x".repeat(10_000)));
+                    }
+                });
+            }
+        });
+        let stored = std::fs::read(environment.dirs.data.join("prompts.jsonl")).unwrap();
+        assert!(stored.len() > 400_000, "{}", stored.len());
+        let mut lines = stored.split_inclusive(|byte| *byte == b'\n');
+        assert!(lines.all(|line| serde_json::from_slice::<StoredPrompt>(line).is_ok()));
+    }
+
+    #[test]
+    fn end_of_a_large_file_is_read() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "one\ntwo\nthree\n").unwrap();
+        for (max, expected) in [(7, "three\n"), (3, ""), (14, "one\ntwo\nthree\n")] {
+            let read = read_last_lines(file.path(), max).unwrap();
+            assert_eq!(String::from_utf8(read).unwrap(), expected, "{max}");
+        }
     }
 }

@@ -1,7 +1,9 @@
 //! Aids for typing a prompt: earlier prompts to recall and to search, and completions of words.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// Completions of the word that ends at the cursor.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -10,6 +12,8 @@ pub(in crate::cli) struct Completions {
     pub(in crate::cli) start: usize,
     /// The words that may replace it, without duplicates.
     pub(in crate::cli) words: Vec<String>,
+    /// True if there may be further words, so that none is certain.
+    pub(in crate::cli) is_cut: bool,
 }
 
 impl Completions {
@@ -35,6 +39,8 @@ pub(in crate::cli) struct LineAids {
     /// The earlier lines, oldest first.
     pub(in crate::cli) earlier: Arc<[String]>,
     pub(in crate::cli) completer: Completer,
+    /// Set when a line is accepted: true if it has several rows that were pasted or recalled.
+    pub(in crate::cli) has_pasted_rows: Arc<AtomicBool>,
 }
 
 impl fmt::Debug for LineAids {
@@ -45,13 +51,24 @@ impl fmt::Debug for LineAids {
     }
 }
 
+/// A line that is being edited, while another one is shown.
+#[derive(Debug, Default)]
+pub(super) struct Draft {
+    pub(super) text: String,
+    /// True if something was not inserted because the line was full.
+    pub(super) is_cut: bool,
+    /// True if it has several rows that were not typed.
+    pub(super) has_pasted_rows: bool,
+}
+
 /// The place among the earlier lines, while the user goes through them.
 #[derive(Debug)]
 pub(super) struct Recall {
-    /// The index of the line that is shown.
+    /// The index of the line that is shown; the number of earlier lines for the line that was being
+    /// typed.
     pub(super) at: usize,
-    /// The line that was being typed.
-    pub(super) draft: String,
+    /// The other lines as they were left, by index.
+    pub(super) drafts: BTreeMap<usize, Draft>,
 }
 
 /// A search for an earlier line.
@@ -60,8 +77,8 @@ pub(super) struct Search {
     pub(super) wanted: String,
     /// The index of the line that is shown; `None` if no line contains the wanted text.
     pub(super) found: Option<usize>,
-    /// The line that was being typed.
-    pub(super) draft: String,
+    /// The index of the line to which a cancelled search returns.
+    pub(super) origin: usize,
 }
 
 impl Search {

@@ -2,11 +2,13 @@
 //! input or output itself.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use textwrap::core::display_width;
 use unicode_segmentation::UnicodeSegmentation as _;
 
-use super::line_aids::{Completions, LineAids, Recall, Search};
+use super::line_aids::{Completions, Draft, LineAids, Recall, Search};
 use base::text;
 
 /// The maximum size of a line; more is not inserted, and the line is not accepted.
@@ -25,6 +27,8 @@ pub(super) struct LineEditor {
     text: String,
     /// True if something was not inserted because the line was full.
     is_cut: bool,
+    /// True if it has several rows that were not typed.
+    has_pasted_rows: bool,
     /// The cursor, as an offset between two graphemes.
     cursor: usize,
     key: KeyState,
@@ -38,10 +42,12 @@ pub(super) struct LineEditor {
     row: usize,
     /// The aids for a prompt.
     aids: Option<LineAids>,
-    /// Set while an earlier line is shown.
+    /// Set once an earlier line was shown.
     recall: Option<Recall>,
     /// Set while an earlier line is searched for.
     search: Option<Search>,
+    /// Set after an Escape during a search: the line to which the key alone returns.
+    escape_origin: Option<usize>,
     /// The words that the last key could complete, which are listed below the line.
     candidates: Vec<String>,
 }
@@ -130,9 +136,12 @@ impl LineEditor {
         matches!(self.key, KeyState::Escape) && !self.is_pasting
     }
 
-    /// Ignores an Escape key that no other byte followed.
-    pub(super) fn drop_escape(&mut self) {
+    /// Applies an Escape key that no other byte followed: it cancels a search.
+    pub(super) fn end_escape(&mut self) {
         self.key = KeyState::None;
+        if let Some(origin) = self.escape_origin.take() {
+            self.show_line(origin);
+        }
     }
 
     /// Empties a line that is too long, and returns whether it was.
@@ -150,13 +159,38 @@ impl LineEditor {
         self.row = 0;
     }
 
-    /// Inserts a line break, and moves behind it.
+    /// Inserts a line break of a pasted text, and moves behind it.
     pub(super) fn break_line(&mut self) {
         self.insert("\n");
+        self.has_pasted_rows = true;
+    }
+
+    /// Replaces an odd backslash before the cursor by a line break; returns false if there is none.
+    /// For an Enter that is typed in a prompt: a pasted text keeps its backslashes.
+    pub(super) fn continue_line(&mut self) -> bool {
+        let before = &self.text[..self.cursor];
+        let backslashes = before.len() - before.trim_end_matches('\\').len();
+        if self.aids.is_none() || backslashes.is_multiple_of(2) {
+            return false;
+        }
+        self.delete(self.cursor - 1, self.cursor);
+        self.insert("\n");
+        true
+    }
+
+    /// Returns the line, which was accepted.
+    pub(super) fn accept(&self) -> String {
+        if let Some(aids) = &self.aids {
+            let has_pasted_rows = self.has_pasted_rows;
+            aids.has_pasted_rows
+                .store(has_pasted_rows, Ordering::Relaxed);
+        }
+        self.text().to_owned()
     }
 
     fn byte(&mut self, byte: u8) -> Option<LineEvent> {
         self.candidates.clear();
+        self.escape_origin = None;
         match std::mem::take(&mut self.key) {
             KeyState::None => return self.first_byte(byte),
             KeyState::Character(mut bytes) => {
@@ -249,10 +283,6 @@ impl LineEditor {
             b'\r' | b'\n' if self.is_pasting => self.break_line(),
             b'\t' if self.is_pasting => self.insert("\t"),
             _ if self.is_pasting => {}
-            b'\r' | b'\n' if self.is_continued() => {
-                self.delete(self.before(), self.cursor);
-                self.break_line();
-            }
             b'\r' | b'\n' => return Some(LineEvent::Enter),
             b'\t' => self.complete(),
             CTRL_L if self.aids.is_some() => return Some(LineEvent::ClearScreen),
@@ -292,11 +322,6 @@ impl LineEditor {
         }
     }
 
-    /// Returns whether an Enter continues the prompt in another line: a backslash is before it.
-    fn is_continued(&self) -> bool {
-        self.aids.is_some() && self.text[..self.cursor].ends_with('\\')
-    }
-
     /// Moves to the line of the text above, or shows the earlier line before the present one.
     fn move_up(&mut self) {
         let start = self.line_start();
@@ -332,40 +357,52 @@ impl LineEditor {
         self.aids.as_ref().map_or(&[], |aids| &*aids.earlier)
     }
 
+    /// Returns the index of the line that is shown.
+    fn line_index(&self) -> usize {
+        let recall = self.recall.as_ref();
+        recall.map_or(self.earlier().len(), |recall| recall.at)
+    }
+
     fn recall_older(&mut self) {
-        let at = match &self.recall {
-            Some(recall) => recall.at,
-            None => self.earlier().len(),
-        };
-        let Some(older) = at.checked_sub(1) else {
-            return;
-        };
-        let Some(text) = self.earlier().get(older).cloned() else {
-            return;
-        };
-        let draft = std::mem::replace(&mut self.text, text);
-        self.cursor = self.text.len();
-        match &mut self.recall {
-            Some(recall) => recall.at = older,
-            None => self.recall = Some(Recall { at: older, draft }),
+        if let Some(older) = self.line_index().checked_sub(1) {
+            self.show_line(older);
         }
     }
 
     fn recall_newer(&mut self) {
-        let Some(recall) = self.recall.take() else {
-            return;
-        };
-        let newer = recall.at + 1;
-        match self.earlier().get(newer).cloned() {
-            Some(text) => {
-                self.text = text;
-                self.recall = Some(Recall {
-                    at: newer,
-                    ..recall
-                });
-            }
-            None => self.text = recall.draft,
+        let newer = self.line_index() + 1;
+        if newer <= self.earlier().len() {
+            self.show_line(newer);
         }
+    }
+
+    /// Shows an earlier line, or the one that was being typed, as it was left. The present one is
+    /// stored with its changes.
+    fn show_line(&mut self, at: usize) {
+        let present = self.line_index();
+        let draft = Draft {
+            text: std::mem::take(&mut self.text),
+            is_cut: self.is_cut,
+            has_pasted_rows: self.has_pasted_rows,
+        };
+        let recall = self.recall.get_or_insert_with(|| Recall {
+            at: present,
+            drafts: BTreeMap::new(),
+        });
+        recall.drafts.insert(present, draft);
+        recall.at = at;
+        let left = recall.drafts.remove(&at);
+        let shown = left.unwrap_or_else(|| {
+            let text = self.earlier().get(at).cloned().unwrap_or_default();
+            Draft {
+                has_pasted_rows: text.contains('\n'),
+                text,
+                is_cut: false,
+            }
+        });
+        self.text = shown.text;
+        self.is_cut = shown.is_cut;
+        self.has_pasted_rows = shown.has_pasted_rows;
         self.cursor = self.text.len();
     }
 
@@ -373,11 +410,10 @@ impl LineEditor {
         if self.aids.is_none() {
             return;
         }
-        self.recall = None;
         self.search = Some(Search {
             wanted: String::new(),
             found: None,
-            draft: self.text.clone(),
+            origin: self.line_index(),
         });
     }
 
@@ -388,6 +424,7 @@ impl LineEditor {
         const CTRL_G: u8 = b'g' & 0x1f;
         const CTRL_H: u8 = b'h' & 0x1f;
         const CTRL_R: u8 = b'r' & 0x1f;
+        const ESCAPE: u8 = 0x1b;
         let Some(search) = &mut self.search else {
             return false;
         };
@@ -406,10 +443,15 @@ impl LineEditor {
                 true
             }
             CTRL_C | CTRL_G => {
-                self.text = std::mem::take(&mut search.draft);
-                self.cursor = self.text.len();
+                let origin = search.origin;
                 self.search = None;
+                self.show_line(origin);
                 true
+            }
+            ESCAPE => {
+                self.escape_origin = Some(search.origin);
+                self.search = None;
+                false
             }
             0x00..0x20 => {
                 self.search = None;
@@ -431,9 +473,8 @@ impl LineEditor {
     /// Shows the line that was found. While none is found, the last one remains.
     fn show_found(&mut self) {
         let found = self.search.as_ref().and_then(|search| search.found);
-        if let Some(text) = found.and_then(|at| self.earlier().get(at)).cloned() {
-            self.text = text;
-            self.cursor = self.text.len();
+        if let Some(at) = found {
+            self.show_line(at);
         }
     }
 
@@ -446,8 +487,8 @@ impl LineEditor {
             return;
         };
         let certain = completions.common_prefix();
-        let is_only = completions.words.len() == 1;
-        let is_longer = certain.len() > typed.len();
+        let is_only = completions.words.len() == 1 && !completions.is_cut;
+        let is_longer = certain.len() > typed.len() && !completions.is_cut;
         if !is_only && !is_longer {
             self.candidates = completions.words;
             return;
@@ -482,6 +523,7 @@ impl LineEditor {
         // Text that is typed now begins another line.
         if self.text.is_empty() {
             self.is_cut = false;
+            self.has_pasted_rows = false;
         }
     }
 
@@ -755,6 +797,7 @@ mod tests {
         let earlier = ["first", "second /undo", "two\nlines"].map(str::to_owned);
         let aids = LineAids {
             earlier: earlier.into(),
+            has_pasted_rows: Arc::default(),
             completer: Arc::new(|before| {
                 let names = ["undo", "unload", "exit", "src/"];
                 let start = before.rfind('/').map_or(0, |at| at + 1);
@@ -763,6 +806,7 @@ mod tests {
                 Completions {
                     start,
                     words: words.map(str::to_owned).collect(),
+                    is_cut: before.starts_with("many"),
                 }
             }),
         };
@@ -810,7 +854,31 @@ mod tests {
             ("Tab for a directory", "/s\t", "/src/", ""),
             ("Tab for several words", "/u\t", "/un", ""),
             ("Tab for none", "/x\t", "/x", ""),
-            ("backslash and Enter", "one\\\rtwo", "one\ntwo", ""),
+            ("Tab for one of many", "many/und\t", "many/und", ""),
+            (
+                "changed earlier prompt",
+                "draft\u{10}\u{10}!\u{10}\u{e}",
+                "second /undo!",
+                "",
+            ),
+            (
+                "draft after changed prompts",
+                "draft\u{10}!\u{e}\u{10}\u{10}?\u{e}\u{e}s",
+                "drafts",
+                "",
+            ),
+            (
+                "down after Ctrl-R",
+                "draft\u{12}lin\u{5}\u{e}s",
+                "drafts",
+                "",
+            ),
+            (
+                "Ctrl-R and Ctrl-G in an earlier prompt",
+                "draft\u{10}\u{10}!\u{12}fir\u{7}\u{e}\u{e}",
+                "draft",
+                "",
+            ),
         ] {
             let editor = prompt(bytes);
             assert_eq!(editor.text(), text, "{name}");
@@ -823,10 +891,56 @@ mod tests {
             Some((LineEvent::Enter, &b""[..]))
         );
         assert_eq!(editor.text(), "first");
+        // An Escape key alone cancels the search, and one of an arrow does not.
+        let mut editor = prompt("draft\u{12}fir\u{1b}");
+        editor.end_escape();
+        assert_eq!(editor.text(), "draft");
+        let mut editor = prompt("draft\u{12}fir\u{1b}[D\u{1b}");
+        editor.end_escape();
+        assert_eq!(editor.text(), "first");
         // Other questions have none of it.
         assert_eq!(typed("no\u{10}\u{12}\t").text(), "no");
         let mut answer = LineEditor::new(0);
         assert_eq!(answer.apply(b"a\\\r"), Some((LineEvent::Enter, &b""[..])));
+        assert!(!answer.continue_line());
+    }
+
+    #[test]
+    fn odd_backslash_continues_a_prompt() {
+        for (bytes, is_continued, text) in [
+            ("one\\", true, "one\n"),
+            ("one\\\\", false, "one\\\\"),
+            ("one\\\\\\", true, "one\\\\\n"),
+            ("onetwo\u{2}\u{2}\u{2}\\", true, "one\ntwo"),
+            ("one", false, "one"),
+            ("", false, ""),
+        ] {
+            let mut editor = prompt(bytes);
+            assert_eq!(editor.continue_line(), is_continued, "{bytes:?}");
+            assert_eq!(editor.text(), text, "{bytes:?}");
+            assert!(!editor.has_pasted_rows, "{bytes:?}");
+        }
+        // The lines of a text that is pasted without marks keep them.
+        let mut editor = prompt("");
+        assert_eq!(
+            editor.apply(b"one\\\rtwo"),
+            Some((LineEvent::Enter, &b"two"[..]))
+        );
+        editor.break_line();
+        assert_eq!(editor.text(), "one\\\n");
+        assert!(editor.has_pasted_rows);
+    }
+
+    #[test]
+    fn cut_line_and_pasted_rows_are_part_of_the_draft() {
+        let mut editor = prompt("");
+        editor.apply("a".repeat(MAX_LINE_BYTES + 1).as_bytes());
+        editor.apply(b"\x10");
+        assert!(editor.has_pasted_rows);
+        editor.apply(b"\x10");
+        assert!(!editor.is_cut && !editor.has_pasted_rows);
+        editor.apply(b"\x0e\x0e");
+        assert!(editor.drop_cut_text() && editor.text().is_empty());
     }
 
     #[test]

@@ -304,7 +304,8 @@ fn read_keys(
         let is_whole = !editor.has_escape();
         let pause = (!is_whole).then_some(PASTE_PAUSE);
         if !await_input(withdrawn, pause)? {
-            editor.drop_escape();
+            editor.end_escape();
+            draw(&mut editor);
             continue;
         }
         let piece = read_piece()?;
@@ -317,6 +318,9 @@ fn read_keys(
                 LineEvent::Enter => {
                     // More follows only in a paste without marks.
                     if rest.is_empty() && !await_input(withdrawn, Some(PASTE_PAUSE))? {
+                        if editor.continue_line() {
+                            continue;
+                        }
                         editor.move_to_end();
                         draw(&mut editor);
                         end_line();
@@ -325,7 +329,7 @@ fn read_keys(
                             editor.begin_again(question.draw(&output).ok()?);
                             continue;
                         }
-                        return Some(editor.text().to_owned());
+                        return Some(editor.accept());
                     }
                     editor.break_line();
                 }
