@@ -4,7 +4,7 @@
 //!
 //! One task sends all updates of a turn and its end, through one [`UpdateSender`], so that every update
 //! precedes the end. With `adjutant serve`, a turn can move to another connection while it runs; see
-//! [`ObservableTurn`].
+//! `ObservableTurn`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -446,7 +446,7 @@ async fn reattach(
 
 /// Sends the updates of an opened session that belong to no turn, until the session or the connection
 /// ends. First come the events that were not sent with the response, and the list of commands: after
-/// [`REGISTRATION_GRACE`] if the client may miss it. Later come the list of commands when it has
+/// `REGISTRATION_GRACE` if the client may miss it. Later come the list of commands when it has
 /// changed, the config options when a local model server was found, titles, and notices if the
 /// client supports them.
 #[expect(

@@ -275,7 +275,7 @@ impl Liveness {
     }
 
     /// Asks the client for a sign of life, and returns whether it sends one within
-    /// [`Liveness::ANSWER_TIMEOUT`].
+    /// `Liveness::ANSWER_TIMEOUT`.
     pub async fn is_alive(&self) -> bool {
         let mut messages = self.messages.subscribe();
         self.requests.notify_one();

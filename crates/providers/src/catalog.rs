@@ -6,7 +6,7 @@
 //! OpenCode uses too, without descriptions and without models that are deprecated or do not output
 //! text. It comes as one JSON document (`api.json`, the `Api…` types) and is stored in two files:
 //! `providers.json` is small and read at once ([`CatalogProvider`]); `models.gz` contains one line
-//! per provider with its models ([`ModelRow`]) and is unpacked when a provider is first looked up.
+//! per provider with its models (`ModelRow`) and is unpacked when a provider is first looked up.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

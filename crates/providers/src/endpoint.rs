@@ -3,7 +3,7 @@
 //!
 //! An endpoint resolves the options of a request, encodes the request, and streams the answer. It
 //! adds to errors what the user needs to correct them: the address, the source of the key, similar
-//! model names, and the remedy ([`RequestOrigin`]). Keys are redacted from errors.
+//! model names, and the remedy (`RequestOrigin`). Keys are redacted from errors.
 
 use std::sync::Arc;
 use std::time::Duration;

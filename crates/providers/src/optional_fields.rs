@@ -1,6 +1,6 @@
 //! Optional fields of requests that some servers reject. A request means the same without them, so
 //! the session repeats it without the field that an error names: [`rejected_field`] finds the field,
-//! [`remove_fields`] removes it from the body.
+//! `remove_fields` removes it from the body.
 
 use serde_json::{Map, Value};
 

@@ -1,7 +1,7 @@
 //! Records the traffic with providers, for bug reports and tests.
 //!
 //! With `ADJUTANT_RECORD=dir`, every exchange is written to a file `0001.jsonl`, `0002.jsonl` … in
-//! that directory: the request, then the response, chunk by chunk, one [`RecordLine`] per line. Keys
+//! that directory: the request, then the response, chunk by chunk, one `RecordLine` per line. Keys
 //! are left out: only harmless headers are written, URLs lose their query, and the key itself is
 //! replaced everywhere. The text of the conversation is recorded unchanged.
 //!

@@ -626,7 +626,7 @@ impl Registry {
         ))
     }
 
-    /// Returns the models of a provider, the preferred ones first ([`preference::rank`]), and those
+    /// Returns the models of a provider, the preferred ones first (`preference::rank`), and those
     /// that cannot call tools last.
     pub fn ranked_models(&self, provider: &str) -> Vec<Arc<Model>> {
         let of_provider = self

@@ -1,4 +1,4 @@
-//! The task of one session. [`Actor`] serves the mailbox and the running turn in one select. It owns
+//! The task of one session. `Actor` serves the mailbox and the running turn in one select. It owns
 //! the history, moves it into the turn, and gets it back with the outcome.
 //!
 //! `ActorEvent` lists everything that can happen to a session, and `SessionState::handle` handles it,

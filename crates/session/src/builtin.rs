@@ -1,4 +1,4 @@
-//! Built-in commands, which the session carries out itself ([`carry_out`]). A command waits in the
+//! Built-in commands, which the session carries out itself (`carry_out`). A command waits in the
 //! queue of prompts and runs like a short turn: its output is sent as text, and it can be cancelled.
 //! The typed text does not become part of the history.
 //!

@@ -1,7 +1,7 @@
 //! The configuration of a session's project: settings, agents, commands, instructions, models.
-//! [`ConfigSnapshot`] is what the files say at one moment. [`ConfigWatcher`] reads the files again before
+//! `ConfigSnapshot` is what the files say at one moment. `ConfigWatcher` reads the files again before
 //! a turn if one has changed, asks for trust, notifies the user of problems, and downloads sources on the
-//! web. Readers get a [`ProjectConfig`], which is replaced as a whole, so that none sees half of a change.
+//! web. Readers get a `ProjectConfig`, which is replaced as a whole, so that none sees half of a change.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
