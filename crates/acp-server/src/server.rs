@@ -16,7 +16,6 @@ use super::account_reports::AccountReports;
 use super::connection_endpoints::ConnectionEndpoints;
 use super::editor_servers::EditorServers;
 use super::error::RequestError;
-use super::sessions::HistoryMode;
 use super::tool_call_view::ShownTerminals;
 use super::user_sessions::{ClientConnection, FoundSession, LiveSession, Liveness, UserSessions};
 use super::view::{DisplayCapabilities, SessionView, ViewConstructor};
@@ -25,6 +24,25 @@ use base::lock::lock;
 use session::handle::{MailboxError, SavedReceiver};
 use session::{SessionHandle, Sessions};
 use tools::FileCapabilities;
+
+/// The treatment of the history when a client opens a stored session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum HistoryMode {
+    /// The whole history is sent before the response (`load`).
+    Send,
+    /// The client has the history already (`resume`).
+    Omit,
+}
+
+impl HistoryMode {
+    /// Returns the name of the request in version 1.
+    pub fn request_name(self) -> &'static str {
+        match self {
+            Self::Send => "load",
+            Self::Omit => "resume",
+        }
+    }
+}
 
 /// One connection to a client.
 pub struct Server {

@@ -20,7 +20,7 @@ use super::meta::{
     AWAITS_LEASE, FILLING, FORK_BEFORE, Meta, Restrictions, UNPROMPTED, member, restrictions,
     with_member,
 };
-use super::server::{Capabilities, Server};
+use super::server::{Capabilities, HistoryMode, Server};
 use super::updates::{OpeningUpdates, UpdateSender};
 use super::user_sessions::LiveSession;
 use super::view::SessionActivity;
@@ -150,25 +150,6 @@ fn client_entry(name: String, transport: Transport) -> McpEntry {
         log: None,
         transport,
         source: "the editor".into(),
-    }
-}
-
-/// The treatment of the history when a client opens a stored session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum HistoryMode {
-    /// The whole history is sent before the response (`load`).
-    Send,
-    /// The client has the history already (`resume`).
-    Omit,
-}
-
-impl HistoryMode {
-    /// Returns the name of the request in version 1.
-    fn request_name(self) -> &'static str {
-        match self {
-            Self::Send => "load",
-            Self::Omit => "resume",
-        }
     }
 }
 

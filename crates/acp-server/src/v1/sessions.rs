@@ -9,10 +9,9 @@ use protocol::table::{Reply, RequestContext};
 use super::options::{EncodedOptions, options_of};
 use super::requests::{archive_filter, decode_system_prompt, session_info};
 use crate::meta::{self, FORK_BEFORE, Restrictions};
-use crate::server::Server;
+use crate::server::{HistoryMode, Server};
 use crate::sessions::{
-    self, HistoryMode, HttpKind, OpenedForClient, SessionSetup, SystemPromptAddition,
-    send_out_of_turn_updates,
+    self, HttpKind, OpenedForClient, SessionSetup, SystemPromptAddition, send_out_of_turn_updates,
 };
 use config::settings::McpEntry;
 
