@@ -122,7 +122,8 @@ fn always_grants_shown_patterns_only() {
         ("ls > f", &[]),
         ("ls *.txt", &[]),
         ("git -c a.b=c diff", &[]),
-        ("cat /etc/passwd", &[]),
+        // Reading in the directory, not the command.
+        ("cat /etc/passwd", &["/etc/*"]),
         ("X=1 ls", &[]),
     ];
     for (command, always) in table {
@@ -132,6 +133,10 @@ fn always_grants_shown_patterns_only() {
             "{command}"
         );
     }
+    let reading = command_request("cat /etc/passwd", &lab.context);
+    assert!(reading.grants_reading, "{reading:?}");
+    let writing = command_request("tee /etc/passwd", &lab.context);
+    assert!(writing.always.is_empty(), "{writing:?}");
     let wide = [
         "git diff *",
         "find *",
