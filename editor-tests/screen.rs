@@ -24,7 +24,7 @@ pub const ALL: [(&str, fn()); 50] = [
     ("conversation has one prompt after another", conversation),
     ("conversation begins with a prompt and anew", chat),
     ("conversation begins with a command", command_first),
-    ("conversation without a message is not continued", unsaid),
+    ("conversation without a message is not continued", empty_conversation),
     (
         "conversation ends with the refused calls of all turns",
         refused_in_conversation,
@@ -394,7 +394,7 @@ fn command_first() {
 }
 
 /// A session without a message is deleted, so it is not named at the end.
-fn unsaid() {
+fn empty_conversation() {
     let (_model, project) = fixture("text: One.", &json!({}));
     let mut terminal = Terminal::start(adjutant(&project, &["run"]));
     terminal.wait("/help lists the commands.\n\n> ");
