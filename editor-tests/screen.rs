@@ -24,7 +24,10 @@ pub const ALL: [(&str, fn()); 50] = [
     ("conversation has one prompt after another", conversation),
     ("conversation begins with a prompt and anew", chat),
     ("conversation begins with a command", command_first),
-    ("conversation without a message is not continued", empty_conversation),
+    (
+        "conversation without a message is not continued",
+        empty_conversation,
+    ),
     (
         "conversation ends with the refused calls of all turns",
         refused_in_conversation,
@@ -292,14 +295,15 @@ fn conversation() {
     terminal.enter("/exti");
     terminal.wait("no command /exti. Did you mean /exit? With a space before it, it is sent as text.\n\nplan> ");
     terminal.enter("/vim");
-    terminal.wait("no command /vim. /help lists the commands.");
+    terminal.wait("no command /vim. /help lists the commands. With a space before it, it is sent as\ntext.\n\nplan> ");
     terminal.enter("/mode nonsense");
     terminal.wait("there are: build, plan\n\nplan> ");
     terminal.enter("Third");
     terminal.wait("waiting for the model");
+    // A prompt that is typed while a turn runs is the next one.
+    terminal.enter("/status");
     interrupt(&terminal, Signal::INT);
     terminal.wait("interrupted\n\nplan> ");
-    terminal.enter("/status");
     terminal.wait_until("the status", |screen| {
         screen.contains("plan> /status\n") && screen.trim_end().ends_with("\nplan>")
     });

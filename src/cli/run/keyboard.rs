@@ -10,7 +10,8 @@ use crate::cli::terminal::question::Question;
 use crate::cli::terminal::screen::Screen;
 use crate::cli::terminal::styled::Styled;
 
-/// A handle for asking questions. Lines typed while no question is shown are discarded.
+/// A handle for asking questions. Lines typed before a question are discarded; those typed before a
+/// prompt belong to it.
 #[derive(Clone)]
 pub(super) struct Keyboard(mpsc::UnboundedSender<LineRequest>);
 

@@ -145,8 +145,8 @@ impl EditedQuestion {
 
 impl Question {
     /// Shows a question, and stays on its line. Lines that were typed before it are discarded,
-    /// because they do not answer it. With `can_edit`, the answer can be edited; `aids` help to type
-    /// a prompt then.
+    /// because they do not answer it. With `can_edit`, the answer can be edited. With `aids`, it
+    /// asks for a prompt: they help to type it, and what was typed before is its beginning.
     ///
     /// # Errors
     /// Returns an error if a terminal answers that cannot show the question.
@@ -164,7 +164,9 @@ impl Question {
         if original.is_none() {
             modes.show();
         }
-        modes::discard_typed();
+        if aids.is_none() {
+            modes::discard_typed();
+        }
         let text = question.wrapped(super::columns());
         let Some(original) = original else {
             output.write(text.as_str())?;

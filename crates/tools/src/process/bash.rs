@@ -972,9 +972,8 @@ mod tests {
         }
         // A command that has ended by then is not in the background.
         let context = fixture.context();
-        let output = bash(&context, json!({"command": "(echo a; exit 4) & echo b"}))
-            .await
-            .unwrap();
+        let command = "(echo a; exit 4) & while kill -0 $! 2>/dev/null; do :; done; echo b";
+        let output = bash(&context, json!({"command": command})).await.unwrap();
         assert!(
             output.note.lines().any(|line| line == "Exit code: 0"),
             "{}",

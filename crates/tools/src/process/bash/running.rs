@@ -25,7 +25,7 @@ const CANCEL_GRACE: Duration = Duration::from_millis(50);
 const OBSERVATION_TIME: Duration = Duration::from_secs(1);
 /// The time without output after which the first output of a command is complete.
 const QUIET_TIME: Duration = Duration::from_millis(300);
-/// The maximum number of 64 KiB pieces that are read after a cancel.
+/// The maximum number of 64 KiB pieces that are read without waiting at the end of a call.
 const MAX_DRAINED_PIECES: usize = 64;
 /// The interval for checking whether a shell has ended except for commands that it has started with
 /// `&`.
@@ -161,6 +161,8 @@ impl RunningCommand {
                     return Ok((left.map_or(CommandEnd::Status(status), |code| CommandEnd::Done(code, status)), self));
                 }
                 () = sleep_until(observed_until.unwrap_or(far).min(quiet)), if observed_until.is_some() => {
+                    // On a busy machine it may be there and not have been read yet.
+                    self.read_available();
                     return Ok((left.map_or(CommandEnd::Kept(BackgroundedAt::Start), CommandEnd::Left), self));
                 }
                 () = sleep_until(look), if left.is_none() && plan.exit_code_file.is_some() => {
@@ -198,9 +200,8 @@ impl RunningCommand {
         self.keeping.count(bytes.len());
     }
 
-    /// Returns the failure after a cancel, with the output so far. Called before the shell is
-    /// killed, so that its own message is not included.
-    fn cut_off(&mut self) -> Failure {
+    /// Reads the output that is in the pipe, without waiting for more.
+    fn read_available(&mut self) {
         let mut buffer = vec![0; 64 << 10];
         for _ in 0..MAX_DRAINED_PIECES {
             match self.pipe.try_read(&mut buffer) {
@@ -208,6 +209,12 @@ impl RunningCommand {
                 Ok(n) => self.push_bytes(&buffer[..n]),
             }
         }
+    }
+
+    /// Returns the failure after a cancel, with the output so far. Called before the shell is
+    /// killed, so that its own message is not included.
+    fn cut_off(&mut self) -> Failure {
+        self.read_available();
         self.printed.end();
         let shown = self.printed.shown_output();
         if shown.text.trim().is_empty() {
