@@ -11,7 +11,7 @@ use super::SandboxPolicy;
 const MASK: &str = "mask";
 
 /// Returns the arguments: everything is mounted read-only, then writable paths, then protected
-/// paths below those. `landlock` is whether Landlock restricts the command inside as well.
+/// paths below those. `landlock` is true if Landlock restricts the command inside as well.
 ///
 /// The command sees only its own processes, so it can neither signal nor read others, nor bypass
 /// the mounts by their `/proc/<id>/root`. All its processes end with it, and it ends with adjutant.

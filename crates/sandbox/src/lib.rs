@@ -103,7 +103,7 @@ impl Mechanism {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxPolicy {
     pub level: Level,
-    /// Whether it may use the network.
+    /// True if it may use the network.
     pub network: bool,
     /// Writable files and directories with everything below them; symlinks are resolved. Paths that
     /// do not exist are left out.
@@ -115,7 +115,8 @@ pub struct SandboxPolicy {
     pub hidden: Vec<PathBuf>,
     /// Exceptions below `hidden`.
     pub shown: Vec<PathBuf>,
-    /// Whether root works with files of other users, and keeps the capabilities for that.
+    /// True if adjutant runs as root and works with files of other users: the command keeps the
+    /// capabilities for that.
     pub has_foreign_files: bool,
 }
 
@@ -125,17 +126,17 @@ pub struct ProvenSandbox {
     pub level: Level,
     /// The mechanism that enforces them; `None` if there is none.
     pub mechanism: Option<Mechanism>,
-    /// Whether the network can be blocked.
+    /// True if the network can be blocked.
     pub blocks_network: bool,
-    /// Whether files below a writable directory can be protected, such as control files.
+    /// True if files below a writable directory can be protected, such as control files.
     pub protects_control_files: bool,
     /// True if modes and times of files outside `writable` are protected too.
     pub protects_modes: bool,
-    /// Whether neither adjutant nor any other process outside can be signalled.
+    /// True if neither adjutant nor any other process outside can be signalled.
     pub blocks_signals: bool,
-    /// Whether Landlock also works inside another mechanism.
+    /// True if Landlock also works inside another mechanism.
     pub includes_landlock: bool,
-    /// Whether writes of a command are reported before they happen.
+    /// True if writes of a command are reported before they happen.
     pub reports_writes: bool,
     /// True if adjutant's own executable starts the commands, because the launcher in memory cannot
     /// be executed inside.
@@ -199,7 +200,7 @@ impl ProvenSandbox {
         text
     }
 
-    /// Returns the reasons why better mechanisms, or any, are not used, as one line.
+    /// Returns one line with the reasons why no mechanism, or no better one, is used.
     pub fn reasons(&self) -> String {
         let reasons: Vec<String> = self
             .failed
@@ -303,7 +304,7 @@ impl Sandbox {
         }
     }
 
-    /// Returns the guarantees of a level, if it was tried already.
+    /// Returns the guarantees of a level; `None` if it was not tried yet.
     pub fn known(&self, level: Level) -> Option<&ProvenSandbox> {
         self.cell(level).get().map(|proven| &**proven)
     }

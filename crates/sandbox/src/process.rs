@@ -1,4 +1,6 @@
-//! The only module that starts programs.
+//! Starts programs, waits for them and ends them. No other module does.
+//!
+//! A [`Program`] describes the program to start, and a [`Child`] is a running one.
 //!
 //! Every program gets its own session (and so a process group, and no controlling terminal, so that
 //! it cannot ask for a password unseen), `/dev/null` or a pipe as stdin, and its own pipes for
@@ -86,7 +88,7 @@ pub struct Program {
     env: BTreeMap<OsString, OsString>,
     /// The owner of the slot that it runs in.
     owner: ProgramOwner,
-    /// Whether the first process only guards the others, which end with it.
+    /// True if the first process only guards the others, which end with it.
     is_guarded: bool,
     /// True if it begins a session (`setsid`) itself, before anything else.
     begins_session: bool,
@@ -345,7 +347,7 @@ impl Program {
         self.run_in(slot(self.owner).await?, limit).await
     }
 
-    /// Does the same as [`Program::run`] in a slot that the caller has waited for.
+    /// Does the same as [`Program::run`], in a slot that the caller already has.
     ///
     /// # Errors
     /// Same as [`Program::run`].
@@ -526,7 +528,7 @@ pub struct Child {
     child: Box<dyn ChildWrapper>,
     /// The process group, whose id is that of the program; `None` if it ended at once.
     group: Option<Pid>,
-    /// See [`Program::guarded_by`].
+    /// True if a guard started it: see [`Program::guarded_by`].
     is_guarded: bool,
     /// The output, for [`StdioMode::Merged`].
     pub output: Option<pipe::Receiver>,
@@ -566,8 +568,8 @@ impl Child {
         )
     }
 
-    /// Waits for the end of the program, but not of processes that it started. Can be dropped and
-    /// called again.
+    /// Waits for the end of the program, but not of processes that it started, and returns its exit
+    /// status. May be cancelled and called again.
     ///
     /// # Errors
     /// Errors of the system.

@@ -39,7 +39,7 @@ pub(super) use listener_holder::{HOLDER, hold};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PendingWrite {
     /// A file is about to be created, opened for writing, replaced or removed, or its mode is about
-    /// to change. `is_new` is whether there is no such file.
+    /// to change. `is_new` is true if there is no such file yet.
     File {
         path: PathBuf,
         /// The thread that writes.

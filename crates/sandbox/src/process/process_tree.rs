@@ -124,7 +124,7 @@ pub(super) struct ProcessStat {
     parent: i32,
     /// The id of its process group.
     pub(super) group: i32,
-    /// Whether it has ended, and its parent has not collected its status.
+    /// True if it has ended, and its parent has not collected its status.
     pub(super) is_dead: bool,
 }
 
