@@ -66,16 +66,16 @@ fn guarantee(machine: &str, agent: &str) -> SandboxGuarantee {
         ("none", _) => SandboxGuarantee::None,
         ("bubblewrap", "plan") => SandboxGuarantee::ReadOnly {
             hides_secrets: false,
-            keeps_signals: true,
+            blocks_signals: true,
         },
         (_, "plan") => SandboxGuarantee::ReadOnly {
             hides_secrets: false,
-            keeps_signals: false,
+            blocks_signals: false,
         },
         ("bubblewrap", _) => SandboxGuarantee::WORKSPACE,
         _ => SandboxGuarantee::Workspace {
-            keeps_modes: false,
-            keeps_signals: false,
+            protects_modes: false,
+            blocks_signals: false,
         },
     }
 }

@@ -503,11 +503,11 @@ fn hidden(report: &mut DoctorReport, here: &ProjectContext, environment: &Enviro
                     "{}: {} ({}): {seen}",
                     row.name,
                     places.join(", "),
-                    row.about
+                    row.description
                 ),
             );
         }
-        list.push(json!({ "name": row.name, "about": row.about, "places": places, "programs": row.programs,
+        list.push(json!({ "name": row.name, "about": row.description, "places": places, "programs": row.programs,
             "hidden": can_hide && !is_shown }));
     }
     let more = if can_hide { &wish.hide[..] } else { &[] };

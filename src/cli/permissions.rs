@@ -127,7 +127,7 @@ pub(super) fn policy(
         bail!("no agent \"{agent}\"; available: {}", names.join(", "));
     };
     let context = PermissionContext {
-        trusted: here.loaded.settings.trusted,
+        is_trusted: here.loaded.settings.trusted,
         ..PermissionContext::new(environment, &here.worktree, &here.cwd)
     };
     let private = here.loaded.settings.webfetch.private.clone();
@@ -138,9 +138,9 @@ pub(super) fn policy(
         rules,
         grants: Rules::default(),
         approvals,
-        private,
+        private_hosts: private,
         context,
-        doubt,
+        unreadable_settings: doubt,
         ..Policy::default()
     })
 }

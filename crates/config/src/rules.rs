@@ -208,7 +208,7 @@ pub(crate) fn questionable(
                 written,
                 key,
                 at,
-            }) = placed.get(lint.at)
+            }) = placed.get(lint.rule_index)
             else {
                 continue;
             };

@@ -198,8 +198,8 @@ pub(crate) fn of_line(line: &str, bases: &[PathBuf], root: &Path) -> ScriptInput
 fn plain(word: &str) -> Name {
     Name {
         text: word.to_owned(),
-        pattern: false,
-        computed: false,
+        is_pattern: false,
+        is_computed: false,
         is_written: false,
     }
 }
@@ -255,7 +255,7 @@ impl InputCollector {
     fn all(mut self, commands: Vec<Vec<Name>>, bases: &[PathBuf]) -> ScriptInputs {
         let program = commands.first().and_then(|names| names.first());
         if let Some(program) =
-            program.filter(|program| !program.text.contains('/') && !program.computed)
+            program.filter(|program| !program.text.contains('/') && !program.is_computed)
         {
             self.covered
                 .add_not_covered(format!("{}, looked up on PATH", program.text));
@@ -334,7 +334,7 @@ impl InputCollector {
                     _ if interpreter || shell => FileRole::Program,
                     _ => FileRole::FirstOperand,
                 };
-                if name.pattern {
+                if name.is_pattern {
                     if !(at == 0 || interpreter || shell) {
                         continue;
                     }
@@ -355,7 +355,7 @@ impl InputCollector {
             self.deciding(&named, &pieces, base);
         }
         for (at, name) in names.iter().enumerate() {
-            if name.computed && (at == 0 || name.text.contains('/')) {
+            if name.is_computed && (at == 0 || name.text.contains('/')) {
                 let written = match name.text.as_str() {
                     "" => String::new(),
                     text => format!(" ({text})"),
@@ -367,7 +367,7 @@ impl InputCollector {
             let text = name
                 .text
                 .contains(|c: char| c.is_whitespace() || shell && MEANT.contains(c));
-            if text && !name.pattern && depth < MAX_DEPTH {
+            if text && !name.is_pattern && depth < MAX_DEPTH {
                 self.commands(lines(&name.text), bases.to_vec(), depth + 1);
             }
         }
@@ -465,7 +465,7 @@ impl InputCollector {
 /// Returns the indices of the arguments that name files which the command only writes, according to
 /// the command analysis. Empty if an argument is not known before the command runs.
 fn written(names: &[Name], base: &Path, root: &Path) -> Vec<usize> {
-    if names.len() < 2 || names.iter().any(|name| name.pattern || name.computed) {
+    if names.len() < 2 || names.iter().any(|name| name.is_pattern || name.is_computed) {
         return Vec::new();
     }
     let quoted: Vec<String> = names
@@ -482,7 +482,7 @@ fn written(names: &[Name], base: &Path, root: &Path) -> Vec<usize> {
         let touches = line
             .units
             .iter()
-            .flat_map(|unit| &unit.touches)
+            .flat_map(|unit| &unit.path_uses)
             .filter(|path_use| path_use.permission == permission);
         touches
             .flat_map(|path_use| &path_use.patterns)

@@ -1,5 +1,5 @@
-//! Properties of the account that a server runs as. All users of the server share them, so none of
-//! them may change them for the others.
+//! Properties of the account that a server runs as, and the right to change them. All users of the
+//! server share these properties, so no user may change them for the others.
 
 use std::sync::Arc;
 

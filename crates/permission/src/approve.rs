@@ -49,7 +49,7 @@ impl Policy {
     /// Returns whether both give the same verdicts on access requests.
     pub fn judges_as(&self, other: &Self) -> bool {
         self.approvals == other.approvals
-            && self.doubt == other.doubt
+            && self.unreadable_settings == other.unreadable_settings
             && self.ask_rules.is_same(&other.ask_rules)
             && self.rules.is_same(&other.rules)
             && self.grants.is_same(&other.grants)
@@ -97,7 +97,7 @@ impl Policy {
             return false;
         }
         let request = AccessRequest {
-            isolated: false,
+            is_isolated: false,
             ..request.clone()
         };
         let none = Rules::default();
@@ -118,7 +118,7 @@ impl Policy {
     }
 
     fn judge_in_doubt(&self, grants: &Rules, request: &AccessRequest) -> Verdict {
-        let Some(doubt) = &self.doubt else {
+        let Some(doubt) = &self.unreadable_settings else {
             return self.judge_under(self.approvals, grants, request);
         };
         let verdict = self.judge_under(Approvals::Ask, grants, request);
@@ -145,9 +145,9 @@ impl Policy {
         grants: &Rules,
         request: &AccessRequest,
     ) -> Verdict {
-        let verdict = if request.isolated && approvals != Approvals::Sandboxed {
+        let verdict = if request.is_isolated && approvals != Approvals::Sandboxed {
             let request = AccessRequest {
-                isolated: false,
+                is_isolated: false,
                 ..request.clone()
             };
             evaluate(&self.rules, grants, &request)
@@ -185,7 +185,7 @@ fn as_rules(grants: &Rules) -> Rules {
 #[must_use]
 pub fn isolated(request: AccessRequest) -> AccessRequest {
     AccessRequest {
-        isolated: request.command.is_some() || request.effect == RequestEffect::ChangesProject,
+        is_isolated: request.command.is_some() || request.effect == RequestEffect::ChangesProject,
         ..request
     }
 }
@@ -194,7 +194,7 @@ pub fn isolated(request: AccessRequest) -> AccessRequest {
 fn acts(request: &AccessRequest, verdict: &Verdict) -> bool {
     request.effect == RequestEffect::Unknown
         || request.permission == "edit"
-        || request.command.is_some() && !verdict.proven_read_only
+        || request.command.is_some() && !verdict.is_proven_read_only
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use super::{Action, PermissionContext, Policy, Rules, Verdict, command_request, 
 
 fn base(context: &PermissionContext) -> Rules {
     rule::base(
-        &context.data,
+        &context.data_dir,
         Path::new("/scratch-of-the-session"),
         &[] as &[PathBuf],
     )
@@ -190,7 +190,7 @@ fn always_for_project_tools_names_their_action() {
         line.units
             .iter_mut()
             .filter(|unit| unit.runner.is_none())
-            .for_each(|unit| unit.foreign = None);
+            .for_each(|unit| unit.untrusted_program = None);
         request_of(line.into())
     };
     // A command, the patterns of "always", a command that they grant, one that they do not grant.

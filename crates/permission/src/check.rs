@@ -113,7 +113,7 @@ fn verdict_on(
         };
     }
     if let Some(address) = &request.url {
-        return match judge_url(&policy.rules, address, secrets, &policy.private) {
+        return match judge_url(&policy.rules, address, secrets, &policy.private_hosts) {
             UrlVerdict::Judged(action, reason) => {
                 answer(id, explain::word(action), None, &[], Some(reason))
             }
@@ -149,7 +149,7 @@ fn path_verdict(
         "edit" => judge_path(policy, Access::Edit, path, vec![]),
         "list"
             if locate::locate(path, &policy.context)
-                .is_ok_and(|at| at.inside && at.found != PathKind::Directory) =>
+                .is_ok_and(|at| at.is_inside && at.kind != PathKind::Directory) =>
         {
             PathVerdict::Refused(PathRefusal::NotDirectory(path.into()))
         }
@@ -157,11 +157,11 @@ fn path_verdict(
             let found = locate::locate(path, &policy.context);
             let is_directory = found
                 .as_ref()
-                .is_ok_and(|found| found.found == PathKind::Directory);
+                .is_ok_and(|found| found.kind == PathKind::Directory);
             // The kind of a path outside is not revealed before it may be looked at.
             if let Ok(at) = found.as_ref()
-                && at.inside
-                && at.found == PathKind::File
+                && at.is_inside
+                && at.kind == PathKind::File
                 && tool != "grep"
             {
                 return PathVerdict::Refused(PathRefusal::NotDirectory(path.into()));
@@ -219,7 +219,7 @@ mod tests {
         let lab = PathFixture::new();
         let policy = Policy {
             rules: rules_that_deny_rm(&lab.context),
-            private: ["*.corp.internal".into()].into(),
+            private_hosts: ["*.corp.internal".into()].into(),
             context: lab.context.clone(),
             ..Policy::default()
         };

@@ -45,7 +45,7 @@ fn reading_outside(line: &CommandAnalysis) -> Vec<String> {
     if !line.is_read_only() {
         return patterns;
     }
-    let uses = line.units.iter().flat_map(|unit| &unit.touches);
+    let uses = line.units.iter().flat_map(|unit| &unit.path_uses);
     for path_use in uses.filter(|path_use| path_use.permission == OUTSIDE) {
         let always = AccessRequest::from(path_use.clone()).always;
         if always.is_empty() {
@@ -71,7 +71,7 @@ fn always(line: &CommandAnalysis) -> Result<Vec<String>, String> {
     }
     let mut patterns = vec![];
     for (at, unit) in line.units.iter().enumerate() {
-        if unit.runner.is_some() && unit.foreign.is_some() {
+        if unit.runner.is_some() && unit.untrusted_program.is_some() {
             // The runner's pattern names this program, too.
             can_be_granted(unit)?;
             continue;
@@ -96,7 +96,7 @@ fn always(line: &CommandAnalysis) -> Result<Vec<String>, String> {
 /// The reason why "always" is not offered.
 fn pattern(unit: &CommandUnit, next: Option<&CommandUnit>) -> Result<String, String> {
     can_be_granted(unit)?;
-    let words: Vec<&str> = unit.normal.split(' ').collect();
+    let words: Vec<&str> = unit.normalized.split(' ').collect();
     let name = unit
         .program
         .as_deref()
@@ -106,17 +106,17 @@ fn pattern(unit: &CommandUnit, next: Option<&CommandUnit>) -> Result<String, Str
         Some(_) if let Some(destination) = unit.only_destination() => {
             return Ok(destination.to_owned());
         }
-        Some(_) if unit.network && !arity::may_go_online(&words) => "it uses the network",
+        Some(_) if unit.uses_network && !arity::may_go_online(&words) => "it uses the network",
         Some(_) if arity::runs_in_container(&words) => {
             "commands in a container need permission each time"
         }
-        Some(_) if !unit.texts.is_empty() => "the effect of its text is unknown",
-        Some(_) if unit.normal.contains(['*', '?', '\\']) => {
+        Some(_) if !unit.foreign_code.is_empty() => "the effect of its text is unknown",
+        Some(_) if unit.normalized.contains(['*', '?', '\\']) => {
             "in a rule, its * or ? would match other commands as well"
         }
         Some(name) => {
             let wide = runner_prefix(unit, next).or_else(|| prefix(unit, name, &words));
-            return Ok(wide.map_or_else(|| unit.normal.clone(), |prefix| format!("{prefix} *")));
+            return Ok(wide.map_or_else(|| unit.normalized.clone(), |prefix| format!("{prefix} *")));
         }
     };
     Err(reason.to_owned())
@@ -138,7 +138,7 @@ fn can_be_granted(unit: &CommandUnit) -> Result<(), String> {
     let is_asked_about = |path_use: &&PathUse| {
         path_use.minimum.is_some() || path_use.permission == "external_directory"
     };
-    match unit.touches.iter().find(is_asked_about) {
+    match unit.path_uses.iter().find(is_asked_about) {
         Some(path_use) => Err(format!(
             "it would not cover the use of {}, about which you are asked as well",
             path_use.patterns.join(", ")
@@ -150,27 +150,27 @@ fn can_be_granted(unit: &CommandUnit) -> Result<(), String> {
 /// Returns the words that name the action of a command, or its script, if they determine its
 /// effect.
 fn prefix(unit: &CommandUnit, name: &str, words: &[&str]) -> Option<String> {
-    let is_plain = arity::is_granted_by_beginning(words, unit.network);
+    let is_plain = arity::is_granted_by_beginning(words, unit.uses_network);
     if unit.layer > 0 && unit.runner.is_none() || unit.destroys || !is_plain {
         return None;
     }
     if let [_, "-m", module, ..] = words
         && ["python", "pypy"].contains(&programs::family(name))
         && arity::is_checker(module)
-        && unit.foreign.is_none()
-        && unit.dangers == ["-m"]
+        && unit.untrusted_program.is_none()
+        && unit.dangerous_options == ["-m"]
     {
         return Some(words[..3].join(" "));
     }
     let is_language = programs::is_language(programs::family(name));
-    let is_script = is_language && words.len() > 1 && unit.tails.is_empty();
+    let is_script = is_language && words.len() > 1 && unit.possible_starts.is_empty();
     let granted = arity::granted(words)?;
     // For a language at least the script.
     let granted = &words[..granted.len().max(if is_script { 2 } else { 1 })];
     let has_option = granted.iter().skip(1).any(|word| word.starts_with('-'));
-    let is_foreign = unit.foreign.is_some() && unit.runner.is_none();
-    let runs_others = unit.carrier && !is_script && !arity::is_subcommand(words);
-    if has_option || is_foreign || runs_others || !unit.dangers.is_empty() {
+    let is_foreign = unit.untrusted_program.is_some() && unit.runner.is_none();
+    let runs_others = unit.runs_other_programs && !is_script && !arity::is_subcommand(words);
+    if has_option || is_foreign || runs_others || !unit.dangerous_options.is_empty() {
         return None;
     }
     Some(granted.join(" "))
@@ -181,10 +181,12 @@ fn prefix(unit: &CommandUnit, name: &str, words: &[&str]) -> Option<String> {
 fn runner_prefix(unit: &CommandUnit, next: Option<&CommandUnit>) -> Option<String> {
     let inner = next?;
     let runner = inner.runner.as_ref()?;
-    if unit.foreign.is_some() || unit.normal.strip_prefix(&**runner)? != inner.normal {
+    if unit.untrusted_program.is_some()
+        || unit.normalized.strip_prefix(&**runner)? != inner.normalized
+    {
         return None;
     }
-    let words: Vec<&str> = inner.normal.split(' ').collect();
+    let words: Vec<&str> = inner.normalized.split(' ').collect();
     let inner = prefix(inner, words.first()?, &words)?;
     Some(format!("{runner}{inner}"))
 }

@@ -8,8 +8,8 @@ use super::rule_index::{IndexedRule, RulesAbout, UnitKeys};
 use super::shell::{CommandAnalysis, CommandUnit, Effect};
 use super::wildcard::UNKNOWN;
 use super::{
-    AccessRequest, Action, AskReason, PathUse, Rule, Rules, SandboxGuarantee, UnitVerdict, arity,
-    first_word, unparsed, wildcard, wording, written_line,
+    AccessRequest, Action, AskReason, PathUse, Rule, Rules, SandboxGuarantee, UnitVerdict, Verdict,
+    arity, first_word, unparsed, wildcard, wording, written_line,
 };
 
 /// The reason for an allow if the read-only sandbox makes an unknown command harmless.
@@ -43,7 +43,7 @@ impl Confinement {
 
     /// Returns whether an access request is about a file that needs no question in the sandbox.
     fn answers_request(self, request: &AccessRequest, rule: Option<&Rule>) -> bool {
-        let is_certain = self.unknowns == self.files || request.temporary;
+        let is_certain = self.unknowns == self.files || request.is_temporary;
         is_certain && self.files.answers_request(request, rule)
     }
 }
@@ -59,10 +59,10 @@ pub(super) struct CommandRules<'r> {
     posture: Option<usize>,
     /// A deny or an ask that may apply to something that the line does not show.
     pub(super) rule_of_hidden: Option<&'r Rule>,
-    /// The command runs in a sandbox that confines its changes to the project, without network, and
-    /// the user wants no question in that case.
+    /// True if the command runs in a sandbox that confines its changes to the project, without
+    /// network, and the user wants no question in that case.
     isolated: bool,
-    /// The whole line is known to be read-only.
+    /// True if the whole line is known to be read-only.
     only_reads: bool,
 }
 
@@ -72,7 +72,7 @@ struct ApplyingRules<'r> {
     matching: Vec<&'r Rule>,
     /// The reason why an allow does not apply to the unit.
     refused: Option<String>,
-    /// Whether one of the rules is a read-only agent's own rule about this permission.
+    /// True if one of the rules is a read-only agent's own rule about this permission.
     is_own: bool,
     /// An ask about a program that the unit may start. It lifts no deny.
     may_ask: Option<&'r Rule>,
@@ -108,7 +108,7 @@ impl<'r> CommandRules<'r> {
             granted: grants.rules_about("bash"),
             posture: rules.posture(),
             rule_of_hidden: guarantee.rule_of_hidden(rules),
-            isolated: request.isolated,
+            isolated: request.is_isolated,
             only_reads: line.is_read_only(),
         }
     }
@@ -159,7 +159,7 @@ impl<'r> CommandRules<'r> {
 
     /// Returns a rule that may apply to something that a unit does not show.
     fn rule_of_hidden_in(&self, unit: &CommandUnit) -> Option<&'r Rule> {
-        if unit.prefixed && unit.minimum.is_none() {
+        if unit.is_opaque_by_variable && unit.minimum.is_none() {
             return None;
         }
         self.rule_of_hidden
@@ -179,15 +179,17 @@ impl<'r> CommandRules<'r> {
     }
 
     /// Judges a part. `delegate` is the program that runs it outside the sandbox, if one does.
-    pub(super) fn unit(
+    pub(super) fn judge_unit(
         &self,
         unit: &CommandUnit,
         confinement: Confinement,
         delegate: Option<&str>,
     ) -> UnitVerdict {
         let guarantee = confinement.unknowns;
-        let texts = [&unit.normal, &unit.text].into_iter().chain(&unit.names);
-        let keys = UnitKeys::new(texts.map(String::as_str), &unit.tails);
+        let texts = [&unit.normalized, &unit.text]
+            .into_iter()
+            .chain(&unit.other_spellings);
+        let keys = UnitKeys::new(texts.map(String::as_str), &unit.possible_starts);
         let RulesVerdict {
             mut action,
             mut rule,
@@ -216,34 +218,14 @@ impl<'r> CommandRules<'r> {
             let doubt = self.reason_to_doubt(unit, &keys, guarantee);
             asked.add(true, None, doubt.as_ref());
         }
-        for path_use in &unit.touches {
+        for path_use in &unit.path_uses {
             let request = request_of_use(path_use, unit, self.only_reads);
-            let mut verdict = without_command(self.rules, self.grants, &request);
-            if verdict.action == Action::Ask
-                && confinement.answers_request(&request, verdict.rule.as_ref())
-            {
-                verdict.action = Action::Allow;
-            }
-            if self.isolated
-                && request.permission == "edit"
-                && request.minimum.is_none()
-                && verdict.action == Action::Ask
-            {
-                verdict.action = Action::Allow;
-            }
-            if request.permission == "edit"
-                && self.posture.is_some()
-                && unit.carried
-                && !unit.destroys
-            {
-                // A command in an option may never start: see [`read_only_verdict`].
-                verdict.action = verdict.action.min(Action::Ask);
-            }
+            let verdict = self.verdict_of_use(&request, unit, confinement);
             if verdict.action >= action.max(Action::Ask) {
-                let shown = request.absolute.as_ref().unwrap_or(&verdict.pattern);
+                let shown = request.absolute_path.as_ref().unwrap_or(&verdict.pattern);
                 let mut use_of_path = wording::describe_path_use(&request.permission, shown);
                 if let Some(delegate) = delegate
-                    && request.temporary
+                    && request.is_temporary
                 {
                     use_of_path.push_str(&format!(", and {delegate} runs outside the sandbox"));
                 }
@@ -251,7 +233,7 @@ impl<'r> CommandRules<'r> {
                 if verdict.action == Action::Ask {
                     asked.add(false, verdict.rule.as_ref(), why.as_ref());
                 }
-                for one in &verdict.also {
+                for one in &verdict.further_reasons {
                     asked.add(false, one.rule.as_ref(), one.reason.as_ref());
                 }
                 if verdict.action > action {
@@ -262,7 +244,7 @@ impl<'r> CommandRules<'r> {
             }
         }
         if action < Action::Deny
-            && let Some(deny) = self.deny_of_unseen_path(unit)
+            && let Some(deny) = self.deny_of_unlocated_path(unit)
         {
             action = Action::Deny;
             rule = Some(deny.clone());
@@ -282,16 +264,16 @@ impl<'r> CommandRules<'r> {
             }
         }
         if guarantee != SandboxGuarantee::None {
-            asked.replace_unknowns(unit.at_stake.as_ref());
+            asked.replace_unknowns(unit.unconfined_effect.as_ref());
         }
         if action == Action::Ask
             && rule.is_none()
             && guarantee != SandboxGuarantee::None
-            && unit.at_stake.is_some()
+            && unit.unconfined_effect.is_some()
         {
-            reason = unit.at_stake.clone();
+            reason = unit.unconfined_effect.clone();
         }
-        let also = if action == Action::Ask {
+        let further_reasons = if action == Action::Ask {
             asked.without(rule.as_ref(), reason.as_ref())
         } else {
             Vec::new()
@@ -304,15 +286,40 @@ impl<'r> CommandRules<'r> {
             rule,
             reason,
             is_by_posture,
-            also,
-            read_only: unit.is_read_only(),
+            further_reasons,
+            is_read_only: unit.is_read_only(),
         }
+    }
+
+    /// Judges the request of a use of a path by a unit, in the unit's sandbox.
+    fn verdict_of_use(
+        &self,
+        request: &AccessRequest,
+        unit: &CommandUnit,
+        confinement: Confinement,
+    ) -> Verdict {
+        let mut verdict = without_command(self.rules, self.grants, request);
+        let is_edit = request.permission == "edit";
+        let is_confined = self.isolated && is_edit && request.minimum.is_none();
+        if verdict.action == Action::Ask
+            && (is_confined || confinement.answers_request(request, verdict.rule.as_ref()))
+        {
+            verdict.action = Action::Allow;
+        }
+        // A command in an option may never start: see [`read_only_verdict`].
+        if is_edit && self.posture.is_some() && unit.is_conditional && !unit.destroys {
+            verdict.action = verdict.action.min(Action::Ask);
+        }
+        verdict
     }
 
     /// Returns a rule that denies changing one of the paths that were not located, by its name in
     /// the line.
-    fn deny_of_unseen_path(&self, unit: &CommandUnit) -> Option<&'r Rule> {
-        let names = unit.unseen.iter().map(|text| text.trim_start_matches("./"));
+    fn deny_of_unlocated_path(&self, unit: &CommandUnit) -> Option<&'r Rule> {
+        let names = unit
+            .unlocated_paths
+            .iter()
+            .map(|text| text.trim_start_matches("./"));
         let verdicts = names.map(|name| judge(self.rules, "edit", name));
         verdicts
             .filter(|(action, _)| *action == Action::Deny)
@@ -323,13 +330,16 @@ impl<'r> CommandRules<'r> {
     fn applies(rule: &Rule, unit: &CommandUnit) -> bool {
         // A computed name has no fixed beginning to compare.
         let has_known_name = unit.program.is_some() || unit.opaque.is_none();
-        (has_known_name && (Self::fits(rule, &unit.normal) || Self::fits(rule, &unit.text)))
-            || unit.names.iter().any(|name| Self::fits(rule, name))
+        (has_known_name && (Self::fits(rule, &unit.normalized) || Self::fits(rule, &unit.text)))
+            || unit
+                .other_spellings
+                .iter()
+                .any(|name| Self::fits(rule, name))
     }
 
     /// Returns whether a rule applies to a program that the unit may start at one of its words.
     fn may_start_program_of(rule: &Rule, unit: &CommandUnit) -> bool {
-        first_word::begins_at(rule, &unit.tails, &|text| Self::fits(rule, text)).is_some()
+        first_word::begins_at(rule, &unit.possible_starts, &|text| Self::fits(rule, text)).is_some()
     }
 
     fn fits(rule: &Rule, text: &str) -> bool {
@@ -344,9 +354,9 @@ impl<'r> CommandRules<'r> {
         let may_match =
             |text: &str| text.contains(UNKNOWN) && wildcard::may_match(&rule.pattern, text);
         rule.pattern != "*"
-            && (may_match(&unit.normal)
-                || unit.names.iter().any(|name| may_match(name))
-                || first_word::begins_at(rule, &unit.tails, &may_match).is_some())
+            && (may_match(&unit.normalized)
+                || unit.other_spellings.iter().any(|name| may_match(name))
+                || first_word::begins_at(rule, &unit.possible_starts, &may_match).is_some())
     }
 
     /// Returns the reason why an allow does not apply to this unit, or `None` if it applies.
@@ -355,7 +365,7 @@ impl<'r> CommandRules<'r> {
             return unit.opaque.clone();
         }
         if let Some(danger) = unit
-            .dangers
+            .dangerous_options
             .iter()
             .find(|danger| !rule.pattern.contains(danger.as_str()))
         {
@@ -372,7 +382,7 @@ impl<'r> CommandRules<'r> {
         if unit.program.as_ref().is_some_and(names_program) {
             None
         } else {
-            unit.foreign.clone()
+            unit.untrusted_program.clone()
         }
     }
 
@@ -388,11 +398,11 @@ impl<'r> CommandRules<'r> {
         unit: &CommandUnit,
         refused: &mut Option<String>,
     ) -> bool {
-        let names = wildcard::matches(&rule.pattern, &unit.normal)
+        let names = wildcard::matches(&rule.pattern, &unit.normalized)
             || written_line::quoted_words(&rule.pattern).is_some_and(|words| words == unit.argv)
             || (unit.catch_all_only.is_none()
                 && unit
-                    .names
+                    .other_spellings
                     .first()
                     .is_some_and(|name| wildcard::matches(&rule.pattern, name)));
         let hindered = if names {
@@ -565,7 +575,11 @@ impl<'r> CommandRules<'r> {
                 deny.pattern
             ));
         }
-        if let Some(word) = unit.words.iter().find(|word| self.about.denies_name(word)) {
+        if let Some(word) = unit
+            .unknown_program_words
+            .iter()
+            .find(|word| self.about.denies_name(word))
+        {
             return Some(format!(
                 "it may start {word}, which a rule denies: what it does with its words is not known"
             ));
@@ -574,7 +588,7 @@ impl<'r> CommandRules<'r> {
         // the lower case of a character can depend on its neighbours.
         let without_quotes = |text: &str| text.replace(['\'', '"', '\\'], "");
         let texts = unit
-            .texts
+            .foreign_code
             .iter()
             .flat_map(|text| [without_quotes(text).to_lowercase(), text.to_lowercase()]);
         let texts: Vec<String> = texts.collect();
@@ -592,29 +606,36 @@ impl<'r> CommandRules<'r> {
     /// A grant is a specific allow. One without a wildcard also covers properties that only the
     /// user could judge, such as a program of the project.
     pub(super) fn is_granted(&self, unit: &CommandUnit) -> bool {
-        if unit.opaque.is_some() || unit.catch_all_only.is_some() || unit.normal.contains(UNKNOWN) {
+        if unit.opaque.is_some()
+            || unit.catch_all_only.is_some()
+            || unit.normalized.contains(UNKNOWN)
+        {
             return false;
         }
         // A grant of a prefix does not cover effects that the arguments do not show.
-        let words: Vec<&str> = unit.normal.split(' ').collect();
-        let is_shown_by_words = unit.may_be_denied.is_none() && unit.texts.is_empty();
+        let words: Vec<&str> = unit.normalized.split(' ').collect();
+        let is_shown_by_words = unit.may_be_denied.is_none() && unit.foreign_code.is_empty();
         let grants_prefix =
-            is_shown_by_words && arity::is_granted_by_beginning(&words, unit.network);
+            is_shown_by_words && arity::is_granted_by_beginning(&words, unit.uses_network);
         let run = unit
             .runner
             .as_ref()
-            .map(|runner| format!("{runner}{}", unit.normal));
-        let texts = [Some(&*unit.normal), unit.only_destination(), run.as_deref()]
-            .into_iter()
-            .flatten();
+            .map(|runner| format!("{runner}{}", unit.normalized));
+        let texts = [
+            Some(&*unit.normalized),
+            unit.only_destination(),
+            run.as_deref(),
+        ]
+        .into_iter()
+        .flatten();
         self.granted
             .may_apply(&UnitKeys::new(texts, &[]))
             .into_iter()
             .any(|(_, rule)| {
-                let is_exact =
-                    rule.pattern == unit.normal || unit.only_destination() == Some(&*rule.pattern);
+                let is_exact = rule.pattern == unit.normalized
+                    || unit.only_destination() == Some(&*rule.pattern);
                 let fits_shape = rule.pattern != "*"
-                    && wildcard::matches(&rule.pattern, &unit.normal)
+                    && wildcard::matches(&rule.pattern, &unit.normalized)
                     && Self::reason_against(rule, unit).is_none();
                 is_exact || grants_prefix && (fits_shape || Self::is_run_as(rule, unit))
             })
@@ -624,10 +645,10 @@ impl<'r> CommandRules<'r> {
     fn is_run_as(rule: &Rule, unit: &CommandUnit) -> bool {
         let names_runner = |runner: &String| {
             rule.pattern.starts_with(&**runner)
-                && wildcard::matches(&rule.pattern, &format!("{runner}{}", unit.normal))
+                && wildcard::matches(&rule.pattern, &format!("{runner}{}", unit.normalized))
         };
-        unit.foreign.is_some()
-            && unit.dangers.is_empty()
+        unit.untrusted_program.is_some()
+            && unit.dangerous_options.is_empty()
             && unit.runner.as_ref().is_some_and(names_runner)
     }
 }

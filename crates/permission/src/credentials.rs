@@ -49,14 +49,19 @@ const MAX_FILES: usize = 256;
 /// A row of the table.
 #[derive(Debug, Default)]
 pub struct CredentialRow {
+    /// The name in the setting `sandbox.show`.
     pub name: &'static str,
     /// A description for people.
-    pub about: &'static str,
+    pub description: &'static str,
     /// The programs that see it.
     pub programs: Vec<&'static str>,
+    /// The files and directories to hide.
     places: Vec<&'static str>,
+    /// The directories in which files are hidden if their content is a private key.
     keys: Vec<&'static str>,
+    /// The environment variables that name further places.
     variables: Vec<&'static str>,
+    /// The messages of programs that lack this credential.
     signs: Vec<&'static str>,
 }
 
@@ -81,7 +86,7 @@ static ROWS: LazyLock<Vec<CredentialRow>> = LazyLock::new(|| {
         };
         let words = || value.split_whitespace().collect();
         match key {
-            "about" => row.about = value,
+            "about" => row.description = value,
             "places" => row.places = words(),
             "keys" => row.keys = words(),
             "variables" => row.variables = words(),
@@ -134,7 +139,7 @@ impl CredentialRow {
     /// Returns whether a line consists of programs that need this row, and plain filters. `signs`
     /// returns whether git is configured to sign.
     pub fn is_for(&self, line: &CommandAnalysis, signs: &dyn Fn() -> bool) -> bool {
-        if line.opaque.is_some() || !line.unread.is_empty() {
+        if line.opaque.is_some() || !line.unparsed_texts.is_empty() {
             return false;
         }
         let mut needed = false;
@@ -146,13 +151,13 @@ impl CredentialRow {
                 needed = true;
                 continue;
             }
-            let is_redirection = unit.program.is_none() && !unit.touches.is_empty();
+            let is_redirection = unit.program.is_none() && !unit.path_uses.is_empty();
             // Git commands that are not remote are part of git itself.
             let is_git = self
                 .programs
                 .iter()
                 .any(|program| program.starts_with("git:"))
-                && unit.foreign.is_none()
+                && unit.untrusted_program.is_none()
                 && unit.program.as_deref() == Some("git");
             if unit.effect != Effect::Reads && !is_redirection && !is_git {
                 return false;
@@ -162,7 +167,7 @@ impl CredentialRow {
     }
 
     fn is_for_unit(&self, unit: &CommandUnit, signs: &dyn Fn() -> bool) -> bool {
-        if unit.foreign.is_some() {
+        if unit.untrusted_program.is_some() {
             return false;
         }
         let Some(program) = unit.program.as_deref() else {
@@ -178,7 +183,7 @@ impl CredentialRow {
         if name != "git" {
             return false;
         }
-        let Some(command) = git_command(&unit.normal) else {
+        let Some(command) = git_command(&unit.normalized) else {
             return false;
         };
         let requests = |use_of_git: &str| self.programs.contains(&use_of_git);
@@ -187,7 +192,7 @@ impl CredentialRow {
                 || word.starts_with("--gpg-sign")
                 || command == "tag" && ["-s", "--sign"].contains(&word)
         };
-        let signed = || unit.normal.split(' ').any(is_sign_option);
+        let signed = || unit.normalized.split(' ').any(is_sign_option);
         requests("git:remote") && REMOTE.contains(&command)
             || requests("git:sign") && SIGNING.contains(&command) && (signed() || signs())
     }
@@ -235,7 +240,7 @@ pub fn are_named(line: &CommandAnalysis, places: &[PathBuf], root: &Path) -> boo
     let touched = line
         .units
         .iter()
-        .flat_map(|unit| &unit.touches)
+        .flat_map(|unit| &unit.path_uses)
         .flat_map(|path_use| match &path_use.outside {
             Some(outside) => vec![outside.path.as_path()],
             None => path_use.patterns.iter().map(Path::new).collect(),
@@ -409,7 +414,7 @@ mod tests {
         let mut names = BTreeSet::new();
         for row in rows() {
             assert!(
-                !row.about.is_empty() && names.insert(row.name),
+                !row.description.is_empty() && names.insert(row.name),
                 "{}",
                 row.name
             );
@@ -527,7 +532,8 @@ mod tests {
             let mut line = analyze(text, &lab.context);
             // Some of the programs may not be installed.
             for unit in &mut line.units {
-                unit.foreign.take_if(|why| why.contains("not found"));
+                unit.untrusted_program
+                    .take_if(|why| why.contains("not found"));
             }
             let seen: Vec<&str> = rows()
                 .iter()

@@ -40,7 +40,7 @@ pub(super) fn apply_sandbox_and_minimum(
     } else {
         verdict
     };
-    let is_confined_change = request.isolated && request.command.is_none();
+    let is_confined_change = request.is_isolated && request.command.is_none();
     let verdict = if is_confined_change && verdict.action == Action::Ask {
         Verdict {
             action: Action::Allow,
@@ -57,7 +57,7 @@ pub(super) fn apply_sandbox_and_minimum(
     if *minimum == Action::Ask && verdict.action == Action::Ask {
         let mut verdict = verdict;
         if verdict.reason.as_ref() != Some(reason) {
-            verdict.also.push(AskReason::because(reason));
+            verdict.further_reasons.push(AskReason::because(reason));
         }
         return verdict;
     }
@@ -123,9 +123,9 @@ pub(super) fn verdict(
         rule,
         reason,
         is_by_posture: false,
-        also: vec![],
+        further_reasons: vec![],
         units: vec![],
-        proven_read_only: false,
+        is_proven_read_only: false,
     }
 }
 
@@ -170,7 +170,7 @@ impl AccessRequest {
         Object {
             permission: &self.permission,
             pattern,
-            absolute: self.absolute.as_deref(),
+            absolute: self.absolute_path.as_deref(),
             only_reads: self.only_reads,
         }
     }
@@ -362,7 +362,7 @@ mod tests {
     #[test]
     fn file_outside_is_matched_by_its_absolute_path() {
         let request = AccessRequest {
-            absolute: Some("/home/me/notes/a.md".to_owned()),
+            absolute_path: Some("/home/me/notes/a.md".to_owned()),
             ..AccessRequest::new("edit", "../notes/a.md")
         };
         // The rules, in order; the verdict.

@@ -1,5 +1,5 @@
-//! Programs whose work is done outside the sandbox: by a service, as another user, or on another
-//! machine.
+//! Delegates: programs whose work is done outside the sandbox, by a service, as another user or on
+//! another machine.
 
 use super::shell::CommandAnalysis;
 
@@ -61,7 +61,7 @@ pub(super) fn is_delegate(program: &str) -> bool {
     DELEGATES.contains(&base_name(program))
 }
 
-/// Returns a program in a command line whose work is done outside the sandbox.
+/// Returns the first delegate in a command line; `None` if there is none.
 pub fn delegate_in(line: &CommandAnalysis) -> Option<&str> {
     let programs = line.units.iter().filter_map(|unit| unit.program.as_deref());
     programs.map(base_name).find(|program| is_delegate(program))

@@ -112,13 +112,15 @@ fn with_unconfined_effects(
         judged.reason = match judged.reason.take() {
             // The effect itself, as the analysis knows it.
             Some(own) if is_known => Some(own),
-            None if is_known && !judged.also.is_empty() => None,
+            None if is_known && !judged.further_reasons.is_empty() => None,
             Some(own) if !effect.names_file => Some(format!("{own}, and {}", effect.reason)),
             own => {
                 // Without a rule it is an unknown, which the sandbox would answer.
                 if own.is_some() && judged.rule.is_some() {
                     let rule = judged.rule.clone();
-                    judged.also.insert(0, AskReason { rule, reason: own });
+                    judged
+                        .further_reasons
+                        .insert(0, AskReason { rule, reason: own });
                 }
                 Some(effect.reason)
             }
@@ -141,7 +143,7 @@ fn with_unconfined_effects(
             pattern: part.text.clone(),
             rule: part.rule.clone(),
             reason: part.reason.clone(),
-            also: part.also.clone(),
+            further_reasons: part.further_reasons.clone(),
             ..verdict
         },
         None => Verdict {
@@ -186,7 +188,7 @@ fn command(
             Some((_, name)) if request.guarantee != SandboxGuarantee::None => Some(name),
             _ => None,
         };
-        verdicts.push(bash.unit(unit, confined, outside));
+        verdicts.push(bash.judge_unit(unit, confined, outside));
         if let Some(name) = own {
             delegate.get_or_insert((unit.layer, base_name(name)));
         }
@@ -195,7 +197,7 @@ fn command(
     let mut verdict = match strictest {
         Some(strictest) => Verdict {
             is_by_posture: strictest.is_by_posture,
-            also: strictest.also.clone(),
+            further_reasons: strictest.further_reasons.clone(),
             ..verdict(
                 strictest.action,
                 &strictest.text,
@@ -222,7 +224,7 @@ fn command(
         };
     }
     if verdict.action < Action::Deny
-        && let Some((deny, text)) = bash.deny_in_texts(&line.unread)
+        && let Some((deny, text)) = bash.deny_in_texts(&line.unparsed_texts)
     {
         let reason = Some("it is part of a text that was not judged command by command".to_owned());
         verdict = Verdict {
@@ -263,10 +265,10 @@ fn command(
     if verdict.action == Action::Ask && verdict.reason.is_none() {
         verdict.reason = bash.allow_that_names_line(&line.text);
     }
-    verdict.proven_read_only = line.is_read_only();
-    if let Some(why) = &request.unproven
+    verdict.is_proven_read_only = line.is_read_only();
+    if let Some(why) = &request.why_only_harmless
         && verdict.action <= Action::Ask
-        && !verdict.proven_read_only
+        && !verdict.is_proven_read_only
         && !line
             .units
             .iter()
@@ -274,7 +276,7 @@ fn command(
             .all(|unit| bash.is_granted(unit))
     {
         if verdict.action == Action::Ask {
-            verdict.also.push(AskReason::because(why));
+            verdict.further_reasons.push(AskReason::because(why));
         } else {
             verdict = Verdict {
                 action: Action::Ask,
@@ -297,13 +299,16 @@ fn add_unless_stated(verdict: &mut Verdict, parts: &[UnitVerdict], reason: &str)
     let mut stated = parts.iter().flat_map(reasons_of);
     if !stated.any(|stated| stated.contains(reason)) {
         let reason = not_understood(reason);
-        verdict.also.push(AskReason::because(reason));
+        verdict.further_reasons.push(AskReason::because(reason));
     }
 }
 
 /// Returns the reasons of a part, apart from rules.
 fn reasons_of(part: &UnitVerdict) -> impl Iterator<Item = &String> {
-    let also = part.also.iter().filter_map(|one| one.reason.as_ref());
+    let also = part
+        .further_reasons
+        .iter()
+        .filter_map(|one| one.reason.as_ref());
     part.reason.iter().chain(also)
 }
 
@@ -311,7 +316,7 @@ fn reasons_of(part: &UnitVerdict) -> impl Iterator<Item = &String> {
 /// change something, if there is one.
 fn deciding_part(parts: &[UnitVerdict]) -> Option<&UnitVerdict> {
     let weight = |part: &&UnitVerdict| {
-        let acts = part.action == Action::Allow && !part.read_only;
+        let acts = part.action == Action::Allow && !part.is_read_only;
         (part.action, acts, std::cmp::Reverse(part.layer))
     };
     // Of several equal ones, the last is taken.
@@ -352,7 +357,7 @@ impl CommandUnit {
             && self.opaque.is_none()
             && self.minimum.is_none()
             && self
-                .touches
+                .path_uses
                 .iter()
                 .all(|path_use| path_use.minimum.is_none())
     }

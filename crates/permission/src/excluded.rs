@@ -22,7 +22,7 @@ const PATH_TESTS: &[&str] = &["-path", "-ipath", "-wholename", "-name", "-iname"
 /// analysed as a whole stays as it is.
 pub(super) fn text_without_excluded(line: &CommandAnalysis) -> String {
     let mut text = line.text.clone();
-    if line.opaque.is_some() || line.unseen {
+    if line.opaque.is_some() || line.is_incomplete {
         return text;
     }
     for unit in &line.units {
@@ -53,7 +53,8 @@ pub(super) fn unit_text_without_excluded(unit: &CommandUnit) -> String {
 fn excluded_ranges(unit: &CommandUnit) -> Option<Vec<Range<usize>>> {
     let program = unit.argv.first()?.as_str();
     // A program around it may add words.
-    if unit.layer > 0 || !unit.is_usual || unit.foreign.is_some() || unit.opaque.is_some() {
+    if unit.layer > 0 || !unit.is_usual || unit.untrusted_program.is_some() || unit.opaque.is_some()
+    {
         return None;
     }
     let excluded = match program {
@@ -76,7 +77,7 @@ fn excluded_ranges(unit: &CommandUnit) -> Option<Vec<Range<usize>>> {
         return None;
     };
     // With an expansion, words and arguments do not correspond.
-    if words.len() != unit.argv.len() || unit.normal.contains(UNKNOWN) {
+    if words.len() != unit.argv.len() || unit.normalized.contains(UNKNOWN) {
         return None;
     }
     let range = |at: &usize| words.get(*at).map(|word| word.range.clone());

@@ -53,19 +53,19 @@ pub fn explain(
     if !why.is_empty() {
         line(&mut out, &format!("  why: {why}"));
     }
-    for one in &verdict.also {
+    for one in &verdict.further_reasons {
         push_also(&mut out, "  ", one);
     }
     if let Some((_, reason)) = &request.minimum
         && verdict.reason.as_ref() != Some(reason)
         && verdict
-            .also
+            .further_reasons
             .iter()
             .all(|one| one.reason.as_ref() != Some(reason))
     {
         line(&mut out, &format!("  also: {}", spelled(reason)));
     }
-    if request.command.is_some() && verdict.proven_read_only && !verdict.units.is_empty() {
+    if request.command.is_some() && verdict.is_proven_read_only && !verdict.units.is_empty() {
         line(&mut out, "  every part of it is known to change nothing");
     }
     for note in notes {
@@ -151,7 +151,7 @@ fn part(out: &mut String, unit: &UnitVerdict) {
         (None, None) => return,
     };
     line(out, &format!("{indent}  {why}"));
-    for one in &unit.also {
+    for one in &unit.further_reasons {
         push_also(out, &format!("{indent}  "), one);
     }
 }
@@ -182,9 +182,9 @@ pub fn data(verdict: &Verdict, request: &AccessRequest, rules: &Rules) -> Value 
         "part": verdict.pattern,
         "rule": verdict.rule.as_ref().map(rule_data),
         "reason": verdict.reason,
-        "also": verdict.also.iter().map(also_data).collect::<Vec<_>>(),
+        "also": verdict.further_reasons.iter().map(also_data).collect::<Vec<_>>(),
         "minimum": minimum.map(|(least, reason)| json!({ "verdict": word(*least), "reason": reason })),
-        "readOnly": verdict.proven_read_only,
+        "readOnly": verdict.is_proven_read_only,
         "units": verdict.units.iter().map(unit_data).collect::<Vec<_>>(),
         "rules": rules.into_iter().map(rule_data).collect::<Vec<_>>(),
     })
@@ -199,8 +199,8 @@ pub(super) fn unit_data(unit: &UnitVerdict) -> Value {
         "verdict": word(unit.action),
         "rule": unit.rule.as_ref().map(rule_data),
         "reason": unit.reason,
-        "also": unit.also.iter().map(also_data).collect::<Vec<_>>(),
-        "readOnly": unit.read_only,
+        "also": unit.further_reasons.iter().map(also_data).collect::<Vec<_>>(),
+        "readOnly": unit.is_read_only,
     })
 }
 

@@ -206,7 +206,7 @@ fn context(dir: &Path) -> PermissionContext {
         root,
         home: Some(dir.to_owned()),
         path,
-        data: dir.join("data"),
+        data_dir: dir.join("data"),
         ..PermissionContext::default()
     }
 }
@@ -299,7 +299,7 @@ fn git_aliases_are_judged_by_their_expansion() {
     );
     for trusted in [false, true] {
         let context = PermissionContext {
-            trusted,
+            is_trusted: trusted,
             ..context(dir.path())
         };
         let rules = bash_rules(

@@ -2,7 +2,7 @@
 //!
 //! The README of this crate has the principle: a command is asked about because a rule requires it,
 //! because it has an effect that the sandbox does not prevent, or because there is no sandbox. The
-//! analysis records such effects of each command (`CommandUnit::at_stake`). This module decides
+//! analysis records such effects of each command (`CommandUnit::unconfined_effect`). This module decides
 //! whether the remaining unknowns about a command are a reason to ask.
 
 use super::delegate::is_delegate;
@@ -22,14 +22,14 @@ pub enum SandboxGuarantee {
         /// Files that hold secrets are not visible.
         hides_secrets: bool,
         /// Processes outside the sandbox cannot be signalled.
-        keeps_signals: bool,
+        blocks_signals: bool,
     },
     /// Only the workspace, caches and temporary files can be written.
     Workspace {
         /// Modes, owners and times of files outside cannot be changed.
-        keeps_modes: bool,
+        protects_modes: bool,
         /// Processes outside the sandbox cannot be signalled.
-        keeps_signals: bool,
+        blocks_signals: bool,
     },
 }
 
@@ -37,12 +37,12 @@ impl SandboxGuarantee {
     /// The guarantee of bubblewrap for an agent that only reads.
     pub const READ_ONLY: Self = Self::ReadOnly {
         hides_secrets: true,
-        keeps_signals: true,
+        blocks_signals: true,
     };
     /// The guarantee of bubblewrap for an agent that edits.
     pub const WORKSPACE: Self = Self::Workspace {
-        keeps_modes: true,
-        keeps_signals: true,
+        protects_modes: true,
+        blocks_signals: true,
     };
 
     /// Returns the guarantee of a sandbox that was found, for commands with or without `network`.
@@ -57,11 +57,11 @@ impl SandboxGuarantee {
             }
             Level::ReadOnly => Self::ReadOnly {
                 hides_secrets: false,
-                keeps_signals: found.blocks_signals,
+                blocks_signals: found.blocks_signals,
             },
             Level::WorkspaceWrite => Self::Workspace {
-                keeps_modes: found.protects_modes,
-                keeps_signals: found.blocks_signals,
+                protects_modes: found.protects_modes,
+                blocks_signals: found.blocks_signals,
             },
         }
     }
@@ -70,7 +70,7 @@ impl SandboxGuarantee {
     /// everything.
     #[must_use]
     pub fn in_context(self, context: &PermissionContext) -> Self {
-        let mut roots = std::iter::once(&context.root).chain(&context.extra);
+        let mut roots = std::iter::once(&context.root).chain(&context.extra_dirs);
         match self {
             Self::Workspace { .. } if roots.any(|root| locate::is_too_broad(root, context)) => {
                 Self::None
@@ -105,10 +105,13 @@ impl SandboxGuarantee {
             .map_or("", |program| program.rsplit('/').next().unwrap_or(program));
         let is_confined = match self {
             Self::None => false,
-            Self::ReadOnly { keeps_signals, .. } => keeps_signals || !SIGNALLERS.contains(&name),
+            Self::ReadOnly {
+                blocks_signals: keeps_signals,
+                ..
+            } => keeps_signals || !SIGNALLERS.contains(&name),
             Self::Workspace {
-                keeps_modes,
-                keeps_signals,
+                protects_modes: keeps_modes,
+                blocks_signals: keeps_signals,
                 ..
             } => {
                 (keeps_modes || !MODE_CHANGERS.contains(&name))
@@ -117,7 +120,7 @@ impl SandboxGuarantee {
         };
         // A removed file cannot be recovered, so it has to be known which one is removed.
         let removes_unknown = unit.destroys && unit.minimum.is_some();
-        is_confined && unit.at_stake.is_none() && !removes_unknown && !is_delegate(name)
+        is_confined && unit.unconfined_effect.is_none() && !removes_unknown && !is_delegate(name)
     }
 
     /// Returns whether the unit can change nothing, whatever it does.
@@ -127,7 +130,7 @@ impl SandboxGuarantee {
 
     /// Returns whether unknowns about a line as a whole are no reason to ask.
     pub(super) fn answers_line(self, line: &CommandAnalysis) -> bool {
-        self != Self::None && !line.unseen
+        self != Self::None && !line.is_incomplete
     }
 
     /// Returns a rule from the settings that may deny or ask about something that a command line
@@ -141,7 +144,7 @@ impl SandboxGuarantee {
     pub(super) fn answers_request(self, request: &AccessRequest, rule: Option<&Rule>) -> bool {
         self != Self::None
             && request.permission == "external_directory"
-            && (request.temporary || request.is_conditional)
+            && (request.is_temporary || request.is_conditional)
             && rule.is_none_or(|rule| rule.source == BUILT_IN)
     }
 }
@@ -157,7 +160,7 @@ mod tests {
 
     const READ_ONLY: SandboxGuarantee = SandboxGuarantee::ReadOnly {
         hides_secrets: false,
-        keeps_signals: true,
+        blocks_signals: true,
     };
 
     fn found(level: Level, mechanism: Option<Mechanism>, holds: [bool; 3]) -> ProvenSandbox {
@@ -207,8 +210,8 @@ mod tests {
         assert_eq!(
             guarantee,
             SandboxGuarantee::Workspace {
-                keeps_modes: false,
-                keeps_signals: false
+                protects_modes: false,
+                blocks_signals: false
             }
         );
     }
@@ -336,7 +339,7 @@ mod tests {
             ..lab.context.clone()
         };
         let extra = PermissionContext {
-            extra: vec!["/".into()],
+            extra_dirs: vec!["/".into()],
             ..lab.context.clone()
         };
         assert_eq!(

@@ -72,11 +72,11 @@ struct Recent {
 impl SearchedDirs {
     fn of(context: &PermissionContext) -> Self {
         let roots = std::iter::once(&context.root)
-            .chain(&context.extra)
+            .chain(&context.extra_dirs)
             .cloned()
             .collect();
         Self {
-            data: context.data.clone(),
+            data: context.data_dir.clone(),
             home: context.home.clone(),
             roots,
         }
@@ -236,14 +236,14 @@ mod tests {
             home.join(".ssh"),
             home.join(".config/gh"),
             root.join("deploy/deep"),
-            lab.context.data.clone(),
+            lab.context.data_dir.clone(),
         ] {
             std::fs::create_dir_all(dir).unwrap();
         }
         let files = [
             home.join(".ssh/id_rsa"),
             root.join("deploy/deep/server.pem"),
-            lab.context.data.join("auth.json"),
+            lab.context.data_dir.join("auth.json"),
             home.join(".config/gh/hosts.yml"),
         ];
         for file in files.iter().chain([&root.join("src/plain")]) {

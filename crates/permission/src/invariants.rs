@@ -29,7 +29,7 @@ pub fn broken(line: &str) -> Option<String> {
             "{text:?} is in it, and an agent that only reads may run it"
         ));
     }
-    if plan.action == Action::Allow && !plan.proven_read_only {
+    if plan.action == Action::Allow && !plan.is_proven_read_only {
         return Some("an agent that only reads may run what is not proven to only read".into());
     }
     // An appended line is a command of its own whatever precedes it, unless the whole is not
@@ -69,7 +69,7 @@ fn judge(rules: &Rules, line: &str) -> Verdict {
         cwd: root.clone(),
         root,
         path: ["/usr/bin", "/bin"].map(PathBuf::from).to_vec(),
-        data: "/no-data-here".into(),
+        data_dir: "/no-data-here".into(),
         ..PermissionContext::default()
     };
     evaluate(rules, &Rules::default(), &command_request(line, &context))

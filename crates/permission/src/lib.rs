@@ -116,8 +116,8 @@ pub struct AccessRequest {
     pub patterns: Vec<String>,
     /// For a path outside of the project: its absolute path, with which absolute patterns are
     /// compared.
-    pub absolute: Option<String>,
-    /// For a path outside of the project: it is only read or listed, so that a grant of reading is
+    pub absolute_path: Option<String>,
+    /// True if a path outside of the project is only read or listed, so that a grant of reading is
     /// enough.
     pub only_reads: bool,
     /// The patterns that "always" would allow from now on, exactly as shown to the user. If empty,
@@ -125,39 +125,40 @@ pub struct AccessRequest {
     pub always: Vec<String>,
     /// The reason why "always" is not offered.
     pub why_not_always: Option<String>,
-    /// For a command line that only reads: "always" grants reading in the directories outside of the
-    /// project that it uses, as for a file, instead of the command.
+    /// True if "always" grants reading in the directories outside of the project, as for a file,
+    /// instead of the command. Only for a command line that only reads.
     pub grants_reading: bool,
     /// The minimum verdict, which no rule can weaken, with its reason: a deny under every rule set,
     /// or a question about something that could not be analysed.
     pub minimum: Option<(Action, String)>,
     /// The reason why a hook requires a question: no rule, grant or sandbox answers it.
     pub hook_question: Option<String>,
-    /// For a command line that only the rules keep from changing things: the reason why every part
-    /// that is not known to be harmless is asked about, even if a rule allows it.
-    pub unproven: Option<String>,
+    /// The reason why every part of a command line that is not known to be harmless is asked about,
+    /// even if a rule allows it. Set if an agent only reads and no sandbox enforces that.
+    pub why_only_harmless: Option<String>,
     /// The guarantee of the sandbox that was found for this command; for a file, the guarantee of
     /// the sandbox of commands.
     pub guarantee: SandboxGuarantee,
-    /// The sandbox confines it to the project without network, or could, and the user wants no
+    /// True if a sandbox confines the call to the project, without network, and the user wants no
     /// question in that case: see [`approve`].
-    pub isolated: bool,
+    pub is_isolated: bool,
     pub effect: RequestEffect,
-    /// Leaves the project for a temporary file of the user's own, or a directory of such files.
-    pub temporary: bool,
-    /// Leaves the project only if the shell has changed to an unexpected directory by then.
+    /// True if it leaves the project for a temporary file of the user's own, or a directory of such
+    /// files.
+    pub is_temporary: bool,
+    /// True if it leaves the project only in case the shell has changed to an unexpected directory.
     pub is_conditional: bool,
     /// The changes to show with the question.
     pub changes: Vec<Arc<Change>>,
     /// The analysis of the command line, if the request is about one: its units are judged, and
     /// `patterns` is for display only.
     pub command: Option<Arc<shell::CommandAnalysis>>,
-    /// The verdict of the command's plan.
-    pub planned: Option<Arc<plan::PlannedVerdict>>,
+    /// The verdict of the command's plan, reused if the policy is still the same.
+    pub planned_verdict: Option<Arc<plan::PlannedVerdict>>,
     /// A description of the restrictions that the operating system puts on the command.
     pub sandbox: Option<String>,
-    /// The address that redirected to this one.
-    pub origin: Option<String>,
+    /// The address that redirected to the requested one.
+    pub redirected_from: Option<String>,
     /// The use of a file that this request is about, for people. Requests with the same use are
     /// asked about together.
     pub file: Option<FileUse>,
@@ -168,7 +169,7 @@ pub struct AccessRequest {
 /// The effect of a request, as far as approvals depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RequestEffect {
-    /// Follows from the permission and the analysis.
+    /// The effect follows from the permission and the analysis.
     #[default]
     Stated,
     /// Changes a file of the project, as a command could.
@@ -180,6 +181,7 @@ pub enum RequestEffect {
 /// A use of a file as text: "write `/etc/hosts`, which is outside the project".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileUse {
+    /// The use, as an infinitive without "to": "write", "look into".
     pub verb: &'static str,
     /// Relative to the project, or absolute.
     pub name: String,
@@ -220,24 +222,26 @@ impl AccessRequest {
     }
 }
 
+/// The verdict on an access request, with the reasons for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     pub action: Action,
+    /// The pattern of the request that decided, the strictest one if there are several.
     pub pattern: String,
     /// The rule that decided; `None` if no rule matched (which asks), or if a grant or a minimum
     /// verdict decided.
     pub rule: Option<Rule>,
     /// The reason, for people, if no rule decided.
     pub reason: Option<String>,
-    /// Denied because the agent only reads, and not by a rule.
+    /// True if it is denied because the agent only reads, and not by a rule.
     pub is_by_posture: bool,
-    /// Of a question, the reasons to ask in addition to the rule or the reason that decided.
-    pub also: Vec<AskReason>,
+    /// For a question: the reasons to ask in addition to the rule or reason that decided.
+    pub further_reasons: Vec<AskReason>,
     /// For a command line: every command found in it, with its own verdict.
     pub units: Vec<UnitVerdict>,
-    /// For a command line: every part is known to be read-only, so that a sandbox may run it
-    /// without a question. `false` for everything else.
-    pub proven_read_only: bool,
+    /// True if every part of a command line is known to be read-only, so that a sandbox may run it
+    /// without a question. False for all other requests.
+    pub is_proven_read_only: bool,
 }
 
 impl Verdict {
@@ -248,7 +252,7 @@ impl Verdict {
         if self.action == Action::Deny {
             return self;
         }
-        let mut also = self.also;
+        let mut also = self.further_reasons;
         if self.action == Action::Ask {
             let decided = AskReason {
                 rule: self.rule,
@@ -260,7 +264,7 @@ impl Verdict {
             action: Action::Ask,
             rule: None,
             reason: Some(why.to_owned()),
-            also,
+            further_reasons: also,
             ..self
         }
     }
@@ -274,9 +278,9 @@ impl Verdict {
             rule: None,
             reason: None,
             is_by_posture: false,
-            also: vec![],
+            further_reasons: vec![],
             units: vec![],
-            proven_read_only: false,
+            is_proven_read_only: false,
         }
     }
 }
@@ -310,31 +314,33 @@ pub struct UnitVerdict {
     /// The rule that decided, if one did.
     pub rule: Option<Rule>,
     pub reason: Option<String>,
-    /// Denied because the agent only reads, and not by a rule.
+    /// True if it is denied because the agent only reads, and not by a rule.
     pub is_by_posture: bool,
-    /// Of a question, the reasons to ask in addition to the rule or the reason that decided.
-    pub also: Vec<AskReason>,
-    /// Known to change nothing.
-    pub read_only: bool,
+    /// For a question: the reasons to ask in addition to the rule or reason that decided.
+    pub further_reasons: Vec<AskReason>,
+    /// True if it is known to change nothing.
+    pub is_read_only: bool,
 }
 
 /// The permissions of an agent and the surroundings they apply in. Its tools, its commands and
 /// queries about permissions all use the same.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
+    /// The rules of the agent and the session.
     pub rules: Rules,
+    /// The grants of the user ("always").
     pub grants: Rules,
     /// Rules of the session that ask, whatever the other rules and the grants allow.
     pub ask_rules: Rules,
     /// The user's choice of how many questions are asked.
     pub approvals: Approvals,
     /// Hosts of this machine and network that may be fetched from.
-    pub private: Arc<[String]>,
+    pub private_hosts: Arc<[String]>,
     pub context: PermissionContext,
     /// The capabilities of the agent's sandbox, for queries about files.
     pub sandbox: plan::SandboxCapabilities,
     /// The reason to ask about everything that unreadable settings may have denied.
-    pub doubt: Option<String>,
+    pub unreadable_settings: Option<String>,
 }
 
 /// The surroundings in which a command or a path is judged. All paths are absolute.
@@ -345,22 +351,23 @@ pub struct PermissionContext {
     /// The project; rules about paths are relative to it. Symlinks resolved.
     pub root: PathBuf,
     /// Further directories that belong to the session. Symlinks resolved.
-    pub extra: Vec<PathBuf>,
+    pub extra_dirs: Vec<PathBuf>,
     pub home: Option<PathBuf>,
     /// The directories of `PATH`.
     pub path: Vec<PathBuf>,
     /// Entries of the user's `PATH` that commands do not get, because they are relative.
     pub path_left_out: Arc<[PathBuf]>,
     /// The session's own directory for temporary files, which needs no permission.
-    pub scratch: Option<PathBuf>,
+    pub scratch_dir: Option<PathBuf>,
     /// The system's directories for temporary files. Symlinks resolved.
-    pub temporary: Arc<[PathBuf]>,
+    pub temporary_dirs: Arc<[PathBuf]>,
     /// Our data directory, which holds keys and sessions.
-    pub data: PathBuf,
+    pub data_dir: PathBuf,
     /// Our own executable, if known.
     pub program: Option<PathBuf>,
-    /// The user trusts this project, and thus the programs that its git configuration starts.
-    pub trusted: bool,
+    /// True if the user trusts this project, and thus the programs that its git configuration
+    /// starts.
+    pub is_trusted: bool,
 }
 
 impl PermissionContext {
@@ -368,16 +375,16 @@ impl PermissionContext {
         Self {
             cwd: cwd.into(),
             root: worktree.root.clone(),
-            extra: worktree.extra.clone(),
+            extra_dirs: worktree.extra.clone(),
             // Resolved, because they are compared with resolved paths.
             home: environment.home.as_deref().map(resolved),
             path: environment.path(),
             path_left_out: environment.path_left_out.clone(),
-            scratch: None,
-            temporary: sandbox::existing(sandbox::temporary_directories(environment)).into(),
-            data: resolved(&environment.dirs.data),
+            scratch_dir: None,
+            temporary_dirs: sandbox::existing(sandbox::temporary_directories(environment)).into(),
+            data_dir: resolved(&environment.dirs.data),
             program: environment.program.clone(),
-            trusted: false,
+            is_trusted: false,
         }
     }
 
@@ -391,8 +398,8 @@ impl PermissionContext {
     /// write.
     fn is_open_among(&self, path: &Path, known: &mut HashMap<PathBuf, bool>) -> bool {
         let session_dirs = std::iter::once(&self.root)
-            .chain(&self.extra)
-            .chain(&self.scratch)
+            .chain(&self.extra_dirs)
+            .chain(&self.scratch_dir)
             .chain([&self.cwd]);
         let in_session_dir = session_dirs
             .into_iter()

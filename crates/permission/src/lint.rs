@@ -10,7 +10,8 @@ use super::{Action, Rule, Rules, wildcard, written_line};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lint {
     /// The position of the rule in the list.
-    pub at: usize,
+    pub rule_index: usize,
+    /// The source of the rule.
     pub source: String,
     /// The kind of oddity.
     pub kind: LintKind,
@@ -21,10 +22,11 @@ pub struct Lint {
 /// A kind of oddity of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LintKind {
+    /// Can match no object.
     MatchesNothing,
-    /// A later rule covers it.
+    /// Never decides, because a later rule covers it.
     NeverDecides,
-    /// An earlier, narrower deny stays in force.
+    /// Does not lift an earlier deny, because that is narrower.
     LiftsNothing,
     /// Works, but also matches longer words.
     CoversLongerWords,
@@ -43,7 +45,7 @@ pub fn lint(rules: &Rules, root: Option<&Path>) -> Vec<Lint> {
         .filter(|(_, rule)| rule.source != BUILT_IN);
     for (at, rule) in written {
         let lint = |kind, message: String| Lint {
-            at,
+            rule_index: at,
             source: rule.source.clone(),
             kind,
             message,

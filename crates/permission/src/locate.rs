@@ -23,11 +23,12 @@ use super::{Access, Action, FileUse, OutsidePath, PathUse, PermissionContext};
 use base::text;
 use base::text::is_deceptive;
 
+/// The kind of file at a path, with symlinks resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathKind {
     File,
     Directory,
-    /// A device, a pipe, a socket.
+    /// A device, a pipe or a socket.
     Special,
     /// Does not exist, but its parent directory does.
     Missing,
@@ -40,21 +41,25 @@ pub enum PathKind {
 pub struct Located {
     /// The path as it is written in the call or the command.
     pub written: String,
+    /// The absolute path, with symlinks resolved.
     pub path: PathBuf,
     /// `path` relative to the project, for rules and people.
     pub relative: String,
-    /// Lies in the project, in a directory of the session or in the scratch directory.
-    pub inside: bool,
-    pub linked: bool,
-    pub found: PathKind,
-    /// Is a regular file with a second name, which may be anywhere.
-    pub shared: bool,
-    /// Is a temporary file of the user's own, may become one, or is a directory of such files.
-    pub temporary: bool,
+    /// True if it lies in the project, in a directory of the session or in the scratch directory.
+    pub is_inside: bool,
+    /// True if a symlink was followed to reach it.
+    pub is_linked: bool,
+    pub kind: PathKind,
+    /// True if it is a regular file with a second name, which may be anywhere.
+    pub has_hard_links: bool,
+    /// True if it is a temporary file of the user's own, may become one, or is a directory of such
+    /// files.
+    pub is_temporary: bool,
+    /// Its protection; `None` for an ordinary file.
     pub protected: Option<Protected>,
     /// Set if it lies in the working directory of the session, and that is too broad to be a
     /// project.
-    pub unbounded: Option<UnboundedRoot>,
+    pub unbounded_root: Option<UnboundedRoot>,
 }
 
 /// A reason why a path is refused before the user is asked. Addressed to the model.
@@ -188,9 +193,9 @@ fn look_up(
     let shared = metadata.filter(|metadata| found == PathKind::File && has_hard_links(metadata));
     let mut located = Located {
         written: written.into(),
-        linked: followed > 0,
-        found,
-        shared: shared.is_some(),
+        is_linked: followed > 0,
+        kind: found,
+        has_hard_links: shared.is_some(),
         ..Located::at(&path, absolute, context)
     };
     if let Some(metadata) = shared
@@ -233,12 +238,12 @@ fn protection(path: &Path, spelled: &Path, context: &PermissionContext) -> Optio
 /// Returns the protection of a resolved path against reading.
 fn read_protection(path: &Path, spelled: &Path, context: &PermissionContext) -> Option<Protected> {
     const OPEN: [&str; 3] = ["tool-output", "plans", "scratch"];
-    let is_own = !context.data.as_os_str().is_empty() && below_dir(path, &context.data);
+    let is_own = !context.data_dir.as_os_str().is_empty() && below_dir(path, &context.data_dir);
     if process_internals(path)
         || (is_own
             && !OPEN
                 .iter()
-                .any(|dir| path.starts_with(context.data.join(dir))))
+                .any(|dir| path.starts_with(context.data_dir.join(dir))))
     {
         return Some(Protected::Own);
     }
@@ -479,7 +484,7 @@ fn is_same_file(a: &Path, b: &Path) -> bool {
 /// project.
 pub(super) fn roots(context: &PermissionContext) -> impl Iterator<Item = &PathBuf> {
     std::iter::once(&context.root)
-        .chain(&context.extra)
+        .chain(&context.extra_dirs)
         .filter(|root| !is_too_broad(root, context))
 }
 
@@ -500,7 +505,7 @@ fn unbounded(path: &Path, context: &PermissionContext) -> Option<UnboundedRoot> 
 
 pub(super) fn is_inside(path: &Path, context: &PermissionContext) -> bool {
     roots(context)
-        .chain(&context.scratch)
+        .chain(&context.scratch_dir)
         .any(|root| below_dir(path, root))
 }
 
@@ -559,16 +564,16 @@ impl Located {
         Self {
             written: String::new(),
             relative: relative(path, context),
-            inside: is_inside(path, context) && !path.starts_with("/proc"),
-            linked: false,
-            found: PathKind::File,
-            shared: false,
-            temporary: context
-                .temporary
+            is_inside: is_inside(path, context) && !path.starts_with("/proc"),
+            is_linked: false,
+            kind: PathKind::File,
+            has_hard_links: false,
+            is_temporary: context
+                .temporary_dirs
                 .iter()
                 .any(|dir| is_temporary(path, dir, context)),
             protected,
-            unbounded: unbounded(path, context),
+            unbounded_root: unbounded(path, context),
             path: path.into(),
         }
     }
@@ -591,7 +596,7 @@ impl Located {
         };
         let mut uses: Vec<PathUse> = leaving.into_iter().collect();
         for path_use in &mut uses {
-            path_use.file = file(Some(file_use::why_outside(self.unbounded).to_owned()));
+            path_use.file = file(Some(file_use::why_outside(self.unbounded_root).to_owned()));
             path_use.only_reads = access != Access::Edit;
         }
         let permission = match access {
@@ -602,8 +607,8 @@ impl Located {
         uses.push(PathUse {
             names_path: true,
             minimum: self.minimum(access),
-            changes_project: access == Access::Edit && self.inside,
-            absolute: (!self.inside).then(|| self.path.display().to_string()),
+            changes_project: access == Access::Edit && self.is_inside,
+            absolute_path: (!self.is_inside).then(|| self.path.display().to_string()),
             file: file(self.why_special(access)),
             ..PathUse::new(permission, &*self.relative)
         });
@@ -613,10 +618,10 @@ impl Located {
     /// Returns the use that leaves the project, or `None` if the path is inside. Its pattern covers
     /// the parent directory, or the directory itself if the path is one.
     pub fn leaving(&self) -> Option<PathUse> {
-        if self.inside {
+        if self.is_inside {
             return None;
         }
-        let folder = if self.found == PathKind::Directory {
+        let folder = if self.kind == PathKind::Directory {
             &self.path
         } else {
             self.path.parent().unwrap_or(&self.path)
@@ -624,7 +629,7 @@ impl Located {
         let pattern = format!("{}/*", folder.display().to_string().trim_end_matches('/'));
         Some(PathUse {
             names_path: true,
-            temporary: self.temporary,
+            is_temporary: self.is_temporary,
             outside: Some(OutsidePath {
                 path: self.path.clone(),
                 folder: folder.to_owned(),
@@ -634,7 +639,7 @@ impl Located {
     }
 
     fn in_use(&self, access: Access) -> FileUse {
-        let name = if self.inside {
+        let name = if self.is_inside {
             self.relative.clone()
         } else {
             self.path.display().to_string()
@@ -648,12 +653,12 @@ impl Located {
 
     /// Returns the peculiarity of the file, as a clause that "which" begins.
     fn why_special(&self, access: Access) -> Option<String> {
-        let path = if self.inside {
+        let path = if self.is_inside {
             Path::new(&self.relative)
         } else {
             &self.path
         };
-        file_use::why_special(access, self.protected, path, self.shared).map(str::to_owned)
+        file_use::why_special(access, self.protected, path, self.has_hard_links).map(str::to_owned)
     }
 
     /// Returns the minimum verdict on a use, with its reason.
@@ -672,7 +677,7 @@ impl Located {
                 Action::Ask,
                 format!("{name} determines what runs on this machine or what the agent may do"),
             )),
-            None if self.shared => Some((
+            None if self.has_hard_links => Some((
                 Action::Ask,
                 format!("{name} has a second name elsewhere (a hard link)"),
             )),
@@ -685,12 +690,12 @@ impl Located {
     }
 
     pub fn is_absent(&self) -> bool {
-        matches!(self.found, PathKind::Missing | PathKind::Nowhere)
+        matches!(self.kind, PathKind::Missing | PathKind::Nowhere)
     }
 
     /// Returns the reason why the path cannot be used in this way, whatever the rules are.
     pub fn refusal(&self, access: Access) -> Option<PathRefusal> {
-        if self.found == PathKind::Special {
+        if self.kind == PathKind::Special {
             return Some(PathRefusal::Special(self.written.clone()));
         }
         if starts_with_variable(&self.written) {
@@ -702,7 +707,7 @@ impl Located {
         // `~` and `~user` paths are exempt.
         let is_other_home = self.written.starts_with('~') && !self.written.starts_with("~/");
         let has_no_candidate =
-            self.found == PathKind::Nowhere || self.linked || self.written.contains(['*', '?']);
+            self.kind == PathKind::Nowhere || self.is_linked || self.written.contains(['*', '?']);
         if is_other_home || !has_no_candidate {
             return None;
         }

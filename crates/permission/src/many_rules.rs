@@ -156,7 +156,7 @@ proptest! {
         guarantee in prop::sample::select(vec![SandboxGuarantee::None, SandboxGuarantee::READ_ONLY, SandboxGuarantee::WORKSPACE]),
         isolated in any::<bool>(),
     ) {
-        let request = AccessRequest { guarantee, isolated, ..command_request(line, &context()) };
+        let request = AccessRequest { guarantee, is_isolated: isolated, ..command_request(line, &context()) };
         let wanted = without_index(|| evaluate(&rules, &grants, &request));
         prop_assert_eq!(evaluate(&rules, &grants, &request), wanted, "{}", line);
     }

@@ -19,6 +19,7 @@ const MAX_ADDRESSES: usize = 20_000;
 /// An access request that gets a more permissive verdict than before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MorePermissive {
+    /// The permission of the access request.
     pub permission: String,
     /// The pattern of the access request. `None` if there are too many patterns to compare, so that
     /// a more permissive verdict has to be assumed.
@@ -335,7 +336,7 @@ fn commands(
         }));
         requests.push(of_command(CommandAnalysis {
             text: text.clone(),
-            unread: vec![text.clone()],
+            unparsed_texts: vec![text.clone()],
             ..CommandAnalysis::default()
         }));
     }
@@ -344,9 +345,9 @@ fn commands(
     for path in &edited {
         let touches = vec![PathUse::new("edit", path.as_str())];
         let unit = CommandUnit {
-            carried: true,
+            is_conditional: true,
             effect: Effect::Writes,
-            touches,
+            path_uses: touches,
             ..CommandUnit::default()
         };
         let line = CommandAnalysis {
@@ -393,15 +394,15 @@ fn units(text: &str) -> Vec<CommandUnit> {
         ..plain(effect)
     }));
     units.push(CommandUnit {
-        carried: true,
+        is_conditional: true,
         ..plain(Writes)
     });
     units.push(CommandUnit {
-        plans_only: true,
+        writes_only_plans: true,
         ..plain(Writes)
     });
     units.push(CommandUnit {
-        foreign: reason(),
+        untrusted_program: reason(),
         ..plain(Unproven)
     });
     units.push(CommandUnit {
@@ -410,19 +411,19 @@ fn units(text: &str) -> Vec<CommandUnit> {
     });
     let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
     units.push(CommandUnit {
-        words: words.clone(),
+        unknown_program_words: words.clone(),
         ..plain(Unproven)
     });
     units.extend(words.iter().skip(1).map(|word| CommandUnit {
-        dangers: vec![word.clone()],
+        dangerous_options: vec![word.clone()],
         ..plain(Unproven)
     }));
     units.push(CommandUnit {
-        dangers: vec!["\u{1}".into()],
+        dangerous_options: vec!["\u{1}".into()],
         ..plain(Unproven)
     });
     units.push(CommandUnit {
-        tails: words[1..].to_vec(),
+        possible_starts: words[1..].to_vec(),
         ..plain(Unproven)
     });
     units

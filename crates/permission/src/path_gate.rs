@@ -55,7 +55,7 @@ pub fn check_path(policy: &Policy, access: Access, text: &str) -> Result<Located
 /// Returns the request to list a directory, in addition to reading it, if a rule that names `list`
 /// decides about it, or is the last one about it; otherwise rules for every tool judge the reading.
 pub fn listing(policy: &Policy, located: &Located) -> Option<AccessRequest> {
-    if located.found != PathKind::Directory {
+    if located.kind != PathKind::Directory {
         return None;
     }
     let reading = located.requests(Access::Read).pop()?;

@@ -27,7 +27,7 @@ impl From<PathUse> for AccessRequest {
         Self {
             permission: path_use.permission.to_owned(),
             patterns: path_use.patterns,
-            absolute: path_use.absolute,
+            absolute_path: path_use.absolute_path,
             only_reads: path_use.only_reads,
             always,
             why_not_always,
@@ -37,7 +37,7 @@ impl From<PathUse> for AccessRequest {
             } else {
                 RequestEffect::Stated
             },
-            temporary: path_use.temporary,
+            is_temporary: path_use.is_temporary,
             is_conditional: path_use.is_conditional,
             file: path_use.file,
             metadata: path_use.outside.as_ref().map(metadata).unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! The uses of paths, as facts on which rules decide.
+//! The uses of paths: facts about a call or a command, which rules then judge.
 
 use std::path::PathBuf;
 
@@ -13,21 +13,22 @@ pub struct PathUse {
     pub patterns: Vec<String>,
     /// The absolute path of the one path that is used, if it lies outside of the project. Rules
     /// with an absolute pattern are compared with it.
-    pub absolute: Option<String>,
-    /// Its pattern names the one path that is used, or the directory of a path outside of the
-    /// project. The others stand for a link itself, for a secret without a path, or for a sample of
+    pub absolute_path: Option<String>,
+    /// True if the pattern names the one path that is used, or the directory of a path outside of
+    /// the project. False if it stands for a link itself, a secret without a path, or a sample of
     /// the files below a directory.
     pub names_path: bool,
     /// The minimum verdict, which no rule can weaken, with its reason.
     pub minimum: Option<(Action, String)>,
-    /// Leaves the project only to read or list.
+    /// True if it leaves the project only to read or list.
     pub only_reads: bool,
-    /// Changes a file of the project.
+    /// True if it changes a file of the project.
     pub changes_project: bool,
-    /// Leaves the project only if the shell has changed to an unexpected directory by then.
+    /// True if it leaves the project only in case the shell has changed to an unexpected directory.
     pub is_conditional: bool,
-    /// Leaves the project for a temporary file of the user's own, or a directory of such files.
-    pub temporary: bool,
+    /// True if it leaves the project for a temporary file of the user's own, or a directory of such
+    /// files.
+    pub is_temporary: bool,
     /// The path for which it leaves the project.
     pub outside: Option<OutsidePath>,
     /// The use of one file as text, for people.

@@ -17,7 +17,7 @@ use base::approvals::Approvals;
 #[derive(Debug, Clone)]
 pub struct CommandLine {
     pub analysis: Arc<CommandAnalysis>,
-    /// Whether processes may continue after its shell has ended.
+    /// True if processes may continue after its shell has ended.
     leaves_processes: bool,
 }
 
@@ -61,12 +61,12 @@ pub fn may_start_background(command: &str) -> bool {
 /// The sandbox that a command runs in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlannedSandbox {
-    /// The one of commands that are known to be read-only, and end with their shell. Such a command
-    /// may run in parallel with other calls, whatever the agent may do.
+    /// The sandbox for a command that is known to be read-only and ends with its shell. Such a
+    /// command may run in parallel with other calls, under every agent.
     Harmless,
-    /// The agent's.
+    /// The agent's own sandbox.
     Agent,
-    /// The prepared one without network, because the command then needs no question.
+    /// The agent's sandbox without network: in it, the command needs no question.
     Isolated,
 }
 
@@ -139,9 +139,9 @@ fn joined(names: &[Name]) -> String {
 pub struct SandboxCapabilities {
     /// The confirmed restrictions.
     pub guarantee: SandboxGuarantee,
-    /// Whether it confines any command to the project if it also blocks the network.
+    /// True if the sandbox confines any command to the project when it also blocks the network.
     pub can_isolate: bool,
-    /// Whether the agent only reads, and no sandbox keeps it from changing things.
+    /// True if the agent only reads, and no sandbox keeps it from changing things.
     pub is_read_only_unenforced: bool,
     pub hidden: HiddenFiles,
 }
@@ -170,7 +170,7 @@ pub struct CommandPlan {
 impl CommandPlan {
     /// Returns whether the user is asked about the command.
     pub fn needs_question(&self) -> bool {
-        let planned = self.request.planned.as_ref();
+        let planned = self.request.planned_verdict.as_ref();
         planned.is_some_and(|planned| planned.verdict.action == Action::Ask)
     }
 }
@@ -218,7 +218,7 @@ pub fn plan_command(
     let is_unproven = sandbox.is_read_only_unenforced && planned != PlannedSandbox::Harmless;
     let request = AccessRequest {
         guarantee: guarantee_for(&line, sandbox).in_context(&policy.context),
-        unproven: is_unproven.then(|| UNENFORCED.to_owned()),
+        why_only_harmless: is_unproven.then(|| UNENFORCED.to_owned()),
         ..request_of(line.analysis.clone())
     };
     let verdict = policy.judge(&request);
@@ -227,7 +227,7 @@ pub fn plan_command(
         && policy.approvals == Approvals::Sandboxed
     {
         let isolated = AccessRequest {
-            isolated: true,
+            is_isolated: true,
             ..request.clone()
         };
         let verdict = policy.judge(&isolated);
@@ -268,7 +268,7 @@ fn plan(
         analysis: line.analysis,
         sandbox,
         request: AccessRequest {
-            planned: Some(Arc::new(PlannedVerdict { policy, verdict })),
+            planned_verdict: Some(Arc::new(PlannedVerdict { policy, verdict })),
             ..request
         },
     }
@@ -321,7 +321,7 @@ mod tests {
             let line = CommandLine::analyze(command, &lab.context);
             let plan = plan_command(line, &policy, sandbox);
             let request = plan.request;
-            let verdict = request.planned.clone().unwrap();
+            let verdict = request.planned_verdict.clone().unwrap();
             let verdict = verdict.under(&policy, &request).unwrap();
             assert_eq!(
                 (plan.sandbox, verdict.action),
@@ -339,7 +339,7 @@ mod tests {
         let policy = policy(&lab, Approvals::Default, &plan_rules(&lab.context));
         let sandbox = SandboxGuarantee::ReadOnly {
             hides_secrets: false,
-            keeps_signals: true,
+            blocks_signals: true,
         };
         // The line, the visibility of hidden files; the planned sandbox, whether it counts, and
         // whether the user is asked.
@@ -481,7 +481,7 @@ mod tests {
         let asked = policy(&lab, Approvals::Default, &asks);
         let line = CommandLine::analyze("touch x", &lab.context);
         let plan = plan_command(line, &asked, SandboxCapabilities::default());
-        let planned = plan.request.planned.clone().unwrap();
+        let planned = plan.request.planned_verdict.clone().unwrap();
         let under =
             |policy: &Policy, request: &AccessRequest| planned.under(policy, request).is_some();
         assert!(under(&asked, &plan.request));
@@ -491,7 +491,7 @@ mod tests {
         ));
         let changes: [fn(&mut Policy); 4] = [
             |policy| policy.approvals = Approvals::Ask,
-            |policy| policy.doubt = Some("a file cannot be read".into()),
+            |policy| policy.unreadable_settings = Some("a file cannot be read".into()),
             |policy| policy.rules.extend([]),
             |policy| policy.grants = Rules::built_in(&[("bash", "touch *", Allow)]),
         ];

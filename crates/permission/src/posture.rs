@@ -16,16 +16,18 @@ pub(super) fn with_refusal(why: String, action: Action, refused: Option<&str>) -
 /// Returns the verdict on a command for a read-only agent, with its reason.
 pub(super) fn read_only_verdict(unit: &CommandUnit) -> (Action, String) {
     if let Some(reason) = &unit.opaque
-        && (unit.effect != Effect::Writes || unit.plans_only)
+        && (unit.effect != Effect::Writes || unit.writes_only_plans)
     {
         return (Action::Ask, reason.clone());
     }
     match unit.effect {
         Effect::Reads => (Action::Allow, "it is known to be harmless".into()),
-        Effect::Writes if unit.plans_only => (Action::Allow, "it writes plan files only".into()),
+        Effect::Writes if unit.writes_only_plans => {
+            (Action::Allow, "it writes plan files only".into())
+        }
         // The command in an option may never start, so it is denied only if its effect cannot be
         // undone.
-        Effect::Writes if unit.carried && !unit.destroys => (
+        Effect::Writes if unit.is_conditional && !unit.destroys => (
             Action::Ask,
             "an option of another program may run it, and it writes".into(),
         ),

@@ -205,7 +205,7 @@ proptest! {
         let request = command_request(&format!("prog {}", quoted.join(" ")), &context);
         let line = request.command.unwrap();
         prop_assert!(line.opaque.is_none());
-        prop_assert_eq!(&line.units[0].normal, &format!("prog {}", words.join(" ")));
+        prop_assert_eq!(&line.units[0].normalized, &format!("prog {}", words.join(" ")));
     }
 
     #[test]

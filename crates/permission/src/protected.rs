@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::path::{Component, Path};
 use std::sync::LazyLock;
 
+/// A kind of protected file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protected {
     /// A file with keys or passwords: reading it asks.
@@ -51,7 +52,7 @@ struct Names {
 #[derive(Debug)]
 struct Entry {
     parts: Vec<PartPattern>,
-    /// Whether everything below it is included.
+    /// True if everything below it is included.
     folder: bool,
     /// The effect of a change, as a clause that "which" begins.
     effect: &'static str,

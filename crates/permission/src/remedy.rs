@@ -1,4 +1,5 @@
-//! Rules that would change a verdict, found by judging with them.
+//! Finds rules that would change a verdict, for advice to the user: it judges the requests again with
+//! each candidate.
 
 use serde_json::{Map, Value, json};
 
@@ -13,12 +14,11 @@ const TRIED: &str = "settings";
 /// The way in which settings can allow requests that are asked about or denied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WayToAllow {
-    /// New rules, the last ones of the agent's.
+    /// By new rules after all others of the agent.
     Add(Vec<Rule>),
-    /// Another action of the existing rule that decides: it makes the verdict less strict, and no new
-    /// rule replaces it.
+    /// By changing the action of the rule that decides. New rules would not help.
     Edit(Rule),
-    /// None: the user decides each time, or it is never allowed.
+    /// No setting can: the user decides each time, or the request is never allowed.
     Never,
 }
 
@@ -160,12 +160,12 @@ fn rules_about(request: &AccessRequest, action: Action) -> Vec<Rule> {
     } else {
         &request.always
     };
-    let patterns = match &request.absolute {
+    let patterns = match &request.absolute_path {
         // A rule for all projects: the path relative to this one names another file elsewhere.
         Some(absolute) => std::slice::from_ref(absolute),
         None => patterns.as_slice(),
     };
-    let is_literal = names_objects || request.absolute.is_some();
+    let is_literal = names_objects || request.absolute_path.is_some();
     let means_others = |pattern: &String| is_literal && pattern.contains(['*', '?', '\\']);
     patterns
         .iter()
@@ -180,8 +180,11 @@ fn rules_about(request: &AccessRequest, action: Action) -> Vec<Rule> {
 /// this spelling.
 fn pattern_of_part(request: &AccessRequest, part: &str) -> String {
     let mut units = request.command.iter().flat_map(|line| &line.units);
-    let unknown = units.find(|unit| unit.text == part && unit.normal.contains(UNKNOWN));
-    unknown.map_or_else(|| part.to_owned(), |unit| unit.normal.replace(UNKNOWN, "*"))
+    let unknown = units.find(|unit| unit.text == part && unit.normalized.contains(UNKNOWN));
+    unknown.map_or_else(
+        || part.to_owned(),
+        |unit| unit.normalized.replace(UNKNOWN, "*"),
+    )
 }
 
 /// Returns rules that allow the files that a command uses and that are asked about or denied.
@@ -192,7 +195,7 @@ fn rules_about_files(policy: &Policy, request: &AccessRequest) -> Vec<Rule> {
     let mut rules: Vec<Rule> = Vec::new();
     let is_read_only = line.is_read_only();
     let uses = line.units.iter().flat_map(|unit| {
-        let touches = unit.touches.iter();
+        let touches = unit.path_uses.iter();
         touches.map(move |path_use| request_of_use(path_use, unit, is_read_only))
     });
     for touched in uses {

@@ -1,7 +1,7 @@
-//! An ordered list of rules.
+//! [`Rules`], an ordered list of permission rules. Of the rules that match, the last one decides.
 //!
-//! Agents have most of their rules in common, so a list consists of pieces that lists share, and
-//! each piece is compiled once.
+//! Agents have most of their rules in common. So a list consists of pieces that several lists
+//! share, and each piece builds its index ([`RuleIndex`]) once.
 
 use std::sync::Arc;
 

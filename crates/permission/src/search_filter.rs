@@ -184,8 +184,8 @@ impl PlainFolder {
     fn of(dir: &Path, context: &PermissionContext) -> Option<Self> {
         let in_project =
             roots(context).any(|root| *root == context.root) && dir.starts_with(&context.root);
-        let is_own = !context.data.as_os_str().is_empty()
-            && (below_dir(dir, &context.data) || below_dir(&context.data, dir));
+        let is_own = !context.data_dir.as_os_str().is_empty()
+            && (below_dir(dir, &context.data_dir) || below_dir(&context.data_dir, dir));
         let is_hidden = dir
             .iter()
             .any(|part| part.as_encoded_bytes().starts_with(b"."));
@@ -289,7 +289,7 @@ mod tests {
         let context = PermissionContext {
             root: "/ws".into(),
             cwd: "/ws".into(),
-            data: "/data".into(),
+            data_dir: "/data".into(),
             ..PermissionContext::default()
         };
         let own = Rules::built_in(rules);
@@ -300,7 +300,7 @@ mod tests {
                 ..rule.clone()
             })
             .collect();
-        let rules = rule::base(&context.data, Path::new("/tmp/x"), &[] as &[&Path]).then(&own);
+        let rules = rule::base(&context.data_dir, Path::new("/tmp/x"), &[] as &[&Path]).then(&own);
         SearchFilter::new(&Policy {
             rules,
             context,

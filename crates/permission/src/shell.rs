@@ -88,7 +88,7 @@ fn refused(command: &str, context: &PermissionContext) -> CommandAnalysis {
     let refuse = |reason: &str| CommandAnalysis {
         text: command.into(),
         opaque: Some(reason.into()),
-        unseen: true,
+        is_incomplete: true,
         ..CommandAnalysis::default()
     };
     if command.contains('\0') {
@@ -98,7 +98,7 @@ fn refused(command: &str, context: &PermissionContext) -> CommandAnalysis {
     let line = refuse("the command is longer than 128 KiB");
     CommandAnalysis {
         units: catastrophes(&unread, context),
-        unread,
+        unparsed_texts: unread,
         ..line
     }
 }
@@ -109,7 +109,7 @@ fn analyze_script(
     context: &PermissionContext,
 ) -> CommandAnalysis {
     let mut line = analyze::analyze(command, script, context);
-    let lost = catastrophes(&line.unread, context);
+    let lost = catastrophes(&line.unparsed_texts, context);
     line.units.extend(lost);
     let is_invisible = |c: char| base::text::is_deceptive(c) && !matches!(c, '\n' | '\t' | '\r');
     if command.chars().any(is_invisible) {

@@ -22,7 +22,7 @@ pub(super) fn is_temporary(path: &Path, dir: &Path, context: &PermissionContext)
             .and_then(|below| below.iter().next().map(OsStr::to_owned))
     };
     let lasting = std::iter::once(&context.root)
-        .chain(&context.extra)
+        .chain(&context.extra_dirs)
         .chain(&context.home);
     let mut lasting = lasting.filter_map(|path| top_level(path));
     if below

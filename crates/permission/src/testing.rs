@@ -63,7 +63,7 @@ impl PathFixture {
             path: ["/usr/local/bin", "/usr/bin", "/bin"]
                 .map(PathBuf::from)
                 .to_vec(),
-            data: top.join("data/adjutant"),
+            data_dir: top.join("data/adjutant"),
             ..PermissionContext::default()
         };
         Self {
@@ -165,7 +165,7 @@ pub fn path_fixture(id: &str) -> (PathFixture, Vec<String>) {
             .collect(),
         "P65" => vec!["/proc/self/environ".into(), "/proc/1/environ".into(), "/proc/1/root/etc/hosts".into()],
         "P66" => ["auth.json", "sessions/x.db", "grants.json"]
-            .map(|name| lab.context.data.join(name).display().to_string())
+            .map(|name| lab.context.data_dir.join(name).display().to_string())
             .to_vec(),
         "P72" => vec!["opencode.json".into(), ".opencode/x".into(), ".opencode/agent/y.md".into()],
         "P73" => vec!["AGENTS.md".into(), "CLAUDE.md".into()],

@@ -75,7 +75,10 @@ pub(super) fn unconfined_effect_in(
     };
     let writes = matches!(guarantee, SandboxGuarantee::Workspace { .. });
     let keeps_modes = match guarantee {
-        SandboxGuarantee::Workspace { keeps_modes, .. } => keeps_modes,
+        SandboxGuarantee::Workspace {
+            protects_modes: keeps_modes,
+            ..
+        } => keeps_modes,
         _ => true,
     };
     match file {
@@ -120,7 +123,7 @@ pub(super) fn fetched_program(
 }
 
 fn is_fetcher(unit: &CommandUnit) -> bool {
-    unit.network
+    unit.uses_network
         || unit
             .program
             .as_deref()
@@ -128,7 +131,7 @@ fn is_fetcher(unit: &CommandUnit) -> bool {
 }
 
 fn is_unanalysed(unit: &CommandUnit) -> bool {
-    unit.opaque.is_some() && !unit.prefixed
+    unit.opaque.is_some() && !unit.is_opaque_by_variable
 }
 
 /// Returns the git command among the words that loses uncommitted work or commits.

@@ -90,7 +90,7 @@ impl QuestionWording {
                 }),
                 (Some(_), None) => {}
             }
-            for one in &verdict.also {
+            for one in &verdict.further_reasons {
                 if one.reason.as_deref().is_none_or(|stated| is_news(&stated)) {
                     reasons.push(Reason {
                         part: None,
@@ -198,8 +198,13 @@ fn reasons(verdict: &Verdict) -> Vec<Reason> {
         .iter()
         .filter(|unit| unit.action == Action::Ask)
         .collect();
-    let whole = clauses(&verdict.reason, verdict.rule.as_ref(), &verdict.also);
-    let of_part = |unit: &&UnitVerdict| clauses(&unit.reason, unit.rule.as_ref(), &unit.also);
+    let whole = clauses(
+        &verdict.reason,
+        verdict.rule.as_ref(),
+        &verdict.further_reasons,
+    );
+    let of_part =
+        |unit: &&UnitVerdict| clauses(&unit.reason, unit.rule.as_ref(), &unit.further_reasons);
     let by_parts: Vec<Vec<String>> = asked.iter().map(of_part).collect();
     let is_same = |clauses: &Vec<String>| clauses.iter().all(|clause| whole.contains(clause));
     let of_line = |clause: &String| Reason {
@@ -301,13 +306,14 @@ fn rules(asked: &[(&AccessRequest, &Verdict)]) -> Vec<String> {
             .units
             .iter()
             .filter(|unit| unit.action == Action::Ask);
-        let of_units = units.flat_map(|unit| rules_among(unit.rule.as_ref(), &unit.also));
+        let of_units =
+            units.flat_map(|unit| rules_among(unit.rule.as_ref(), &unit.further_reasons));
         let decided = if verdict.action == Action::Ask {
             verdict.rule.as_ref()
         } else {
             None
         };
-        for rule in rules_among(decided, &verdict.also).chain(of_units) {
+        for rule in rules_among(decided, &verdict.further_reasons).chain(of_units) {
             // The user's settings have no such line.
             if matches!(rule.source.as_str(), BUILT_IN | "") {
                 continue;
@@ -411,9 +417,9 @@ mod tests {
                 rule: None,
                 reason: own.map(str::to_owned),
                 is_by_posture: false,
-                also: Vec::new(),
+                further_reasons: Vec::new(),
                 units: Vec::new(),
-                proven_read_only: false,
+                is_proven_read_only: false,
             };
             let wording = QuestionWording::new(&[(&request, &verdict)], Some(general));
             let clauses: Vec<&str> = wording

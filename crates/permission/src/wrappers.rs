@@ -150,7 +150,7 @@ impl Project {
             path: ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"]
                 .map(PathBuf::from)
                 .to_vec(),
-            data: self.path("data"),
+            data_dir: self.path("data"),
             ..PermissionContext::default()
         }
     }

@@ -167,7 +167,7 @@ async fn check_both(policy: &Policy, path: &str, wrong: &mut Vec<String>) -> [St
         let mut input = input(name, tool, path);
         let file = permission::locate::locate(path, &policy.context)
             .ok()
-            .filter(|at| at.found == permission::locate::PathKind::File)
+            .filter(|at| at.kind == permission::locate::PathKind::File)
             .and_then(|at| std::fs::read(at.path).ok());
         if let Some(bytes) = file {
             let old = String::from_utf8_lossy(&bytes)

@@ -199,7 +199,7 @@ fn listened(
     let (event_sender, up) = EventSender::new();
     let id = SessionId::new("ses_test");
     let scratch = || scratch::directory(&environment, id.as_str());
-    policy.context.scratch.get_or_insert_with(scratch);
+    policy.context.scratch_dir.get_or_insert_with(scratch);
     let context = ToolContext {
         call: CallContext {
             id: CallId::new(format!("call_{}", policy.context.cwd.display())),

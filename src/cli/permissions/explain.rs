@@ -420,7 +420,7 @@ fn sandbox_note(
 ) -> String {
     let of_agent = policy.sandbox.guarantee;
     let is_exposed = plan.request.guarantee == SandboxGuarantee::None
-        && !verdict.proven_read_only
+        && !verdict.is_proven_read_only
         && matches!(of_agent, SandboxGuarantee::ReadOnly { .. });
     if is_exposed {
         return format!(
@@ -440,7 +440,7 @@ fn sandbox_note(
             "it can do what you can; `adjutant doctor` says why there is no sandbox"
         }
         SandboxGuarantee::ReadOnly { .. } | SandboxGuarantee::Workspace { .. }
-            if verdict.proven_read_only =>
+            if verdict.is_proven_read_only =>
         {
             "it can change nothing"
         }
@@ -612,7 +612,7 @@ fn is_allowed_by_default(policy: &Policy, requests: &[AccessRequest]) -> bool {
 fn is_allowed_in_sandbox(policy: &Policy, requests: &[AccessRequest]) -> bool {
     requests.iter().all(|request| {
         let request = AccessRequest {
-            unproven: None,
+            why_only_harmless: None,
             ..request.clone()
         };
         policy.judge(&request).action == Action::Allow

@@ -233,7 +233,7 @@ impl SharedRequests {
     fn named(&mut self, text: &str, names: Vec<String>) {
         for effect in [Effect::Reads, Effect::Unproven, Effect::Writes] {
             let mut unit = written(text, effect);
-            unit.names.extend(names.iter().cloned());
+            unit.other_spellings.extend(names.iter().cloned());
             self.push(unit);
         }
     }
@@ -242,9 +242,12 @@ impl SharedRequests {
     fn add_possible_programs(&mut self, text: &str) {
         let unit = written(text, Effect::Unproven);
         let tails = text.split(' ').skip(1).map(str::to_owned).collect();
-        self.push(CommandUnit { tails, ..unit });
+        self.push(CommandUnit {
+            possible_starts: tails,
+            ..unit
+        });
         self.requests.push(of_command(CommandAnalysis {
-            unread: vec![text.to_owned()],
+            unparsed_texts: vec![text.to_owned()],
             ..CommandAnalysis::default()
         }));
     }
@@ -301,9 +304,9 @@ pub(super) fn written(text: &str, effect: Effect) -> CommandUnit {
         .map(|(_, base)| format!("{base}{rest}"));
     CommandUnit {
         text: text.to_owned(),
-        normal: text.to_owned(),
+        normalized: text.to_owned(),
         program: (!program.is_empty()).then(|| program.to_owned()),
-        names: base.into_iter().collect(),
+        other_spellings: base.into_iter().collect(),
         effect,
         ..CommandUnit::default()
     }

@@ -48,10 +48,10 @@ struct Analyzer<'p> {
     frame: AnalyzerFrame,
     units: Vec<CommandUnit>,
     opaque: Option<String>,
-    /// Whether parts of the line were not analysed.
-    unseen: bool,
+    /// True if parts of the line were not analysed.
+    is_incomplete: bool,
     /// Texts that were too long, or could not be parsed.
-    unread: Vec<String>,
+    unparsed_texts: Vec<String>,
     /// The bodies of functions, with the directories in which they were judged.
     bodies: Vec<JudgedBody>,
     /// Texts that run later, in whatever directory the shell then is.
@@ -62,9 +62,9 @@ struct Analyzer<'p> {
 struct AnalyzerFrame {
     /// The number of programs and texts around them.
     layer: usize,
-    /// They run only through an option of another program, perhaps never.
-    carried: bool,
-    /// The shell may not be bash, and reads some constructs differently.
+    /// True if they run only through an option of another program, perhaps never.
+    is_conditional: bool,
+    /// True if the shell may not be bash, and reads some constructs differently.
     other_shell: bool,
     input: StdinSource,
     /// The selection of the names that come through the pipe.
@@ -80,19 +80,19 @@ pub(super) fn analyze(
     let mut analyzer = Analyzer {
         context,
         disk: Disk::new(context),
-        expander: Expander::new(context.home.as_deref(), context.scratch.as_deref()),
+        expander: Expander::new(context.home.as_deref(), context.scratch_dir.as_deref()),
         budget: Budget::default(),
         frame: AnalyzerFrame {
             layer: 0,
-            carried: false,
+            is_conditional: false,
             other_shell: false,
             input: StdinSource::Nothing,
             selected_files: None,
         },
         units: vec![],
         opaque: None,
-        unseen: false,
-        unread: vec![],
+        is_incomplete: false,
+        unparsed_texts: vec![],
         bodies: vec![],
         traps: vec![],
     };
@@ -112,7 +112,7 @@ pub(super) fn analyze(
             } else {
                 rest
             };
-            analyzer.unread.push(rest.to_owned());
+            analyzer.unparsed_texts.push(rest.to_owned());
             if matches!(reason, Unreadable::Syntax | Unreadable::Unclosed) {
                 analyzer.guess(rest, &mut state);
             }
@@ -122,16 +122,16 @@ pub(super) fn analyze(
     let Analyzer {
         units,
         opaque,
-        unseen,
-        unread,
+        is_incomplete: unseen,
+        unparsed_texts: unread,
         ..
     } = analyzer;
     CommandAnalysis {
         text: command.into(),
         units,
         opaque,
-        unseen,
-        unread,
+        is_incomplete: unseen,
+        unparsed_texts: unread,
     }
 }
 
@@ -149,14 +149,14 @@ impl<'p> Analyzer<'p> {
         whole_line::mark_self_written_programs(&mut self.units, command);
         if self.is_full() {
             self.mark_incomplete(&Unreadable::TooMany.to_string());
-            self.unread.push(command.to_owned());
+            self.unparsed_texts.push(command.to_owned());
         }
     }
 
     /// Records that parts of the line are not analysed.
     fn mark_incomplete(&mut self, reason: &str) {
         self.set_opaque(reason);
-        self.unseen = true;
+        self.is_incomplete = true;
     }
 
     fn set_opaque(&mut self, reason: &str) {
@@ -263,9 +263,9 @@ impl<'p> Analyzer<'p> {
     fn unit(&self, text: &str) -> CommandUnit {
         CommandUnit {
             text: text.to_owned(),
-            normal: text.to_owned(),
+            normalized: text.to_owned(),
             layer: self.frame.layer,
-            carried: self.frame.carried,
+            is_conditional: self.frame.is_conditional,
             ..CommandUnit::default()
         }
     }

@@ -41,7 +41,7 @@ pub(super) struct Expander<'p> {
     numbers: HashSet<String>,
     /// Variables that get an unknown value anywhere in the line.
     foreign: HashSet<String>,
-    /// Whether any variable gets text that runs a command when bash evaluates it in arithmetic.
+    /// True if a variable gets text that runs a command when bash evaluates it in arithmetic.
     coded: bool,
 }
 

@@ -8,12 +8,13 @@ const MAX_ALTERNATIVES: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name {
+    /// The word without quotes, and without computed parts.
     pub text: String,
-    /// `*` and `?` are wildcards for file names.
-    pub pattern: bool,
-    /// A part that is left out of the text is computed at run time.
-    pub computed: bool,
-    /// Is the target of a redirection that writes.
+    /// True if `*` and `?` in the text are wildcards for file names.
+    pub is_pattern: bool,
+    /// True if the text lacks a part that is computed at run time.
+    pub is_computed: bool,
+    /// True if it is the target of a redirection that writes.
     pub is_written: bool,
 }
 
@@ -84,7 +85,7 @@ fn of_command<'s>(
             add(words, found);
             for assign in assigns {
                 // A computed value of a variable names no file yet.
-                if expanded(&assign.value).iter().any(|name| name.computed) {
+                if expanded(&assign.value).iter().any(|name| name.is_computed) {
                     within(script, &assign.value.pieces, found);
                 } else {
                     add(std::slice::from_ref(&assign.value), found);
@@ -234,8 +235,8 @@ fn group(tokens: &[NameToken]) -> Option<(usize, Vec<usize>, usize)> {
 fn name(tokens: &[NameToken]) -> Name {
     let mut name = Name {
         text: String::new(),
-        pattern: false,
-        computed: false,
+        is_pattern: false,
+        is_computed: false,
         is_written: false,
     };
     // Within a character class, which becomes `*`.
@@ -254,18 +255,18 @@ fn name(tokens: &[NameToken]) -> Name {
             NameToken::Glob(_) if in_class || in_range => {}
             NameToken::Glob(glob) => {
                 in_class = *glob == '[';
-                name.pattern = true;
+                name.is_pattern = true;
                 name.text.push(if in_class { '*' } else { *glob });
             }
             NameToken::Brace('{') if matches!(tokens.get(at + 1), Some(NameToken::Text(text)) if text.contains("..")) =>
             {
                 in_range = true;
-                name.pattern = true;
+                name.is_pattern = true;
                 name.text.push('*');
             }
             NameToken::Brace('}') if in_range => in_range = false,
             NameToken::Brace(brace) => name.text.push(*brace),
-            NameToken::Computed => name.computed = true,
+            NameToken::Computed => name.is_computed = true,
         }
     }
     name

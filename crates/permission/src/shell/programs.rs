@@ -118,7 +118,7 @@ impl EffectCollector<'_> {
         self.add(UnitEffect::MayBeDenied(reason.to_owned()));
     }
 
-    fn add_danger(&mut self, option: &str) {
+    fn add_dangerous_option(&mut self, option: &str) {
         self.add(UnitEffect::DangerousOption(option.to_owned()));
     }
 
@@ -263,7 +263,7 @@ impl EffectCollector<'_> {
         let name = &*option.name;
         let Some(does) = option.does else {
             if !program.any {
-                self.add_danger(name);
+                self.add_dangerous_option(name);
                 self.effect(Effect::Unproven);
                 self.add_foreign_code(option.value.as_ref());
             }
@@ -283,7 +283,7 @@ impl EffectCollector<'_> {
             }
             OptionEffect::Writes => {
                 if program.effect == Effect::Reads && program.special != "archive" {
-                    self.add_danger(name);
+                    self.add_dangerous_option(name);
                 }
                 self.uses(Access::Edit, &option.value_or_unknown());
                 // strace starts a program for such a file.
@@ -295,12 +295,12 @@ impl EffectCollector<'_> {
                 }
             }
             OptionEffect::Edits | OptionEffect::Changes => {
-                self.add_danger(name);
+                self.add_dangerous_option(name);
                 self.effect(Effect::Writes);
             }
             OptionEffect::Destroys => {
                 if name.starts_with('-') {
-                    self.add_danger(name);
+                    self.add_dangerous_option(name);
                 }
                 self.add(UnitEffect::Destroys);
                 self.effect(Effect::Writes);
@@ -311,7 +311,7 @@ impl EffectCollector<'_> {
             OptionEffect::Sends => network::sends(self, option),
             OptionEffect::Enters => {
                 if program.special == "git" {
-                    self.add_danger(name);
+                    self.add_dangerous_option(name);
                 }
                 match &option.value {
                     Some(dir) => self.add(ShellEffect::Enter(dir.clone())),
@@ -319,7 +319,7 @@ impl EffectCollector<'_> {
                 }
             }
             OptionEffect::RemoteShell => {
-                self.add_danger(name);
+                self.add_dangerous_option(name);
                 self.uses(Access::List, &option.value_or_unknown());
                 self.add(UnitEffect::NotPreventedBySandbox(
                     "another repository's settings decide what git starts".to_owned(),
@@ -340,7 +340,7 @@ impl EffectCollector<'_> {
         let name = &*option.name;
         match does {
             OptionEffect::Runs => {
-                self.add_danger(name);
+                self.add_dangerous_option(name);
                 self.effect(Effect::Unproven);
                 self.carries(option.value.as_ref());
             }
@@ -351,7 +351,7 @@ impl EffectCollector<'_> {
             OptionEffect::Settings => special::settings(self, option),
             OptionEffect::Options => special::ssh_option(self, option),
             OptionEffect::Action => {
-                self.add_danger(name);
+                self.add_dangerous_option(name);
                 self.effect(Effect::Unproven);
                 if option.value_or_unknown().prefix().starts_with("exec=") {
                     self.add(RunEffect::Text {
@@ -363,12 +363,12 @@ impl EffectCollector<'_> {
                 }
             }
             OptionEffect::Unproven => {
-                self.add_danger(name);
+                self.add_dangerous_option(name);
                 self.effect(Effect::Unproven);
                 self.add_foreign_code(option.value.as_ref());
             }
             OptionEffect::Doubt => {
-                self.add_danger(name);
+                self.add_dangerous_option(name);
                 self.effect(Effect::Unproven);
                 self.set_may_be_denied(&format!(
                     "{name} may make it run more than its arguments name"
@@ -376,12 +376,12 @@ impl EffectCollector<'_> {
                 self.add_foreign_code(option.value.as_ref());
             }
             OptionEffect::Opaque => {
-                self.add_danger(name);
+                self.add_dangerous_option(name);
                 self.set_opaque(&format!("{name} may start anything"));
                 self.add_foreign_code(option.value.as_ref());
             }
             OptionEffect::OpaqueFile => {
-                self.add_danger(name);
+                self.add_dangerous_option(name);
                 self.uses(Access::Read, &option.value_or_unknown());
                 self.set_opaque("its settings are in a file, and may start programs");
             }
@@ -469,7 +469,7 @@ impl EffectCollector<'_> {
             let Some(role) = role.copied() else {
                 // More operands than it takes.
                 self.effect(Effect::Unproven);
-                self.add_danger(arg.text().unwrap_or(&arg.raw));
+                self.add_dangerous_option(arg.text().unwrap_or(&arg.raw));
                 continue;
             };
             if !self.word(program, role, at, reading, args) {
@@ -531,7 +531,7 @@ impl EffectCollector<'_> {
                     });
                 }
                 if at > 0 && program.effect == Effect::Reads {
-                    self.add_danger("a second file");
+                    self.add_dangerous_option("a second file");
                 }
             }
             Operand::Entry => self.entry(program, arg, deep, reading),
@@ -665,7 +665,7 @@ impl EffectCollector<'_> {
                     rest.iter().map(Arg::normal).collect::<Vec<_>>().join(" "),
                 ));
                 if rest.iter().any(|arg| arg.prefix().starts_with('-')) {
-                    self.add_danger("an option behind the host");
+                    self.add_dangerous_option("an option behind the host");
                     self.set_may_be_denied("an option follows the host");
                 }
                 return false;

@@ -297,11 +297,11 @@ fn sandbox_table_has_expected_verdicts() {
     let agents = ["build", "plan"].map(|agent| fixture.agent(agent, "", ""));
     let read_only = |is_bubblewrap| SandboxGuarantee::ReadOnly {
         hides_secrets: false,
-        keeps_signals: is_bubblewrap,
+        blocks_signals: is_bubblewrap,
     };
     let landlock = SandboxGuarantee::Workspace {
-        keeps_modes: false,
-        keeps_signals: false,
+        protects_modes: false,
+        blocks_signals: false,
     };
     let wrong = each(&rows, |row| {
         let [id, agent, input, wanted @ .., why] = row else {

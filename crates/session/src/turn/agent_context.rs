@@ -38,11 +38,11 @@ impl AgentContext {
 fn permission_context(turn: &TurnContext) -> PermissionContext {
     let project = &turn.project.context;
     PermissionContext {
-        scratch: Some(scratch::directory(
+        scratch_dir: Some(scratch::directory(
             &turn.session.common.environment,
             turn.session.id.as_str(),
         )),
-        trusted: project.settings.trusted,
+        is_trusted: project.settings.trusted,
         ..PermissionContext::new(
             &turn.session.common.environment,
             &project.worktree,

@@ -154,7 +154,7 @@ async fn judge_request<'n>(
 /// command on the thread pool, because it can be very long.
 async fn judge(policy: &Policy, request: &AccessRequest) -> Verdict {
     if let Some(verdict) = request
-        .planned
+        .planned_verdict
         .as_ref()
         .and_then(|plan| plan.under(policy, request))
     {
@@ -388,12 +388,12 @@ async fn with_sandbox_guarantee<'n>(
     let approvals = turn.session.permissions.approvals();
     let changes =
         approvals == Approvals::Sandboxed && request.effect == RequestEffect::ChangesProject;
-    if request.command.is_some() || !(changes || request.temporary) {
+    if request.command.is_some() || !(changes || request.is_temporary) {
         return Cow::Borrowed(request);
     }
     let sandbox_choice = &context.sandbox_choice;
     let mut request = request.clone();
-    if request.temporary && context.session.exec.is_empty() {
+    if request.is_temporary && context.session.exec.is_empty() {
         request.guarantee = sandbox_choice.guarantee().await;
     }
     if changes && sandbox_choice.is_protective().await {
@@ -419,7 +419,10 @@ async fn shown_call(call: &Call, asked: &[(&AccessRequest, &Verdict)]) -> CallUp
     let mut facts = serde_json::Map::new();
     for request in requests() {
         facts.extend(request.metadata.clone());
-        let texts = [("sandbox", &request.sandbox), ("from", &request.origin)];
+        let texts = [
+            ("sandbox", &request.sandbox),
+            ("from", &request.redirected_from),
+        ];
         facts.extend(
             texts
                 .into_iter()
@@ -452,7 +455,7 @@ fn question_details(asked: &[(&AccessRequest, &Verdict)]) -> Vec<String> {
     for (request, _) in asked {
         lines.extend(
             request
-                .origin
+                .redirected_from
                 .as_ref()
                 .map(|from| format!("Redirected from {from}.")),
         );

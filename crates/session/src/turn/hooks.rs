@@ -251,7 +251,7 @@ fn is_asked_by_rules(request: &AccessRequest, verdict: &Verdict) -> bool {
         .filter(|unit| unit.action == Action::Ask);
     request.hook_question.is_none()
         && request.minimum.is_none()
-        && request.unproven.is_none()
+        && request.why_only_harmless.is_none()
         && request.permission != "doom_loop"
         && verdict.reason.is_none()
         && units.clone().all(|unit| unit.reason.is_none())

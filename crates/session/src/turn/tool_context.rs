@@ -19,7 +19,7 @@ pub fn current_rules(turn: &TurnContext, agent: &Agent) -> Policy {
         grants: turn.session.permissions.grants.for_agent(&agent.name),
         ask_rules: turn.session.permissions.ask_rules.clone(),
         approvals: turn.session.permissions.approvals(),
-        doubt: turn.project.context.settings.doubt(),
+        unreadable_settings: turn.project.context.settings.doubt(),
         ..Policy::default()
     }
 }
@@ -32,7 +32,7 @@ pub(super) fn policy(turn: &TurnContext, step: &StepContext) -> Policy {
 
 fn policy_in(turn: &TurnContext, agent: &Agent, context: PermissionContext) -> Policy {
     Policy {
-        private: turn.project.context.settings.webfetch.private.clone(),
+        private_hosts: turn.project.context.settings.webfetch.private.clone(),
         context,
         ..current_rules(turn, agent)
     }
@@ -55,7 +55,7 @@ pub(super) fn refresh_policy(context: &mut ToolContext, turn: &TurnContext, agen
         return;
     }
     context.policy = Arc::new(Policy {
-        private: context.policy.private.clone(),
+        private_hosts: context.policy.private_hosts.clone(),
         context: context.policy.context.clone(),
         ..rules
     });

@@ -76,7 +76,7 @@ impl Tool for PlanExitTool {
             ));
         } else if let Some(named) = given {
             let resolved_path = resolve(context, named, Access::Read)?;
-            if resolved_path.real.found != PathKind::File {
+            if resolved_path.real.kind != PathKind::File {
                 return Err(Failure::ForModel(format!(
                     "{} is not a file. Name the file the plan is in, or none.",
                     resolved_path.shown

@@ -722,7 +722,7 @@ impl Document {
             let written = context.write_buffer(&self.path.path, &whole).await;
             // The editor may refuse a write to a file of the project; it may not know other files.
             if let Some(Err(NotWritten::Refused(why))) = &written
-                && self.path.real.inside
+                && self.path.real.is_inside
             {
                 return Err(self.refused(&format!(
                     "the editor refused: {}",
@@ -856,7 +856,7 @@ async fn target_for(
     path: &str,
 ) -> Result<Document, Failure> {
     let resolved_path = crate::files::path::resolve(context, path, Access::Edit)?;
-    if resolved_path.real.found == PathKind::Directory && resolved_path.real.inside {
+    if resolved_path.real.kind == PathKind::Directory && resolved_path.real.is_inside {
         return Err(Failure::ForModel(format!(
             "{} is a directory, not a file.",
             resolved_path.shown
@@ -870,11 +870,11 @@ async fn target_for(
     }
     match Document::open(resolved_path.clone(), purpose, context).await {
         // Nothing is revealed about a file outside before it may be read; writing it fails later.
-        Err(Failure::ForModel(_)) if !resolved_path.real.inside => {
+        Err(Failure::ForModel(_)) if !resolved_path.real.is_inside => {
             Ok(Document::absent(resolved_path))
         }
         Ok(document) => {
-            if document.exists && document.path.real.inside && document.readable(context) {
+            if document.exists && document.path.real.is_inside && document.readable(context) {
                 language::open_in_background(&document.path.real.path, &document.text, context)
                     .await;
             }

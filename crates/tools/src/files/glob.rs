@@ -105,7 +105,7 @@ impl Tool for GlobTool {
     ) -> Result<(Vec<AccessRequest>, Ready), Failure> {
         let base =
             resolve_or_suggest(context, input.path.as_deref().unwrap_or("."), Access::List).await?;
-        if base.real.inside {
+        if base.real.is_inside {
             check_not_file(&base)?;
         }
         let mut roots: Vec<(ResolvedPath, String)> = Vec::new();
@@ -119,7 +119,7 @@ impl Tool for GlobTool {
                     format!("{}/{dir}", base.path.display())
                 };
                 let resolved_path = resolve(context, &dir, Access::List)?;
-                let fixed = resolved_path.real.found == PathKind::File && rest.is_empty();
+                let fixed = resolved_path.real.kind == PathKind::File && rest.is_empty();
                 match (
                     resolved_path.real.path.parent(),
                     resolved_path
@@ -196,7 +196,7 @@ impl Tool for GlobTool {
                 let Ok(set) = compile_globs(&[pattern]) else {
                     continue;
                 };
-                if root_path.real.found != PathKind::Directory {
+                if root_path.real.kind != PathKind::Directory {
                     continue;
                 }
                 let root = SearchRoot::open(&root_path.real.path)?;
@@ -314,7 +314,7 @@ impl NewestPaths {
 /// Checks that the path is not a file. For a path outside the project this happens after it may be
 /// read, so that nothing is revealed about it before.
 fn check_not_file(base: &ResolvedPath) -> Result<(), Failure> {
-    if matches!(base.real.found, PathKind::File | PathKind::Special) {
+    if matches!(base.real.kind, PathKind::File | PathKind::Special) {
         return Err(Failure::ForModel(format!(
             "{} is a file; path must be a directory. Open it with read, or search it with grep.",
             base.shown
@@ -349,7 +349,7 @@ fn follows_symlink(pattern: &str, base: &ResolvedPath, context: &ToolContext) ->
         .filter(|dir| !dir.is_empty())
         .any(|dir| {
             let dir = base.real.path.join(dir).display().to_string();
-            locate::locate(&dir, &context.policy.context).is_ok_and(|found| found.linked)
+            locate::locate(&dir, &context.policy.context).is_ok_and(|found| found.is_linked)
         })
 }
 

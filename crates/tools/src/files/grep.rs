@@ -196,7 +196,7 @@ impl Tool for GrepTool {
         // Searching one file is reading it.
         let mut access = Access::List;
         let mut resolved_path = resolve_or_suggest(context, named, access).await?;
-        if resolved_path.real.found != PathKind::Directory {
+        if resolved_path.real.kind != PathKind::Directory {
             access = Access::Read;
             resolved_path = resolve_or_suggest(context, named, access).await?;
         }
@@ -268,7 +268,7 @@ impl Tool for GrepTool {
         let (newest, left_out, options) = run_blocking(&context, move || {
             let searched = AtomicUsize::new(0);
             let newest: Mutex<NewestMatches> = Mutex::default();
-            let is_named = resolved_path.real.found == PathKind::File;
+            let is_named = resolved_path.real.kind == PathKind::File;
             let folder = if is_named {
                 resolved_path
                     .real

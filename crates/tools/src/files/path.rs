@@ -155,9 +155,9 @@ mod tests {
             let resolved = resolve(&context, written, Access::Edit).unwrap();
             assert_eq!(resolved.real.path, fixture.cwd().join(real), "{written}");
             let absent = *found == PathKind::Missing && resolved.real.is_absent();
-            assert!(resolved.real.found == *found || absent, "{written}");
+            assert!(resolved.real.kind == *found || absent, "{written}");
             let inside = !real.starts_with('/');
-            assert_eq!(resolved.real.inside, inside, "{written}");
+            assert_eq!(resolved.real.is_inside, inside, "{written}");
             assert_eq!(resolved.real.leaving().is_none(), inside, "{written}");
             assert!(!resolved.shown.contains('\n'));
         }

@@ -221,7 +221,7 @@ impl Tool for ReadTool {
             part,
         } = ready;
         resolved_path.check_unchanged()?;
-        if resolved_path.real.found == PathKind::Directory {
+        if resolved_path.real.kind == PathKind::Directory {
             return directory(&resolved_path, part);
         }
         let bytes = match disk::read(&resolved_path.real.path) {

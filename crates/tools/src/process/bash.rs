@@ -209,7 +209,7 @@ impl Tool for BashTool {
                 .map_err(Failure::ForModel)?;
         }
         let resolved_path = directory(&input, context)?;
-        if resolved_path.real.found != PathKind::Directory {
+        if resolved_path.real.kind != PathKind::Directory {
             return Err(Failure::ForModel(format!(
                 "workdir is not a directory: {}",
                 resolved_path.shown
@@ -500,7 +500,7 @@ fn permission_context(resolved_path: &ResolvedPath, context: &ToolContext) -> Pe
         cwd: resolved_path.real.path.clone(),
         // The directory is determined anew: an earlier call may have removed the usual one, and the
         // command gets another one then.
-        scratch: Some(scratch::directory(
+        scratch_dir: Some(scratch::directory(
             &context.project.environment,
             context.session.id.as_str(),
         )),
@@ -527,11 +527,11 @@ fn touched(
 ) -> Vec<TouchedPath> {
     let mut touched = vec![TouchedPath::Directory(resolved_path.path.clone())];
     for unit in &analysis.units {
-        let listed = unit.listed.iter();
+        let listed = unit.listed_dirs.iter();
         touched
             .extend(listed.map(|path| TouchedPath::Directory(in_session_spelling(context, path))));
         let files = unit
-            .touches
+            .path_uses
             .iter()
             .filter(|path_use| matches!(path_use.permission, "read" | "edit"))
             .flat_map(|path_use| &path_use.patterns);

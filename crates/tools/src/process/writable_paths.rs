@@ -29,11 +29,12 @@ pub(crate) fn named_writes(
     let known = |unit: &CommandUnit| {
         unit.opaque.is_none() && (unit.effect != Effect::Unproven || configures_git(unit))
     };
-    let is_known = line.opaque.is_none() && line.unread.is_empty() && line.units.iter().all(known);
+    let is_known =
+        line.opaque.is_none() && line.unparsed_texts.is_empty() && line.units.iter().all(known);
     let touched = line
         .units
         .iter()
-        .flat_map(|unit| &unit.touches)
+        .flat_map(|unit| &unit.path_uses)
         .filter(|path_use| path_use.permission == "edit");
     let paths = touched
         .flat_map(|path_use| &path_use.patterns)
@@ -43,7 +44,7 @@ pub(crate) fn named_writes(
         .iter()
         .filter(|unit| configures_git(unit))
         .flat_map(|unit| {
-            let has_option = |option: &str| unit.normal.split(' ').any(|word| word == option);
+            let has_option = |option: &str| unit.normalized.split(' ').any(|word| word == option);
             match &context.home {
                 Some(home) if has_option("--global") => {
                     vec![home.join(".gitconfig"), home.join(".config/git/config")]
@@ -66,9 +67,9 @@ pub(crate) fn named_writes(
 /// write in its sandbox if the user allowed it.
 pub fn opened_by_consent(line: &CommandAnalysis, context: &PermissionContext) -> Vec<PathBuf> {
     let inside = std::iter::once(&context.root)
-        .chain(&context.extra)
-        .chain(&context.scratch)
-        .chain(context.temporary.iter());
+        .chain(&context.extra_dirs)
+        .chain(&context.scratch_dir)
+        .chain(context.temporary_dirs.iter());
     let inside: Vec<&PathBuf> = inside.collect();
     let mut opened: Vec<PathBuf> = Vec::new();
     for named in named_writes(line, context, &[]) {
@@ -87,9 +88,9 @@ pub fn opened_by_consent(line: &CommandAnalysis, context: &PermissionContext) ->
 /// Returns whether a unit changes settings of git. The permission for that names no file.
 fn configures_git(unit: &CommandUnit) -> bool {
     unit.program.as_deref() == Some("git")
-        && unit.foreign.is_none()
+        && unit.untrusted_program.is_none()
         && unit.minimum.is_some()
-        && git_command(&unit.normal) == Some("config")
+        && git_command(&unit.normalized) == Some("config")
 }
 
 /// Resolves the links of a path as far as it exists.

@@ -334,7 +334,7 @@ impl Fetch {
             ..self
         };
         let mut request = next.access_request();
-        request.origin = Some(from.as_str().to_owned());
+        request.redirected_from = Some(from.as_str().to_owned());
         let run = move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {
             Box::pin(async move {
                 let cancelled = context.cancelled.clone();

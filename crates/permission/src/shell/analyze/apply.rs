@@ -238,7 +238,7 @@ impl Analyzer<'_> {
                 if let Some(reason) = variable_danger(&name) {
                     let reason = format!("{name} {reason}");
                     if is_quiet(&name) {
-                        unit.set_prefixed(&reason)
+                        unit.set_opaque_by_variable(&reason)
                     } else {
                         unit.set_opaque(&reason)
                     }
@@ -306,7 +306,7 @@ impl Analyzer<'_> {
         let name = found.prefix().trim_start_matches("./");
         let uses = |unit: &CommandUnit, permission: &str| {
             let mut used = unit
-                .touches
+                .path_uses
                 .iter()
                 .filter(|path_use| path_use.permission == permission);
             used.any(|path_use| {
@@ -448,7 +448,7 @@ impl Analyzer<'_> {
     fn unknown_program(&mut self, args: &[Arg], unit: &mut CommandUnit, state: &ShellState) {
         if let StdinSource::Text(Some(text)) = self.frame.input.clone() {
             if self.budget.allows_search(text.len()) {
-                unit.texts.push(text);
+                unit.foreign_code.push(text);
             } else {
                 unit.set_may_be_denied("the text it reads is too long to be searched again");
             }
@@ -483,12 +483,13 @@ impl Analyzer<'_> {
             .filter_map(Arg::text)
             .filter(|text| !text.contains(' '))
         {
-            unit.words.extend(names_in(text).map(str::to_owned));
+            unit.unknown_program_words
+                .extend(names_in(text).map(str::to_owned));
         }
         let analysed = if self.budget.allows_words(args.len()) {
             args.len()
         } else {
-            unit.set_at_stake("it has more words than are examined");
+            unit.set_unconfined_effect("it has more words than are examined");
             args.len().min(BEGINNING)
         };
         for arg in &args[..analysed] {
@@ -505,7 +506,7 @@ impl Analyzer<'_> {
             };
             if text.contains([' ', ';', '|', '&', '\n']) || text.contains("$(") {
                 self.add_protected_names(&text, name, unit);
-                unit.texts.push(text);
+                unit.foreign_code.push(text);
                 continue;
             }
             // `key=file`, `FILE:name,mode`
@@ -623,12 +624,12 @@ fn record(effect: UnitEffect, unit: &mut CommandUnit) {
                 .iter()
                 .filter_map(Arg::text)
                 .filter(|text| text.contains(' '));
-            unit.texts.extend(texts.map(str::to_owned));
-            unit.tails.extend(words.iter().map(Arg::normal));
+            unit.foreign_code.extend(texts.map(str::to_owned));
+            unit.possible_starts.extend(words.iter().map(Arg::normal));
         }
-        UnitEffect::ForeignCode(text) => unit.texts.push(text),
+        UnitEffect::ForeignCode(text) => unit.foreign_code.push(text),
         UnitEffect::GitSubcommand(words) => {
-            unit.words.extend(
+            unit.unknown_program_words.extend(
                 words
                     .iter()
                     .filter_map(Arg::text)
@@ -643,17 +644,17 @@ fn record(effect: UnitEffect, unit: &mut CommandUnit) {
         {
             unit.set_opaque("it removes a variable that determines what runs");
         }
-        UnitEffect::DangerousOption(option) => unit.add_danger(&option),
+        UnitEffect::DangerousOption(option) => unit.add_dangerous_option(&option),
         UnitEffect::Opaque(reason) => unit.set_opaque(&reason),
         UnitEffect::MayBeDenied(reason) => unit.set_may_be_denied(&reason),
         UnitEffect::CatchAllOnly(reason) => drop(unit.catch_all_only.get_or_insert(reason)),
         UnitEffect::Minimum(action, reason) => unit.set_minimum(action, &reason),
-        UnitEffect::CodeVariable(reason) => unit.set_prefixed(&reason),
+        UnitEffect::CodeVariable(reason) => unit.set_opaque_by_variable(&reason),
         UnitEffect::Unknown(reason) => unit.ask_about_unknown_files(&reason),
-        UnitEffect::NotPreventedBySandbox(reason) => unit.set_at_stake(&reason),
+        UnitEffect::NotPreventedBySandbox(reason) => unit.set_unconfined_effect(&reason),
         UnitEffect::Secret(shown, reason) => unit.add_secret(&shown, &reason),
-        UnitEffect::RunsOtherPrograms => unit.carrier = true,
-        UnitEffect::Network => unit.network = true,
+        UnitEffect::RunsOtherPrograms => unit.runs_other_programs = true,
+        UnitEffect::Network => unit.uses_network = true,
         UnitEffect::Destroys => unit.destroys = true,
         UnitEffect::Unset(_) => {}
     }

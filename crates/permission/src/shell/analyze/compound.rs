@@ -21,7 +21,8 @@ impl Analyzer<'_> {
             if let Some(input) = self.input(script, redirect, state) {
                 self.frame.input = input;
             }
-            if !unit.touches.is_empty() || unit.minimum.is_some() || unit.effect != Effect::Reads {
+            if !unit.path_uses.is_empty() || unit.minimum.is_some() || unit.effect != Effect::Reads
+            {
                 self.push(unit);
             }
         }

@@ -154,12 +154,12 @@ impl Analyzer<'_> {
             return unit.ask_about_unknown_files("what it does from this directory is not known");
         };
         let layer = self.frame.layer;
-        let carried = self.frame.carried;
+        let carried = self.frame.is_conditional;
         let depth = self.budget.depth;
         let input = std::mem::replace(&mut self.frame.input, StdinSource::Pipe);
         let selected_files = self.frame.selected_files.take();
         self.frame.layer = unit.layer + 1;
-        self.frame.carried = unit.carried;
+        self.frame.is_conditional = unit.is_conditional;
         self.budget.depth += 4;
         let mut inner = ShellState {
             called: true,
@@ -167,7 +167,7 @@ impl Analyzer<'_> {
         };
         self.list(&script, &script.list, &mut inner);
         self.frame.layer = layer;
-        self.frame.carried = carried;
+        self.frame.is_conditional = carried;
         self.budget.depth = depth;
         self.frame.input = input;
         self.frame.selected_files = selected_files;

@@ -145,7 +145,7 @@ impl Analyzer<'_> {
         {
             return;
         }
-        let trusted = self.context.trusted;
+        let trusted = self.context.is_trusted;
         if !trusted && (state.cwd.is_empty() || self.disk.too_many_repositories(state.cwd.len())) {
             unit.set_opaque("which repository it works in is not known");
         }
@@ -162,7 +162,7 @@ impl Analyzer<'_> {
             if let Some((_, helper)) = helper
                 && !trusted
             {
-                unit.set_at_stake(&format!(
+                unit.set_unconfined_effect(&format!(
                     "this repository makes `git {name}` run a program: {helper}"
                 ));
             }
@@ -191,17 +191,17 @@ impl Analyzer<'_> {
                 .filter(|arg| arg.prefix().starts_with("--submodule"))
                 .any(|arg| !matches!(arg.text(), Some("--submodule=log" | "--submodule=short")));
         if shows_submodules && looks {
-            unit.set_at_stake(
+            unit.set_unconfined_effect(
                 "it shows other repositories in this one, and their settings are not known",
             );
         }
         if meanings.is_empty() && !is_built_in(name) {
             // A rule for `git *` was not meant for an unknown command: a rule has to name it.
-            unit.add_danger(name);
+            unit.add_dangerous_option(name);
             if let Some(setting) = guesses
                 && self.disk.on_path(&format!("git-{name}")).is_none()
             {
-                unit.set_at_stake(&format!(
+                unit.set_unconfined_effect(&format!(
                     "git does not know {name}, and runs what it takes it for: {setting}"
                 ));
             }

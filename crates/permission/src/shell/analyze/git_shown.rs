@@ -40,7 +40,7 @@ struct Words<'a> {
     /// Words that are neither options nor paths after `--`.
     plain: Vec<&'a Arg>,
     paths: Vec<&'a Arg>,
-    /// Whether there is a `--`: no word before it is a path.
+    /// True if there is a `--`: then no word before it is a path.
     has_dashes: bool,
     /// The maximum number of commits that are shown.
     max_commits: Option<usize>,

@@ -67,15 +67,15 @@ impl Analyzer<'_> {
             .join(" ");
         let named = args.iter().map(Arg::normal).collect::<Vec<_>>().join(" ");
         let runner = outer
-            .normal
+            .normalized
             .strip_suffix(&named)
             .filter(|before| RUNNERS.contains(before));
         let unit = CommandUnit {
             runner: runner.map(str::to_owned),
-            normal: text.clone(),
+            normalized: text.clone(),
             text,
             layer: outer.layer + 1,
-            carried: carried || outer.carried,
+            is_conditional: carried || outer.is_conditional,
             effect: Effect::Reads,
             ..CommandUnit::default()
         };
@@ -106,7 +106,7 @@ impl Analyzer<'_> {
             let words: Vec<&str> = std::iter::once("exec")
                 .chain(args.iter().map(|arg| &*arg.raw))
                 .collect();
-            self.unread.push(words.join(" "));
+            self.unparsed_texts.push(words.join(" "));
         }
     }
 
@@ -126,26 +126,26 @@ impl Analyzer<'_> {
         let Some(texts) = text.texts() else { return };
         for text in texts {
             if unit.layer >= MAX_LAYERS || self.budget.depth > shell_parser::MAX_DEPTH {
-                unit.set_at_stake("texts that run texts are nested too deeply");
-                self.unread.push(text.clone());
+                unit.set_unconfined_effect("texts that run texts are nested too deeply");
+                self.unparsed_texts.push(text.clone());
                 return;
             }
             if !self.budget.text(text.len()) {
-                unit.set_at_stake("the text it runs is too long to judge");
-                self.unread.push(text.clone());
+                unit.set_unconfined_effect("the text it runs is too long to judge");
+                self.unparsed_texts.push(text.clone());
                 continue;
             }
             let script = match shell_parser::parse(text, 0) {
                 Ok(script) => script,
                 Err(reason) => {
                     unit.set_opaque(&format!("the command it runs cannot be read: {reason}"));
-                    unit.texts.push(text.clone());
-                    self.unread.push(text.clone());
+                    unit.foreign_code.push(text.clone());
+                    self.unparsed_texts.push(text.clone());
                     continue;
                 }
             };
             let layer = self.frame.layer;
-            let carried_outside = self.frame.carried;
+            let carried_outside = self.frame.is_conditional;
             let other_shell = self.frame.other_shell;
             let depth = self.budget.depth;
             self.frame.layer = unit.layer + 1;
@@ -154,7 +154,7 @@ impl Analyzer<'_> {
             } else {
                 self.frame.other_shell
             };
-            self.frame.carried = carried || unit.carried;
+            self.frame.is_conditional = carried || unit.is_conditional;
             self.budget.depth += 4;
             if apart {
                 self.list(&script, &script.list, &mut state.child());
@@ -162,7 +162,7 @@ impl Analyzer<'_> {
                 self.list(&script, &script.list, state);
             }
             self.frame.layer = layer;
-            self.frame.carried = carried_outside;
+            self.frame.is_conditional = carried_outside;
             self.frame.other_shell = other_shell;
             self.budget.depth = depth;
         }

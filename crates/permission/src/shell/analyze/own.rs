@@ -143,7 +143,7 @@ pub(super) fn judge_texts(unit: &mut CommandUnit) {
         words.contains(&"adjutant")
             && (VERBS.iter().any(|verb| words.contains(verb)) || words.windows(2).any(sets))
     };
-    if unit.texts.iter().any(names_change) || names_change(&unit.tails.join(" ")) {
+    if unit.foreign_code.iter().any(names_change) || names_change(&unit.possible_starts.join(" ")) {
         unit.set_minimum(
             Action::Ask,
             "its text starts adjutant, and may change what you are asked about",

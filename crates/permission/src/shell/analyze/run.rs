@@ -18,7 +18,7 @@ impl Analyzer<'_> {
     pub(super) fn run(&mut self, args: &[Arg], mut unit: CommandUnit, state: &mut ShellState) {
         let index = self.reserve();
         unit.argv = args.iter().map(Arg::normal).collect();
-        unit.normal = unit.argv.join(" ");
+        unit.normalized = unit.argv.join(" ");
         if let Some(arg) = args.iter().find(|arg| !arg.literal) {
             unit.catch_all_only
                 .get_or_insert_with(|| format!("{} is computed at run time", arg.raw));
@@ -27,11 +27,12 @@ impl Analyzer<'_> {
             unit.set_opaque("the name of the program is computed");
             unit.effect = unit.effect.max(Effect::Unproven);
             for text in args[0].texts().unwrap_or_default() {
-                unit.names.push(joined(text, &args[1..]));
+                unit.other_spellings.push(joined(text, &args[1..]));
             }
             if args[0].prefix().is_empty() && args.len() > 1 {
                 // It may vanish, and then the next word is the program.
-                unit.names.push(joined(&args[1].normal(), &args[2..]));
+                unit.other_spellings
+                    .push(joined(&args[1].normal(), &args[2..]));
             }
             self.add_paths_of_computed_program(&args[1..], &mut unit, state);
             self.fill(index, unit);
@@ -68,10 +69,12 @@ impl Analyzer<'_> {
             match self.disk.origin(&name, state) {
                 Origin::Other => {
                     unit.is_usual = false;
-                    unit.foreign = Some(format!("{name} is not a program of the system"));
+                    unit.untrusted_program = Some(format!("{name} is not a program of the system"));
                     unit.effect_at_least(Effect::Unproven);
                 }
-                Origin::Missing => unit.foreign = Some(format!("{name} is not found on PATH")),
+                Origin::Missing => {
+                    unit.untrusted_program = Some(format!("{name} is not found on PATH"))
+                }
                 Origin::System => {}
             }
         }
@@ -212,19 +215,20 @@ fn spellings(base: &str, args: &[Arg], unit: &mut CommandUnit) {
         }
     }
     for rest in rests {
-        unit.names.push(joined(base, rest));
+        unit.other_spellings.push(joined(base, rest));
     }
     // git's own directory has its sub-commands as programs.
     if let Some(command) = base.strip_prefix("git-") {
-        unit.names.push(joined(&format!("git {command}"), rest));
+        unit.other_spellings
+            .push(joined(&format!("git {command}"), rest));
     }
     // python3.12 is python.
     let family = programs::family(base);
     if family != base && programs::is_language(family) {
-        unit.names.push(joined(family, rest));
+        unit.other_spellings.push(joined(family, rest));
     }
-    if unit.normal.contains(UNKNOWN) {
-        unit.names.retain(|name| !name.is_empty());
+    if unit.normalized.contains(UNKNOWN) {
+        unit.other_spellings.retain(|name| !name.is_empty());
     }
 }
 

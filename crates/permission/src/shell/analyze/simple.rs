@@ -92,7 +92,7 @@ impl Analyzer<'_> {
         if let Some(reason) = variable_danger(name) {
             let reason = format!("{name} {reason}");
             if is_quiet(name) && !alone {
-                unit.set_prefixed(&reason)
+                unit.set_opaque_by_variable(&reason)
             } else {
                 unit.set_opaque(&reason)
             }
@@ -192,7 +192,7 @@ impl Analyzer<'_> {
         };
         if let Some(text) = target.text() {
             if text.starts_with("/dev/tcp/") || text.starts_with("/dev/udp/") {
-                unit.set_at_stake("it opens a network connection");
+                unit.set_unconfined_effect("it opens a network connection");
                 return;
             }
             if device::is_harmless(text) {
@@ -213,7 +213,7 @@ impl Analyzer<'_> {
                 } else {
                     Effect::Unproven
                 });
-                unit.plans_only = false;
+                unit.writes_only_plans = false;
             }
             unit.ask_about_unknown_files(&format!(
                 "which file {} writes is not known",

@@ -17,7 +17,7 @@ pub(super) struct Trap {
     unit: CommandUnit,
     other_shell: bool,
     state: ShellState,
-    /// Whether it may run in another directory, or with other values, than where it was set.
+    /// True if it may run in another directory, or with other values, than where it was set.
     stale: bool,
 }
 
@@ -31,7 +31,7 @@ impl Analyzer<'_> {
         state: &mut ShellState,
     ) {
         if self.traps.len() >= MAX_TRAPS {
-            return unit.set_at_stake("it sets more traps than are examined");
+            return unit.set_unconfined_effect("it sets more traps than are examined");
         }
         let plain = unit.clone();
         let mut inner = state.clone();

@@ -11,7 +11,7 @@ pub(super) fn mark_self_written_programs(units: &mut [CommandUnit], command: &st
     let edited = |unit: &CommandUnit| -> Vec<String> {
         // Without the entries below a directory that it removes.
         let edits = unit
-            .touches
+            .path_uses
             .iter()
             .filter(|path_use| path_use.permission == "edit" && path_use.patterns.len() == 1);
         edits
@@ -36,7 +36,7 @@ pub(super) fn mark_self_written_programs(units: &mut [CommandUnit], command: &st
             || programs::is_language(programs::family(&base))
             || programs::is_shell(&base)
         {
-            runs.extend(unit.normal.split(' ').map(base_name));
+            runs.extend(unit.normalized.split(' ').map(base_name));
         }
         runs.push(base);
         let others = written.iter().enumerate().filter(|(maker, _)| *maker != at);
@@ -44,7 +44,7 @@ pub(super) fn mark_self_written_programs(units: &mut [CommandUnit], command: &st
             .flat_map(|(_, names)| names)
             .any(|name| runs.contains(name))
         {
-            unit.texts.push(command.to_owned());
+            unit.foreign_code.push(command.to_owned());
         }
     }
 }
@@ -60,13 +60,13 @@ pub(super) fn mark_shadowable_programs(
     context: &PermissionContext,
     disk: &Disk<'_>,
 ) {
-    if context.trusted {
+    if context.is_trusted {
         return;
     }
     let may_create = |unit: &CommandUnit| {
         unit.effect != Effect::Reads
             || unit
-                .touches
+                .path_uses
                 .iter()
                 .any(|path_use| path_use.permission == "edit")
     };
@@ -88,7 +88,7 @@ pub(super) fn mark_shadowable_programs(
         else {
             continue;
         };
-        unit.foreign = Some(format!(
+        unit.untrusted_program = Some(format!(
             "this line may put another {name} before the system's"
         ));
         unit.effect_at_least(Effect::Unproven);

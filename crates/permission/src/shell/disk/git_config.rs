@@ -64,7 +64,7 @@ pub(crate) struct Repository {
     pub(crate) aliases: HashMap<String, Vec<String>>,
     /// The setting that makes git run a similar command instead of an unknown one.
     pub(crate) autocorrects: Option<String>,
-    /// Whether `git stash show` shows differences, not only names.
+    /// True if `git stash show` shows differences, not only names.
     pub(crate) shows_stash: bool,
     /// The top of the working tree, if there is one.
     pub(crate) top: Option<PathBuf>,
@@ -73,7 +73,7 @@ pub(crate) struct Repository {
     addresses: HashMap<String, Vec<String>>,
     /// Remotes whose pushed refs are set, perhaps with force.
     pushed_by_setting: Vec<String>,
-    /// Whether a setting rewrites the addresses of remotes.
+    /// True if a setting rewrites the addresses of remotes.
     rewritten: bool,
     hooks_path: Option<String>,
     work_tree: Option<String>,

@@ -40,7 +40,7 @@ impl Disk<'_> {
                         unit.set_minimum(Action::Ask, &reason);
                     } else {
                         // No sandbox protects the project's own files.
-                        unit.at_stake.get_or_insert(reason);
+                        unit.unconfined_effect.get_or_insert(reason);
                     }
                     continue;
                 }
@@ -124,7 +124,7 @@ fn loss(context: &PermissionContext, path: &Path) -> Loss {
         return Loss::Much("a directory of the system");
     }
     if context.root.starts_with(path)
-        || context.extra.iter().any(|dir| dir.starts_with(path))
+        || context.extra_dirs.iter().any(|dir| dir.starts_with(path))
         || context.cwd.starts_with(path)
     {
         return Loss::Much("the whole project");

@@ -318,12 +318,12 @@ mod tests {
                 cwd: root.clone(),
                 root: root.clone(),
                 path: path.to_vec(),
-                trusted,
+                is_trusted: trusted,
                 ..PermissionContext::default()
             };
             let line = analyze(command, &context);
             line.units.iter().any(|unit| {
-                unit.foreign
+                unit.untrusted_program
                     .as_deref()
                     .is_some_and(|why| !why.contains("not found"))
             })

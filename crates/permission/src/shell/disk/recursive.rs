@@ -227,7 +227,7 @@ impl Disk<'_> {
         for text in &texts {
             for cwd in &state.cwd {
                 if let Some(Some(located)) = self.located(text, cwd)
-                    && located.found == PathKind::Directory
+                    && located.kind == PathKind::Directory
                 {
                     self.needs_below(access, &located, &is_fitting, unit);
                 }
@@ -302,7 +302,7 @@ impl Disk<'_> {
             patterns.insert(0, format!("{}/*", dir.relative));
         }
         self.add_sample(access, patterns, unit);
-        if !dir.inside {
+        if !dir.is_inside {
             // Rules may name files outside the project by their absolute paths.
             let mut patterns = vec![format!("{}/*", dir.path.display())];
             patterns.extend(patterns_of(&listing, fitting, &absolute));

@@ -41,7 +41,7 @@ pub(super) struct Paths {
     directories: DirectoryCache,
     /// The number of recorded uses.
     touched: usize,
-    /// Whether there were more uses than are recorded.
+    /// True if there were more uses than are recorded.
     overrun: bool,
 }
 
@@ -82,7 +82,7 @@ impl Disk<'_> {
         }
         if self.paths.touched >= MAX_USES && access != Access::Edit {
             self.paths.overrun = true;
-            unit.plans_only = false;
+            unit.writes_only_plans = false;
             return;
         }
         if let Some(known) = arg.texts() {
@@ -129,7 +129,7 @@ impl Disk<'_> {
     }
 
     fn unknown_path(&self, access: Access, arg: &Arg, unit: &mut CommandUnit) {
-        unit.plans_only = false;
+        unit.writes_only_plans = false;
         match access {
             // `~user`: outside of the project, wherever it is.
             Access::List if arg.literal => {
@@ -199,7 +199,7 @@ impl Disk<'_> {
         }
         let absolute = Path::new(text).is_absolute() || text.starts_with("~");
         if state.cwd.is_empty() && !absolute {
-            unit.plans_only = false;
+            unit.writes_only_plans = false;
             if access != Access::List {
                 unit.ask_about_unknown_files(&format!(
                     "in which directory {text} lies is not known"
@@ -219,7 +219,7 @@ impl Disk<'_> {
         } else {
             &state.cwd
         };
-        let before = unit.touches.len();
+        let before = unit.path_uses.len();
         let mut inside = false;
         for cwd in from {
             self.paths.touched += 1;
@@ -242,25 +242,25 @@ impl Disk<'_> {
                 ));
             }
             if access == Access::Edit {
-                let is_plan = located.inside
+                let is_plan = located.is_inside
                     && located.protected.is_none()
                     && protected::is_plan(Path::new(&located.relative));
-                let edits_only_plans = unit.plans_only
+                let edits_only_plans = unit.writes_only_plans
                     || unit
-                        .touches
+                        .path_uses
                         .iter()
                         .all(|path_use| path_use.permission != "edit");
-                unit.plans_only = is_plan && edits_only_plans;
+                unit.writes_only_plans = is_plan && edits_only_plans;
             }
             let is_guess = spelling == Spelling::Guess;
-            if is_guess && located.inside && protected::control(Path::new(&located.relative)) {
+            if is_guess && located.is_inside && protected::control(Path::new(&located.relative)) {
                 let reason = format!(
                     "{text} determines what runs here, and what the program does with it is not known"
                 );
                 unit.set_minimum(Action::Ask, &reason);
             }
-            if located.found == PathKind::Directory && access == Access::Read {
-                inside |= located.inside;
+            if located.kind == PathKind::Directory && access == Access::Read {
+                inside |= located.is_inside;
                 let mut uses = located.uses(Access::List);
                 uses.iter_mut().for_each(|path_use| {
                     path_use.is_conditional = from.len() > 1;
@@ -275,13 +275,13 @@ impl Disk<'_> {
                     .path
                     .parent()
                     .is_none_or(|folder| folder.parent().is_none());
-                if located.inside || located.found == PathKind::Nowhere || in_root_directory {
+                if located.is_inside || located.kind == PathKind::Nowhere || in_root_directory {
                     continue;
                 }
             }
-            inside |= located.inside;
-            if access == Access::List && located.inside && located.found == PathKind::Directory {
-                unit.listed.push(located.path.clone());
+            inside |= located.is_inside;
+            if access == Access::List && located.is_inside && located.kind == PathKind::Directory {
+                unit.listed_dirs.push(located.path.clone());
             }
             let mut uses = located.uses(access);
             // An existing file is used if the shell is in that directory.
@@ -295,7 +295,7 @@ impl Disk<'_> {
         // The shell may be in several directories, and the path leads into the project from none of
         // them.
         if from.len() > 1 && !inside {
-            unit.touches[before..]
+            unit.path_uses[before..]
                 .iter_mut()
                 .for_each(|path_use| path_use.is_conditional = false);
         }
@@ -352,13 +352,13 @@ impl Disk<'_> {
             .any(|link| path.starts_with(link) || plain.starts_with(link));
         match access {
             Access::Edit => {
-                unit.plans_only = false;
+                unit.writes_only_plans = false;
                 unit.ask_about_unknown_files(&format!("{text} cannot be written at present"));
             }
             Access::Read if up || is_below_link || spelling == Spelling::Certain => {
                 unit.ask_about_unknown_files(&format!("{text} leads nowhere at present"));
             }
-            Access::Read if spelled.inside && spelled.protected.is_none() => return,
+            Access::Read if spelled.is_inside && spelled.protected.is_none() => return,
             Access::Read | Access::List => {}
         }
         let mut uses = spelled.uses(access);
@@ -370,9 +370,9 @@ impl Disk<'_> {
     /// Records a path beyond the limit of lookups. Its target is unknown, but a deny of its name
     /// still applies.
     fn record_unlocated(&self, access: Access, text: &str, unit: &mut CommandUnit) {
-        unit.plans_only = false;
-        if access == Access::Edit && unit.unseen.len() < MAX_UNSEEN {
-            unit.unseen.push(text.to_owned());
+        unit.writes_only_plans = false;
+        if access == Access::Edit && unit.unlocated_paths.len() < MAX_UNSEEN {
+            unit.unlocated_paths.push(text.to_owned());
         }
     }
 
@@ -402,14 +402,15 @@ impl Disk<'_> {
         };
         let shown = Path::new(&parent.relative).join(name);
         unit.effect = Effect::Writes;
-        unit.plans_only = false;
+        unit.writes_only_plans = false;
         let mut entered = parent.uses(Access::List);
         entered
             .iter_mut()
             .for_each(|path_use| path_use.only_reads = false);
         self.add(unit, entered);
         let mut removal = PathUse::new("edit", normal(&shown).display().to_string());
-        removal.absolute = (!parent.inside).then(|| parent.path.join(name).display().to_string());
+        removal.absolute_path =
+            (!parent.is_inside).then(|| parent.path.join(name).display().to_string());
         if protected::control(&shown) {
             removal.minimum = Some((
                 Action::Ask,
@@ -431,11 +432,11 @@ impl Disk<'_> {
             let is_known = |known: &&mut PathUse| {
                 known.permission == path_use.permission && known.patterns == path_use.patterns
             };
-            let is_full = unit.touches.len() >= MAX_PATHS;
-            match unit.touches.iter_mut().find(is_known) {
+            let is_full = unit.path_uses.len() >= MAX_PATHS;
+            match unit.path_uses.iter_mut().find(is_known) {
                 Some(known) => known.only_reads &= path_use.only_reads,
                 None if is_full => {}
-                None => unit.touches.push(path_use),
+                None => unit.path_uses.push(path_use),
             }
             if is_full {
                 unit.set_minimum(Action::Ask, "it uses more paths than are examined");

@@ -96,8 +96,7 @@ struct Expression<'a> {
     args: &'a [Arg],
     at: usize,
     depth: usize,
-    /// Whether a word is unknown, or the nesting too deep, so that nothing is certain about any
-    /// file.
+    /// True if a word is unknown, or the nesting too deep: then nothing is certain about any file.
     lost: bool,
     actions: Vec<(usize, PassedTests)>,
 }
@@ -372,7 +371,7 @@ pub(super) fn add_terminated_command(
     args: &[Arg],
     ends: bool,
 ) {
-    collector.add_danger(&option.name);
+    collector.add_dangerous_option(&option.name);
     collector.add(UnitEffect::RunsOtherPrograms);
     let end = if ends || args[option.next..].iter().any(|arg| arg.is(";")) {
         end_of_command(args, option.next)

@@ -99,7 +99,7 @@ pub(super) fn language(
         match option.does {
             Some(OptionEffect::Program) => {
                 is_program_given = true;
-                collector.add_danger(&option.name);
+                collector.add_dangerous_option(&option.name);
                 match option.value.as_ref().map(Arg::text) {
                     Some(Some(text)) => texts.push(text.to_owned()),
                     Some(None) => collector.set_opaque("the program it runs is computed"),
@@ -108,7 +108,7 @@ pub(super) fn language(
             }
             Some(OptionEffect::Module) => {
                 is_program_given = true;
-                collector.add_danger(&option.name);
+                collector.add_dangerous_option(&option.name);
                 // A module may take its words as a program.
                 let words = reading.operands.iter().filter_map(Arg::text);
                 texts.extend(
@@ -227,7 +227,7 @@ fn programs<'r>(
             continue;
         }
         collector.effect(Effect::Unproven);
-        collector.add_danger(&option.name);
+        collector.add_dangerous_option(&option.name);
         collector.set_may_be_denied("it runs a file of commands");
         if let Some(file) = &option.value {
             let is_pipe = |text: &str| {
@@ -275,12 +275,12 @@ pub(super) fn sed(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
             collector.add(UnitEffect::RunsOtherPrograms);
             match letter {
                 'w' => {
-                    collector.add_danger("w");
+                    collector.add_dangerous_option("w");
                     collector.uses(Access::Edit, &Arg::exact(text));
                 }
                 'r' => collector.uses(Access::Read, &Arg::exact(text)),
                 _ => {
-                    collector.add_danger("e");
+                    collector.add_dangerous_option("e");
                     collector.effect(Effect::Unproven);
                     collector.add_foreign_code(Some(program));
                     if text.is_empty() {
@@ -453,7 +453,7 @@ pub(super) fn awk(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
         match awk_effects(text) {
             AwkEffects::None => {}
             AwkEffects::Starts => {
-                collector.add_danger("system");
+                collector.add_dangerous_option("system");
                 collector.effect(Effect::Unproven);
                 collector.add_foreign_code(Some(program));
                 collector.names_files(text, true);
@@ -470,11 +470,11 @@ pub(super) fn awk(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
                 }
             }
             AwkEffects::Writes(file) => {
-                collector.add_danger(">");
+                collector.add_dangerous_option(">");
                 collector.uses(Access::Edit, &Arg::exact(file));
             }
             AwkEffects::Unread => {
-                collector.add_danger(">");
+                collector.add_dangerous_option(">");
                 collector.effect(Effect::Unproven);
                 collector.add_foreign_code(Some(program));
                 collector.set_may_be_denied("its program is not plain, and awk can run commands");

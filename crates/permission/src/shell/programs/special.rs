@@ -68,7 +68,9 @@ pub(super) fn words(
             }
         }
         // A rule for `git diff*` was not meant for this command.
-        "danger" => collector.add_danger(program.name.split(' ').nth(1).unwrap_or_default()),
+        "danger" => {
+            collector.add_dangerous_option(program.name.split(' ').nth(1).unwrap_or_default())
+        }
         "git config" => return git_config(collector, operands),
         // An expression determines the new names of the files.
         "rename" => {
@@ -160,11 +162,11 @@ fn reader(
         "rg" => recursive::ripgrep(collector, program, reading),
         "diff" => recursive::diff(collector, reading),
         "jq" if reading.has(&["-f", "--from-file"]) => {
-            collector.add_danger("-f");
+            collector.add_dangerous_option("-f");
             collector.effect(Effect::Unproven);
         }
         "jq" if operands.first().is_some_and(imports) => {
-            collector.add_danger("import");
+            collector.add_dangerous_option("import");
             collector.effect(Effect::Unproven);
             collector.uses(Access::Read, &Arg::unknown("a module"));
         }
@@ -194,7 +196,7 @@ fn reader(
         }
         // `@file` is a file of options.
         "binutils" if operands.iter().any(|arg| arg.prefix().starts_with('@')) => {
-            collector.add_danger("@");
+            collector.add_dangerous_option("@");
             collector.effect(Effect::Unproven);
         }
         "pager" => {
@@ -208,7 +210,7 @@ fn reader(
                         .chars()
                         .all(|c| c.is_ascii_digit() || "+%GF".contains(c))
                 }) {
-                    collector.add_danger("+");
+                    collector.add_dangerous_option("+");
                 }
             }
         }
@@ -265,7 +267,7 @@ pub(super) fn formats(collector: &mut EffectCollector<'_>, option: &GivenOption)
             && !text.contains("signature")
     });
     if !is_plain {
-        collector.add_danger(if value.prefix().contains("%G") {
+        collector.add_dangerous_option(if value.prefix().contains("%G") {
             "%G"
         } else {
             &option.name
@@ -296,7 +298,7 @@ pub(super) fn settings(collector: &mut EffectCollector<'_>, option: &GivenOption
         "safe.barerepository=explicit",
         "core.hookspath=/dev/null",
     ];
-    collector.add_danger("-c");
+    collector.add_dangerous_option("-c");
     let set = option
         .value
         .as_ref()
@@ -342,12 +344,12 @@ pub(super) fn ssh_option(collector: &mut EffectCollector<'_>, option: &GivenOpti
     if key.is_empty() || !value.known() {
         collector.set_opaque("its settings are computed");
     } else if WRITES.contains(&key.as_str()) {
-        collector.add_danger("-o");
+        collector.add_dangerous_option("-o");
         collector.uses(Access::Edit, &rest);
     } else if key == "identityfile" {
         collector.uses(Access::Read, &rest);
     } else if !HARMLESS_SSH_OPTIONS.contains(&key.as_str()) {
-        collector.add_danger("-o");
+        collector.add_dangerous_option("-o");
         collector.add(RunEffect::Text {
             text: rest,
             is_conditional: true,
@@ -498,7 +500,7 @@ fn git_config(collector: &mut EffectCollector<'_>, operands: &[Arg]) -> bool {
     let known = table::program(&format!("git config {first}")).is_some();
     let shows = operands.len() == 1 && first.contains('.');
     if !known && !shows {
-        collector.add_danger("config");
+        collector.add_dangerous_option("config");
         collector.effect(Effect::Writes);
         collector.add(UnitEffect::Minimum(
             Action::Ask,
@@ -609,7 +611,7 @@ fn make(collector: &mut EffectCollector<'_>, reading: &ParsedArgs, args: &[Arg])
                 }
             }
             Some(OptionEffect::Program) => {
-                collector.add_danger(&option.name);
+                collector.add_dangerous_option(&option.name);
                 collector
                     .set_may_be_denied("it is given a makefile, and what that runs is not judged");
                 collector.add_foreign_code(option.value.as_ref());

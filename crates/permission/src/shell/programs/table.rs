@@ -1,4 +1,8 @@
-//! The entries of `programs/*.txt`; `programs/README.md` documents their fields.
+//! Parses the entries of `programs/*.txt` into [`Utility`]s, one for each program and each
+//! sub-command with an entry of its own (`git diff`).
+//!
+//! `programs/README.md` documents the fields. A variant of [`OptionEffect`] or [`Operand`] has the
+//! name of its keyword there ([`does`], [`role`]).
 
 use std::collections::HashMap;
 use std::sync::LazyLock;

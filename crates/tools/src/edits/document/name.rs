@@ -21,7 +21,7 @@ pub async fn target_by_name(context: &ToolContext, path: &str) -> Result<Documen
         Err(failure) => matches!(failure, Failure::ForModel(_)),
     };
     if unread
-        && resolved_path.real.found == PathKind::File
+        && resolved_path.real.kind == PathKind::File
         && let Ok(identity) = disk::identify(&resolved_path.real.path)
     {
         return Ok(Document {
@@ -41,7 +41,7 @@ fn check_own_name(
     path: &str,
     resolved_path: &ResolvedPath,
 ) -> Result<(), Failure> {
-    if !resolved_path.real.linked {
+    if !resolved_path.real.is_linked {
         return Ok(());
     }
     let given = text::escaped(path);

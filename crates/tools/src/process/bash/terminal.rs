@@ -89,7 +89,7 @@ const TRANSPARENT_PROGRAMS: [&str; 18] = [
 /// Returns the reason, with advice, why a command line needs a terminal. `None` if it needs none,
 /// or if that is not certain.
 pub(super) fn needs_terminal(line: &CommandAnalysis) -> Option<String> {
-    if line.unseen || line.opaque.is_some() {
+    if line.is_incomplete || line.opaque.is_some() {
         return None;
     }
     let asks_for_terminal = ["[ -t ", "[[ -t ", "test -t "];
@@ -115,7 +115,7 @@ pub(super) fn needs_terminal(line: &CommandAnalysis) -> Option<String> {
 /// Returns the kind of a program that would draw on a terminal.
 fn screen_program(unit: &CommandUnit) -> Option<&'static ScreenPrograms> {
     let name = base_name(unit)?;
-    if !unit.is_usual || unit.carried {
+    if !unit.is_usual || unit.is_conditional {
         return None;
     }
     let kind = SCREEN_PROGRAMS
@@ -124,7 +124,7 @@ fn screen_program(unit: &CommandUnit) -> Option<&'static ScreenPrograms> {
     if kind.reads_commands && unit.has_input {
         return None;
     }
-    let words = unit.normal.split(' ').skip(1);
+    let words = unit.normalized.split(' ').skip(1);
     let mut options = words.take_while(|word| *word != "--");
     let needs_none = match name {
         // An old spelling of its options begins without a dash.
@@ -137,7 +137,7 @@ fn screen_program(unit: &CommandUnit) -> Option<&'static ScreenPrograms> {
         _ => options.any(|word| has_option(kind, word) || is_ex_command(kind, word)),
     };
     // A computed word may be any option.
-    let is_computed = unit.normal.contains(permission::wildcard::UNKNOWN);
+    let is_computed = unit.normalized.contains(permission::wildcard::UNKNOWN);
     (!needs_none && !is_computed).then_some(kind)
 }
 
