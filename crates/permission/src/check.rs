@@ -1,5 +1,5 @@
-//! Judges requests without running them: one JSON object per line in, one out, for `adjutant
-//! permissions check`.
+//! Judges requests without running them, for `adjutant permissions check`: each line of input is a
+//! request as a JSON object, and is answered by one line.
 
 use std::sync::Arc;
 

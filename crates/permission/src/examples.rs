@@ -1,8 +1,8 @@
 //! Example texts for wildcard patterns: one for every combination of patterns that some text
 //! matches.
 //!
-//! The verdict of a set of rules depends only on the set of patterns that a text matches, so a
-//! property of all examples is a property of all texts.
+//! The verdict of a set of rules on a text depends only on which patterns the text matches. So a
+//! property that holds for all examples holds for all texts.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 

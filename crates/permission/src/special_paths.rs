@@ -1,5 +1,5 @@
-//! Files whose location alone does not decide: those in temporary directories, and open files of
-//! processes.
+//! Paths that need a look at the file: those in temporary directories, which may belong to other
+//! users, and open files of processes in `/proc`.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -1,5 +1,5 @@
-//! Builds the seccomp filters that refuse system calls to a command and all processes that it will
-//! start, and detects them.
+//! Builds the seccomp filters that refuse system calls to a command and to all processes that it
+//! starts ([`steps`]), and detects whether this process runs under one ([`is_sandboxed`]).
 
 /// The options of the filters, which differ between commands.
 #[cfg(target_os = "linux")]

@@ -36,13 +36,13 @@ pub(super) struct Expander<'p> {
     /// The value of `TMPDIR`.
     tmp: Option<&'p Path>,
     /// The number of words that the line's braces became.
-    made: usize,
+    brace_words: usize,
     /// Variables that get the integer attribute anywhere in the line.
-    numbers: HashSet<String>,
+    integer_variables: HashSet<String>,
     /// Variables that get an unknown value anywhere in the line.
-    foreign: HashSet<String>,
+    unknown_variables: HashSet<String>,
     /// True if a variable gets text that runs a command when bash evaluates it in arithmetic.
-    coded: bool,
+    has_code_variable: bool,
 }
 
 /// A result of expanding words, in their order.
@@ -146,7 +146,7 @@ impl<'s> Expansion<'_, 's, '_> {
         Arg {
             raw,
             values: Rc::new(values(&parts)),
-            literal,
+            is_literal: literal,
             spread: WordCount::One,
         }
     }
@@ -159,7 +159,7 @@ impl<'s> Expansion<'_, 's, '_> {
             args.push(Arg {
                 raw: raw.into(),
                 values,
-                literal: true,
+                is_literal: true,
                 spread: WordCount::One,
             });
             return;
@@ -183,7 +183,7 @@ impl<'s> Expansion<'_, 's, '_> {
                 args.push(Arg {
                     raw: field.into(),
                     values: Rc::new(values),
-                    literal: false,
+                    is_literal: false,
                     spread: WordCount::One,
                 });
             }
@@ -204,19 +204,19 @@ impl<'s> Expansion<'_, 's, '_> {
             args.push(Arg {
                 raw: raw.into(),
                 values: Rc::new(values(&parts)),
-                literal,
+                is_literal: literal,
                 spread: spread(&parts),
             });
             return;
         }
-        let words = if self.line.made < MAX_BRACE_WORDS {
+        let words = if self.line.brace_words < MAX_BRACE_WORDS {
             braces::braces(&parts)
         } else {
             None
         };
         match words {
             Some(words) => {
-                self.line.made += words.len() - 1;
+                self.line.brace_words += words.len() - 1;
                 let many = words.len() > 1;
                 for parts in words {
                     let spread = if vanishes(&parts) {
@@ -232,13 +232,13 @@ impl<'s> Expansion<'_, 's, '_> {
                     args.push(Arg {
                         raw,
                         values: Rc::new(values),
-                        literal,
+                        is_literal: literal,
                         spread,
                     });
                 }
             }
             None => args.push(Arg {
-                literal: false,
+                is_literal: false,
                 ..Arg::unknown(raw)
             }),
         }

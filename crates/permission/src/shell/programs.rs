@@ -53,7 +53,7 @@ pub(super) fn effects_of<'v>(
         .map(|command| format!("git {command}"));
     let unread = spaced
         .as_deref()
-        .filter(|name| table::program(name).is_some_and(|program| program.unread.is_some()));
+        .filter(|name| table::program(name).is_some_and(|program| program.why_unknown.is_some()));
     let called = match unread {
         Some(name) => name,
         None if table::program(name).is_some() => name,
@@ -70,7 +70,7 @@ pub(super) fn effects_of<'v>(
     // Some unknown programs have a known option that only prints information about them.
     let informing = || {
         let program = table::program(&format!("{called} that tells"))?;
-        matches!(args, [only] if program.tells.iter().any(|option| only.is(option)))
+        matches!(args, [only] if program.information_options.iter().any(|option| only.is(option)))
             .then_some(program)
     };
     match table::program(called).or_else(informing) {
@@ -134,7 +134,10 @@ impl EffectCollector<'_> {
             ));
         }
         if let [only] = args
-            && program.tells.iter().any(|option| only.is(option))
+            && program
+                .information_options
+                .iter()
+                .any(|option| only.is(option))
         {
             return self.effect(Effect::Reads);
         }
@@ -147,7 +150,7 @@ impl EffectCollector<'_> {
             }
         }
         // A command with an entry of its own states its effects there.
-        let takes_command = program.words == [Operand::Command];
+        let takes_command = program.roles == [Operand::Command];
         let command = if takes_command {
             reading.operands.first().and_then(Arg::text)
         } else {
@@ -158,7 +161,7 @@ impl EffectCollector<'_> {
         if !has_entry {
             self.general_effects(program);
         }
-        if let Some(reason) = program.unread {
+        if let Some(reason) = program.why_unknown {
             self.add(UnitEffect::NotPreventedBySandbox(reason.to_owned()));
         }
         if program.special == "find" {
@@ -176,11 +179,11 @@ impl EffectCollector<'_> {
         for option in &reading.options {
             self.option(program, option, args);
         }
-        if reading.unknown && !program.any {
+        if reading.may_have_unknown_option && !program.accepts_any_option {
             self.effect(Effect::Unproven);
-            if program.runs() || program.words.contains(&Operand::Command) {
+            if program.runs() || program.roles.contains(&Operand::Command) {
                 self.set_opaque("how its options end is not known");
-            } else if reading.words && program.may_start() {
+            } else if reading.may_have_unknown_words && program.may_start() {
                 self.set_may_be_denied(
                     "a word that is computed may hold an option that starts something",
                 );
@@ -189,7 +192,7 @@ impl EffectCollector<'_> {
         // The value of an unknown option may be mistaken for the program.
         let has_unknown_option = reading.options.iter().any(|option| option.does.is_none());
         let runs_words = program
-            .words
+            .roles
             .iter()
             .any(|role| matches!(role, Operand::Program | Operand::Shell | Operand::Command));
         if has_unknown_option && runs_words {
@@ -200,7 +203,7 @@ impl EffectCollector<'_> {
                 );
             }
         }
-        if reading.words && program.words.contains(&Operand::Read) {
+        if reading.may_have_unknown_words && program.roles.contains(&Operand::Read) {
             // `head -n $n f`: the computed value may be several words, including the name of a
             // file.
             self.effect(Effect::Unproven);
@@ -217,10 +220,10 @@ impl EffectCollector<'_> {
         if program.destroys {
             self.add(UnitEffect::Destroys);
         }
-        if program.network {
+        if program.uses_network {
             self.add(UnitEffect::Network);
         }
-        if program.carrier || program.runs() {
+        if program.runs_other_programs || program.runs() {
             self.add(UnitEffect::RunsOtherPrograms);
         }
     }
@@ -262,7 +265,7 @@ impl EffectCollector<'_> {
     fn option(&mut self, program: &Utility, option: &GivenOption, args: &[Arg]) {
         let name = &*option.name;
         let Some(does) = option.does else {
-            if !program.any {
+            if !program.accepts_any_option {
                 self.add_dangerous_option(name);
                 self.effect(Effect::Unproven);
                 self.add_foreign_code(option.value.as_ref());
@@ -435,8 +438,8 @@ impl EffectCollector<'_> {
 
     /// Gives every word its role.
     fn words(&mut self, program: &'static Utility, reading: &ParsedArgs, args: &[Arg]) {
-        let mut roles = program.words.as_slice();
-        let mut many = program.many;
+        let mut roles = program.roles.as_slice();
+        let mut many = program.repeated_role;
         if reading.has(&program.instead) {
             roles = roles.get(1..).unwrap_or_default();
             many = many.and_then(|many| many.checked_sub(1));
@@ -458,7 +461,7 @@ impl EffectCollector<'_> {
             };
             // Later words may have other roles than they seem to have.
             if arg.is_several()
-                && !program.any
+                && !program.accepts_any_option
                 && !many.is_some_and(|many| at >= many && trailing == 0)
             {
                 self.effect(Effect::Unproven);
@@ -509,7 +512,7 @@ impl EffectCollector<'_> {
         args: &[Arg],
     ) -> bool {
         let arg = &reading.operands[at];
-        let deep = program.deep == ["always"] || recursive::is_deep(program, reading);
+        let deep = program.recursive_options == ["always"] || recursive::is_deep(program, reading);
         match role {
             Operand::Nothing => {}
             // `find . ( … )`
@@ -518,7 +521,7 @@ impl EffectCollector<'_> {
             Operand::List => self.uses(Access::List, arg),
             Operand::Read => {
                 self.uses(Access::Read, arg);
-                if deep || program.recursive && program.deep.is_empty() {
+                if deep || program.reads_recursively && program.recursive_options.is_empty() {
                     self.add(PathEffect::ReadTree(arg.clone(), recursive::picks(reading)));
                 }
             }
@@ -597,7 +600,7 @@ impl EffectCollector<'_> {
             });
         }
         self.add(PathEffect::Entry(arg.clone(), to));
-        if deep || reading.unknown {
+        if deep || reading.may_have_unknown_option {
             self.add(PathEffect::ChangeTree {
                 paths: vec![arg.clone()],
                 asks_if_unknown: program.name == "rm",

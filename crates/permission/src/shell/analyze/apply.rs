@@ -143,7 +143,7 @@ impl Analyzer<'_> {
     ) {
         match effect {
             PathEffect::Use(access, arg) => {
-                self.disk.touch(access, &arg, unit, state);
+                self.disk.record_use(access, &arg, unit, state);
                 if unit
                     .program
                     .as_deref()
@@ -166,14 +166,14 @@ impl Analyzer<'_> {
                 self.disk.judge_removal(&args, unit, state, asks_if_unknown);
                 args.iter().for_each(|arg| {
                     self.disk
-                        .add_needs_below(Access::Edit, arg, &[], &[], unit, state)
+                        .add_uses_below(Access::Edit, arg, &[], &[], unit, state)
                 });
             }
             PathEffect::ReadTree(arg, picks) => {
                 self.disk
                     .record_secret_below(&arg, &picks.only, &picks.not, unit, state);
                 self.disk
-                    .add_needs_below(Access::Read, &arg, &picks.only, &picks.not, unit, state);
+                    .add_uses_below(Access::Read, &arg, &picks.only, &picks.not, unit, state);
             }
             PathEffect::Unpacks
                 if state
@@ -199,7 +199,7 @@ impl Analyzer<'_> {
                     .ask_about_changes_below(&directories, &patterns, unit, state);
                 directories.iter().for_each(|arg| {
                     self.disk
-                        .add_needs_below(Access::Edit, arg, &patterns, &[], unit, state)
+                        .add_uses_below(Access::Edit, arg, &patterns, &[], unit, state)
                 });
             }
             PathEffect::MayLeaveProject(words) => {
@@ -220,7 +220,7 @@ impl Analyzer<'_> {
             ShellEffect::Enter(arg) => self.disk.chdir(Some(&arg), unit, state),
             ShellEffect::Home => self.disk.chdir(None, unit, state),
             ShellEffect::UnknownDirectory => state.forget_directory(),
-            ShellEffect::Physical => state.physical = true,
+            ShellEffect::Physical => state.is_physical = true,
             ShellEffect::Assign(name, value) => {
                 self.expanding(&Script::default(), state, |words| {
                     words.assign_variable(&name, &value)
@@ -330,7 +330,7 @@ impl Analyzer<'_> {
                     continue;
                 }
                 for arg in &selected_files.directories {
-                    self.disk.add_needs_below(
+                    self.disk.add_uses_below(
                         access,
                         arg,
                         &selected_files.patterns,
@@ -351,20 +351,20 @@ impl Analyzer<'_> {
         unit: &mut CommandUnit,
         state: &ShellState,
     ) {
-        if self.disk.touch_link(arg, unit, state) {
+        if self.disk.record_link_use(arg, unit, state) {
             if let Some(to) = to {
                 self.disk.record_link(to, state);
             }
             return;
         }
         if to.is_some() {
-            self.disk.touch(Access::Read, arg, unit, state);
+            self.disk.record_use(Access::Read, arg, unit, state);
         }
-        self.disk.touch(Access::Edit, arg, unit, state);
+        self.disk.record_use(Access::Edit, arg, unit, state);
         if to.is_some() {
             // The entries below it move with it.
             self.disk
-                .add_needs_below(Access::Edit, arg, &[], &[], unit, state);
+                .add_uses_below(Access::Edit, arg, &[], &[], unit, state);
         }
         self.disk.record_removed(arg, state);
     }
@@ -387,7 +387,7 @@ impl Analyzer<'_> {
                 || protected::secret_name(name)
                 || protected::control(std::path::Path::new(text))
             {
-                self.disk.touch_guess(text, unit, state);
+                self.disk.record_guessed_use(text, unit, state);
             }
         }
     }
@@ -437,7 +437,7 @@ impl Analyzer<'_> {
                     || part.starts_with("../")
                     || (part.starts_with('/') && !part.starts_with("//"))
                 {
-                    self.disk.touch_guess(part, unit, state);
+                    self.disk.record_guessed_use(part, unit, state);
                 }
             }
         }
@@ -500,7 +500,7 @@ impl Analyzer<'_> {
                         .next()
                         .is_some_and(|name| name.starts_with('.'))
                 }) {
-                    self.disk.touch(Access::Read, arg, unit, state);
+                    self.disk.record_use(Access::Read, arg, unit, state);
                 }
                 continue;
             };
@@ -536,7 +536,8 @@ impl Analyzer<'_> {
                         None
                     };
                     let start = path_start.unwrap_or(0);
-                    self.disk.touch_guess(&candidate[start..], unit, state);
+                    self.disk
+                        .record_guessed_use(&candidate[start..], unit, state);
                 }
             }
         }
@@ -587,7 +588,7 @@ impl Analyzer<'_> {
         unit: &mut CommandUnit,
         state: &ShellState,
     ) {
-        self.disk.touch(Access::Edit, to, unit, state);
+        self.disk.record_use(Access::Edit, to, unit, state);
         let directory = to
             .text()
             .is_some_and(|text| state.cwd.iter().any(|cwd| cwd.join(text).is_dir()));
@@ -607,7 +608,7 @@ impl Analyzer<'_> {
                 .next()
                 .unwrap_or_default();
             let path = format!("{}/{name}", dir.trim_end_matches('/'));
-            self.disk.touch_text(Access::Edit, &path, unit, state);
+            self.disk.record_text_use(Access::Edit, &path, unit, state);
             if link || keeps_links {
                 self.disk.record_link(&Arg::exact(path), state);
             }

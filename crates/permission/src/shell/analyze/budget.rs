@@ -1,4 +1,4 @@
-//! Limits of an analysis.
+//! [`Budget`], the limits on the work for one line: texts that are parsed, words that are passed on.
 
 /// The maximum size of nested texts that are parsed, in bytes.
 const MAX_NESTED_BYTES: usize = 32 << 10;
@@ -8,12 +8,15 @@ const MAX_WORDS: usize = 4_000;
 /// The number of words that are analysed beyond [`MAX_WORDS`].
 pub(super) const BEGINNING: usize = 32;
 
+/// The work that was done for a line, compared with its limits. Each `allows_…` counts the work and
+/// returns whether the limit still holds.
 #[derive(Debug, Default)]
 pub(super) struct Budget {
     /// The size of nested texts that were parsed, in bytes.
     nested: usize,
-    /// The number of words that were passed on, and of words of unknown programs.
+    /// The number of words that were passed to programs run by other programs.
     passed_on: usize,
+    /// The number of analysed words of unknown programs.
     given: usize,
     /// The depth of the walk, over all nested texts.
     pub(super) depth: usize,
@@ -21,7 +24,7 @@ pub(super) struct Budget {
 
 impl Budget {
     /// Returns whether a nested text may be parsed.
-    pub(super) fn text(&mut self, length: usize) -> bool {
+    pub(super) fn allows_parsing(&mut self, length: usize) -> bool {
         self.nested += length;
         self.nested <= MAX_NESTED_BYTES
     }

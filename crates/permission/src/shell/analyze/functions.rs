@@ -25,8 +25,8 @@ pub(super) struct JudgedBody {
 }
 
 impl Analyzer<'_> {
-    /// Records the definition of a function. `starts_itself` means that it starts itself again and
-    /// again.
+    /// Records the definition of a function. `starts_itself` is true if the
+    /// function starts itself again and again.
     pub(super) fn function(
         &mut self,
         script: &Script,
@@ -55,7 +55,7 @@ impl Analyzer<'_> {
         }
         self.record_body(&function, state);
         let mut inner = ShellState {
-            called: true,
+            is_in_function: true,
             ..state.clone()
         };
         // The caller determines its input.
@@ -145,7 +145,7 @@ impl Analyzer<'_> {
         let fits = unit.layer < MAX_LAYERS
             && self.budget.depth <= shell_parser::MAX_DEPTH
             && self.bodies.len() <= MAX_BODIES;
-        let script = if fits && self.budget.text(function.body.len()) {
+        let script = if fits && self.budget.allows_parsing(function.body.len()) {
             shell_parser::parse(&function.body, 0).ok()
         } else {
             None
@@ -162,7 +162,7 @@ impl Analyzer<'_> {
         self.frame.is_conditional = unit.is_conditional;
         self.budget.depth += 4;
         let mut inner = ShellState {
-            called: true,
+            is_in_function: true,
             ..state.clone()
         };
         self.list(&script, &script.list, &mut inner);

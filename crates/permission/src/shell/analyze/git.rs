@@ -242,14 +242,14 @@ impl Analyzer<'_> {
                 _ => text,
             };
             if may_leave(text) || text.starts_with("file://") {
-                self.disk.touch_text(Access::List, text, unit, state);
+                self.disk.record_text_use(Access::List, text, unit, state);
             } else if let Some((option, value)) = text.split_once('=')
                 && option.starts_with('-')
                 && (value.starts_with('.') || may_leave(value))
                 && !value.contains(' ')
             {
                 let value = value.to_owned();
-                self.disk.touch_text(Access::List, &value, unit, state);
+                self.disk.record_text_use(Access::List, &value, unit, state);
             }
         }
     }

@@ -120,7 +120,7 @@ impl Analyzer<'_> {
         apart: bool,
         state: &mut ShellState,
     ) {
-        if !text.literal {
+        if !text.is_literal {
             unit.set_opaque("the command it runs is computed");
         }
         let Some(texts) = text.texts() else { return };
@@ -130,7 +130,7 @@ impl Analyzer<'_> {
                 self.unparsed_texts.push(text.clone());
                 return;
             }
-            if !self.budget.text(text.len()) {
+            if !self.budget.allows_parsing(text.len()) {
                 unit.set_unconfined_effect("the text it runs is too long to judge");
                 self.unparsed_texts.push(text.clone());
                 continue;

@@ -19,7 +19,7 @@ impl Analyzer<'_> {
         let index = self.reserve();
         unit.argv = args.iter().map(Arg::normal).collect();
         unit.normalized = unit.argv.join(" ");
-        if let Some(arg) = args.iter().find(|arg| !arg.literal) {
+        if let Some(arg) = args.iter().find(|arg| !arg.is_literal) {
             unit.catch_all_only
                 .get_or_insert_with(|| format!("{} is computed at run time", arg.raw));
         }
@@ -40,7 +40,7 @@ impl Analyzer<'_> {
         };
         unit.program = Some(name.clone());
         let base = name.rsplit('/').next().unwrap_or(&name).to_owned();
-        if !args[0].literal {
+        if !args[0].is_literal {
             // Its value is known here, but only rules that deny use it.
             unit.set_opaque("the name of the program is computed");
             unit.effect_at_least(Effect::Unproven);
@@ -181,7 +181,7 @@ impl Analyzer<'_> {
             .map(|arg| arg.normal().replace(UNKNOWN, "unknown"))
             .collect();
         let mut text = Arg::exact(words.join(" "));
-        text.literal = args.iter().all(|arg| arg.literal);
+        text.is_literal = args.iter().all(|arg| arg.is_literal);
         self.text(&text, unit, false, apart, state);
     }
 }

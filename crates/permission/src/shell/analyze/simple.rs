@@ -201,9 +201,9 @@ impl Analyzer<'_> {
         }
         unit.catch_all_only
             .get_or_insert_with(|| "its input or output is redirected to a file".into());
-        if access == Access::Edit && !target.literal {
+        if access == Access::Edit && !target.is_literal {
             if target.texts().is_some() {
-                self.disk.touch(access, &target, unit, state);
+                self.disk.record_use(access, &target, unit, state);
             } else {
                 // It writes a file, whatever its name; only a computed descriptor may be an open
                 // one.
@@ -221,6 +221,6 @@ impl Analyzer<'_> {
             ));
             return;
         }
-        self.disk.touch(access, &target, unit, state);
+        self.disk.record_use(access, &target, unit, state);
     }
 }

@@ -18,7 +18,7 @@ pub(super) struct Trap {
     other_shell: bool,
     state: ShellState,
     /// True if it may run in another directory, or with other values, than where it was set.
-    stale: bool,
+    is_stale: bool,
 }
 
 impl Analyzer<'_> {
@@ -52,7 +52,7 @@ impl Analyzer<'_> {
             unit: plain,
             other_shell,
             state: state.clone(),
-            stale: false,
+            is_stale: false,
         });
     }
 
@@ -84,7 +84,7 @@ impl Analyzer<'_> {
             mut unit,
             other_shell,
             mut state,
-            stale,
+            is_stale: stale,
         } in std::mem::take(&mut self.traps)
         {
             if !stale {
@@ -106,14 +106,14 @@ impl Trap {
             let cwd = merge_paths(&self.state.cwd, cwd);
             if cwd != self.state.cwd {
                 self.state.cwd = cwd;
-                self.stale = true;
+                self.is_stale = true;
             }
         }
         for (name, value) in &state.vars {
             if self.state.vars.get(name) != Some(value) {
                 let before = self.state.vars.get(name).cloned();
                 self.state.set(name, value.clone());
-                self.stale |= self.state.vars.get(name) != before.as_ref();
+                self.is_stale |= self.state.vars.get(name) != before.as_ref();
             }
         }
         for (name, bodies) in &state.functions {
@@ -124,7 +124,7 @@ impl Trap {
                 .is_none_or(|known| known.len() < bodies.len())
             {
                 self.state.functions.insert(name.clone(), bodies.clone());
-                self.stale = true;
+                self.is_stale = true;
             }
         }
     }

@@ -24,6 +24,7 @@ const MAX_NESTING_DEPTH: usize = 4;
 pub(crate) enum Cause {
     /// Any use of the repository.
     Use,
+    /// The index is read.
     Index,
     /// The index is written, if only because times have changed.
     Refresh,
@@ -35,7 +36,9 @@ pub(crate) enum Cause {
     Object,
     /// Another repository is contacted.
     Transport,
+    /// An archive is created.
     Archive,
+    /// Commits or files are changed, for which hooks, merge drivers and the like run.
     Change,
 }
 
@@ -74,10 +77,10 @@ pub(crate) struct Repository {
     /// Remotes whose pushed refs are set, perhaps with force.
     pushed_by_setting: Vec<String>,
     /// True if a setting rewrites the addresses of remotes.
-    rewritten: bool,
+    rewrites_addresses: bool,
     hooks_path: Option<String>,
     work_tree: Option<String>,
-    sha256: bool,
+    uses_sha256: bool,
 }
 
 impl Repository {
@@ -159,7 +162,7 @@ impl Repository {
         }
         self.resolve_dependent_settings(dir, &common, top, home);
         let Some(top) = top else { return };
-        let links = match git::links(dir, if self.sha256 { 32 } else { 20 }) {
+        let links = match git::links(dir, if self.uses_sha256 { 32 } else { 20 }) {
             Ok(links) => links,
             Err(why) => return self.unread(&dir.join("index"), why),
         };
@@ -253,7 +256,7 @@ impl Repository {
             ("remote", "promisor") if value != "false" => self.promisors.push(middle.to_owned()),
             ("extensions", "partialclone") => self.promisors.push(value.to_owned()),
             ("url", "insteadof" | "pushinsteadof") => {
-                self.rewritten = true;
+                self.rewrites_addresses = true;
                 if middle.contains("::") {
                     helper(Cause::Transport);
                 }
@@ -282,7 +285,7 @@ impl Repository {
             ("sendemail", name) if name.ends_with("cmd") || name == "smtpserver" => {
                 helper(Cause::Change)
             }
-            ("extensions", "objectformat") => self.sha256 = value == "sha256",
+            ("extensions", "objectformat") => self.uses_sha256 = value == "sha256",
             _ => {}
         }
     }
@@ -294,7 +297,8 @@ impl Repository {
             return None;
         };
         let holds_secret = address.contains("://") && address.contains('@');
-        let plain = !self.rewritten && !holds_secret && !address.contains(char::is_whitespace);
+        let plain =
+            !self.rewrites_addresses && !holds_secret && !address.contains(char::is_whitespace);
         let usual = !self.pushed_by_setting.iter().any(|name| name == remote);
         (plain && usual).then_some(address)
     }
@@ -340,7 +344,7 @@ impl Repository {
                 .unwrap_or_default();
             let plain = !addresses.is_empty()
                 && addresses.iter().all(|address| is_plain(address))
-                && !self.rewritten;
+                && !self.rewrites_addresses;
             if let Some(setting) = self.helpers.get(&Cause::Transport).cloned() {
                 self.helpers.entry(Cause::Object).or_insert(setting);
             } else if !plain {

@@ -55,7 +55,7 @@ pub(super) struct TrackedSecret {
     path: String,
     id: ObjectId,
     /// The content in the working tree may differ.
-    changed: bool,
+    may_have_changed: bool,
 }
 
 impl TrackedSecret {
@@ -66,7 +66,7 @@ impl TrackedSecret {
         protected::secret(Path::new(&*path)).then(|| Self {
             path: path.into_owned(),
             id,
-            changed: true,
+            may_have_changed: true,
         })
     }
 }
@@ -107,7 +107,9 @@ impl Disk<'_> {
         match shown {
             ShownFiles::Tracked => return Ok(tracked_here.next().map(first)),
             ShownFiles::Unstaged => {
-                return Ok(tracked_here.find(|secret| secret.changed).map(first));
+                return Ok(tracked_here
+                    .find(|secret| secret.may_have_changed)
+                    .map(first));
             }
             _ => {}
         }
@@ -158,7 +160,10 @@ fn tracked_secrets(top: &Path) -> Option<Vec<TrackedSecret>> {
     let is_whole = git::index(dir, 20, &mut |entry| {
         if let Some(secret) = TrackedSecret::of(&entry) {
             let changed = !entry.plain || is_changed(&top.join(&secret.path), &entry);
-            found.push(TrackedSecret { changed, ..secret });
+            found.push(TrackedSecret {
+                may_have_changed: changed,
+                ..secret
+            });
         }
     });
     // Before the first `git add` there is no index.
@@ -178,7 +183,7 @@ fn tracked_secrets(top: &Path) -> Option<Vec<TrackedSecret>> {
             found.push(TrackedSecret {
                 id: ObjectId::null(gix_hash::Kind::Sha1),
                 path: secret.path.clone(),
-                changed: true,
+                may_have_changed: true,
             });
             found.push(secret);
         }
@@ -285,7 +290,7 @@ impl Reader<'_> {
             .iter()
             .filter(|secret| (self.is_secret)(&secret.path))
         {
-            if (work_tree && secret.changed)
+            if (work_tree && secret.may_have_changed)
                 || self.objects.at(tree, &secret.path)? != Some(secret.id)
             {
                 return Ok(Some(secret.path.clone()));

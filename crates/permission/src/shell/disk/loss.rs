@@ -13,8 +13,11 @@ use base::worktree::normal;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Loss {
+    /// Nothing that needs a question under every rule set.
     Little,
+    /// Much, which is asked about: the home directory, the project, the history … The text names it.
     Much(&'static str),
+    /// The whole disk, which is denied.
     Everything,
 }
 
@@ -59,7 +62,7 @@ impl Disk<'_> {
                 if is_pattern && !text.ends_with('/') && text != "." {
                     continue;
                 }
-                if !arg.literal && !is_pattern && text.is_empty() {
+                if !arg.is_literal && !is_pattern && text.is_empty() {
                     unit.set_minimum(Action::Ask, "what it removes is not known");
                 }
                 match self.greatest_loss(&text, state) {

@@ -15,6 +15,7 @@ use crate::shell::expand::ShellState;
 pub(crate) enum Origin {
     /// A file on `PATH` outside the project.
     System,
+    /// A file in the project, or in a directory that other users may write.
     Other,
     /// No file on `PATH`.
     Missing,

@@ -198,7 +198,7 @@ impl Disk<'_> {
     ///
     /// The directories themselves are separate uses, so these never make a verdict more
     /// permissive. Only matching names are included.
-    pub(crate) fn add_needs_below(
+    pub(crate) fn add_uses_below(
         &mut self,
         access: Access,
         arg: &Arg,
@@ -229,7 +229,7 @@ impl Disk<'_> {
                 if let Some(Some(located)) = self.located(text, cwd)
                     && located.kind == PathKind::Directory
                 {
-                    self.needs_below(access, &located, &is_fitting, unit);
+                    self.uses_below(access, &located, &is_fitting, unit);
                 }
             }
         }
@@ -240,7 +240,7 @@ impl Disk<'_> {
     /// unknown.
     pub(super) fn record_read_below(&mut self, dir: &Located, unit: &mut CommandUnit) {
         let lists = unit.effect != Effect::Reads;
-        self.needs_below(Access::Read, dir, &|_| lists, unit);
+        self.uses_below(Access::Read, dir, &|_| lists, unit);
     }
 
     /// Records the files that moving or copying a directory writes: below its name
@@ -282,7 +282,7 @@ impl Disk<'_> {
         }
     }
 
-    fn needs_below(
+    fn uses_below(
         &mut self,
         access: Access,
         dir: &Located,

@@ -17,7 +17,7 @@ use base::worktree::normal;
 /// The maximum number of paths of one unit; further ones are asked about without a lookup.
 const MAX_PATHS: usize = 512;
 /// The maximum number of paths of one unit that are recorded without a lookup.
-const MAX_UNSEEN: usize = 16_384;
+const MAX_UNLOCATED: usize = 16_384;
 /// The maximum number of uses of paths in one line.
 const MAX_USES: usize = 2_000;
 
@@ -40,16 +40,16 @@ pub(super) struct Paths {
     /// The directories of these paths.
     directories: DirectoryCache,
     /// The number of recorded uses.
-    touched: usize,
+    uses: usize,
     /// True if there were more uses than are recorded.
-    overrun: bool,
+    has_overrun: bool,
 }
 
 impl Disk<'_> {
     /// Returns the reason why the line as a whole cannot be judged.
     pub(crate) fn overrun(&self) -> Option<&'static str> {
         self.paths
-            .overrun
+            .has_overrun
             .then_some("it uses more than 2,000 paths")
     }
 
@@ -62,7 +62,7 @@ impl Disk<'_> {
     }
 
     /// Records that a unit uses a path.
-    pub(crate) fn touch(
+    pub(crate) fn record_use(
         &mut self,
         access: Access,
         arg: &Arg,
@@ -80,8 +80,8 @@ impl Disk<'_> {
                 Effect::Writes
             });
         }
-        if self.paths.touched >= MAX_USES && access != Access::Edit {
-            self.paths.overrun = true;
+        if self.paths.uses >= MAX_USES && access != Access::Edit {
+            self.paths.has_overrun = true;
             unit.writes_only_plans = false;
             return;
         }
@@ -92,7 +92,7 @@ impl Disk<'_> {
                 Spelling::Certain
             };
             for text in known {
-                self.touch_spelled(access, text, spelling, unit, state);
+                self.record_spelled_use(access, text, spelling, unit, state);
             }
             return;
         }
@@ -106,7 +106,7 @@ impl Disk<'_> {
         match all.filter(|all| !all.is_empty()) {
             Some(all) => {
                 for text in all.iter().flat_map(|names| names.iter()) {
-                    self.touch_spelled(access, text, Spelling::OneOf, unit, state);
+                    self.record_spelled_use(access, text, Spelling::OneOf, unit, state);
                 }
             }
             None => self.unknown_path(access, arg, unit),
@@ -132,7 +132,7 @@ impl Disk<'_> {
         unit.writes_only_plans = false;
         match access {
             // `~user`: outside of the project, wherever it is.
-            Access::List if arg.literal => {
+            Access::List if arg.is_literal => {
                 unit.set_minimum(Action::Ask, &format!("where {} lies is not known", arg.raw))
             }
             Access::List => {}
@@ -149,21 +149,26 @@ impl Disk<'_> {
 
     /// Records a word of an unknown program that looks like a path, if the file exists or could be
     /// created outside the project.
-    pub(crate) fn touch_guess(&mut self, text: &str, unit: &mut CommandUnit, state: &ShellState) {
-        self.touch_spelled(Access::Read, text, Spelling::Guess, unit, state);
+    pub(crate) fn record_guessed_use(
+        &mut self,
+        text: &str,
+        unit: &mut CommandUnit,
+        state: &ShellState,
+    ) {
+        self.record_spelled_use(Access::Read, text, Spelling::Guess, unit, state);
     }
 
-    pub(crate) fn touch_text(
+    pub(crate) fn record_text_use(
         &mut self,
         access: Access,
         text: &str,
         unit: &mut CommandUnit,
         state: &ShellState,
     ) {
-        self.touch_spelled(access, text, Spelling::Certain, unit, state);
+        self.record_spelled_use(access, text, Spelling::Certain, unit, state);
     }
 
-    fn touch_spelled(
+    fn record_spelled_use(
         &mut self,
         access: Access,
         text: &str,
@@ -173,12 +178,12 @@ impl Disk<'_> {
     ) {
         // A few programs read it as an address, all others as a path with these characters.
         if let Some(path) = locate::address(text) {
-            self.touch_path(access, &path, spelling, unit, state);
+            self.record_path_use(access, &path, spelling, unit, state);
         }
-        self.touch_path(access, text, spelling, unit, state);
+        self.record_path_use(access, text, spelling, unit, state);
     }
 
-    fn touch_path(
+    fn record_path_use(
         &mut self,
         access: Access,
         text: &str,
@@ -189,8 +194,8 @@ impl Disk<'_> {
         if text.is_empty() || device::is_harmless(text) {
             return;
         }
-        if self.paths.touched >= MAX_USES {
-            self.paths.overrun = true;
+        if self.paths.uses >= MAX_USES {
+            self.paths.has_overrun = true;
             self.record_unlocated(access, text, unit);
             return;
         }
@@ -222,7 +227,7 @@ impl Disk<'_> {
         let before = unit.path_uses.len();
         let mut inside = false;
         for cwd in from {
-            self.paths.touched += 1;
+            self.paths.uses += 1;
             let Some(located) = self.located(&text, cwd) else {
                 unit.set_minimum(Action::Ask, "it uses more paths than are examined");
                 self.record_unlocated(access, &text, unit);
@@ -371,14 +376,14 @@ impl Disk<'_> {
     /// still applies.
     fn record_unlocated(&self, access: Access, text: &str, unit: &mut CommandUnit) {
         unit.writes_only_plans = false;
-        if access == Access::Edit && unit.unlocated_paths.len() < MAX_UNSEEN {
+        if access == Access::Edit && unit.unlocated_paths.len() < MAX_UNLOCATED {
             unit.unlocated_paths.push(text.to_owned());
         }
     }
 
     /// Records that a link is removed or moved, which does not affect its target. Returns `false`
     /// if the path is not a link, or this is unknown.
-    pub(crate) fn touch_link(
+    pub(crate) fn record_link_use(
         &mut self,
         arg: &Arg,
         unit: &mut CommandUnit,
@@ -503,7 +508,7 @@ impl Disk<'_> {
             });
         };
         if !target.is("-") {
-            self.touch(Access::List, target, unit, state);
+            self.record_use(Access::List, target, unit, state);
         }
         let mut next: Vec<PathBuf> = vec![];
         let mut stays: Vec<PathBuf> = vec![];
@@ -531,7 +536,7 @@ impl Disk<'_> {
                 &before.cwd
             } {
                 let path = normal(&cwd.join(text));
-                if state.physical
+                if state.is_physical
                     && let Ok(real) = cwd.join(text).canonicalize()
                     && real != path
                 {

@@ -10,7 +10,7 @@ pub(crate) struct Arg {
     pub(crate) raw: Rc<str>,
     pub(super) values: Rc<Values>,
     /// No part of it was computed by a variable, pattern or substitution.
-    pub(crate) literal: bool,
+    pub(crate) is_literal: bool,
     pub(super) spread: WordCount,
 }
 
@@ -41,7 +41,7 @@ impl Arg {
         Self {
             raw: text.as_str().into(),
             values: Rc::new(Values::Exact(text)),
-            literal: true,
+            is_literal: true,
             spread: WordCount::One,
         }
     }
@@ -54,7 +54,7 @@ impl Arg {
             Self {
                 raw: text.into(),
                 values,
-                literal: false,
+                is_literal: false,
                 spread: WordCount::One,
             }
         } else {
@@ -71,7 +71,7 @@ impl Arg {
         Self {
             raw: "…".into(),
             values,
-            literal: false,
+            is_literal: false,
             spread: WordCount::One,
         }
     }
@@ -104,7 +104,7 @@ impl Arg {
         Self {
             raw: raw.into(),
             values,
-            literal: false,
+            is_literal: false,
             spread: WordCount::Words,
         }
     }
@@ -180,7 +180,7 @@ impl Arg {
         Self {
             raw,
             values: Rc::new(values),
-            literal: self.literal,
+            is_literal: self.is_literal,
             spread: self.spread,
         }
     }

@@ -110,7 +110,7 @@ impl<'s> Expansion<'_, 's, '_> {
     pub(crate) fn assign_variable(&mut self, name: &str, value: &Value) {
         match value {
             Value::Known(texts) => {
-                self.line.coded |= texts.iter().any(|text| holds_code(text));
+                self.line.has_code_variable |= texts.iter().any(|text| holds_code(text));
                 if !self.is_integer(name) {
                     return;
                 }
@@ -124,7 +124,7 @@ impl<'s> Expansion<'_, 's, '_> {
             Value::Foreign if self.is_integer(name) => {
                 self.set_opaque("a number is computed from text that may hold a command");
             }
-            Value::Foreign => drop(self.line.foreign.insert(name.to_owned())),
+            Value::Foreign => drop(self.line.unknown_variables.insert(name.to_owned())),
             Value::Harmless => {}
         }
     }
@@ -133,7 +133,7 @@ impl<'s> Expansion<'_, 's, '_> {
         matches!(
             name,
             "RANDOM" | "SRANDOM" | "SECONDS" | "LINENO" | "HISTCMD" | "OPTIND"
-        ) || self.line.numbers.contains(name)
+        ) || self.line.integer_variables.contains(name)
     }
 
     pub(super) fn assigned_by_expansion(&mut self, name: &str) {
@@ -152,14 +152,18 @@ impl<'s> Expansion<'_, 's, '_> {
 impl Expander<'_> {
     /// Records that a variable gets the integer attribute.
     pub(crate) fn integer(&mut self, name: String) {
-        self.numbers.insert(name);
+        self.integer_variables.insert(name);
     }
 
     /// Returns the reason why a line cannot be judged after it was processed as a whole: functions
     /// and loops are executed in another order than they are written.
     pub(crate) fn why_undecided(&self) -> Option<&'static str> {
-        let is_foreign = self.numbers.iter().any(|name| self.foreign.contains(name));
-        let may_run_code = is_foreign || (self.coded && !self.numbers.is_empty());
+        let is_foreign = self
+            .integer_variables
+            .iter()
+            .any(|name| self.unknown_variables.contains(name));
+        let may_run_code =
+            is_foreign || (self.has_code_variable && !self.integer_variables.is_empty());
         may_run_code.then_some("a number may be computed from text that holds a command")
     }
 }

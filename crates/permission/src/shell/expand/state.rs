@@ -24,7 +24,7 @@ pub(crate) enum StdinSource {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Value {
     Known(Vec<String>),
-    /// A number.
+    /// A number, whose digits do not matter.
     Harmless,
     /// A value from outside: the output of a command, a line that was read.
     Foreign,
@@ -33,8 +33,9 @@ pub(crate) enum Value {
 /// A function as it was written, for calls in other directories.
 #[derive(Debug)]
 pub(crate) struct WrittenFunction {
+    /// The source text of the body.
     pub(crate) body: String,
-    /// A call may change the directory.
+    /// True if a call may change the directory.
     pub(crate) moves: Cell<bool>,
 }
 
@@ -73,12 +74,12 @@ pub(crate) struct ShellState {
     pub(crate) previous: Vec<PathBuf>,
     /// The directories if the last command failed, such as a `cd` to a missing directory.
     pub(crate) on_failure: Option<Directories>,
-    /// A trap may change the directory between any two commands.
+    /// True if a trap may change the directory between any two commands.
     pub(crate) has_directory_trap: bool,
-    /// After `cd -P` or `set -P`: `..` may be the parent of a link's target.
-    pub(crate) physical: bool,
-    /// Inside a function, so that the caller may have set variables.
-    pub(crate) called: bool,
+    /// True after `cd -P` or `set -P`: `..` may be the parent of a link's target.
+    pub(crate) is_physical: bool,
+    /// True inside a function: the caller may have set variables.
+    pub(crate) is_in_function: bool,
     /// The reason why a command may no longer mean what is written.
     pub(crate) changed: Option<String>,
 }
@@ -96,7 +97,7 @@ impl Value {
 
 impl ShellState {
     pub(crate) fn value(&self, name: &str) -> Option<&Value> {
-        if self.called {
+        if self.is_in_function {
             Some(&Value::Foreign)
         } else {
             self.vars.get(name)
@@ -104,7 +105,7 @@ impl ShellState {
     }
 
     pub(crate) fn assigned(&self, name: &str) -> bool {
-        self.called || self.vars.contains_key(name)
+        self.is_in_function || self.vars.contains_key(name)
     }
 
     /// Adds a possible value of a variable. Former values stay possible, because a branch may not
@@ -280,7 +281,7 @@ fn apply_loop_words(words: &[Word], state: &mut ShellState) {
         return state.forget_directory();
     };
     if matches!(&*name, "eval" | "source" | "." | "trap") {
-        state.called = true;
+        state.is_in_function = true;
         state.forget_directory();
     }
     if among(SETTING, &name) {

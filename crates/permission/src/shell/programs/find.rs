@@ -35,7 +35,7 @@ pub(super) struct Search {
 #[derive(Debug, Clone, Default)]
 struct PassedTests {
     /// A test may have excluded other files.
-    picks: bool,
+    excludes_others: bool,
     /// Patterns of which their names match one; empty if nothing is known about the names.
     names: Vec<Arg>,
 }
@@ -49,7 +49,7 @@ impl PassedTests {
     }
 
     fn or(mut self, other: Self) -> Self {
-        self.picks &= other.picks;
+        self.excludes_others &= other.excludes_others;
         if self.names.is_empty()
             || other.names.is_empty()
             || self.names.len() + other.names.len() > MAX_NAMES
@@ -97,7 +97,7 @@ struct Expression<'a> {
     at: usize,
     depth: usize,
     /// True if a word is unknown, or the nesting too deep: then nothing is certain about any file.
-    lost: bool,
+    is_uncertain: bool,
     actions: Vec<(usize, PassedTests)>,
 }
 
@@ -123,7 +123,7 @@ impl Expression<'_> {
             && !arg.prefix().starts_with(['-', '(', '!', ')', ','])
         {
             let is_sign = |text: &String| text.starts_with(['-', '(', '!']);
-            self.lost |= arg.is_any_number_of_words()
+            self.is_uncertain |= arg.is_any_number_of_words()
                 || arg.texts().is_some_and(|texts| texts.iter().any(is_sign));
             self.at += 1;
         }
@@ -137,10 +137,10 @@ impl Expression<'_> {
                 break;
             }
             // A closing bracket without an opening one.
-            self.lost = true;
+            self.is_uncertain = true;
             self.at += 1;
         }
-        if self.lost {
+        if self.is_uncertain {
             self.actions
                 .iter_mut()
                 .for_each(|(_, passed)| *passed = PassedTests::default());
@@ -191,7 +191,7 @@ impl Expression<'_> {
             return self.bracket(before);
         }
         let Some(text) = arg.text() else {
-            self.lost = true;
+            self.is_uncertain = true;
             return before.clone();
         };
         let Some(option) = self.program.option(text) else {
@@ -213,9 +213,11 @@ impl Expression<'_> {
         };
         self.at += usize::from(value.is_some()) + usize::from(text == "-fprintf");
         // If a file lists the directories, the location of the files is unknown.
-        self.lost |= value.is_some_and(Arg::is_any_number_of_words) || text == "-files0-from";
+        self.is_uncertain |=
+            value.is_some_and(Arg::is_any_number_of_words) || text == "-files0-from";
         let mut passed = before.clone();
-        passed.picks |= among(TESTS, text) && (text == "-empty" || !fits_everything(value));
+        passed.excludes_others |=
+            among(TESTS, text) && (text == "-empty" || !fits_everything(value));
         match value {
             Some(name) if matches!(text, "-name" | "-iname") => passed.named(name),
             _ => passed,
@@ -224,7 +226,7 @@ impl Expression<'_> {
 
     fn bracket(&mut self, before: &PassedTests) -> PassedTests {
         if self.depth >= MAX_DEPTH {
-            self.lost = true;
+            self.is_uncertain = true;
             return before.clone();
         }
         self.depth += 1;
@@ -272,7 +274,7 @@ pub(super) fn find(
         args,
         at: 0,
         depth: 0,
-        lost: false,
+        is_uncertain: false,
         actions: vec![],
     };
     expression.read();
@@ -294,7 +296,8 @@ pub(super) fn find(
                 patterns: names,
             }));
         }
-        everything |= !passed.picks && (deletes || args.get(*next).is_some_and(is_destroyer));
+        everything |=
+            !passed.excludes_others && (deletes || args.get(*next).is_some_and(is_destroyer));
     }
     if everything {
         collector.add(PathEffect::ChangeTree {
@@ -465,7 +468,7 @@ pub(super) fn add_terminated_command(
 /// Returns a word for a found file with an unknown name.
 fn found(path: String) -> Arg {
     let mut found = Arg::exact(path);
-    found.literal = false;
+    found.is_literal = false;
     found.raw = "…".into();
     found
 }

@@ -149,7 +149,7 @@ pub(super) fn language(
     if operand.and_then(Arg::text).is_some_and(is_device) && !is_program_given {
         collector.set_opaque("it reads its program from a pipe");
     }
-    if program.whole {
+    if program.has_whole_word_options {
         // Editors, debuggers and databases have languages of their own, and also read commands from
         // the input, whatever file they open.
         collector.add_unknown_program(args);
@@ -172,11 +172,11 @@ pub(super) fn language(
         ));
     }
     for text in texts {
-        collector.names_files(&text, program.whole);
+        collector.names_files(&text, program.has_whole_word_options);
         collector.add(UnitEffect::ForeignCode(text));
     }
     add_backups(collector, reading, &reading.operands);
-    if program.whole {
+    if program.has_whole_word_options {
         // Any word may be a command of an editor or database.
         args.iter()
             .filter_map(Arg::text)
@@ -185,7 +185,7 @@ pub(super) fn language(
             collector.names_files(&text, true);
         }
     }
-    if !program.whole {
+    if !program.has_whole_word_options {
         // Other languages have no further commands among their words: these count as words of an
         // unknown program.
         collector.add_unknown_program(args);

@@ -37,7 +37,7 @@ pub(crate) fn family(name: &str) -> &str {
 
 /// Returns whether no option of a program can do harm.
 pub(in crate::shell) fn takes_any(name: &str) -> bool {
-    table::program(name).is_some_and(|program| program.any)
+    table::program(name).is_some_and(|program| program.accepts_any_option)
 }
 
 /// Returns whether there is an entry for a name.
@@ -88,7 +88,7 @@ pub(crate) fn carries(name: &str) -> bool {
     CARRIERS.contains(&name)
         || table::program(name).is_some_and(|program| {
             program.runs()
-                || program.words.contains(&Operand::Command) && name != "git" && name != "systemctl"
+                || program.roles.contains(&Operand::Command) && name != "git" && name != "systemctl"
                 || matches!(
                     program.special,
                     "shell" | "foreign shell" | "find" | "sed" | "awk" | "env" | "xargs"
@@ -118,10 +118,10 @@ pub(crate) fn wrappers() -> Vec<(&'static str, usize)> {
     let typed = table::all().filter(|(name, _)| is_typed(name));
     let mut all: Vec<(&str, usize)> = typed
         .filter_map(|(name, program)| {
-            let at = program.words.iter().position(runs_words)?;
+            let at = program.roles.iter().position(runs_words)?;
             Some((
                 name,
-                program.words[..at]
+                program.roles[..at]
                     .iter()
                     .filter(|role| **role != Operand::Settings)
                     .count(),
@@ -139,14 +139,14 @@ pub(crate) fn beginnings() -> Vec<String> {
     let mut all = vec![];
     for (name, program) in table::all().filter(|(name, _)| is_typed(name)) {
         let Some(at) = program
-            .words
+            .roles
             .iter()
             .position(|role| matches!(role, Operand::Program | Operand::Tails))
         else {
             continue;
         };
         let between = " 1".repeat(
-            program.words[..at]
+            program.roles[..at]
                 .iter()
                 .filter(|role| **role != Operand::Settings)
                 .count(),
@@ -171,11 +171,11 @@ pub(crate) fn beginnings() -> Vec<String> {
             if option.starts_with("--") {
                 all.push(format!("{name} {option}=1{between}"));
                 all.push(format!("{name} {option} 1{between}"));
-            } else if !program.whole {
+            } else if !program.has_whole_word_options {
                 all.push(format!("{name} -{option} 1{between}"));
             }
         }
-        if !program.whole && name != "-" {
+        if !program.has_whole_word_options && name != "-" {
             all.push(format!("{name} --{between}"));
         }
     }

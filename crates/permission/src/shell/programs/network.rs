@@ -81,8 +81,8 @@ fn single_host(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
             && value.is_none_or(Arg::known)
             && !is_file
     };
-    if !reading.unknown
-        && !reading.words
+    if !reading.may_have_unknown_option
+        && !reading.may_have_unknown_words
         && reading.options.iter().all(is_plain)
         && let Some(host) = address.text().and_then(host_of)
     {
@@ -111,8 +111,8 @@ pub(super) fn push(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
     if let Some(remote) = remote
         .text()
         .filter(|remote| !remote.is_empty() && remote.bytes().all(is_name_byte))
-        && !reading.unknown
-        && !reading.words
+        && !reading.may_have_unknown_option
+        && !reading.may_have_unknown_words
         && reading.options.iter().all(is_plain)
     {
         collector.add(PathEffect::Reaches(format!("git push {remote}")));

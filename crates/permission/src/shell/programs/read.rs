@@ -31,9 +31,9 @@ pub(super) struct ParsedArgs {
     pub(super) options: Vec<GivenOption>,
     pub(super) operands: Vec<Arg>,
     /// An unknown word may be an option.
-    pub(super) unknown: bool,
+    pub(super) may_have_unknown_option: bool,
     /// A word may be any number of unknown words.
-    pub(super) words: bool,
+    pub(super) may_have_unknown_words: bool,
     /// The names that were given, each with whether it was given without a value: as an unlisted
     /// option, and as a listed one.
     names: BTreeMap<Rc<str>, [bool; 2]>,
@@ -52,11 +52,11 @@ pub(super) fn read(program: &Utility, args: &[Arg]) -> ParsedArgs {
         at: 0,
         reading: ParsedArgs::default(),
     };
-    if program.bundle {
+    if program.may_begin_with_bundle {
         reader.bundle();
     }
     while let Some(arg) = args.get(reader.at) {
-        if arg.is("--") && !program.whole {
+        if arg.is("--") && !program.has_whole_word_options {
             reader
                 .reading
                 .operands
@@ -69,8 +69,8 @@ pub(super) fn read(program: &Utility, args: &[Arg]) -> ParsedArgs {
             continue;
         }
         if !text.starts_with('-') || arg.is("-") {
-            reader.reading.unknown |= arg.may_be_option() && !arg.is("-");
-            if program.first {
+            reader.reading.may_have_unknown_option |= arg.may_be_option() && !arg.is("-");
+            if program.options_end_at_operand {
                 reader
                     .reading
                     .operands
@@ -84,7 +84,7 @@ pub(super) fn read(program: &Utility, args: &[Arg]) -> ParsedArgs {
         reader.at += 1;
         if program.exact.iter().any(|exact| arg.is(exact)) {
             reader.give(text, Some(OptionEffect::Harmless), None);
-        } else if program.whole {
+        } else if program.has_whole_word_options {
             reader.whole(arg);
         } else if text.starts_with("--") {
             reader.long(arg);
@@ -105,8 +105,8 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// Records that a word may be split into options and words.
     fn seen(&mut self, arg: &Arg) {
-        self.reading.unknown |= arg.is_any_number_of_words();
-        self.reading.words |= arg.is_any_number_of_words();
+        self.reading.may_have_unknown_option |= arg.is_any_number_of_words();
+        self.reading.may_have_unknown_words |= arg.is_any_number_of_words();
     }
 
     fn give(&mut self, name: &str, does: Option<OptionEffect>, value: Option<Arg>) {
@@ -146,7 +146,8 @@ impl Reader<'_> {
             self.seen(value);
             // If a pattern matches several files, the first is the value. `find` refuses the
             // others, unless one has the name of an option.
-            self.reading.unknown |= value.is_several() && self.program.special != "find";
+            self.reading.may_have_unknown_option |=
+                value.is_several() && self.program.special != "find";
         }
         self.at += usize::from(value.is_some());
         value
@@ -199,7 +200,7 @@ impl Reader<'_> {
             Some((name, _)) => (name, Some(arg.after(name.len() + 1))),
             None => (text, None),
         };
-        self.reading.unknown |= !arg.known() && attached.is_none();
+        self.reading.may_have_unknown_option |= !arg.known() && attached.is_none();
         if let Some(option) = self.program.option(name) {
             let value = match (attached, option.takes) {
                 (Some(value), _) => Some(value),
@@ -233,7 +234,7 @@ impl Reader<'_> {
             Some((name, _)) => (name, Some(arg.after(name.len() + 1))),
             None => (text, None),
         };
-        self.reading.unknown |= !arg.known() && value.is_none();
+        self.reading.may_have_unknown_option |= !arg.known() && value.is_none();
         let exact = self.program.option(name);
         let meant: Vec<(&str, Opt)> = match exact {
             Some(option) => vec![(name, option)],
@@ -267,7 +268,7 @@ impl Reader<'_> {
         let letters = text.get(from..).unwrap_or_default();
         if letters.is_empty() {
             // `-` followed by an unknown text.
-            self.reading.unknown = true;
+            self.reading.may_have_unknown_option = true;
             return;
         }
         let word = text.split('=').next().unwrap_or_default();
@@ -318,7 +319,7 @@ impl Reader<'_> {
                 }
             }
         }
-        self.reading.unknown |= !arg.known();
+        self.reading.may_have_unknown_option |= !arg.known();
     }
 }
 
@@ -372,7 +373,7 @@ mod tests {
                 };
                 seen += 1;
                 if let Some(long) = option.strip_prefix("--")
-                    && !program.whole
+                    && !program.has_whole_word_options
                 {
                     does(&[option, "x"], Some(known.does));
                     does(&[&format!("{option}=x")], Some(known.does));
@@ -382,7 +383,10 @@ mod tests {
                             does(&[cut, "x"], Some(known.does));
                         }
                     }
-                } else if option.len() == 1 && known.takes == ValueForm::Value && !program.whole {
+                } else if option.len() == 1
+                    && known.takes == ValueForm::Value
+                    && !program.has_whole_word_options
+                {
                     for words in [
                         &[&*format!("-{option}x")][..],
                         &[&format!("-{option}"), "x"],

@@ -27,7 +27,7 @@ pub(super) fn is_deep(program: &Utility, reading: &ParsedArgs) -> bool {
                 .into_iter()
                 .any(|value| value.text().is_none_or(|text| text.starts_with("rec")))
     };
-    reading.has(&program.deep) || recurses()
+    reading.has(&program.recursive_options) || recurses()
 }
 
 fn values<'r>(reading: &'r ParsedArgs, names: &[&str]) -> Vec<&'r Arg> {

@@ -447,7 +447,7 @@ pub(super) fn command(
     if program.special == "git" || program.name.starts_with("git ") {
         collector.add(UnitEffect::GitSubcommand(rest.to_vec()));
     } else {
-        if program.carrier {
+        if program.runs_other_programs {
             collector.add(UnitEffect::MayStartProgram(all.clone()));
         }
         collector.add_unknown_program(&all);

@@ -2,7 +2,7 @@
 //! sub-command with an entry of its own (`git diff`).
 //!
 //! `programs/README.md` documents the fields. A variant of [`OptionEffect`] or [`Operand`] has the
-//! name of its keyword there ([`does`], [`role`]).
+//! name of its keyword there (`does()`, `role()`).
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -13,32 +13,57 @@ use crate::shell::unit::Effect;
 /// The effect of an option, or the meaning of its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OptionEffect {
+    /// None.
     Harmless,
+    /// Reads the file in its value.
     Reads,
+    /// Lists the directory in its value.
     Lists,
-    /// A file that lists others.
+    /// Reads the file in its value, and the files that are named in it.
     Names,
+    /// Writes the file in its value.
     Writes,
+    /// Changes the files among the operands.
     Edits,
+    /// Destroys data that cannot be recovered.
     Destroys,
+    /// Sends its value; after `@` or `<`, a file.
     Sends,
+    /// Changes to a directory, in which everything after it takes place.
     Enters,
+    /// Uses the settings of another repository.
     RemoteShell,
+    /// Runs the command in its value.
     Runs,
+    /// Runs a command that ends at `;` or `+`.
     Until,
+    /// Runs a program in the language of this program.
     Program,
+    /// Runs a module of the language of this program.
     Module,
+    /// Executes the standard input in addition.
     Interactive,
+    /// Runs a program in a file, in the language of this program.
     File,
+    /// Selects a format of git, which may ask for a signature.
     Formats,
+    /// Sets a setting of git.
     Settings,
+    /// Sets an option of ssh.
     Options,
+    /// Splits its value into words, like `env -S`.
     Splits,
+    /// Names an action of tar, which may be a command.
     Action,
+    /// Changes something that its value does not name.
     Changes,
+    /// Not known to be harmless.
     Unproven,
+    /// May run more than the arguments name.
     Doubt,
+    /// Unknown: it may start anything.
     Opaque,
+    /// Reads settings from a file, which may start anything.
     OpaqueFile,
 }
 
@@ -63,30 +88,55 @@ pub(super) struct Opt {
 /// The role of an operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operand {
+    /// No file.
     Nothing,
+    /// A file or directory that is listed.
     List,
+    /// A file that is read.
     Read,
+    /// A file that is written.
     Write,
+    /// A file or directory that is itself removed or moved.
     Entry,
+    /// A source or the target of a copy or link.
     Copy,
+    /// A word with which the command changes something.
     Change,
+    /// A word that is harmless only if it begins with `+`.
     Plus,
+    /// A word with which the command is not known to be harmless.
     Unproven,
+    /// A file that loses its uncommitted changes.
     Lost,
+    /// Like `Lost`, with everything below a directory.
     LostBelow,
+    /// `NAME=value` before a program.
     Settings,
+    /// The first word of a program with its arguments.
     Program,
+    /// The first word of a text for a shell.
     Shell,
+    /// A text for a shell, each operand for itself.
     Shells,
+    /// A word at which a program may begin.
     Tails,
+    /// The first word of a command that runs on another system.
     RemoteShell,
+    /// The first word of a command that runs on another machine.
     Remote,
+    /// A file here, or after `host:` on another machine.
     Far,
+    /// An address on the network.
     Address,
+    /// The address of a git repository.
     GitAddress,
+    /// A refspec of git.
     Refspec,
+    /// A sub-command, which selects the entry `NAME WORD`.
     Command,
+    /// A file with a program in the language of this program.
     Script,
+    /// Any word, as of an unknown program.
     UnknownProgram,
 }
 
@@ -96,6 +146,7 @@ pub(super) struct MinimumVerdict {
     pub(super) action: Action,
     /// The options that it applies to; if empty, it always applies.
     pub(super) options: Vec<&'static str>,
+    /// The reason, for people.
     pub(super) why: &'static str,
 }
 
@@ -103,18 +154,24 @@ pub(super) struct MinimumVerdict {
 #[derive(Debug, Default)]
 pub(super) struct Utility {
     pub(super) name: &'static str,
+    /// The effect on the disk without options and operands.
     pub(super) effect: Effect,
-    pub(super) any: bool,
+    /// True if no option can do harm, so that unknown ones are accepted.
+    pub(super) accepts_any_option: bool,
+    /// True if its changes cannot be undone.
     pub(super) destroys: bool,
-    pub(super) carrier: bool,
-    pub(super) network: bool,
-    pub(super) recursive: bool,
-    /// Options are whole words with one dash.
-    pub(super) whole: bool,
-    /// The first word may be a cluster of letters.
-    pub(super) bundle: bool,
-    /// Options end at the first operand.
-    pub(super) first: bool,
+    /// True if it runs other programs.
+    pub(super) runs_other_programs: bool,
+    /// True if it uses the network.
+    pub(super) uses_network: bool,
+    /// True if directories among the operands are read with their contents.
+    pub(super) reads_recursively: bool,
+    /// True if options are whole words with one dash.
+    pub(super) has_whole_word_options: bool,
+    /// True if the first word may be a cluster of letters.
+    pub(super) may_begin_with_bundle: bool,
+    /// True if options end at the first operand.
+    pub(super) options_end_at_operand: bool,
     options: HashMap<&'static str, Opt>,
     /// Long options in order, to resolve abbreviations.
     longs: Vec<&'static str>,
@@ -123,19 +180,27 @@ pub(super) struct Utility {
     /// Whole words, such as `--format=zip`, that are harmless although their option is not.
     pub(super) exact: Vec<&'static str>,
     /// The roles of the operands in order.
-    pub(super) words: Vec<Operand>,
+    pub(super) roles: Vec<Operand>,
     /// The index of the role in `words` that any number of operands may have.
-    pub(super) many: Option<usize>,
+    pub(super) repeated_role: Option<usize>,
+    /// Options with which the first operand is absent.
     pub(super) instead: Vec<&'static str>,
+    /// Options with which the last operand is absent.
     pub(super) instead_of_last: Vec<&'static str>,
+    /// Options with which another entry applies, each with the name of that entry.
     pub(super) modes: Vec<(Vec<&'static str>, &'static str)>,
-    pub(super) tells: Vec<&'static str>,
-    pub(super) deep: Vec<&'static str>,
+    /// Options that, as the only word, print information about the program.
+    pub(super) information_options: Vec<&'static str>,
+    /// Options with which directories are used with their contents.
+    pub(super) recursive_options: Vec<&'static str>,
+    /// Minimum verdicts, always or with certain options.
     pub(super) minimums: Vec<MinimumVerdict>,
     /// The events that it causes, for which settings of a git repository may start a program;
     /// `None` if unknown.
     pub(super) meets: Option<Vec<&'static str>>,
-    pub(super) unread: Option<&'static str>,
+    /// The reason why its effects cannot be determined.
+    pub(super) why_unknown: Option<&'static str>,
+    /// The name of its part in `special.rs` or `wrapper.rs`; empty if it has none.
     pub(super) special: &'static str,
 }
 
@@ -202,7 +267,7 @@ impl Utility {
                     | Operand::Remote
             )
         };
-        self.words.iter().any(is_running)
+        self.roles.iter().any(is_running)
     }
 
     #[cfg(test)]
@@ -311,7 +376,7 @@ impl UtilityTable {
                 .copied()
                 .collect();
             program.longs.sort_unstable();
-            if !program.whole {
+            if !program.has_whole_word_options {
                 let is_pair = |name: &&&'static str| {
                     name.len() > 2 && name.starts_with('-') && !name.starts_with("--")
                 };
@@ -363,11 +428,11 @@ fn field(
                     .strip_suffix("...")
                     .map_or((word, false), |name| (name, true));
                 match role(name) {
-                    Some(role) => program.words.push(role),
+                    Some(role) => program.roles.push(role),
                     None => wrong.push(format!("{}: there is no role {name}", program.name)),
                 }
                 if many {
-                    program.many = Some(program.words.len().saturating_sub(1));
+                    program.repeated_role = Some(program.roles.len().saturating_sub(1));
                 }
             }
             let takes_rest = |role: &Operand| {
@@ -382,18 +447,18 @@ fn field(
                         | Operand::Script
                 )
             };
-            program.first |= program.words.iter().any(takes_rest);
+            program.options_end_at_operand |= program.roles.iter().any(takes_rest);
         }
         "style" => words.for_each(|word| match word {
-            "whole" => program.whole = true,
-            "bundle" => program.bundle = true,
-            "first" => program.first = true,
+            "whole" => program.has_whole_word_options = true,
+            "bundle" => program.may_begin_with_bundle = true,
+            "first" => program.options_end_at_operand = true,
             _ => wrong.push(format!("{}: there is no style {word}", program.name)),
         }),
         "instead" => program.instead.extend(words),
         "instead-of-last" => program.instead_of_last.extend(words),
-        "tells" => program.tells.extend(words),
-        "deep" => program.deep.extend(words),
+        "tells" => program.information_options.extend(words),
+        "deep" => program.recursive_options.extend(words),
         "meets" => program
             .meets
             .get_or_insert_default()
@@ -419,7 +484,7 @@ fn field(
                 // It has to be known, or its abbreviations could not be recognised.
                 let key = name
                     .strip_prefix('-')
-                    .filter(|rest| rest.len() == 1 && !program.whole)
+                    .filter(|rest| rest.len() == 1 && !program.has_whole_word_options)
                     .unwrap_or(name);
                 program.options.entry(key).or_insert(Opt {
                     does: OptionEffect::Unproven,
@@ -432,7 +497,7 @@ fn field(
                 why: why.trim(),
             });
         }
-        "unread" => program.unread = Some(value.trim()),
+        "unread" => program.why_unknown = Some(value.trim()),
         "special" => program.special = value.trim(),
         _ => wrong.push(format!("{}: there is no field {key}", program.name)),
     }
@@ -506,11 +571,11 @@ fn add_property(program: &mut Utility, word: &str, wrong: &mut Mistakes) {
         "reads" => program.effect = Effect::Reads,
         "unproven" => program.effect = Effect::Unproven,
         "writes" => program.effect = Effect::Writes,
-        "any" => program.any = true,
+        "any" => program.accepts_any_option = true,
         "destroys" => program.destroys = true,
-        "carrier" => program.carrier = true,
-        "network" => program.network = true,
-        "recursive" => program.recursive = true,
+        "carrier" => program.runs_other_programs = true,
+        "network" => program.uses_network = true,
+        "recursive" => program.reads_recursively = true,
         _ => wrong.push(format!("{}: it cannot be {word}", program.name)),
     }
 }
@@ -536,9 +601,9 @@ fn option(program: &mut Utility, does: OptionEffect, word: &'static str) {
         program.options.insert(name, Opt { does, takes });
         return;
     }
-    let letters = name
-        .strip_prefix('-')
-        .filter(|rest| !rest.starts_with('-') && !program.whole && !rest.is_empty());
+    let letters = name.strip_prefix('-').filter(|rest| {
+        !rest.starts_with('-') && !program.has_whole_word_options && !rest.is_empty()
+    });
     let Some(letters) = letters else {
         program.options.insert(name, Opt { does, takes });
         return;
