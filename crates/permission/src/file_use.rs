@@ -51,7 +51,7 @@ pub(super) fn why_outside(unbounded: Option<UnboundedRoot>) -> &'static str {
 
 /// Returns the peculiarity of a file, as a clause that "which" begins.
 ///
-/// `path` is relative to the project if it lies in it; `shared` means that it has a second name.
+/// `path` is relative to the project if it lies in it; `shared` is true if it has a second name.
 pub(super) fn why_special(
     access: Access,
     protected: Option<Protected>,

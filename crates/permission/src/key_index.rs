@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
+/// Positions of rules by their keys.
 #[derive(Debug, Default)]
 pub(super) struct KeyIndex {
     places: BTreeMap<Box<str>, Vec<u32>>,

@@ -191,7 +191,7 @@ impl PlannedVerdict {
     }
 }
 
-/// Decides which sandbox a command runs in, and whether the user is asked about it.
+/// Chooses the sandbox for a command, and decides if the user is asked about it.
 ///
 /// The README of this crate has the principle: a question must buy safety. A plan asks for one of
 /// three reasons:

@@ -1,4 +1,5 @@
-//! A permission rule: `{permission, pattern, action}`. `config` turns the settings into rules.
+//! A permission [`Rule`] (`{permission, pattern, action}`) and its [`Action`], of which a later one
+//! is stricter. `config` turns the settings into rules.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +25,7 @@ pub enum Action {
     Deny,
 }
 
+/// A permission rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
     /// A wildcard for permission keys.

@@ -37,7 +37,7 @@ struct PermissionIndex {
     /// Plain permission keys, with `\` replaced by `/`.
     exact: HashMap<String, Vec<u32>>,
     wild: Vec<(Box<str>, Vec<u32>)>,
-    /// The position of the last posture rule, and whether it denies.
+    /// The position of the last posture rule, and `true` if it denies.
     posture: Option<(usize, bool)>,
     /// The first rule from the settings that asks about or denies an effect that a command line may
     /// hide: in any sandbox, and only for commands that can change files.

@@ -1,5 +1,6 @@
-//! Addresses: the host that an address refers to, whether it may be contacted at all, and whether a
-//! rule names it.
+//! Judges addresses on the network. [`Address::read`] finds the host that a text refers to,
+//! [`Address::access_request`] gives the minimum verdict on fetching, and `fits` compares an address
+//! with a rule.
 //!
 //! Names are resolved elsewhere; [`forbidden_address`] judges the results.
 
@@ -13,6 +14,7 @@ use secret_in_host::{decoded, holds, looks_secret, names_secret, spells};
 /// The key of the permission for addresses.
 pub const PERMISSION: &str = "webfetch";
 
+/// An address on the network that a call wants to fetch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     pub url: url::Url,

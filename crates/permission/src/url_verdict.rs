@@ -1,8 +1,10 @@
-//! Judges an address by the rules and by its destination.
+//! Judges a fetch of an address by the rules and by its destination, for `permissions check` and
+//! for the examples in settings.
 
 use super::url::Address;
 use super::{Action, Rules, evaluate};
 
+/// The result of judging an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UrlVerdict {
     /// The verdict of the rules and the destination, with the reason.

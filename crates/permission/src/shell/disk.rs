@@ -35,6 +35,7 @@ const MAX_LOOKUPS: usize = 500;
 /// The maximum number of repositories that are read for one line.
 const MAX_REPOSITORIES: usize = 64;
 
+/// The lookups for one line, with their results.
 #[derive(Debug)]
 pub(super) struct Disk<'p> {
     context: &'p PermissionContext,

@@ -6,6 +6,7 @@ use syntax::{Body, List, Operator, Piece, Script, ShellCommand, ShellCommandKind
 /// The maximum number of words that one word with braces may become.
 const MAX_ALTERNATIVES: usize = 64;
 
+/// A word of a command, which may name a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name {
     /// The word without quotes, and without computed parts.

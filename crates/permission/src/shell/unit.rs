@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use crate::{Action, PathUse, arity};
 
+/// A command line with its units, and the reasons why it is not completely known.
 #[derive(Debug, Clone, Default)]
 pub struct CommandAnalysis {
     pub text: String,

@@ -152,7 +152,7 @@ pub(super) fn judge_texts(unit: &mut CommandUnit) {
 }
 
 /// Returns the words from our first subcommand on, after options with their values. Without a
-/// subcommand another program would not start us. `computed` tells whether computed words count as
+/// subcommand another program would not start us. If `computed` is true, computed words count as
 /// a subcommand.
 fn own_words(args: &[Arg], computed: bool) -> Option<&[Arg]> {
     let mut value = false;

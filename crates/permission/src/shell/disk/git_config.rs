@@ -59,6 +59,7 @@ impl Cause {
     }
 }
 
+/// A repository with the settings on which the effects of a git command depend.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Repository {
     /// The settings that start a program, as written, by the event that does so.

@@ -11,6 +11,7 @@ use crate::shell::unit::CommandUnit;
 use crate::{Action, PermissionContext};
 use base::worktree::normal;
 
+/// The loss if a path is removed with everything below it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Loss {
     /// Nothing that needs a question under every rule set.

@@ -25,6 +25,7 @@ pub(super) enum WordCount {
     Words,
 }
 
+/// The values that a word may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Values {
     Exact(String),

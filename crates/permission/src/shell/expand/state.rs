@@ -21,6 +21,7 @@ pub(crate) enum StdinSource {
     Text(Option<String>),
 }
 
+/// A possible value of a variable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Value {
     Known(Vec<String>),

@@ -59,7 +59,7 @@ pub(crate) enum PathEffect {
     Use(Access, Arg),
     /// Removes or moves a file or link itself; the second value is the target of a move.
     Entry(Arg, Option<Arg>),
-    /// Copies or links sources to a target; `keeps_links` means that links stay links.
+    /// Copies or links sources to a target; `keeps_links` is true if links stay links.
     Copy {
         from: Vec<Arg>,
         to: Arg,

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use super::table::{Opt, OptionEffect, Utility, ValueForm};
 use crate::shell::expand::Arg;
 
+/// An option among the words of a program.
 #[derive(Debug)]
 pub(super) struct GivenOption {
     /// The name, `-o` or `--output`; for an abbreviation, one of its possible meanings.
@@ -26,6 +27,7 @@ impl GivenOption {
     }
 }
 
+/// The words of a program, divided into options and operands.
 #[derive(Debug, Default)]
 pub(super) struct ParsedArgs {
     pub(super) options: Vec<GivenOption>,
@@ -34,8 +36,8 @@ pub(super) struct ParsedArgs {
     pub(super) may_have_unknown_option: bool,
     /// A word may be any number of unknown words.
     pub(super) may_have_unknown_words: bool,
-    /// The names that were given, each with whether it was given without a value: as an unlisted
-    /// option, and as a listed one.
+    /// The names that were given. The first flag is true if a name was given without a value as an
+    /// unlisted option, the second if as a listed one.
     names: BTreeMap<Rc<str>, [bool; 2]>,
 }
 

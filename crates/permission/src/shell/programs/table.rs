@@ -79,6 +79,7 @@ pub(super) enum ValueForm {
     Second,
 }
 
+/// An option in an entry: its effect, and the form of its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Opt {
     pub(super) does: OptionEffect,
