@@ -199,7 +199,7 @@ impl Analyzer<'_> {
             // A rule for `git *` was not meant for an unknown command: a rule has to name it.
             unit.add_dangerous_option(name);
             if let Some(setting) = guesses
-                && self.disk.on_path(&format!("git-{name}")).is_none()
+                && self.disk.find_on_path(&format!("git-{name}")).is_none()
             {
                 unit.set_unconfined_effect(&format!(
                     "git does not know {name}, and runs what it takes it for: {setting}"

@@ -73,8 +73,8 @@ impl Analyzer<'_> {
                 .any(|cwd| is_same_program(&cwd.join(name), program));
         }
         self.disk
-            .on_path(name)
-            .is_some_and(|(real, ..)| is_same_program(&real, program))
+            .find_on_path(name)
+            .is_some_and(|found| is_same_program(&found.resolved, program))
     }
 }
 

@@ -33,6 +33,16 @@ pub(super) struct Origins {
     installed: Option<Rc<[InstalledProgram]>>,
 }
 
+/// The file of a program that was found on `PATH`.
+pub(in crate::shell) struct ProgramOnPath {
+    /// The path with symlinks resolved.
+    pub(in crate::shell) resolved: PathBuf,
+    /// The directory of `PATH` with the name.
+    path: PathBuf,
+    /// True if a command could put another file before it.
+    is_shadowable: bool,
+}
+
 /// A program in one of the system's directories of `PATH`.
 #[derive(Debug)]
 struct InstalledProgram {
@@ -74,15 +84,18 @@ impl Disk<'_> {
         dirs
     }
 
-    /// Returns the file of a name without a slash: the resolved path, the path on `PATH`, and
-    /// whether a command could put another file before it.
-    pub(in crate::shell) fn on_path(&mut self, name: &str) -> Option<(PathBuf, PathBuf, bool)> {
-        let mut shadowable = false;
+    /// Returns the file that a name without a slash refers to; `None` if there is none.
+    pub(in crate::shell) fn find_on_path(&mut self, name: &str) -> Option<ProgramOnPath> {
+        let mut is_shadowable = false;
         for (dir, open) in self.dirs().iter() {
-            shadowable |= open;
+            is_shadowable |= open;
             let path = dir.join(name);
             if base::executable::is_executable(&path) {
-                return Some((path.canonicalize().ok()?, path, shadowable));
+                return Some(ProgramOnPath {
+                    resolved: path.canonicalize().ok()?,
+                    path,
+                    is_shadowable,
+                });
             }
         }
         None
@@ -101,9 +114,9 @@ impl Disk<'_> {
         } else if name.contains('/') {
             state.cwd.iter().map(|cwd| cwd.join(name)).collect()
         } else {
-            self.on_path(name)
+            self.find_on_path(name)
                 .into_iter()
-                .map(|(_, path, _)| path)
+                .map(|program| program.path)
                 .collect()
         };
         let base = name.rsplit('/').next().unwrap_or(name);
@@ -190,8 +203,9 @@ impl Disk<'_> {
             };
             let is_system_program = name.starts_with('/')
                 && path.canonicalize().is_ok_and(|path| {
-                    self.on_path(base)
-                        .is_some_and(|(real, ..)| real == path && !context.is_open(&real))
+                    self.find_on_path(base).is_some_and(|program| {
+                        program.resolved == path && !context.is_open(&program.resolved)
+                    })
                 });
             return if is_system_program {
                 Origin::System
@@ -210,11 +224,11 @@ impl Disk<'_> {
             return Origin::Other;
         }
         // A file of the project, or a link to one, belongs to the project wherever it is found.
-        match self.on_path(name) {
-            Some((real, path, shadowable))
-                if !context.is_open(&real) && !context.is_open(&path) =>
+        match self.find_on_path(name) {
+            Some(program)
+                if !context.is_open(&program.resolved) && !context.is_open(&program.path) =>
             {
-                if shadowable {
+                if program.is_shadowable {
                     self.origins.shadowable.insert(name.to_owned());
                 }
                 Origin::System
