@@ -19,7 +19,7 @@ pub struct Versions<S> {
     first: Table<S>,
     /// Optional, because version 2 is a draft.
     second: Option<Table<S>>,
-    /// Whether a request other than a handshake arrived in version 2, which makes the choice final.
+    /// True if a request other than a handshake arrived in version 2, which makes the choice final.
     is_settled: AtomicBool,
 }
 

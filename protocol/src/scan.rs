@@ -9,7 +9,7 @@ const MAX_MEMBER_BYTES: usize = 256;
 pub struct SkippedMessage {
     /// The raw id, if it has one.
     pub id: Option<String>,
-    /// Whether it has a result or an error, and no method.
+    /// True if it has a result or an error, and no method.
     pub is_response: bool,
 }
 

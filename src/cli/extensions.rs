@@ -169,7 +169,7 @@ fn unused(here: &ProjectContext) -> Vec<ListedExtension> {
             about: format!("{} ({})", script.why, script.location.short()),
         });
     }
-    for (kind, name) in &loaded.pure {
+    for (kind, name) in &loaded.disabled_extensions {
         entries.push(ListedExtension {
             kind,
             name: name.clone(),

@@ -35,7 +35,7 @@ struct ChannelState {
     capacity: usize,
     /// The number of items in the queue.
     waiting: AtomicUsize,
-    /// Whether the receiver is dropped.
+    /// True if the receiver is dropped.
     is_closed: AtomicBool,
     /// Notified when the queue falls to its capacity, or its receiver is dropped.
     freed: Notify,

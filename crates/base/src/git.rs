@@ -183,7 +183,7 @@ pub struct IndexEntry<'i> {
     pub inode: u32,
     /// The lower 32 bits of the size in bytes.
     pub size: u32,
-    /// Whether the entry is merged and git examines the file itself to find out whether it changed.
+    /// True if the entry is merged and git examines the file itself to find out whether it changed.
     pub plain: bool,
 }
 

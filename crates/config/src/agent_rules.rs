@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use super::builtin::{self, AGENTS, BuiltIn};
+use super::builtin::{self, AGENTS, BuiltInAgent};
 use super::settings::{Mode, Settings};
 use base::environment::Environment;
 use base::worktree::Worktree;
@@ -19,7 +19,7 @@ pub struct AgentPermissions {
     pub mode: Mode,
     pub hidden: bool,
     /// The built-in agent, if it is one.
-    pub native: Option<&'static BuiltIn>,
+    pub native: Option<&'static BuiltInAgent>,
     pub rules: Rules,
 }
 
@@ -29,10 +29,10 @@ pub struct AgentRules {
     pub entries: Vec<AgentPermissions>,
     /// The agent that a session starts with.
     pub default: String,
-    /// Whether the settings left no agent to choose, so that `build` is enabled against them.
-    pub rescued: bool,
+    /// True if the settings left no agent to choose, so that `build` is enabled against them.
+    pub is_build_forced: bool,
     /// The indices of the entries, by name.
-    places: HashMap<String, usize>,
+    indices: HashMap<String, usize>,
 }
 
 impl AgentPermissions {
@@ -65,20 +65,20 @@ impl AgentRules {
         readable: &[PathBuf],
     ) -> Self {
         let mut entries = entries(settings, environment, worktree, readable);
-        let rescued = !entries.iter().any(AgentPermissions::is_mode);
-        if rescued {
+        let is_build_forced = !entries.iter().any(AgentPermissions::is_mode);
+        if is_build_forced {
             // A session needs an agent. The other settings of `build` still apply.
-            let mut rescue = settings.clone();
-            rescue.agents.retain(|entry| entry.name == "build");
-            for entry in &mut rescue.agents {
+            let mut forced_settings = settings.clone();
+            forced_settings.agents.retain(|entry| entry.name == "build");
+            for entry in &mut forced_settings.agents {
                 entry.disable = false;
                 entry.hidden = Some(false);
                 entry.mode = Some(Mode::Primary);
             }
             entries.retain(|entry| entry.name != "build");
-            let rescued_entries = self::entries(&rescue, environment, worktree, readable);
+            let enabled_entries = self::entries(&forced_settings, environment, worktree, readable);
             entries.extend(
-                rescued_entries
+                enabled_entries
                     .into_iter()
                     .filter(|entry| entry.name == "build"),
             );
@@ -91,7 +91,7 @@ impl AgentRules {
             .or_else(|| modes().next())
             .map(|entry| entry.name.clone())
             .unwrap_or_default();
-        let places = entries
+        let indices = entries
             .iter()
             .enumerate()
             .map(|(at, entry)| (entry.name.clone(), at))
@@ -99,13 +99,13 @@ impl AgentRules {
         Self {
             entries,
             default,
-            rescued,
-            places,
+            is_build_forced,
+            indices,
         }
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&AgentPermissions> {
-        self.entries.get(*self.places.get(name)?)
+        self.entries.get(*self.indices.get(name)?)
     }
 
     /// Returns the agents that other agents can start, with their rules.
@@ -125,7 +125,7 @@ impl AgentRules {
 /// Returns the rules that an agent with these rules can make use of anyway: its own; those of
 /// subagents that it starts without a question; those for questions to the user and for plan files.
 /// An agent that replaces it may have them without loosening anything.
-pub fn reach<'r>(
+pub fn reachable_rules<'r>(
     rules: &Rules,
     subagents: impl Iterator<Item = (&'r str, &'r Rules)>,
     environment: &Environment,
@@ -186,14 +186,14 @@ fn entries(
             })
             .map(Some),
     );
-    let mut places: HashMap<&str, usize> = AGENTS
+    let mut indices: HashMap<&str, usize> = AGENTS
         .iter()
         .enumerate()
         .map(|(at, native)| (native.name, at))
         .collect();
     for change in &settings.agents {
         if change.disable {
-            if let Some(entry) = places
+            if let Some(entry) = indices
                 .remove(&*change.name)
                 .and_then(|at| entries.get_mut(at))
             {
@@ -201,7 +201,7 @@ fn entries(
             }
             continue;
         }
-        let at = *places.entry(&*change.name).or_insert(entries.len());
+        let at = *indices.entry(&*change.name).or_insert(entries.len());
         if at == entries.len() {
             entries.push(None);
         }

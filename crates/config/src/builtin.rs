@@ -8,8 +8,9 @@ use permission::Action::{self, Allow, Ask, Deny};
 use permission::keys::READ_ONLY_PERMISSIONS;
 use permission::{Rule, Rules, rule};
 
+/// A built-in agent.
 #[derive(Debug)]
-pub struct BuiltIn {
+pub struct BuiltInAgent {
     pub name: &'static str,
     pub description: &'static str,
     pub mode: Mode,
@@ -17,44 +18,44 @@ pub struct BuiltIn {
     /// The system prompt, if it has its own.
     pub prompt: Option<&'static str>,
     /// Rules below the user's: the user may tighten and loosen them.
-    pub(crate) offers: &'static [(&'static str, &'static str, Action)],
+    pub(crate) default_rules: &'static [(&'static str, &'static str, Action)],
     /// Rules above the user's: only `agent.<name>.permission` loosens them.
-    pub(crate) guards: &'static [(&'static str, &'static str, Action)],
+    pub(crate) enforced_rules: &'static [(&'static str, &'static str, Action)],
     /// The permissions it is limited to; within them the user's rules apply.
-    pub(crate) only: Option<&'static [&'static str]>,
-    /// Whether its shell is read-only: known-harmless commands run, commands known to change
+    pub(crate) allowed_permissions: Option<&'static [&'static str]>,
+    /// True if its shell is read-only: known-harmless commands run, commands known to change
     /// something are denied, and all others are asked about.
     pub(crate) read_only: bool,
 }
 
-const PLAIN: BuiltIn = BuiltIn {
+const PLAIN: BuiltInAgent = BuiltInAgent {
     name: "",
     description: "",
     mode: Mode::Primary,
     hidden: false,
     prompt: None,
-    offers: &[],
-    guards: &[],
-    only: None,
+    default_rules: &[],
+    enforced_rules: &[],
+    allowed_permissions: None,
     read_only: false,
 };
 
-pub const AGENTS: [BuiltIn; 8] = [
-    BuiltIn {
+pub const AGENTS: [BuiltInAgent; 8] = [
+    BuiltInAgent {
         name: "build",
         description: "Does the work: reads, edits and runs what the rules allow.",
-        offers: &[("question", "*", Allow), ("plan_enter", "*", Allow)],
+        default_rules: &[("question", "*", Allow), ("plan_enter", "*", Allow)],
         ..PLAIN
     },
-    BuiltIn {
+    BuiltInAgent {
         name: "plan",
         description: "Explores and plans. Changes nothing but its plan files.",
-        offers: &[
+        default_rules: &[
             ("question", "*", Allow),
             ("plan_exit", "*", Allow),
             ("bash", "*", Ask),
         ],
-        guards: &[
+        enforced_rules: &[
             ("task", "general", Deny),
             ("edit", "*", Deny),
             ("edit", ".opencode/plans/*.md", Allow),
@@ -64,55 +65,55 @@ pub const AGENTS: [BuiltIn; 8] = [
         read_only: true,
         ..PLAIN
     },
-    BuiltIn {
+    BuiltInAgent {
         name: "general",
         description: "Researches questions and carries out tasks of several steps on its own. Several can work in parallel.",
         mode: Mode::Subagent,
-        guards: &[("todowrite", "*", Deny)],
+        enforced_rules: &[("todowrite", "*", Deny)],
         ..PLAIN
     },
-    BuiltIn {
+    BuiltInAgent {
         name: "explore",
         description: "Searches the project quickly and changes nothing: files by pattern, code by content, answers to how \
                       something works. Say how thorough to be: quick, medium or very thorough.",
         mode: Mode::Subagent,
         prompt: Some(prompts::agent::EXPLORE),
-        only: Some(READ_ONLY_PERMISSIONS),
+        allowed_permissions: Some(READ_ONLY_PERMISSIONS),
         read_only: true,
         ..PLAIN
     },
-    BuiltIn {
+    BuiltInAgent {
         name: "scout",
         description: "Researches what lies outside the project and changes nothing: the source of dependencies, \
                       documentation, the web.",
         mode: Mode::Subagent,
         prompt: Some(prompts::agent::SCOUT),
-        only: Some(READ_ONLY_PERMISSIONS),
+        allowed_permissions: Some(READ_ONLY_PERMISSIONS),
         read_only: true,
         ..PLAIN
     },
-    BuiltIn {
+    BuiltInAgent {
         name: "compaction",
         description: "Summarises a session that outgrew the model's window.",
         hidden: true,
         prompt: Some(prompts::agent::COMPACTION),
-        only: Some(&[]),
+        allowed_permissions: Some(&[]),
         ..PLAIN
     },
-    BuiltIn {
+    BuiltInAgent {
         name: "summary",
         description: "Describes what a session did, for a pull request.",
         hidden: true,
         prompt: Some(prompts::agent::SUMMARY),
-        only: Some(&[]),
+        allowed_permissions: Some(&[]),
         ..PLAIN
     },
-    BuiltIn {
+    BuiltInAgent {
         name: "title",
         description: "Names a session.",
         hidden: true,
         prompt: Some(prompts::agent::TITLE),
-        only: Some(&[]),
+        allowed_permissions: Some(&[]),
         ..PLAIN
     },
 ];
@@ -143,15 +144,15 @@ pub(crate) fn outside(dir: &Path, action: Action) -> Rule {
 
 /// Returns the rules of a built-in agent, before the settings of this agent itself.
 pub(crate) fn rules(
-    agent: &BuiltIn,
+    agent: &BuiltInAgent,
     base: &Rules,
     user: &Rules,
     environment: &Environment,
     relative_plans: &str,
 ) -> Rules {
-    let mut rules = match agent.only {
+    let mut rules = match agent.allowed_permissions {
         None => {
-            let mut offered = Rules::built_in(agent.offers);
+            let mut offered = Rules::built_in(agent.default_rules);
             if agent.name == "plan" {
                 // The user's rules still decide about other directories; the plan files belong to
                 // the agent.
@@ -159,7 +160,7 @@ pub(crate) fn rules(
             }
             base.clone().then(&offered).then(user)
         }
-        Some(only) => limited(only, agent.read_only, base, user),
+        Some(allowed) => limited(allowed, agent.read_only, base, user),
     };
     if agent.name == "scout" {
         let dependencies = dependencies(environment);
@@ -177,7 +178,7 @@ pub(crate) fn rules(
     let edits_denied = user
         .iter()
         .any(|rule| rule.permission == "edit" && rule.pattern == "*" && rule.action == Deny);
-    let guards = Rules::built_in(agent.guards);
+    let guards = Rules::built_in(agent.enforced_rules);
     let is_used =
         |guard: &&Rule| !(edits_denied && guard.permission == "edit" && guard.action == Allow);
     rules = rules.then(&guards.iter().filter(is_used).cloned().collect());
@@ -192,9 +193,9 @@ pub(crate) fn rules(
 
 /// Denies everything except some permissions, within which the default and the user's rules apply.
 /// A user's wildcard applies to each of them and to nothing else.
-fn limited(only: &[&str], read_only: bool, base: &Rules, user: &Rules) -> Rules {
+fn limited(allowed: &[&str], read_only: bool, base: &Rules, user: &Rules) -> Rules {
     let mut rules = Rules::built_in(&[("*", "*", Deny)]);
-    for key in only {
+    for key in allowed {
         let first = if *key == "bash" && read_only {
             Ask
         } else {

@@ -6,11 +6,12 @@ use serde_json::{Map, Value};
 
 use super::insert::shell_inserts;
 
+/// The settings of one plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contribution {
     /// The displayed name of the plugin.
     pub plugin: String,
-    /// Whether it is from the project.
+    /// True if the plugin is from the project.
     pub project: bool,
     /// The settings, as JSON.
     pub settings: String,

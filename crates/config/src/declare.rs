@@ -250,7 +250,7 @@ impl ConfigSchema {
                         meant.and_then(|(_, ours)| names().find(|name| name == ours))
                     });
                     problem.can_hide_deny =
-                        near.is_some_and(|near| lost_denies::is_meant(path, near, &entry.node));
+                        near.is_some_and(|near| lost_denies::may_be_misspelt_deny(path, near, &entry.node));
                     if let Some(near) = near {
                         problem = problem.hint(format!("did you mean \"{near}\"?"));
                     } else if let [key] = path.as_slice()
@@ -279,7 +279,7 @@ impl ConfigSchema {
                             path.join("."),
                             text,
                         );
-                        problem.can_hide_deny = lost_denies::is_meant(path, near, &entry.node);
+                        problem.can_hide_deny = lost_denies::may_be_misspelt_deny(path, near, &entry.node);
                         problems.push(problem.hint(format!("did you mean \"{near}\"?")));
                     }
                     true

@@ -11,14 +11,14 @@ use permission::url_verdict::{UrlVerdict, judge_url};
 use permission::{AccessRequest, Action, PermissionContext, Rules, command_request, evaluate};
 
 /// Checks the examples of a settings file and removes them.
-pub(crate) fn in_file(node: &mut Node, disk: &mut ConfigReader<'_>) {
+pub(crate) fn in_file(node: &mut Node, reader: &mut ConfigReader<'_>) {
     let general = node
         .get("permission")
-        .map(|node| rules::rules(node, disk.environment.home.as_deref()));
+        .map(|node| rules::rules(node, reader.environment.home.as_deref()));
     let general = general.unwrap_or_default();
     let mut is_correct = true;
     if let Some(permission) = child_mut(node, "permission") {
-        is_correct &= check(permission, "permission", &Rules::default(), disk);
+        is_correct &= check(permission, "permission", &Rules::default(), reader);
     }
     for agent in child_mut(node, "agent")
         .and_then(Node::entries_mut)
@@ -30,7 +30,7 @@ pub(crate) fn in_file(node: &mut Node, disk: &mut ConfigReader<'_>) {
                 permission,
                 &format!("agent.{}.permission", agent.key),
                 &general,
-                disk,
+                reader,
             );
         }
     }
@@ -52,9 +52,9 @@ pub(crate) fn in_file(node: &mut Node, disk: &mut ConfigReader<'_>) {
 }
 
 /// Checks the examples in an agent's front matter and removes them.
-pub(crate) fn check_agent_examples(node: &mut Node, disk: &mut ConfigReader<'_>) {
+pub(crate) fn check_agent_examples(node: &mut Node, reader: &mut ConfigReader<'_>) {
     if let Some(permission) = child_mut(node, "permission")
-        && !check(permission, "permission", &Rules::default(), disk)
+        && !check(permission, "permission", &Rules::default(), reader)
     {
         remove_allows(permission);
     }
@@ -69,12 +69,12 @@ fn child_mut<'n>(node: &'n mut Node, key: &str) -> Option<&'n mut Node> {
 
 /// Returns whether all examples of one permission object have their expected verdicts. They are
 /// judged by that object alone, on top of `under`; everything else is allowed.
-fn check(permission: &mut Node, path: &str, under: &Rules, disk: &mut ConfigReader<'_>) -> bool {
+fn check(permission: &mut Node, path: &str, under: &Rules, reader: &mut ConfigReader<'_>) -> bool {
     let Some(examples) = permission.take(EXAMPLES_KEY) else {
         return true;
     };
-    let environment = disk.environment;
-    let context = PermissionContext::new(environment, disk.worktree, &disk.worktree.root);
+    let environment = reader.environment;
+    let context = PermissionContext::new(environment, reader.worktree, &reader.worktree.root);
     let rules = Rules::built_in(&[("*", "*", Action::Allow)])
         .then(under)
         .then(&rules::rules(permission, environment.home.as_deref()));
@@ -102,7 +102,8 @@ fn check(permission: &mut Node, path: &str, under: &Rules, disk: &mut ConfigRead
                     format!("{path}.{EXAMPLES_KEY}.{}", entry.key),
                     found,
                 );
-                disk.problems
+                reader
+                    .problems
                     .push(problem.hint("until they agree, nothing that this file allows applies"));
             }
         }

@@ -25,7 +25,7 @@ pub struct FormatterEntry {
     /// The condition under which a known formatter runs. `None` for a command of the user's own,
     /// which always runs.
     condition: Option<RunCondition>,
-    /// Whether it loads code of the project, such as plug-ins.
+    /// True if it loads code of the project, such as plug-ins.
     loads_code: bool,
 }
 
@@ -169,7 +169,7 @@ pub struct FormatterRun {
     /// The path of the program, and its arguments with the file among them.
     pub command: (PathBuf, Vec<String>),
     pub environment: Vec<(String, String)>,
-    /// Whether the program, or code that it loads, belongs to the project.
+    /// True if the program, or code that it loads, belongs to the project.
     pub of_project: bool,
     /// The directory of its settings, if it looks for them in its working directory.
     pub folder: Option<PathBuf>,
@@ -208,7 +208,7 @@ impl FormatterEntry {
     }
 
     /// Returns the command for a file, below the root of its project. `None` if the formatter does
-    /// not apply to the project. Reads the disk.
+    /// not apply to the project. Reads the reader.
     ///
     /// # Errors
     /// If the program that the settings name is not installed.

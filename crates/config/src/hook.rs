@@ -33,7 +33,7 @@ pub struct HookEntry {
     pub format: HookFormat,
     /// The reason for not running it, as the end of "it failed: ".
     pub withheld: Option<&'static str>,
-    /// Whether it is from a project's file, so that it may not allow anything.
+    /// True if it is from a project's file, so that it may not allow anything.
     pub project: bool,
     /// The location of its last mention, for display.
     pub source: String,

@@ -29,7 +29,7 @@ pub struct ServerEntry {
     pub initialization: Option<Value>,
     /// The table entry of a known server; `None` for the user's own.
     known: Option<&'static KnownServer>,
-    /// Whether it has its default program, which is looked up in the project as well.
+    /// True if it has its default program, which is looked up in the project as well.
     is_default_program: bool,
 }
 
@@ -43,7 +43,7 @@ struct KnownServer {
     /// Groups are separated by `|`; a later group is used only if no file of an earlier one is
     /// found. `a:b` is a file `a` that contains the text `b`, `*.x` any file with that extension.
     roots: &'static str,
-    /// Whether the server is only used if one of `roots` is found.
+    /// True if the server is only used if one of `roots` is found.
     required: bool,
     /// The server is not used if one of these files is found upward.
     unless: &'static str,
@@ -177,7 +177,7 @@ impl ServerEntry {
     }
 
     /// Returns the command for a file, below the root of its project. `None` if the server does not
-    /// apply to the project. Reads the disk.
+    /// apply to the project. Reads the reader.
     ///
     /// # Errors
     /// If the program is not installed.

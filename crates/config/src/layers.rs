@@ -77,21 +77,21 @@ const OPENCODE_FILE_NAMES: &[&str] = &["opencode.json", "opencode.jsonc"];
 const ADJUTANT_FILE_NAMES: &[&str] = &["adjutant.json", "adjutant.jsonc"];
 
 pub(crate) fn read(
-    disk: &mut ConfigReader<'_>,
+    reader: &mut ConfigReader<'_>,
     cwd: &Path,
     contributions: &[Contribution],
 ) -> LayersRead {
-    let environment = disk.environment;
+    let environment = reader.environment;
     let project = !environment
         .setting("DISABLE_PROJECT_CONFIG")
         .is_some_and(is_on);
     let down = if project {
-        directories_between(&disk.worktree.root, cwd)
+        directories_between(&reader.worktree.root, cwd)
     } else {
         Vec::new()
     };
     let mut layers = LayerReader {
-        disk,
+        reader,
         parsed: Vec::new(),
         read: Vec::new(),
         directories: Vec::new(),
@@ -140,7 +140,7 @@ pub(crate) fn read(
     layers.claude_hooks(&down);
     layers.report_ineffective_variables(environment);
     let LayerReader {
-        disk,
+        reader,
         parsed,
         directories,
         mut scripts,
@@ -153,7 +153,7 @@ pub(crate) fn read(
     scripts.extend(
         parsed
             .iter()
-            .flat_map(|layer| script::in_list(&layer.node, &directory_list, disk)),
+            .flat_map(|layer| script::in_list(&layer.node, &directory_list, reader)),
     );
     LayersRead {
         layers: parsed,
@@ -208,7 +208,7 @@ fn variable(name: &str, layer: Layer) -> Arc<ConfigOrigin> {
 }
 
 struct LayerReader<'d, 'a> {
-    disk: &'d mut ConfigReader<'a>,
+    reader: &'d mut ConfigReader<'a>,
     parsed: Vec<ParsedLayer>,
     /// The files read so far: a file that belongs to two layers counts in the lower one.
     read: Vec<PathBuf>,
@@ -219,10 +219,10 @@ struct LayerReader<'d, 'a> {
 impl LayerReader<'_, '_> {
     /// Reads the last fetched defaults of organisations.
     fn organisation(&mut self, environment: &Environment) {
-        for path in super::remote::logins(environment) {
+        for path in super::remote::login_files(environment) {
             // An absent file is recorded too, so that a later login is noticed as a change.
-            let origin = self.disk.origin(&path, Layer::Remote, false);
-            let Some(text) = self.disk.read(&origin) else {
+            let origin = self.reader.origin(&path, Layer::Remote, false);
+            let Some(text) = self.reader.read(&origin) else {
                 continue;
             };
             if !text.trim().is_empty()
@@ -236,19 +236,19 @@ impl LayerReader<'_, '_> {
                 };
                 let text = "this is not valid JSON; the settings of the organisations that you are \
                             logged in to are not used";
-                self.disk
+                self.reader
                     .problems
                     .push(Problem::error(ProblemCode::Syntax, &location, "", text));
             }
         }
-        let remotes = super::remote::wanted(environment);
-        self.disk.tokens = remotes
+        let remotes = super::remote::organisations(environment);
+        self.reader.tokens = remotes
             .iter()
             .filter_map(|remote| remote.token.clone())
             .collect();
         for remote in remotes {
             if !self.file(&remote.file, Layer::Remote, false) {
-                let location = SourceLocation::whole_text(&self.disk.origin(
+                let location = SourceLocation::whole_text(&self.reader.origin(
                     &remote.file,
                     Layer::Remote,
                     false,
@@ -258,7 +258,7 @@ impl LayerReader<'_, '_> {
                      while a session is open",
                     remote.address
                 );
-                self.disk.problems.push(Problem::error(
+                self.reader.problems.push(Problem::error(
                     ProblemCode::MissingFile,
                     &location,
                     "",
@@ -286,7 +286,7 @@ impl LayerReader<'_, '_> {
             if !self.file(&path, Layer::Named, false) {
                 let location = SourceLocation::whole_text(&variable(name, Layer::Named));
                 let text = format!("there is no file {}", path.display());
-                self.disk.problems.push(Problem::error(
+                self.reader.problems.push(Problem::error(
                     ProblemCode::MissingFile,
                     &location,
                     "",
@@ -322,7 +322,7 @@ impl LayerReader<'_, '_> {
                 if !path.is_dir() {
                     let location = SourceLocation::whole_text(&variable(name, Layer::Directory));
                     let text = format!("there is no directory {}", path.display());
-                    self.disk.problems.push(Problem::error(
+                    self.reader.problems.push(Problem::error(
                         ProblemCode::MissingFile,
                         &location,
                         "",
@@ -356,19 +356,19 @@ impl LayerReader<'_, '_> {
             return true;
         }
         self.read.push(path.to_path_buf());
-        let origin = self.disk.origin(path, layer, project);
-        let before = self.disk.problems.len();
-        match self.disk.read(&origin) {
+        let origin = self.reader.origin(path, layer, project);
+        let before = self.reader.problems.len();
+        match self.reader.read(&origin) {
             Some(text) => {
                 self.text(&text, &origin, path.parent());
                 true
             }
-            None => self.disk.problems.len() > before,
+            None => self.reader.problems.len() > before,
         }
     }
 
     fn text(&mut self, text: &str, origin: &Arc<ConfigOrigin>, dir: Option<&Path>) {
-        if let Some(node) = substitute::parse(text, origin, dir, self.disk) {
+        if let Some(node) = substitute::parse(text, origin, dir, self.reader) {
             self.node(node, origin);
         }
     }
@@ -381,16 +381,16 @@ impl LayerReader<'_, '_> {
             layer: Layer::Directory,
             project: contribution.project,
         });
-        match jsonc::parse(&contribution.settings, &origin, &mut self.disk.problems) {
+        match jsonc::parse(&contribution.settings, &origin, &mut self.reader.problems) {
             Ok(node) => self.node(node, &origin),
-            Err(problem) => self.disk.problems.push(problem),
+            Err(problem) => self.reader.problems.push(problem),
         }
     }
 
     fn node(&mut self, mut node: Node, origin: &Arc<ConfigOrigin>) {
         if !matches!(node.value, NodeValue::Map(_)) {
             let found = node.kind();
-            self.disk.problems.push(Problem::error(
+            self.reader.problems.push(Problem::error(
                 ProblemCode::WrongValue,
                 &node.at,
                 "",
@@ -398,14 +398,14 @@ impl LayerReader<'_, '_> {
             ));
             return;
         }
-        legacy::rewrite_later_format(&mut node, &mut self.disk.problems);
-        ConfigSchema::settings().check(&mut node, "", &mut self.disk.problems);
-        legacy::rewrite(&mut node, &mut self.disk.problems);
-        rules::report_unreachable_in(&node, &mut self.disk.problems);
-        examples::in_file(&mut node, self.disk);
-        drop_foreign_keys(&mut node, origin, &mut self.disk.problems);
+        legacy::rewrite_later_format(&mut node, &mut self.reader.problems);
+        ConfigSchema::settings().check(&mut node, "", &mut self.reader.problems);
+        legacy::rewrite(&mut node, &mut self.reader.problems);
+        rules::report_unreachable_in(&node, &mut self.reader.problems);
+        examples::in_file(&mut node, self.reader);
+        drop_foreign_keys(&mut node, origin, &mut self.reader.problems);
         if origin.project {
-            drop_variables(&mut node, &mut self.disk.problems);
+            drop_variables(&mut node, &mut self.reader.problems);
         }
         self.push(origin.clone(), node);
     }
@@ -413,7 +413,7 @@ impl LayerReader<'_, '_> {
     /// Adds a checked layer. It is decoded alone, so that values which its check has missed stay
     /// out of the joined tree, and trust is requested only for values in use.
     fn push(&mut self, origin: Arc<ConfigOrigin>, mut node: Node) {
-        decode::drop_unfit::<ConfigFile>(&mut node, &mut self.disk.problems);
+        decode::drop_unfit::<ConfigFile>(&mut node, &mut self.reader.problems);
         self.parsed.push(ParsedLayer { origin, node });
     }
 
@@ -433,7 +433,7 @@ impl LayerReader<'_, '_> {
             return;
         }
         let home = if is_requested(true) {
-            self.disk.environment.home.clone()
+            self.reader.environment.home.clone()
         } else {
             None
         };
@@ -449,17 +449,17 @@ impl LayerReader<'_, '_> {
                     continue;
                 }
                 self.read.push(path.clone());
-                let origin = self.disk.origin(&path, layer, project);
-                let Some(text) = self.disk.read(&origin) else {
+                let origin = self.reader.origin(&path, layer, project);
+                let Some(text) = self.reader.read(&origin) else {
                     continue;
                 };
-                match jsonc::parse(&text, &origin, &mut self.disk.problems) {
+                match jsonc::parse(&text, &origin, &mut self.reader.problems) {
                     Ok(node) => {
-                        let mut node = claude::hooks(&node, &origin, &mut self.disk.problems);
-                        ConfigSchema::settings().check(&mut node, "", &mut self.disk.problems);
+                        let mut node = claude::hooks(&node, &origin, &mut self.reader.problems);
+                        ConfigSchema::settings().check(&mut node, "", &mut self.reader.problems);
                         self.push(origin, node);
                     }
-                    Err(problem) => self.disk.problems.push(problem),
+                    Err(problem) => self.reader.problems.push(problem),
                 }
             }
         }
@@ -472,7 +472,7 @@ impl LayerReader<'_, '_> {
                 continue;
             }
             let location = SourceLocation::whole_text(&variable(name, Layer::Variable));
-            self.disk
+            self.reader
                 .problems
                 .push(Problem::note(ProblemCode::NoEffect, &location, "", why).hint(hint));
         }
@@ -480,7 +480,7 @@ impl LayerReader<'_, '_> {
 
     /// Reads a variable that holds only the value of `permission`.
     fn permission(&mut self, text: &str, origin: &Arc<ConfigOrigin>) {
-        let Some(permission) = substitute::parse(text, origin, None, self.disk) else {
+        let Some(permission) = substitute::parse(text, origin, None, self.reader) else {
             return;
         };
         let at = SourceLocation::whole_text(origin);
@@ -493,26 +493,26 @@ impl LayerReader<'_, '_> {
             value: NodeValue::Map(vec![entry]),
             at,
         };
-        ConfigSchema::settings().check(&mut node, "", &mut self.disk.problems);
-        legacy::rewrite(&mut node, &mut self.disk.problems);
-        examples::in_file(&mut node, self.disk);
+        ConfigSchema::settings().check(&mut node, "", &mut self.reader.problems);
+        legacy::rewrite(&mut node, &mut self.reader.problems);
+        examples::in_file(&mut node, self.reader);
         self.push(origin.clone(), node);
     }
 
     /// Reads the Markdown files of a directory: commands, then agents, then modes.
     fn folders(&mut self, dir: &Path, layer: Layer, project: bool) {
-        match self.disk.look(dir) {
+        match self.reader.record_metadata(dir) {
             Ok(Some(meta)) if meta.is_dir() => {}
             Ok(_) => return,
             Err(e) => {
-                let location = SourceLocation::whole_text(&self.disk.origin(dir, layer, project));
+                let location = SourceLocation::whole_text(&self.reader.origin(dir, layer, project));
                 let text = e.to_string();
                 let text = text
                     .split(" (os error")
                     .next()
                     .unwrap_or_default()
                     .to_lowercase();
-                self.disk.problems.push(Problem::error(
+                self.reader.problems.push(Problem::error(
                     ProblemCode::Unreadable,
                     &location,
                     "",
@@ -522,7 +522,7 @@ impl LayerReader<'_, '_> {
             }
         }
         self.scripts
-            .extend(script::in_directory(dir, layer, project, self.disk));
+            .extend(script::in_directory(dir, layer, project, self.reader));
         for (key, folders) in [
             ("command", ["command", "commands"]),
             ("agent", ["agent", "agents"]),
@@ -530,21 +530,23 @@ impl LayerReader<'_, '_> {
         ] {
             let mut names: HashMap<String, Arc<ConfigOrigin>> = HashMap::new();
             for folder in folders {
-                let files = self.disk.markdown(&dir.join(folder), true, layer, project);
+                let files = self
+                    .reader
+                    .markdown(&dir.join(folder), true, layer, project);
                 let old = folder.starts_with("mode");
                 for (name, origin) in files {
                     if old {
                         let text = "the folder \"mode\" is an old place for agents; it still works";
                         let problem =
                             Problem::deprecated(&SourceLocation::whole_text(&origin), "", text);
-                        self.disk.problems.push(
+                        self.reader.problems.push(
                             problem.hint("move the file to \"agents\" and write \"mode: primary\""),
                         );
                     }
                     let read = if key == "command" {
-                        markdown::command(&origin, self.disk)
+                        markdown::command(&origin, self.reader)
                     } else {
-                        markdown::agent(&origin, old, self.disk)
+                        markdown::agent(&origin, old, self.reader)
                     };
                     let Some((own, node)) = read else { continue };
                     let name = own.unwrap_or(name);
@@ -559,7 +561,7 @@ impl LayerReader<'_, '_> {
                             format!("{key}.{name}"),
                             text,
                         );
-                        self.disk.problems.push(
+                        self.reader.problems.push(
                             problem.hint(
                                 "rename one of the two; until then this one wins, key by key",
                             ),

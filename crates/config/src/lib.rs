@@ -87,8 +87,8 @@ pub struct LoadedSettings {
     pub problems: Vec<Problem>,
     /// The parts of the project's settings that need trust.
     pub trust: trust::Review,
-    /// The hooks, custom tools and plugins that a variable switches off, with their kinds.
-    pub pure: Vec<(&'static str, String)>,
+    /// The hooks, custom tools and plugins that `ADJUTANT_PURE` switches off, with their kinds.
+    pub disabled_extensions: Vec<(&'static str, String)>,
     /// The packages that the settings name as plugins and that are not installed.
     pub missing_packages: Vec<package::MissingPackage>,
     /// The custom tools and plugins that cannot be loaded.

@@ -1,36 +1,36 @@
-//! Loading of settings. [`load_with`] is the list of its steps. Their order matters:
+//! SettingsLoader of settings. [`load_with`] is the list of its steps. Their order matters:
 //!
-//! 1. [`Loading::read`] reads and checks every layer on its own, so that a problem has the place
+//! 1. [`SettingsLoader::read`] reads and checks every layer on its own, so that a problem has the place
 //!    where it was written. The names of tools are collected here, because later steps remove
 //!    entries that name tools which rules may still mean; so are the programs that are switched
 //!    off, because step 2 removes entries that only switch off.
-//! 2. [`Loading::drop_ineffective_entries`] removes the project's entries that can have no effect,
+//! 2. [`SettingsLoader::drop_ineffective_entries`] removes the project's entries that can have no effect,
 //!    before the review, so that the user is not asked about them.
-//! 3. [`Loading::user_settings`] joins the layers without the project. A project may tighten these
+//! 3. [`SettingsLoader::user_settings`] joins the layers without the project. A project may tighten these
 //!    settings, and never lifts a deny of theirs, so all later steps compare with them.
-//! 4. [`Loading::review`] lists what needs trust, and takes the user's answer. It reads the layers
+//! 4. [`SettingsLoader::review`] lists what needs trust, and takes the user's answer. It reads the layers
 //!    as they were written, so that the digest does not depend on the answer.
-//! 5. [`Loading::withhold`] removes what is not trusted, before anything is joined, so that no
+//! 5. [`SettingsLoader::withhold`] removes what is not trusted, before anything is joined, so that no
 //!    withheld value hides one below it.
-//! 6. [`Loading::drop_extensions`] removes what a variable switches off: after the review, because
+//! 6. [`SettingsLoader::drop_extensions`] removes what a variable switches off: after the review, because
 //!    switched-off parts of a project need trust all the same.
-//! 7. [`Loading::add_contributed`] inserts the settings of plugins: after the review, which covers
+//! 7. [`SettingsLoader::add_contributed`] inserts the settings of plugins: after the review, which covers
 //!    the plugins themselves, and only of plugins in use.
-//! 8. [`Loading::join`] joins all layers, and restricts lists of providers to the user's.
-//! 9. [`Loading::report_problems`] checks the joined rules and references, because only together
+//! 8. [`SettingsLoader::join`] joins all layers, and restricts lists of providers to the user's.
+//! 9. [`SettingsLoader::report_problems`] checks the joined rules and references, because only together
 //!    they have a meaning.
-//! 10. [`Loading::resolve`] makes [`Settings`] of the tree and the review, notes the problems that
+//! 10. [`SettingsLoader::resolve`] makes [`Settings`] of the tree and the review, notes the problems that
 //!     may hide a deny, and forbids endpoints of editors if a dropped value may have forbidden them:
 //!     after every step that reports such problems. The steps below need the settings.
-//! 11. [`Loading::annotate_providers`] adds the facts for messages about a provider: the variables
+//! 11. [`SettingsLoader::annotate_providers`] adds the facts for messages about a provider: the variables
 //!     that are not set, the variable of its key, and that a part of it waits for trust. The tree
 //!     decides which of the variables matter, because values that others replace need none.
-//! 12. [`Loading::restore_sandbox`] brings back restrictions of the user that a joined value of the
+//! 12. [`SettingsLoader::restore_sandbox`] brings back restrictions of the user that a joined value of the
 //!     project has replaced.
 //! 13. [`mark_withheld_hooks`] marks the user's hooks whose files an untrusted project has changed:
 //!     before step 14, whose hooks are withheld already, for reasons of their own.
-//! 14. [`Loading::restore_guards`] brings back guards that are no longer in force.
-//! 15. [`Loading::restore_denies`] brings back denies of the user that joined values of the project
+//! 14. [`SettingsLoader::restore_guards`] brings back guards that are no longer in force.
+//! 15. [`SettingsLoader::restore_denies`] brings back denies of the user that joined values of the project
 //!     have replaced.
 //! 16. [`mark_untrusted_commands`] marks the commands of an untrusted project. It only reads the
 //!     origin of their values.
@@ -67,34 +67,34 @@ pub fn load_with(
     cwd: &Path,
     contributions: &[Contribution],
 ) -> LoadedSettings {
-    let mut loading = Loading::read(environment, worktree, cwd, contributions);
-    loading.drop_ineffective_entries();
-    let user = loading.user_settings();
-    let reviewed = loading.review(&user);
+    let mut loader = SettingsLoader::read(environment, worktree, cwd, contributions);
+    loader.drop_ineffective_entries();
+    let user = loader.user_settings();
+    let reviewed = loader.review(&user);
     let trust = &reviewed.trust;
-    loading.withhold(trust);
-    let pure = loading.drop_extensions(trust);
-    loading.add_contributed(trust);
-    let tree = loading.join(&user);
-    loading.report_problems(&tree, trust);
-    let mut settings = loading.resolve(&tree, &reviewed);
-    loading.annotate_providers(&mut settings, &tree, trust);
-    loading.restore_sandbox(&mut settings, &user);
+    loader.withhold(trust);
+    let disabled_extensions = loader.drop_extensions(trust);
+    loader.add_contributed(trust);
+    let tree = loader.join(&user);
+    loader.report_problems(&tree, trust);
+    let mut settings = loader.resolve(&tree, &reviewed);
+    loader.annotate_providers(&mut settings, &tree, trust);
+    loader.restore_sandbox(&mut settings, &user);
     mark_withheld_hooks(&mut settings, trust);
-    loading.restore_guards(&mut settings, reviewed.lost_guards);
-    loading.restore_denies(&mut settings, &user);
+    loader.restore_guards(&mut settings, reviewed.lost_guards);
+    loader.restore_denies(&mut settings, &user);
     mark_untrusted_commands(&mut settings, &tree, trust);
     LoadedSettings {
         settings,
-        problems: loading.disk.problems,
+        problems: loader.reader.problems,
         trust: reviewed.trust,
-        pure,
+        disabled_extensions,
         missing_packages: reviewed.missing_packages,
         unusable_scripts: reviewed.unusable_scripts,
-        programs_off: loading.programs_off,
-        fingerprint: loading.disk.seen,
+        programs_off: loader.programs_off,
+        fingerprint: loader.reader.fingerprint,
         tree,
-        origins: loading
+        origins: loader
             .layers
             .into_iter()
             .map(|layer| layer.origin)
@@ -103,9 +103,9 @@ pub fn load_with(
 }
 
 /// The settings of a directory while they are loaded.
-struct Loading<'a> {
+struct SettingsLoader<'a> {
     /// The files, and the problems found so far.
-    disk: ConfigReader<'a>,
+    reader: ConfigReader<'a>,
     cwd: &'a Path,
     /// The layers, lowest first.
     layers: Vec<ParsedLayer>,
@@ -120,7 +120,7 @@ struct Loading<'a> {
 }
 
 /// The parts of a project that need trust, with the user's answer.
-struct Reviewed {
+struct ReviewedProject {
     trust: trust::Review,
     lost_guards: Vec<LostGuard>,
     missing_packages: Vec<MissingPackage>,
@@ -128,27 +128,27 @@ struct Reviewed {
     is_trusted_everywhere: bool,
 }
 
-impl<'a> Loading<'a> {
+impl<'a> SettingsLoader<'a> {
     fn read(
         environment: &'a Environment,
         worktree: &'a Worktree,
         cwd: &'a Path,
         contributions: &[Contribution],
     ) -> Self {
-        let mut disk = ConfigReader::new(environment, worktree);
+        let mut reader = ConfigReader::new(environment, worktree);
         let layers::LayersRead {
             layers,
             contributed,
             directories,
             scripts,
-        } = layers::read(&mut disk, cwd, contributions);
+        } = layers::read(&mut reader, cwd, contributions);
         let nodes = layers
             .iter()
             .map(|layer| (&layer.node, layer.origin.project));
         let tools = rules::ToolNames::of(nodes, &scripts);
         let programs_off = trust::switched_off(&layers);
         Self {
-            disk,
+            reader,
             cwd,
             layers,
             contributed,
@@ -160,7 +160,7 @@ impl<'a> Loading<'a> {
     }
 
     fn drop_ineffective_entries(&mut self) {
-        trust::drop_duplicate_hooks(&mut self.layers, &mut self.disk.problems);
+        trust::drop_duplicate_hooks(&mut self.layers, &mut self.reader.problems);
         trust::drop_idle(&mut self.layers);
     }
 
@@ -168,11 +168,11 @@ impl<'a> Loading<'a> {
         join(self.layers.iter().filter(|layer| !layer.origin.project))
     }
 
-    fn review(&mut self, user: &Node) -> Reviewed {
-        let environment = self.disk.environment;
-        let worktree = self.disk.worktree;
+    fn review(&mut self, user: &Node) -> ReviewedProject {
+        let environment = self.reader.environment;
+        let worktree = self.reader.worktree;
         trust::file_inserts::keep_restricted_files(
-            &mut self.disk.uses,
+            &mut self.reader.external_values,
             user,
             environment,
             worktree,
@@ -181,7 +181,7 @@ impl<'a> Loading<'a> {
         let mut items = trust::review(
             &self.layers,
             user,
-            &self.disk.uses,
+            &self.reader.external_values,
             environment,
             worktree,
             self.cwd,
@@ -192,15 +192,15 @@ impl<'a> Loading<'a> {
             || environment
                 .setting("TRUST")
                 .is_some_and(|value| value == "all");
-        let (mut trust, lost_guards) = answered(
+        let (mut trust, lost_guards) = review_with_answer(
             items,
             is_trusted_everywhere,
             &self.layers,
             &self.scripts,
-            &mut self.disk,
+            &mut self.reader,
         );
-        let missing_packages = std::mem::take(&mut self.disk.missing_packages);
-        let unusable_scripts = std::mem::take(&mut self.disk.unusable_scripts);
+        let missing_packages = std::mem::take(&mut self.reader.missing_packages);
+        let unusable_scripts = std::mem::take(&mut self.reader.unusable_scripts);
         trust.not_installed = missing_packages
             .iter()
             .filter(|package| package.project)
@@ -217,7 +217,7 @@ impl<'a> Loading<'a> {
                 false
             }
         };
-        Reviewed {
+        ReviewedProject {
             trust,
             lost_guards,
             missing_packages,
@@ -232,9 +232,9 @@ impl<'a> Loading<'a> {
         }
         trust::strip(
             &mut self.layers,
-            &self.disk.uses,
-            self.disk.environment,
-            self.disk.worktree,
+            &self.reader.external_values,
+            self.reader.environment,
+            self.reader.worktree,
         );
         self.scripts.retain(|script| !script.project);
     }
@@ -255,7 +255,7 @@ impl<'a> Loading<'a> {
         for script in self.scripts.drain(..) {
             let text = "not loaded: ADJUTANT_PURE or OPENCODE_PURE is set";
             dropped.push((script.kind.as_str(), script.name.clone()));
-            self.disk.problems.push(Problem::note(
+            self.reader.problems.push(Problem::note(
                 ProblemCode::NoEffect,
                 &script.location,
                 script.name,
@@ -274,32 +274,32 @@ impl<'a> Loading<'a> {
 
     fn join(&mut self, user: &Node) -> Node {
         let mut tree = join(self.layers.iter());
-        provider_lists::restrict_lists(&mut tree, user, &mut self.disk.problems);
+        provider_lists::restrict_lists(&mut tree, user, &mut self.reader.problems);
         tree
     }
 
     fn report_problems(&mut self, tree: &Node, trust: &trust::Review) {
-        let environment = self.disk.environment;
-        let worktree = self.disk.worktree;
+        let environment = self.reader.environment;
+        let worktree = self.reader.worktree;
         let tools = std::mem::take(&mut self.tools).without_project(trust.is_withheld());
         let questionable = rules::questionable(
             tree,
             &tools,
             environment.home.as_deref(),
             &worktree.root,
-            &self.disk.problems,
+            &self.reader.problems,
         );
-        let problems = &mut self.disk.problems;
+        let problems = &mut self.reader.problems;
         problems.extend(questionable);
         problems.extend(reference::problems(tree, environment, worktree));
-        problems.extend(withheld(trust));
+        problems.extend(withheld_notes(trust));
     }
 
     /// Makes the settings of the joined tree and the review. Takes the directories and scripts.
-    fn resolve(&mut self, tree: &Node, reviewed: &Reviewed) -> Settings {
+    fn resolve(&mut self, tree: &Node, reviewed: &ReviewedProject) -> Settings {
         let trust = &reviewed.trust;
-        let problems = &mut self.disk.problems;
-        let mut settings = resolve::settings(tree, self.disk.environment, problems);
+        let problems = &mut self.reader.problems;
+        let mut settings = resolve::settings(tree, self.reader.environment, problems);
         for problem in problems.iter_mut() {
             problem.can_hide_deny |= lost_denies::is_possible(problem);
         }
@@ -321,22 +321,22 @@ impl<'a> Loading<'a> {
     /// Adds to each provider the variables that its key and address need, and whether a part of it
     /// waits for trust.
     fn annotate_providers(&self, settings: &mut Settings, tree: &Node, trust: &trust::Review) {
-        name_unset_variables(settings, tree, &self.disk.problems);
-        name_key_variables(settings, tree, &self.disk.key_variables);
+        name_unset_variables(settings, tree, &self.reader.problems);
+        name_key_variables(settings, tree, &self.reader.key_variables);
         mark_waiting_providers(settings, trust);
     }
 
     /// Restores guards that are no longer in force, as hooks that refuse.
     fn restore_guards(&mut self, settings: &mut Settings, lost_guards: Vec<LostGuard>) {
         let problems = lost_guards.iter().map(|guard| guard.problem.clone());
-        self.disk.problems.extend(problems);
+        self.reader.problems.extend(problems);
         let hooks = lost_guards.into_iter().filter_map(|guard| guard.hook);
         settings.hooks.extend(hooks);
     }
 
     /// Restores denies of the user that joined values of the project have replaced.
     fn restore_denies(&self, settings: &mut Settings, user: &Node) {
-        let home = self.disk.environment.home.as_deref();
+        let home = self.reader.environment.home.as_deref();
         loosen::keep_denies(settings, &self.layers, user, home);
     }
 
@@ -467,29 +467,29 @@ fn mark_untrusted_commands(settings: &mut Settings, tree: &Node, trust: &trust::
                 .is_some_and(|node| node.at.origin.project)
         };
         let is_untrusted = trust.is_withheld() && is_projects("template");
-        let is_lent = !is_trusted && (is_projects("agent") || is_projects("subtask"));
+        let has_untrusted_agent = !is_trusted && (is_projects("agent") || is_projects("subtask"));
         command.untrusted = is_untrusted;
-        command.has_untrusted_agent = is_lent;
+        command.has_untrusted_agent = has_untrusted_agent;
     }
 }
 
 /// Returns the review of a project's items with the user's answer, and the trusted guards that are
 /// no longer in force.
-fn answered(
+fn review_with_answer(
     items: Vec<trust::TrustItem>,
     everywhere: bool,
     layers: &[ParsedLayer],
     scripts: &[ScriptEntry],
-    disk: &mut ConfigReader<'_>,
+    reader: &mut ConfigReader<'_>,
 ) -> (trust::Review, Vec<LostGuard>) {
-    let environment = disk.environment;
-    let root = &disk.worktree.root;
+    let environment = reader.environment;
+    let root = &reader.worktree.root;
     let digest = trust::digest(&items);
     for file in items.iter().flat_map(|item| &item.covered.files) {
-        disk.seen.record_metadata(file).ok();
+        reader.fingerprint.record_metadata(file).ok();
     }
     let path = trust::TrustStore::path(environment);
-    disk.seen.record_metadata(&path).ok();
+    reader.fingerprint.record_metadata(&path).ok();
     let answers = trust::TrustStore::open(environment);
     let is_pure = environment.setting("PURE").is_some_and(resolve::is_on);
     let can_ask = !everywhere && !is_pure;
@@ -499,7 +499,7 @@ fn answered(
     } else {
         Vec::new()
     };
-    let mut unread_answers = answers.problem(reader::shown(&path, disk.worktree, environment));
+    let mut unread_answers = answers.problem(reader::shown(&path, reader.worktree, environment));
     let decision = match (items.is_empty(), everywhere) {
         (true, _) if can_ask && !(lost.is_empty() && unread_answers.is_none()) => {
             answers.decision(root, &digest)
@@ -545,7 +545,7 @@ fn answered(
 }
 
 /// Returns a note for each withheld item of the project.
-fn withheld(trust: &trust::Review) -> Vec<Problem> {
+fn withheld_notes(trust: &trust::Review) -> Vec<Problem> {
     if !trust.is_withheld() {
         return Vec::new();
     }

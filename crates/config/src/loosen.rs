@@ -16,7 +16,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
 use std::rc::Rc;
 
-use super::agent_rules::{AgentPermissions, AgentRules, reach};
+use super::agent_rules::{AgentPermissions, AgentRules, reachable_rules};
 use super::layers::ParsedLayer;
 use super::node::{MapEntry, Node, NodeValue, SourceLocation};
 use super::settings::Settings;
@@ -532,15 +532,15 @@ impl<'a> LooseningReview<'a> {
     /// Returns whether rules allow more than an agent can do without the project, itself or by its
     /// subagents.
     fn exceeds(&self, rules: &Rules, agent: &AgentPermissions) -> bool {
-        self.is_more_permissive(rules, &self.reach(agent))
+        self.is_more_permissive(rules, &self.reachable_baseline(agent))
     }
 
     /// Returns the rules that an agent can make use of without the project, by itself or by its
     /// subagents.
-    fn reach(&self, agent: &AgentPermissions) -> Rc<Baseline> {
+    fn reachable_baseline(&self, agent: &AgentPermissions) -> Rc<Baseline> {
         let known = self.reaches.borrow().get(&agent.name).cloned();
         known.unwrap_or_else(|| {
-            let found = Rc::new(self.baseline(reach(
+            let found = Rc::new(self.baseline(reachable_rules(
                 &agent.rules,
                 self.before.agent_rules.subagents(),
                 self.environment,

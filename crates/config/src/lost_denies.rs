@@ -91,7 +91,7 @@ fn forbids(key: &str) -> bool {
 
 /// Returns whether the value of an unknown key may have denied something, if the key was meant to
 /// be `near`.
-pub(crate) fn is_meant(path: &[String], near: &str, value: &Node) -> bool {
+pub(crate) fn may_be_misspelt_deny(path: &[String], near: &str, value: &Node) -> bool {
     let known = match path {
         [_] if is_front_matter(&value.at) => AGENT_KEYS.contains(&near),
         [_] => RESTRICTING_KEYS.contains(&near),
@@ -252,22 +252,22 @@ mod tests {
             at: at.clone(),
         };
         let path = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
-        assert!(is_meant(
+        assert!(may_be_misspelt_deny(
             &path(&["sandbox", "netwrk"]),
             "network",
             &value(false)
         ));
-        assert!(!is_meant(
+        assert!(!may_be_misspelt_deny(
             &path(&["sandbox", "netwrk"]),
             "network",
             &value(true)
         ));
-        assert!(!is_meant(
+        assert!(!may_be_misspelt_deny(
             &path(&["sandbox", "writeable"]),
             "writable",
             &value(false)
         ));
-        assert!(!is_meant(
+        assert!(!may_be_misspelt_deny(
             &path(&["agent", "build", "step"]),
             "steps",
             &value(false)

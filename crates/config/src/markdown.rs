@@ -67,9 +67,9 @@ pub fn split(text: &str) -> Result<MarkdownParts<'_>, &'static str> {
 pub(crate) fn agent(
     origin: &Arc<ConfigOrigin>,
     old_place: bool,
-    disk: &mut ConfigReader<'_>,
+    reader: &mut ConfigReader<'_>,
 ) -> Option<(Option<String>, Node)> {
-    let (mut node, body, body_at) = page(origin, disk)?;
+    let (mut node, body, body_at) = page(origin, reader)?;
     if node.is_none() {
         let text = "this agent has no front matter: the whole file is its prompt, and it has no description";
         let problem = Problem::warning(
@@ -78,20 +78,21 @@ pub(crate) fn agent(
             "",
             text,
         );
-        disk.problems
+        reader
+            .problems
             .push(problem.hint("begin the file with ---, description: ..., ---"));
     }
     let mut node = node
         .take()
         .unwrap_or_else(|| Node::empty(SourceLocation::whole_text(origin)));
-    legacy::tool_lists(&mut node, &mut disk.problems);
-    legacy::agent_spellings(&mut node, "", &mut disk.problems);
-    ConfigSchema::agent().check(&mut node, "", &mut disk.problems);
-    legacy::agent(&mut node, "", &mut disk.problems);
+    legacy::tool_lists(&mut node, &mut reader.problems);
+    legacy::agent_spellings(&mut node, "", &mut reader.problems);
+    ConfigSchema::agent().check(&mut node, "", &mut reader.problems);
+    legacy::agent(&mut node, "", &mut reader.problems);
     if let Some(permission) = node.get("permission") {
-        super::rules::report_unreachable(permission, "permission", &mut disk.problems);
+        super::rules::report_unreachable(permission, "permission", &mut reader.problems);
     }
-    super::examples::check_agent_examples(&mut node, disk);
+    super::examples::check_agent_examples(&mut node, reader);
     let own = node
         .take("name")
         .and_then(|entry| entry.node.as_text().map(str::to_owned))
@@ -108,15 +109,16 @@ pub(crate) fn agent(
 
 pub(crate) fn command(
     origin: &Arc<ConfigOrigin>,
-    disk: &mut ConfigReader<'_>,
+    reader: &mut ConfigReader<'_>,
 ) -> Option<(Option<String>, Node)> {
-    let (node, body, body_at) = page_or(origin, disk, OnBadYaml::PlainBody)?;
+    let (node, body, body_at) = page_or(origin, reader, OnBadYaml::PlainBody)?;
     let mut node = node.unwrap_or_else(|| Node::empty(SourceLocation::whole_text(origin)));
     // Commands of other programs have further keys, such as `allowed-tools`.
     for known in ["allowed-tools", "arguments"] {
         if let Some(entry) = node.take(known) {
             let text = "no effect: it belongs to commands of another program";
-            disk.problems
+            reader
+                .problems
                 .push(Problem::note(ProblemCode::NoEffect, &entry.at, known, text));
         }
     }
@@ -134,9 +136,9 @@ pub(crate) fn command(
         )
     });
     let own = own.filter(|name| !name.is_empty() && !name.contains(char::is_whitespace));
-    ConfigSchema::command().check(&mut node, "", &mut disk.problems);
+    ConfigSchema::command().check(&mut node, "", &mut reader.problems);
     if body.is_empty() && node.get("template").is_none() {
-        disk.problems.push(Problem::error(
+        reader.problems.push(Problem::error(
             ProblemCode::Incomplete,
             &SourceLocation::whole_text(origin),
             "",
@@ -176,17 +178,17 @@ enum OnBadYaml {
 /// Reads the front matter and the body of a file; the front matter is always an object.
 pub fn page(
     origin: &Arc<ConfigOrigin>,
-    disk: &mut ConfigReader<'_>,
+    reader: &mut ConfigReader<'_>,
 ) -> Option<(Option<Node>, String, SourceLocation)> {
-    page_or(origin, disk, OnBadYaml::Unused)
+    page_or(origin, reader, OnBadYaml::Unused)
 }
 
 fn page_or(
     origin: &Arc<ConfigOrigin>,
-    disk: &mut ConfigReader<'_>,
+    reader: &mut ConfigReader<'_>,
     bad: OnBadYaml,
 ) -> Option<(Option<Node>, String, SourceLocation)> {
-    let mut text = disk.read(origin)?;
+    let mut text = reader.read(origin)?;
     if origin.project {
         let (visible, removed) = base::text::visible(&text);
         if removed > 0 {
@@ -195,7 +197,7 @@ fn page_or(
             } else {
                 format!("{removed} invisible characters were")
             };
-            disk.problems.push(Problem::warning(
+            reader.problems.push(Problem::warning(
                 ProblemCode::HiddenCharacters,
                 &SourceLocation::whole_text(origin),
                 "",
@@ -212,7 +214,7 @@ fn page_or(
                 line: 1,
                 column: 1,
             };
-            disk.problems.push(
+            reader.problems.push(
                 Problem::error(ProblemCode::Syntax, &location, "", why)
                     .hint("end it with a line ---"),
             );
@@ -228,16 +230,16 @@ fn page_or(
     let Some(matter) = split.matter else {
         return Some((None, body, body_at));
     };
-    match yaml(matter, origin, 1, &mut disk.problems) {
+    match yaml(matter, origin, 1, &mut reader.problems) {
         Ok(node) => Some((Some(node), body, body_at)),
         Err(mut problem) if bad == OnBadYaml::PlainBody => {
             problem.severity = ProblemSeverity::Warning;
             let hint = "put values with special characters in quotes; the text below it is used without it";
-            disk.problems.push(problem.hint(hint));
+            reader.problems.push(problem.hint(hint));
             Some((None, body, body_at))
         }
         Err(problem) => {
-            disk.problems.push(problem);
+            reader.problems.push(problem);
             None
         }
     }

@@ -13,7 +13,7 @@ pub struct McpEntry {
     pub timeout: Duration,
     /// The time that a call may take without progress, if its entry sets it.
     pub call_timeout: Option<Duration>,
-    /// Whether it may request answers from a model (sampling).
+    /// True if it may request answers from a model (sampling).
     pub sampling: bool,
     /// The minimum severity of its log messages, if its entry sets it.
     pub log: Option<McpLog>,
@@ -61,7 +61,7 @@ pub enum Transport {
         headers: Vec<(String, String)>,
         /// The settings for logins. `None` disables logins.
         oauth: Option<OAuth>,
-        /// Whether only the older HTTP with server-sent events is supported.
+        /// True if only the older HTTP with server-sent events is supported.
         sse: bool,
     },
     /// A server that lives in the editor, over its connection. Only an editor can give one; the

@@ -39,7 +39,7 @@ pub struct ConfigOrigin {
     /// The file, if it is one.
     pub path: Option<PathBuf>,
     pub layer: Layer,
-    /// Whether it belongs to the project, and therefore may not run or loosen anything before the
+    /// True if it belongs to the project, and therefore may not run or loosen anything before the
     /// user trusts it.
     pub project: bool,
 }

@@ -109,7 +109,7 @@ impl PackageRecord {
 pub struct MissingPackage {
     /// The package as the settings name it.
     pub spec: String,
-    /// Whether a project's file names it.
+    /// True if a project's file names it.
     pub project: bool,
     pub location: SourceLocation,
 }

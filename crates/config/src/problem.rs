@@ -134,7 +134,7 @@ pub struct Problem {
     pub message: String,
     /// The remedy, mostly the nearest existing name. Without a full stop.
     pub hint: Option<String>,
-    /// Whether the unreadable part may have contained a deny.
+    /// True if the unreadable part may have contained a deny.
     pub can_hide_deny: bool,
     /// The part of the message that differs between problems of one kind, if it is not in quotation
     /// marks.

@@ -117,13 +117,16 @@ fn stamp_of(meta: &Metadata) -> PathStamp {
     }
 }
 
+/// Reads the files of settings, and collects the problems and facts found in them.
 pub struct ConfigReader<'a> {
     pub(crate) environment: &'a Environment,
     pub(crate) worktree: &'a Worktree,
-    pub seen: ConfigFingerprint,
+    /// The metadata of everything that was examined.
+    pub fingerprint: ConfigFingerprint,
+    /// The problems found so far.
     pub problems: Vec<Problem>,
     /// The external values in a project's settings.
-    pub(crate) uses: Vec<ExternalValue>,
+    pub(crate) external_values: Vec<ExternalValue>,
     /// The values with a provider's key, and the variable that each is from.
     pub(crate) key_variables: Vec<(SourceLocation, String)>,
     /// Variables that an organisation's settings may mention, from the login to it.
@@ -136,10 +139,10 @@ pub struct ConfigReader<'a> {
 
 /// A text with variables.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct FilledText {
-    pub(crate) filled: String,
+pub(crate) struct SubstitutedText {
+    pub(crate) text: String,
     /// The same with the names of the variables in place of their values.
-    pub(crate) unfilled: String,
+    pub(crate) template: String,
 }
 
 /// A key or value of a project's settings that contains something from outside the project, or from
@@ -151,7 +154,7 @@ pub(crate) struct ExternalValue {
     /// `{env:NAME}` or `{file:path}`.
     pub(crate) insert: String,
     /// The whole text that has it, if it is a variable.
-    pub(crate) text: Option<FilledText>,
+    pub(crate) text: Option<SubstitutedText>,
     /// The path as written and as resolved, if the file is in the project. The value then counts
     /// only if reading the file would need a question.
     pub(crate) project_file: Option<[PathBuf; 2]>,
@@ -162,9 +165,9 @@ impl<'a> ConfigReader<'a> {
         Self {
             environment,
             worktree,
-            seen: ConfigFingerprint::default(),
+            fingerprint: ConfigFingerprint::default(),
             problems: Vec::new(),
-            uses: Vec::new(),
+            external_values: Vec::new(),
             key_variables: Vec::new(),
             tokens: Vec::new(),
             missing_packages: Vec::new(),
@@ -184,8 +187,8 @@ impl<'a> ConfigReader<'a> {
     }
 
     /// Records the metadata of a path.
-    pub fn look(&mut self, path: &Path) -> io::Result<Option<Metadata>> {
-        self.seen.record_metadata(path)
+    pub fn record_metadata(&mut self, path: &Path) -> io::Result<Option<Metadata>> {
+        self.fingerprint.record_metadata(path)
     }
 
     /// Reads a file, if it exists. Errors become problems.
@@ -219,7 +222,10 @@ impl<'a> ConfigReader<'a> {
         path: &Path,
         project: bool,
     ) -> Result<Option<String>, ReadError> {
-        let Some(meta) = self.look(path).map_err(|e| ReadError::because(&e))? else {
+        let Some(meta) = self
+            .record_metadata(path)
+            .map_err(|e| ReadError::because(&e))?
+        else {
             return Ok(None);
         };
         if !meta.is_file() {
@@ -323,7 +329,7 @@ impl<'a> ConfigReader<'a> {
         entered: &mut Vec<PathBuf>,
         found: &mut Vec<(String, Arc<ConfigOrigin>)>,
     ) {
-        let list = match self.look(dir) {
+        let list = match self.record_metadata(dir) {
             Ok(None) => return,
             Ok(Some(meta)) if !meta.is_dir() => return,
             Ok(Some(_)) => std::fs::read_dir(dir),

@@ -20,7 +20,7 @@ pub struct RemoteDefaults {
 }
 
 /// Returns the files that store logins; the later one wins.
-pub(crate) fn logins(environment: &Environment) -> [PathBuf; 2] {
+pub(crate) fn login_files(environment: &Environment) -> [PathBuf; 2] {
     let data = &environment.dirs.data;
     [
         data.with_file_name("opencode").join("auth.json"),
@@ -30,9 +30,9 @@ pub(crate) fn logins(environment: &Environment) -> [PathBuf; 2] {
 
 /// Returns the organisations that the user is logged in to: entries of type `wellknown` in
 /// `auth.json`.
-pub fn wanted(environment: &Environment) -> Vec<RemoteDefaults> {
+pub fn organisations(environment: &Environment) -> Vec<RemoteDefaults> {
     let mut found: Vec<RemoteDefaults> = Vec::new();
-    for path in logins(environment) {
+    for path in login_files(environment) {
         let Ok(text) = base::file::read_regular_text(&path) else {
             continue;
         };
@@ -68,7 +68,7 @@ pub fn wanted(environment: &Environment) -> Vec<RemoteDefaults> {
 
 /// Returns whether the defaults of an organisation were never fetched.
 pub fn lacks_defaults(environment: &Environment) -> bool {
-    wanted(environment)
+    organisations(environment)
         .iter()
         .any(|remote| !remote.file.exists())
 }
@@ -76,7 +76,7 @@ pub fn lacks_defaults(environment: &Environment) -> bool {
 impl RemoteDefaults {
     /// Substitutes the organisation's own token in a header. No other variable is substituted: a
     /// server must not choose the data that is sent to it.
-    pub fn filled(&self, value: &str) -> String {
+    pub fn substitute_token(&self, value: &str) -> String {
         match &self.token {
             Some((name, token)) => value.replace(&format!("{{env:{name}}}"), token),
             None => value.to_owned(),
@@ -101,8 +101,10 @@ pub fn is_private(address: &str) -> bool {
         .any(|name| host.strip_prefix(name).is_some_and(port))
 }
 
+/// The answer of an organisation's server.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DefaultsAnswer {
+    /// The settings; `None` if the answer has only an address with more.
     pub config: Option<Value>,
     /// An address with more settings, and the headers of the request. They are merged over
     /// `config`.
@@ -147,7 +149,7 @@ impl DefaultsAnswer {
 
 /// Merges the settings of an answer with those of the answer it refers to. The result is the
 /// content for [`RemoteDefaults::file`].
-pub fn joined(first: &DefaultsAnswer, further: Option<&DefaultsAnswer>) -> Value {
+pub fn merge_answers(first: &DefaultsAnswer, further: Option<&DefaultsAnswer>) -> Value {
     fn merge_json(under: &mut Value, over: &Value) {
         match (under, over) {
             (Value::Object(under), Value::Object(over)) => {
@@ -195,7 +197,7 @@ mod tests {
             file: PathBuf::new(),
         };
         assert_eq!(
-            remote.filled("Bearer {env:TOKEN} {env:HOME}"),
+            remote.substitute_token("Bearer {env:TOKEN} {env:HOME}"),
             "Bearer secret {env:HOME}"
         );
     }

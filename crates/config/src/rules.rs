@@ -361,10 +361,10 @@ pub(crate) fn permission_of_tool(name: &str) -> Option<&'static str> {
 pub(crate) struct ToolNames {
     /// Prefixes of the permissions of MCP and custom tools; whether each is from the project.
     names: Vec<(String, bool)>,
-    /// Whether there are plugins or custom tools, which may use a permission of any name: the
+    /// True if there are plugins or custom tools, which may use a permission of any name: the
     /// user's, the project's.
     scripts: [bool; 2],
-    /// Whether the project's tools are not in use, so that they do not count for the user's rules.
+    /// True if the project's tools are not in use, so that they do not count for the user's rules.
     is_withheld: bool,
 }
 

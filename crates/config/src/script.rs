@@ -27,7 +27,7 @@ pub struct ScriptEntry {
     pub path: PathBuf,
     pub package: bool,
     pub options: Value,
-    /// Whether a project's file names it, it is one, or it is installed in the project.
+    /// True if a project's file names it, it is one, or it is installed in the project.
     pub project: bool,
     /// The digest of the file, or of the package's manifest; see [`digest`].
     pub digest: Option<String>,
@@ -77,13 +77,13 @@ pub(crate) fn in_directory(
     dir: &Path,
     layer: Layer,
     project: bool,
-    disk: &mut ConfigReader<'_>,
+    reader: &mut ConfigReader<'_>,
 ) -> Vec<ScriptEntry> {
     let mut found = Vec::new();
     for (folder, kind) in FOLDERS {
         let folder = dir.join(folder);
-        if !disk
-            .look(&folder)
+        if !reader
+            .record_metadata(&folder)
             .ok()
             .flatten()
             .is_some_and(|meta| meta.is_dir())
@@ -99,8 +99,8 @@ pub(crate) fn in_directory(
         let mut screens: Vec<PathBuf> = others.into_iter().filter(|path| is_screen(path)).collect();
         screens.sort();
         for path in screens {
-            let origin = disk.origin(&path, layer, project);
-            disk.unusable_scripts.push(UnusableScript {
+            let origin = reader.origin(&path, layer, project);
+            reader.unusable_scripts.push(UnusableScript {
                 is_foreign: true,
                 kind,
                 name: origin.name.clone(),
@@ -109,9 +109,9 @@ pub(crate) fn in_directory(
             });
         }
         for path in files {
-            let origin = disk.origin(&path, layer, project);
+            let origin = reader.origin(&path, layer, project);
             let location = SourceLocation::whole_text(&origin);
-            if project && let Some(outside) = disk.leads_outside(&path) {
+            if project && let Some(outside) = reader.leads_outside(&path) {
                 let text = format!(
                     "this link leads out of the project, to {}; it is not followed",
                     outside.display()
@@ -121,18 +121,19 @@ pub(crate) fn in_directory(
                 } else {
                     "plugin"
                 };
-                disk.unusable_scripts.push(UnusableScript {
+                reader.unusable_scripts.push(UnusableScript {
                     is_foreign: false,
                     kind,
                     name: origin.name.clone(),
                     why: text.clone(),
                     location: location.clone(),
                 });
-                disk.problems
+                reader
+                    .problems
                     .push(Problem::error(ProblemCode::Link, &location, key, text));
                 continue;
             }
-            disk.look(&path).ok();
+            reader.record_metadata(&path).ok();
             found.push(ScriptEntry {
                 kind,
                 name: origin.name.clone(),
@@ -184,12 +185,12 @@ pub fn digest(path: &Path) -> Option<String> {
 }
 
 /// Returns the plugins that a settings layer names. Packages are looked up in the places where they
-/// may be installed; those that are not are noted in `disk`. Each directory has a flag that it is
+/// may be installed; those that are not are noted in `reader`. Each directory has a flag that it is
 /// the project's.
 pub(crate) fn in_list(
     node: &Node,
     directories: &[(PathBuf, bool)],
-    disk: &mut ConfigReader<'_>,
+    reader: &mut ConfigReader<'_>,
 ) -> Vec<ScriptEntry> {
     let Some(NodeValue::List(list)) = node.get("plugin").map(|node| &node.value) else {
         return Vec::new();
@@ -208,35 +209,36 @@ pub(crate) fn in_list(
         };
         let is_projects = item.at.origin.project;
         let settings_dir = item.at.origin.path.as_deref().and_then(Path::parent);
-        let base = settings_dir.unwrap_or(&disk.worktree.root).to_owned();
-        let local = local(spec, &base, disk.environment);
+        let base = settings_dir.unwrap_or(&reader.worktree.root).to_owned();
+        let local = local(spec, &base, reader.environment);
         let package = local.is_none() || local.as_ref().is_some_and(|path| path.is_dir());
         // A relative path in a variable is resolved against the project's root.
         let is_relative_in_variable = settings_dir.is_none() && spec.starts_with('.');
         let candidate = match local {
             Some(path) => {
-                let is_inside = is_relative_in_variable && path.starts_with(&disk.worktree.root);
+                let is_inside = is_relative_in_variable && path.starts_with(&reader.worktree.root);
                 Some((path, is_projects || is_inside))
             }
             None => {
                 let base = (base.as_path(), is_projects || settings_dir.is_none());
-                installed(spec, base, (directories, is_projects), disk)
+                installed(spec, base, (directories, is_projects), reader)
             }
         };
         let Some((path, project)) = candidate.filter(|(path, _)| path.exists()) else {
-            report_missing(spec, package, item, disk);
+            report_missing(spec, package, item, reader);
             continue;
         };
         if project
             && !package
-            && let Some(outside) = disk.leads_outside(&path)
+            && let Some(outside) = reader.leads_outside(&path)
         {
             let text = format!(
                 "this leads out of the project, to {}; it is not loaded",
                 outside.display()
             );
-            disk.unusable_scripts.push(unusable(spec, &text, item));
-            disk.problems
+            reader.unusable_scripts.push(unusable(spec, &text, item));
+            reader
+                .problems
                 .push(Problem::error(ProblemCode::Link, &item.at, "plugin", text));
             continue;
         }
@@ -245,7 +247,7 @@ pub(crate) fn in_list(
         } else {
             path.clone()
         };
-        disk.look(&manifest).ok();
+        reader.record_metadata(&manifest).ok();
         found.push(ScriptEntry {
             kind: ScriptKind::Plugin,
             name: spec.to_owned(),
@@ -254,7 +256,7 @@ pub(crate) fn in_list(
             options: options.unwrap_or(Value::Null),
             project,
             location: item.at.clone(),
-            record: package.then(|| own_record(spec, &path, disk)).flatten(),
+            record: package.then(|| own_record(spec, &path, reader)).flatten(),
             path,
         });
     }
@@ -272,39 +274,40 @@ fn unusable(spec: &str, why: &str, item: &Node) -> UnusableScript {
 }
 
 /// Reports a plugin that is not there. A package of a registry can be installed.
-fn report_missing(spec: &str, package: bool, item: &Node, disk: &mut ConfigReader<'_>) {
+fn report_missing(spec: &str, package: bool, item: &Node, reader: &mut ConfigReader<'_>) {
     let shown = base::text::title(spec);
     if !package {
         let text = format!("there is no file {shown}, so this plugin is not loaded");
-        disk.unusable_scripts.push(unusable(spec, &text, item));
+        reader.unusable_scripts.push(unusable(spec, &text, item));
         let mut problem = Problem::warning(ProblemCode::MissingFile, &item.at, "plugin", text);
-        if spec.starts_with('.') && disk.worktree.root.join(spec).is_file() {
+        if spec.starts_with('.') && reader.worktree.root.join(spec).is_file() {
             problem = problem.hint(
                 "a path begins at the directory of these settings; a file in a folder \"plugins\" next to them is \
                  loaded without being named",
             );
         }
-        disk.problems.push(problem.subject(shown));
+        reader.problems.push(problem.subject(shown));
         return;
     }
     let base = item.at.origin.path.as_deref().and_then(Path::parent);
     let is_file = |dir: &Path| dir.join(spec).is_file();
-    if is_file(&disk.worktree.root) || base.is_some_and(is_file) {
+    if is_file(&reader.worktree.root) || base.is_some_and(is_file) {
         let text = format!("{shown} is read as the name of a package");
         let hint = "a file is written with \"./\" in front, from the directory of these settings; those in a folder \
                     \"plugins\" next to them are loaded without being named";
-        disk.unusable_scripts.push(unusable(spec, &text, item));
-        disk.problems
+        reader.unusable_scripts.push(unusable(spec, &text, item));
+        reader
+            .problems
             .push(Problem::warning(ProblemCode::MissingFile, &item.at, "plugin", text).hint(hint));
         return;
     }
     let hint = if PackageSpec::parse(spec).is_some() {
-        let is_known = disk
+        let is_known = reader
             .missing_packages
             .iter()
             .any(|known| known.spec == spec && known.project == item.at.origin.project);
         if !is_known {
-            disk.missing_packages.push(MissingPackage {
+            reader.missing_packages.push(MissingPackage {
                 spec: spec.to_owned(),
                 project: item.at.origin.project,
                 location: item.at.clone(),
@@ -313,21 +316,21 @@ fn report_missing(spec: &str, package: bool, item: &Node, disk: &mut ConfigReade
         "`adjutant extensions install` fetches it"
     } else {
         let why = "it is not a package of a registry, so you have to install it yourself, in node_modules next to the settings";
-        disk.unusable_scripts.push(unusable(spec, why, item));
+        reader.unusable_scripts.push(unusable(spec, why, item));
         why
     };
     let text = format!("the plugin {shown} is not installed, so it is not loaded");
     let problem = Problem::warning(ProblemCode::MissingFile, &item.at, "plugin", text);
-    disk.problems.push(problem.hint(hint).subject(shown));
+    reader.problems.push(problem.hint(hint).subject(shown));
 }
 
 /// Returns the record of a package that adjutant has installed. `path` is the package's directory.
-fn own_record(spec: &str, path: &Path, disk: &mut ConfigReader<'_>) -> Option<PackageRecord> {
-    let dir = package::directory(disk.environment, spec);
+fn own_record(spec: &str, path: &Path, reader: &mut ConfigReader<'_>) -> Option<PackageRecord> {
+    let dir = package::directory(reader.environment, spec);
     if !path.starts_with(&dir) {
         return None;
     }
-    disk.look(&dir.join(package::RECORD)).ok();
+    reader.record_metadata(&dir.join(package::RECORD)).ok();
     PackageRecord::read(&dir).filter(|record| record.spec == spec)
 }
 
@@ -377,24 +380,26 @@ fn installed(
     spec: &str,
     base: (&Path, bool),
     (directories, is_projects): (&[(PathBuf, bool)], bool),
-    disk: &mut ConfigReader<'_>,
+    reader: &mut ConfigReader<'_>,
 ) -> Option<(PathBuf, bool)> {
     let name = package_name(spec);
     if name.split('/').any(|part| part.is_empty() || part == "..") {
         return None;
     }
-    let root = disk.worktree.root.clone();
+    let root = reader.worktree.root.clone();
     let upward = base
         .0
         .ancestors()
         .take_while(|dir| dir.starts_with(&root))
         .map(|dir| (dir.to_owned(), true));
-    let cache = disk.environment.dirs.cache.with_file_name("opencode");
+    let cache = reader.environment.dirs.cache.with_file_name("opencode");
     let own = PackageSpec::parse(spec)
-        .map(|_| package::directory(disk.environment, spec))
+        .map(|_| package::directory(reader.environment, spec))
         .filter(|dir| PackageRecord::read(dir).is_some_and(|record| record.spec == spec));
     // A package that appears here later is noticed.
-    disk.look(&package::directory(disk.environment, spec)).ok();
+    reader
+        .record_metadata(&package::directory(reader.environment, spec))
+        .ok();
     let cached = [cache.clone(), cache.join("packages").join(spec)];
     let cached = own.into_iter().chain(cached).map(|dir| (dir, is_projects));
     let configured = directories
@@ -409,7 +414,8 @@ fn installed(
         .filter(|(dir, _)| seen.insert(dir.clone()))
         .map(|(dir, project)| (dir.join("node_modules").join(name), project))
         .find(|(dir, _)| {
-            disk.look(&dir.join("package.json"))
+            reader
+                .record_metadata(&dir.join("package.json"))
                 .ok()
                 .flatten()
                 .is_some()

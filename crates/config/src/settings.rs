@@ -78,9 +78,9 @@ pub struct Settings {
     pub serve: ServeSettings,
     /// The export of traces and metrics. A project cannot set it.
     pub telemetry: TelemetrySettings,
-    /// Whether every project is trusted without a question.
+    /// True if every project is trusted without a question.
     pub trust_all: bool,
-    /// Whether the user trusts this project, or every project.
+    /// True if the user trusts this project, or every project.
     pub trusted: bool,
     /// The sandbox of commands.
     pub sandbox: Arc<SandboxSettings>,
@@ -107,13 +107,13 @@ impl Settings {
 /// The sandbox of commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxSettings {
-    /// Whether commands have a sandbox, and whether they run if the system has none.
+    /// The sandbox of commands: whether there is one, and whether they run if the system has none.
     pub mode: SandboxMode,
     /// Writable paths in addition to the project, as written.
     pub writable: Vec<String>,
-    /// Whether the network may be used. `None`: depends on the agent.
+    /// True if the network may be used. `None`: depends on the agent.
     pub network: Option<bool>,
-    /// Whether read-only agents run commands without a question that a sandbox makes harmless.
+    /// True if read-only agents run commands without a question that a sandbox makes harmless.
     pub unattended: bool,
     /// Paths hidden from commands in addition to the table of credentials, as written.
     pub hide: Vec<String>,
@@ -182,7 +182,7 @@ pub struct AgentEntry {
     /// The purpose of the agent.
     pub description: Option<String>,
     pub mode: Option<Mode>,
-    /// Whether it is left out of pickers.
+    /// True if it is left out of pickers.
     pub hidden: Option<bool>,
     pub disable: bool,
     /// The model that it always uses.
@@ -207,7 +207,7 @@ pub struct AgentEntry {
 pub struct InstructionEntry {
     /// The text as written: a path, a glob, an address.
     pub text: String,
-    /// Whether it is from the project.
+    /// True if it is from the project.
     pub project: bool,
     pub location: SourceLocation,
 }
@@ -223,16 +223,16 @@ pub struct CommandEntry {
     /// The family of models that answers, in place of a certain model.
     pub family: Option<ModelFamily>,
     pub variant: Option<String>,
-    /// Whether it runs in a subagent. `None`: depends on the agent's mode.
+    /// True if it runs in a subagent. `None`: depends on the agent's mode.
     pub subtask: Option<bool>,
     /// The hint for its arguments.
     pub hint: Option<String>,
     /// The location, for display.
     pub source: String,
     pub location: Option<SourceLocation>,
-    /// Whether it is from an untrusted project, so that its shell inserts are not run.
+    /// True if it is from an untrusted project, so that its shell inserts are not run.
     pub untrusted: bool,
-    /// Whether an untrusted project has set its agent. An agent that may do more than the session's
+    /// True if an untrusted project has set its agent. An agent that may do more than the session's
     /// is not used then.
     pub has_untrusted_agent: bool,
 }
@@ -253,7 +253,7 @@ pub struct ReferenceEntry {
     pub branch: Option<String>,
     /// The purpose of the reference.
     pub description: Option<String>,
-    /// Whether it is left out of the prompt.
+    /// True if it is left out of the prompt.
     pub hidden: bool,
 }
 
@@ -261,6 +261,6 @@ pub struct ReferenceEntry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directory {
     pub path: PathBuf,
-    /// Whether it is from the project.
+    /// True if it is from the project.
     pub project: bool,
 }

@@ -10,19 +10,19 @@ use std::sync::Arc;
 use super::jsonc;
 use super::node::{ConfigOrigin, Layer, MapEntry, Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode, ProblemSeverity};
-use super::reader::{ConfigReader, ExternalValue, FilledText};
+use super::reader::{ConfigReader, ExternalValue, SubstitutedText};
 use permission::protected;
 
 /// The maximum depth of files that include files.
 const MAX_DEPTH: usize = 8;
 
-/// Parses a text and substitutes in it. Problems are added to those of `disk`; `None` if there is
+/// Parses a text and substitutes in it. Problems are added to those of `reader`; `None` if there is
 /// no value.
 pub(crate) fn parse(
     text: &str,
     origin: &Arc<ConfigOrigin>,
     dir: Option<&Path>,
-    disk: &mut ConfigReader<'_>,
+    reader: &mut ConfigReader<'_>,
 ) -> Option<Node> {
     let mut problems = Vec::new();
     let mut node = match jsonc::parse(text, origin, &mut problems) {
@@ -31,21 +31,21 @@ pub(crate) fn parse(
             match jsonc::parse(&quote_variables(text), origin, &mut problems) {
                 Ok(node) => node,
                 Err(_) => {
-                    disk.problems.push(problem);
+                    reader.problems.push(problem);
                     return None;
                 }
             }
         }
         Err(problem) => {
-            disk.problems.push(problem);
+            reader.problems.push(problem);
             return None;
         }
     };
-    disk.problems.append(&mut problems);
+    reader.problems.append(&mut problems);
     if is_open(text) {
         let mut filler = Substitution {
             dir,
-            disk,
+            reader,
             open: origin.path.iter().cloned().collect(),
         };
         filler.node(&mut node, &mut Vec::new());
@@ -118,7 +118,7 @@ fn plain(text: &str) -> NodeValue {
 
 struct Substitution<'d, 'a> {
     dir: Option<&'d Path>,
-    disk: &'d mut ConfigReader<'a>,
+    reader: &'d mut ConfigReader<'a>,
     /// The files that are being included, outermost first, to detect a file that includes itself.
     open: Vec<PathBuf>,
 }
@@ -174,7 +174,7 @@ impl Substitution<'_, '_> {
                 .join(".");
             let text = format!("this key is already set in line {line}");
             let problem = Problem::error(ProblemCode::Duplicate, &entry.at, key, text);
-            self.disk
+            self.reader
                 .problems
                 .push(problem.hint("keep one of the two; until then the first one applies"));
             false
@@ -183,9 +183,9 @@ impl Substitution<'_, '_> {
 
     fn fill(&mut self, text: &str, at: &SourceLocation, key_path: &[String]) -> String {
         let dir = self.dir;
-        let first_use = self.disk.uses.len();
+        let first_use = self.reader.external_values.len();
         let mut out = String::with_capacity(text.len());
-        let mut unfilled = String::new();
+        let mut template = String::new();
         let mut rest = text;
         while let Some(start) = [rest.find("{env:"), rest.find("{file:")]
             .into_iter()
@@ -197,28 +197,28 @@ impl Substitution<'_, '_> {
             };
             let inner = &rest[start + 1..start + len];
             out.push_str(&rest[..start]);
-            unfilled.push_str(&rest[..start]);
+            template.push_str(&rest[..start]);
             match inner.split_once(':') {
                 Some(("env", name)) => {
                     out.push_str(&self.variable(name.trim(), at, key_path));
-                    unfilled.push_str(&rest[start..=start + len]);
+                    template.push_str(&rest[start..=start + len]);
                 }
                 Some((_, path)) => {
                     let content = self.file(path.trim(), dir, at, key_path);
                     out.push_str(&content);
-                    unfilled.push_str(&content);
+                    template.push_str(&content);
                 }
                 None => {}
             }
             rest = &rest[start + len + 1..];
         }
         out.push_str(rest);
-        unfilled.push_str(rest);
-        for value in self.disk.uses.iter_mut().skip(first_use) {
+        template.push_str(rest);
+        for value in self.reader.external_values.iter_mut().skip(first_use) {
             if value.insert.starts_with("{env:") {
-                value.text = Some(FilledText {
-                    filled: out.clone(),
-                    unfilled: unfilled.clone(),
+                value.text = Some(SubstitutedText {
+                    text: out.clone(),
+                    template: template.clone(),
                 });
             }
         }
@@ -228,7 +228,7 @@ impl Substitution<'_, '_> {
     fn variable(&mut self, name: &str, at: &SourceLocation, key_path: &[String]) -> String {
         if at.origin.project {
             let what = format!("{{env:{name}}}");
-            self.disk.uses.push(ExternalValue {
+            self.reader.external_values.push(ExternalValue {
                 at: at.clone(),
                 key: key_path.join("."),
                 insert: what,
@@ -237,17 +237,19 @@ impl Substitution<'_, '_> {
             });
         }
         let token = self
-            .disk
+            .reader
             .tokens
             .iter()
             .find(|(key, _)| key == name && at.origin.layer == Layer::Remote);
         if let Some((_, token)) = token {
             return token.clone();
         }
-        match self.disk.environment.var(name) {
+        match self.reader.environment.var(name) {
             Some(value) => {
                 if is_reported_on_use(key_path) {
-                    self.disk.key_variables.push((at.clone(), name.to_owned()));
+                    self.reader
+                        .key_variables
+                        .push((at.clone(), name.to_owned()));
                 }
                 value.to_owned()
             }
@@ -260,7 +262,7 @@ impl Substitution<'_, '_> {
                 };
                 let code = ProblemCode::UnsetVariable;
                 let problem = Problem::new(severity, code, at, key_path.join("."), text);
-                self.disk.problems.push(
+                self.reader.problems.push(
                     problem.hint("it counts as empty; editors started from a desktop do not see variables set in a shell's start file"),
                 );
                 String::new()
@@ -303,7 +305,7 @@ impl Substitution<'_, '_> {
         resolved: &Path,
         at: &SourceLocation,
     ) -> Option<String> {
-        let tree = self.disk.worktree;
+        let tree = self.reader.worktree;
         // The first open file is the settings file itself.
         let includes = self
             .open
@@ -337,7 +339,7 @@ impl Substitution<'_, '_> {
         at: &SourceLocation,
         key_path: &[String],
     ) -> String {
-        let home = self.disk.environment.home.clone();
+        let home = self.reader.environment.home.clone();
         let full = match (path.strip_prefix("~/"), home) {
             (Some(rest), Some(home)) => home.join(rest),
             _ => dir.unwrap_or(Path::new("/")).join(path),
@@ -352,11 +354,11 @@ impl Substitution<'_, '_> {
         if at.origin.project {
             let what = format!("{{file:{}}}", full.display());
             let within = self
-                .disk
+                .reader
                 .worktree
                 .contains(&resolved)
                 .then(|| [full.clone(), resolved.clone()]);
-            self.disk.uses.push(ExternalValue {
+            self.reader.external_values.push(ExternalValue {
                 at: at.clone(),
                 key: key_path.join("."),
                 insert: what,
@@ -365,7 +367,7 @@ impl Substitution<'_, '_> {
             });
         } else if let Some(why) = self.unintended_target(&full, &resolved, at) {
             let text = format!("{{file:{path}}}: {why}");
-            self.disk.problems.push(problem_of(
+            self.reader.problems.push(problem_of(
                 ProblemCode::Link,
                 text,
                 Some("it counts as empty".into()),
@@ -381,9 +383,14 @@ impl Substitution<'_, '_> {
                 .open
                 .iter()
                 .chain([&full])
-                .map(|path| self.disk.origin(path, at.origin.layer, false).name.clone())
+                .map(|path| {
+                    self.reader
+                        .origin(path, at.origin.layer, false)
+                        .name
+                        .clone()
+                })
                 .collect();
-            self.disk.problems.push(problem_of(
+            self.reader.problems.push(problem_of(
                 ProblemCode::Link,
                 format!("{{file:{path}}} includes itself: {}", chain.join(" -> ")),
                 Some("it counts as empty".into()),
@@ -391,17 +398,17 @@ impl Substitution<'_, '_> {
             return String::new();
         }
         if self.open.len() > MAX_DEPTH {
-            self.disk.problems.push(problem_of(
+            self.reader.problems.push(problem_of(
                 ProblemCode::TooMuch,
                 format!("{{file:{path}}} is included too deep; at most {MAX_DEPTH} files"),
                 None,
             ));
             return String::new();
         }
-        match self.disk.try_read(&full, false) {
+        match self.reader.try_read(&full, false) {
             Ok(Some(text)) => self.included(text.trim(), &full, at, key_path),
             Ok(None) => {
-                self.disk.problems.push(problem_of(
+                self.reader.problems.push(problem_of(
                     ProblemCode::MissingFile,
                     format!("{{file:{path}}}: there is no file {}", full.display()),
                     Some("it counts as empty".into()),
@@ -409,7 +416,7 @@ impl Substitution<'_, '_> {
                 String::new()
             }
             Err(refused) => {
-                self.disk.problems.push(problem_of(
+                self.reader.problems.push(problem_of(
                     refused.code,
                     format!("{{file:{path}}}: {}", refused.why),
                     refused.hint,

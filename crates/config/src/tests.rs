@@ -1,4 +1,4 @@
-//! Tests of settings on disk: layers, bad input, trust, old spellings, three realistic set-ups.
+//! Tests of settings on reader: layers, bad input, trust, old spellings, three realistic set-ups.
 
 mod bad_input;
 mod keys;

@@ -137,7 +137,7 @@ pub struct Review {
     /// The digest of all items.
     pub digest: String,
     pub decision: Decision,
-    /// Whether hooks and plugins are switched off in this process, which therefore neither asks nor
+    /// True if hooks and plugins are switched off in this process, which therefore neither asks nor
     /// stores an answer.
     pub is_pure: bool,
     /// The items that can refuse calls.
@@ -946,9 +946,9 @@ fn restore_variables(node: &mut Node, uses: &[ExternalValue]) {
             let of_node = uses.iter().filter(|value| value.at == node.at);
             let filled = of_node
                 .filter_map(|value| value.text.as_ref())
-                .find(|filled| filled.filled == *text);
+                .find(|substituted| substituted.text == *text);
             if let Some(filled) = filled {
-                text.clone_from(&filled.unfilled);
+                text.clone_from(&filled.template);
             }
         }
         _ => {}

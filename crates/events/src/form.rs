@@ -44,7 +44,7 @@ pub struct FormField {
     pub title: String,
     /// The whole question, if the title does not contain it.
     pub description: Option<String>,
-    /// Whether the form cannot be accepted without this field.
+    /// True if the form cannot be accepted without this field.
     pub required: bool,
     pub kind: FieldKind,
 }

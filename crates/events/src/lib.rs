@@ -339,7 +339,7 @@ pub struct CallUpdate {
     pub exit: Option<ProgramExit>,
     /// The facts for the client, as of [`CallFacts::to_client_json`].
     pub metadata: Option<Map<String, Value>>,
-    /// Whether the call may belong to an earlier turn, which the editor has been shown.
+    /// True if the call may belong to an earlier turn, which the editor has been shown.
     pub earlier: bool,
 }
 

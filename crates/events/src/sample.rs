@@ -13,7 +13,7 @@ pub struct SampleRequest {
     pub messages: Vec<ModelMessage>,
     /// The maximum number of tokens of the answer.
     pub max_output: u64,
-    /// Whether the provider should search the web for the answer.
+    /// True if the provider should search the web for the answer.
     pub search: bool,
     /// The temperature, for models that accept one.
     pub temperature: Option<f64>,
@@ -29,6 +29,6 @@ pub struct Sample {
     pub found: Vec<FoundPage>,
     /// `provider/model`.
     pub model: String,
-    /// Whether the answer has reached the maximum number of tokens.
+    /// True if the answer has reached the maximum number of tokens.
     pub cut: bool,
 }

@@ -35,7 +35,7 @@ pub struct SubagentInfo {
     pub title: String,
     /// The name of the agent, with its description.
     pub agent: String,
-    /// Whether the user can stop it; false for one that is only reported.
+    /// True if the user can stop it; false for one that is only reported.
     pub is_stoppable: bool,
 }
 

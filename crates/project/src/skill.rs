@@ -82,7 +82,7 @@ pub fn load(
     cwd: &Path,
 ) -> LoadedSkills {
     let mut search = SkillSearch {
-        disk: ConfigReader::new(environment, worktree),
+        reader: ConfigReader::new(environment, worktree),
         found: Vec::new(),
         read: HashSet::new(),
         directories: MAX_DIRECTORIES,
@@ -146,9 +146,9 @@ pub fn load(
         let project = normal(&dir).starts_with(&worktree.root);
         if !search.exists(&dir) {
             let location =
-                SourceLocation::whole_text(&search.disk.origin(&dir, Layer::Project, project));
+                SourceLocation::whole_text(&search.reader.origin(&dir, Layer::Project, project));
             let text = "there is no such directory; skills.paths names it";
-            search.disk.problems.push(Problem::warning(
+            search.reader.problems.push(Problem::warning(
                 ProblemCode::MissingFile,
                 &location,
                 "skills.paths",
@@ -161,14 +161,14 @@ pub fn load(
     skills.sort_by(|a, b| a.name.cmp(&b.name));
     LoadedSkills {
         skills: Skills(skills),
-        problems: search.disk.problems,
+        problems: search.reader.problems,
         missing,
-        fingerprint: search.disk.seen,
+        fingerprint: search.reader.fingerprint,
     }
 }
 
 struct SkillSearch<'a> {
-    disk: ConfigReader<'a>,
+    reader: ConfigReader<'a>,
     found: Vec<Skill>,
     /// The resolved paths of the files that were read: two paths may lead to one file.
     read: HashSet<PathBuf>,
@@ -182,7 +182,9 @@ struct SkillSearch<'a> {
 
 impl SkillSearch<'_> {
     fn exists(&mut self, dir: &Path) -> bool {
-        self.disk.look(dir).is_ok_and(|meta| meta.is_some())
+        self.reader
+            .record_metadata(dir)
+            .is_ok_and(|meta| meta.is_some())
     }
 
     fn folder(&mut self, dir: &Path, layer: Layer, project: bool) {
@@ -197,17 +199,17 @@ impl SkillSearch<'_> {
         deeper: usize,
         above: &mut Vec<PathBuf>,
     ) {
-        let list = match self.disk.look(dir) {
+        let list = match self.reader.record_metadata(dir) {
             Ok(Some(meta)) if meta.is_dir() => std::fs::read_dir(dir),
             Ok(_) => return,
             Err(e) => Err(e),
         };
-        let location = SourceLocation::whole_text(&self.disk.origin(dir, layer, project));
+        let location = SourceLocation::whole_text(&self.reader.origin(dir, layer, project));
         let list = match list {
             Ok(list) => list,
             Err(e) => {
                 let text = format!("this directory cannot be read: {}", plain(&e));
-                return self.disk.problems.push(Problem::error(
+                return self.reader.problems.push(Problem::error(
                     ProblemCode::Unreadable,
                     &location,
                     "",
@@ -219,15 +221,17 @@ impl SkillSearch<'_> {
         if above.contains(&real) {
             return;
         }
-        if project && let Some(outside) = self.disk.leads_outside(dir) {
+        if project && let Some(outside) = self.reader.leads_outside(dir) {
             let text = format!(
                 "this link leads out of the project, to {}; it is not followed",
                 outside.display()
             );
-            return self
-                .disk
-                .problems
-                .push(Problem::error(ProblemCode::Link, &location, "", text));
+            return self.reader.problems.push(Problem::error(
+                ProblemCode::Link,
+                &location,
+                "",
+                text,
+            ));
         }
         self.directories = self.directories.saturating_sub(1);
         if self.is_over_limit {
@@ -239,7 +243,7 @@ impl SkillSearch<'_> {
                 "too much to look through: only {} are used",
                 text::count(self.found.len(), "skill")
             );
-            return self.disk.problems.push(Problem::warning(
+            return self.reader.problems.push(Problem::warning(
                 ProblemCode::TooMuch,
                 &location,
                 "",
@@ -271,8 +275,8 @@ impl SkillSearch<'_> {
         {
             return;
         }
-        let origin = self.disk.origin(&file, layer, project);
-        let Some((matter, body, _)) = markdown::page(&origin, &mut self.disk) else {
+        let origin = self.reader.origin(&file, layer, project);
+        let Some((matter, body, _)) = markdown::page(&origin, &mut self.reader) else {
             return;
         };
         let whole = SourceLocation::whole_text(&origin);
@@ -285,7 +289,7 @@ impl SkillSearch<'_> {
         let Some(matter) = matter else {
             let text = "this skill has no front matter, so it has no name; it is not used";
             return self
-                .disk
+                .reader
                 .problems
                 .push(Problem::error(ProblemCode::Incomplete, &whole, "", text).hint(head));
         };
@@ -303,7 +307,7 @@ impl SkillSearch<'_> {
             };
             let problem = Problem::error(ProblemCode::Incomplete, &location("name"), "name", text);
             return self
-                .disk
+                .reader
                 .problems
                 .push(problem.hint(format!("name: {folder}")));
         };
@@ -318,13 +322,13 @@ impl SkillSearch<'_> {
             );
             let problem = Problem::error(ProblemCode::Incomplete, &location("name"), "name", text);
             return self
-                .disk
+                .reader
                 .problems
                 .push(problem.hint(format!("name: {folder}")));
         }
         if body.is_empty() {
             let text = "this skill has no text; it is not used";
-            return self.disk.problems.push(
+            return self.reader.problems.push(
                 Problem::error(ProblemCode::Incomplete, &whole, "", text)
                     .hint("write below the front matter"),
             );
@@ -338,7 +342,7 @@ impl SkillSearch<'_> {
                 "description",
                 text,
             );
-            self.disk
+            self.reader
                 .problems
                 .push(problem.hint("description: what it does, and when it is of use"));
         }
@@ -348,7 +352,7 @@ impl SkillSearch<'_> {
                 "there are two skills named \"{name}\"; {} is the other, and is not used",
                 other.origin.name
             );
-            self.disk.problems.push(
+            self.reader.problems.push(
                 Problem::warning(ProblemCode::Duplicate, &location("name"), "name", text)
                     .hint("rename one of the two"),
             );

@@ -16,7 +16,7 @@ use crate::turn::models::Models;
 use crate::turn::step_context::resolve_model;
 use crate::turn::{SessionChoices, TurnContext, hooks};
 use base::text;
-use config::agent_rules::reach;
+use config::agent_rules::reachable_rules;
 use config::script::{ScriptEntry, ScriptKind};
 use config::settings::{self, Settings};
 use mcp::McpServers;
@@ -600,8 +600,13 @@ fn has_more_permissions(own: &Agent, than: &Agent, turn: &TurnContext) -> bool {
         .all()
         .filter(|agent| agent.is_subagent());
     let subagents = subagents.map(|agent| (agent.name.as_str(), &agent.rules));
-    let reach = reach(&than.rules, subagents, &turn.session.common.environment);
-    find_more_permissive(&own.rules, &reach.iter().collect::<Vec<_>>(), Action::Allow).is_some()
+    let reachable = reachable_rules(&than.rules, subagents, &turn.session.common.environment);
+    find_more_permissive(
+        &own.rules,
+        &reachable.iter().collect::<Vec<_>>(),
+        Action::Allow,
+    )
+    .is_some()
 }
 
 /// Fills a command's template with the output of its shell commands. Returns the texts (the template,

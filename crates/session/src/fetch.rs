@@ -22,7 +22,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Fetches the defaults of the organisations that the user has logged in to. Returns notices for
 /// the user, one sentence each.
 pub async fn fetch_defaults(client: Arc<HttpClient>, environment: Environment) -> Vec<String> {
-    let Ok(wanted) = base::task::spawn_blocking(move || remote::wanted(&environment)).await else {
+    let Ok(wanted) = base::task::spawn_blocking(move || remote::organisations(&environment)).await
+    else {
         return Vec::new();
     };
     let mut notices = Vec::new();
@@ -49,7 +50,7 @@ async fn fetch_defaults_of(client: &HttpClient, remote: &RemoteDefaults) -> Resu
         Some((url, headers)) => {
             let headers: Vec<_> = headers
                 .iter()
-                .map(|(name, value)| (name.clone(), remote.filled(value)))
+                .map(|(name, value)| (name.clone(), remote.substitute_token(value)))
                 .collect();
             if !remote::is_private(url) {
                 return Err(format!("it refers to {url}, which is not an https address"));
@@ -58,7 +59,7 @@ async fn fetch_defaults_of(client: &HttpClient, remote: &RemoteDefaults) -> Resu
         }
         None => None,
     };
-    let text = remote::joined(&first, further.as_ref()).to_string();
+    let text = remote::merge_answers(&first, further.as_ref()).to_string();
     store_text(remote.file.clone(), text).await
 }
 

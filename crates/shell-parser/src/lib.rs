@@ -122,7 +122,7 @@ struct Parser<'s> {
     commands: usize,
     /// The number of open `$(` and `<(`.
     inline: usize,
-    /// Whether it is in an arithmetic expression, in which bash also counts brackets within the
+    /// True if it is in an arithmetic expression, in which bash also counts brackets within the
     /// words of parameters.
     sum: bool,
     /// The depth of the text itself.

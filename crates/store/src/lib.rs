@@ -132,7 +132,7 @@ const MAX_WAITING_JOBS: usize = 512;
 #[derive(Debug, Clone)]
 pub struct Store {
     jobs: Sender<StoreJob>,
-    /// Whether several machines share the store; set by the first query.
+    /// True if several machines share the store; set by the first query.
     shared: Arc<OnceLock<bool>>,
     metrics: Arc<StoreMetrics>,
 }

@@ -47,7 +47,7 @@ pub struct ListQuery {
     pub shared_name: Option<String>,
     /// True to list sessions in the directories below it too.
     pub is_project: bool,
-    /// Whether to list only archived sessions or only the others; `None` for both.
+    /// True to list only archived sessions, false for only the others; `None` for both.
     pub archived: Option<bool>,
     /// The start of the page.
     pub after: Option<ListCursor>,

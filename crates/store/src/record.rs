@@ -70,7 +70,7 @@ pub struct Record {
     /// The model that answered last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered_by: Option<ModelRef>,
-    /// Whether messages of the user are delivered to the running turn, as chosen; `None` leaves the
+    /// True if messages of the user are delivered to the running turn, as chosen; `None` leaves the
     /// choice to the settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steer: Option<bool>,
@@ -404,14 +404,14 @@ pub enum RecordChange {
         /// The undos of the session that was described.
         undos: Undos,
     },
-    /// Whether the session is archived.
+    /// True if the session is archived.
     Archived(bool),
     /// The agent and its options.
     Choice {
         agent: String,
         /// The model and effort; `None` leaves them to the agent.
         model: Option<ModelRef>,
-        /// Whether messages of the user are delivered to the running turn; `None` leaves it to the
+        /// True if messages of the user are delivered to the running turn; `None` leaves it to the
         /// settings.
         steer: Option<bool>,
         /// The approvals; `None` leaves them to the settings.

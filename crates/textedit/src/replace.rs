@@ -26,7 +26,7 @@ pub struct Replacement {
     pub now: Vec<(usize, usize)>,
     /// The inexact match, if the exact text was not found.
     pub fuzzy: Option<FuzzyMatch>,
-    /// Whether the line numbers of a listing were removed from the old and the new text.
+    /// True if the line numbers of a listing were removed from the old and the new text.
     pub numbers: bool,
 }
 

@@ -99,7 +99,7 @@ pub trait Tool: Send + Sync + 'static {
     const DESCRIPTION: &'static str;
     /// The kind of work, as ACP names it.
     const KIND: ToolKind;
-    /// Whether calls may run in parallel with others of their step, whatever their arguments.
+    /// True if calls may run in parallel with others of their step, whatever their arguments.
     const CONCURRENT: bool;
     /// The permission that hides the tool when it is denied for everything; `prepare` names it too.
     const PERMISSION: &'static str = Self::NAME;
@@ -107,14 +107,14 @@ pub trait Tool: Send + Sync + 'static {
     const PERMISSION_KEY: Option<PermissionKey> = None;
     /// The agents and models that get the tool in their lists.
     const AVAILABILITY: Availability = Availability::Everyone;
-    /// Whether a call may change files that its input does not name.
+    /// True if a call may change files that its input does not name.
     const WRITES_UNNAMED_FILES: bool = matches!(
         Self::KIND,
         ToolKind::Execute | ToolKind::Delete | ToolKind::Move | ToolKind::Other
     );
-    /// Whether its results are exempt from pruning, because they contain instructions for the work.
+    /// True if its results are exempt from pruning, because they contain instructions for the work.
     const KEEPS_OUTPUT: bool = false;
-    /// Whether its arguments stay in memory after the turn, because undo reads them.
+    /// True if its arguments stay in memory after the turn, because undo reads them.
     const KEEPS_INPUT: bool = false;
     /// Other names that models use for the tool and its fields.
     const ALIASES: Aliases = Aliases::NONE;
@@ -258,7 +258,7 @@ pub struct CallContext {
     pub facts: LiveFacts,
     /// The name of the agent that makes the call.
     pub agent: String,
-    /// Whether that agent may start the agent `explore`.
+    /// True if that agent may start the agent `explore`.
     pub can_explore: bool,
     /// Environment variables for a command, in addition to the usual ones.
     pub variables: Vec<(String, String)>,
@@ -353,7 +353,7 @@ pub struct ToolOutput {
     pub display: Option<String>,
     /// The output of a command as a terminal got it, if that has colours.
     pub coloured: Option<String>,
-    /// Whether the tool has shortened its output itself.
+    /// True if the tool has shortened its output itself.
     pub cut: bool,
     /// The end that remains when the output is shortened.
     pub keep: truncate::KeepEnd,

@@ -30,7 +30,7 @@ struct LastLines {
     /// Begins with a line if bytes before it were skipped.
     text: String,
     skipped: usize,
-    /// Whether the skipped bytes end within a line, the rest of which is skipped as well.
+    /// True if the skipped bytes end within a line, the rest of which is skipped as well.
     skips_line: bool,
 }
 
@@ -104,7 +104,7 @@ impl TerminalTail {
 pub(super) struct LiveOutput {
     context: ToolContext,
     tail: TerminalTail,
-    /// Whether the sent output ends within a line.
+    /// True if the sent output ends within a line.
     is_line_open: bool,
     /// The rest of the line that was sent in part, in at most [`TRIMMED_BYTES`], so that nothing
     /// is skipped within it.

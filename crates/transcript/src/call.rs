@@ -181,7 +181,7 @@ pub struct CallFacts {
     pub output_path: Option<PathBuf>,
     /// The restrictions of the sandbox on its command, as text.
     pub sandbox: Option<String>,
-    /// Whether it returned something new; `None` if that does not apply.
+    /// True if it returned something new; `None` if that does not apply.
     pub has_new_information: Option<bool>,
     /// Instruction files that it loaded.
     pub loaded: Vec<PathBuf>,

@@ -24,7 +24,7 @@ pub struct Change {
     pub old: Option<SharedText>,
     /// The text after the change; empty for a deleted file.
     pub new: SharedText,
-    /// Whether the file was deleted, as opposed to emptied.
+    /// True if the file was deleted, as opposed to emptied.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deleted: bool,
     /// The position of the texts in the file, if they are only a part of it.

@@ -124,7 +124,7 @@ pub struct Assistant {
     /// The failure that ended the step, if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
-    /// Whether this is the summary of a compaction.
+    /// True if this is the summary of a compaction.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub summary: bool,
     #[serde(default)]
@@ -273,7 +273,7 @@ pub enum Content {
     Patch {
         /// One change per file, or one per edit while `begun`.
         files: Vec<FileChange>,
-        /// Whether the step had not ended when this was written, so that it lists planned changes.
+        /// True if the step had not ended when this was written, so that it lists planned changes.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         begun: bool,
         /// Writes whose earlier state was not recorded.
@@ -330,7 +330,7 @@ pub struct LatePlace {
 /// A compaction of the history, requested or done.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Compaction {
-    /// Whether it was automatic, not requested by the user.
+    /// True if it was automatic, not requested by the user.
     pub auto: bool,
     /// The focus of the summary, in the words of the user who requested it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -338,7 +338,7 @@ pub struct Compaction {
     /// The first message that is not summarized.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tail: Option<MessageId>,
-    /// Whether the provider had rejected the conversation as too long. Attachments of messages
+    /// True if the provider had rejected the conversation as too long. Attachments of messages
     /// before this one are not sent any more then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overflow: bool,
@@ -369,10 +369,10 @@ fn is_zero(n: &u64) -> bool {
 pub struct Text {
     /// Markdown. A prompt may be long, so requests to the model share its text.
     pub text: SharedText,
-    /// Whether adjutant wrote it on the user's behalf. The model sees it, the client does not.
+    /// True if adjutant wrote it on the user's behalf. The model sees it, the client does not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub synthetic: bool,
-    /// Whether only the user sees it, not the model.
+    /// True if only the user sees it, not the model.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ignored: bool,
     /// Data of the provider, which must be sent back unchanged.
@@ -405,7 +405,7 @@ pub struct File {
     /// Its bytes in Base64, if they are part of the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
-    /// Whether a provider rejected it. It is stored, but not sent again.
+    /// True if a provider rejected it. It is stored, but not sent again.
     #[serde(
         default,
         rename = "refused",
@@ -425,7 +425,7 @@ pub struct FileChange {
     /// The state after; `None` if there is no file any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub new: Option<FileState>,
-    /// Whether another program may be its author: it was found by comparing the project before and
+    /// True if another program may be its author: it was found by comparing the project before and
     /// after a call, or another writer changed the file while the call ran.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub compared: bool,
@@ -495,7 +495,7 @@ pub struct FileState {
     pub hash: String,
     #[serde(default)]
     pub kind: FileKind,
-    /// Whether its content was too large to be stored.
+    /// True if its content was too large to be stored.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub large: bool,
 }

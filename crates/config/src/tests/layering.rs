@@ -169,7 +169,7 @@ fn organisation_defaults_are_read_from_fetched_file() {
     let fixture = ConfigFixture::new();
     let auth = r#"{"https://org.example/": {"type": "wellknown", "key": "ORG_TOKEN", "token": "secret"}, "acme": {"type": "api", "key": "k"}}"#;
     fixture.write("home/.local/share/opencode/auth.json", auth);
-    let remotes = remote::wanted(&fixture.environment());
+    let remotes = remote::organisations(&fixture.environment());
     assert_eq!(remotes.len(), 1);
     assert_eq!(
         remotes[0].address,
@@ -193,7 +193,7 @@ fn organisation_defaults_are_read_from_fetched_file() {
     std::fs::create_dir_all(remotes[0].file.parent().unwrap()).unwrap();
     std::fs::write(
         &remotes[0].file,
-        remote::joined(&answer, Some(&more)).to_string(),
+        remote::merge_answers(&answer, Some(&more)).to_string(),
     )
     .unwrap();
     let settings = fixture.load().settings;

@@ -66,9 +66,9 @@ pub struct TrustEntry {
 pub struct TrustedGuard {
     /// The key of its item: `hook.guard`, or the file of a plugin.
     pub key: String,
-    /// Whether it was written in a file of the project.
+    /// True if it was written in a file of the project.
     pub project: bool,
-    /// Whether it covers only calls that would be asked about, instead of every call.
+    /// True if it covers only calls that would be asked about, instead of every call.
     #[serde(default)]
     pub only_questions: bool,
     /// The tools that it covered, as wildcards; all if empty.

@@ -24,7 +24,7 @@ pub(crate) struct LostGuard {
     /// hooks already.
     pub(crate) hook: Option<HookEntry>,
     pub(crate) problem: Problem,
-    /// Whether it still exists in a changed form.
+    /// True if it still exists in a changed form.
     pub(crate) is_changed: bool,
 }
 

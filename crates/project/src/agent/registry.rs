@@ -54,7 +54,7 @@ impl Agents {
             let entry = written.get(&*permissions.name).copied();
             all.push(agent(permissions, entry));
         }
-        if agent_rules.rescued
+        if agent_rules.is_build_forced
             && let Some(location) = &settings.agents_location
         {
             let text = "no agent is left that you could choose; build is used";

@@ -48,7 +48,7 @@ pub enum CompactionTrigger {
 pub struct Limits {
     /// The maximum of steps; `None` for no limit.
     pub max_steps: Option<u32>,
-    /// Whether the turn may cost more.
+    /// True if the turn may cost more.
     pub budget: BudgetState,
     /// True if the turn continues after the user rejected a call without a comment.
     pub continues_after_rejection: bool,

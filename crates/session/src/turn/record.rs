@@ -37,9 +37,9 @@ fn states(files: &[FileChange]) -> impl Iterator<Item = &FileState> {
 pub struct Recorder {
     store: Store,
     session: SessionId,
-    /// Whether the user was notified that the session is not stored.
+    /// True if the user was notified that the session is not stored.
     notified: Arc<AtomicBool>,
-    /// Whether the last flush failed because the store has been unreachable for too long or too
+    /// True if the last flush failed because the store has been unreachable for too long or too
     /// many changes are unsaved.
     is_outage_too_long: Arc<AtomicBool>,
     /// The names of contents that were shared with other machines. The lock is never held

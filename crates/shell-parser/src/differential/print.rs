@@ -33,7 +33,7 @@ struct Printer<'s> {
     joined: usize,
     deferred: Vec<&'s Redirect>,
     was_heredoc: bool,
-    /// Whether it prints the list of a `$(…)`.
+    /// True if it prints the list of a `$(…)`.
     inline: bool,
     lost: bool,
 }

@@ -174,7 +174,7 @@ impl Scheduler<'_> {
         self.queues.is_empty() && self.busy.is_empty() && !self.is_exclusive_running
     }
 
-    /// Whether all work is done, with the reply channel of the stop job if there is one.
+    /// True if all work is done, with the reply channel of the stop job if there is one.
     fn finished(&mut self) -> Option<Option<oneshot::Sender<()>>> {
         match self
             .exclusive

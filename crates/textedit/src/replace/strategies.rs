@@ -20,7 +20,7 @@ pub(super) struct SoughtText<'a> {
     pub(super) file: &'a str,
     pub(super) old: &'a str,
     pub(super) new: &'a str,
-    /// Whether every occurrence is to be replaced; otherwise there must be exactly one.
+    /// True if every occurrence is to be replaced; otherwise there must be exactly one.
     pub(super) all: bool,
 }
 

@@ -22,7 +22,7 @@ pub struct StructuredOutputTool {
     validator: jsonschema::Validator,
     /// The schema as the model sees it: an object.
     schema: Arc<Value>,
-    /// Whether the requested schema is not an object, and is wrapped in one.
+    /// True if the requested schema is not an object, and is wrapped in one.
     is_wrapped: bool,
 }
 

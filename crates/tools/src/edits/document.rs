@@ -42,13 +42,13 @@ pub struct Document {
     /// The fingerprint of the text.
     fingerprint: TextFingerprint,
     pub exists: bool,
-    /// Whether the file begins with a byte order mark (not part of `text`).
+    /// True if the file begins with a byte order mark (not part of `text`).
     mark: bool,
     /// The bytes on the disk, if they are not those of the text in UTF-8, or need not be.
     source: Option<Arc<EncodedSource>>,
     /// The fingerprint of the text on the disk; `None` if there is none.
     disk: Option<TextFingerprint>,
-    /// Whether the model knows the whole file, or is about to be shown the parts that it does not
+    /// True if the model knows the whole file, or is about to be shown the parts that it does not
     /// know.
     is_known: bool,
     /// The identity of the file when it was examined, if it is not text or its text was not read;

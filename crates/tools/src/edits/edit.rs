@@ -218,7 +218,7 @@ struct EditPiece {
     from: String,
     /// The new text.
     to: String,
-    /// Whether all occurrences are replaced, instead of the only one.
+    /// True if all occurrences are replaced, instead of the only one.
     all: bool,
 }
 

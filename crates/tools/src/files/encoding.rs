@@ -60,9 +60,9 @@ pub struct EncodedSource {
     bytes: Vec<u8>,
     /// The whole decoded text.
     text: String,
-    /// Whether the encoding is certain enough for any change.
+    /// True if the encoding is certain enough for any change.
     is_certain: bool,
-    /// Whether it was guessed from the characters of the text.
+    /// True if it was guessed from the characters of the text.
     is_guess: bool,
     /// Further encodings in which changes must have the same bytes, the likelier ones first.
     possible: Vec<&'static Encoding>,

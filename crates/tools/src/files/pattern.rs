@@ -22,7 +22,7 @@ pub(crate) struct MatchOptions {
 #[derive(Debug)]
 pub(crate) struct SearchPattern {
     pub(crate) matcher: RegexMatcher,
-    /// Whether it is matched across lines, by request or because it contains a line break.
+    /// True if it is matched across lines, by request or because it contains a line break.
     pub(crate) multiline: bool,
 }
 

@@ -95,7 +95,7 @@ pub struct EndedJob {
     pub coloured: Option<String>,
     /// The facts with which its call was shown as completed.
     pub facts: CallFacts,
-    /// Whether the model knows of the end already, by a result.
+    /// True if the model knows of the end already, by a result.
     pub is_known_to_model: bool,
 }
 
@@ -111,7 +111,7 @@ pub(crate) enum WaitFor {
 /// The new output of a job.
 pub(crate) struct JobOutput {
     pub(crate) text: String,
-    /// Whether the awaited condition was met.
+    /// True if the awaited condition was met.
     pub(crate) came: bool,
     /// The unread bytes that no longer fit in memory.
     pub(crate) skipped: u64,

@@ -40,11 +40,11 @@ pub struct SandboxChoice {
     settings: Arc<settings::SandboxSettings>,
     /// True if the project is trusted.
     pub trusted: bool,
-    /// Whether it is for a single command, so that the user need not be notified.
+    /// True if it is for a single command, so that the user need not be notified.
     is_single_command: bool,
     /// True if the command is known to be harmless.
     is_harmless: bool,
-    /// Whether the user was notified, for each level.
+    /// True if the user was notified, for each level.
     is_notified: Arc<[AtomicBool; 2]>,
     /// The description of [`Self::reach`], for each level. It does not change, so that a provider's
     /// cache remains valid.

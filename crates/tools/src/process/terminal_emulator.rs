@@ -50,7 +50,7 @@ struct Viewport {
     saved: (usize, Option<usize>),
     /// The decoder, which holds an incomplete character.
     lossy: Utf8Decoder,
-    /// Whether the parser is outside an escape sequence.
+    /// True if the parser is outside an escape sequence.
     is_ground: bool,
     /// The text that cannot change any more and was not returned yet.
     done: Vec<u8>,

@@ -16,7 +16,7 @@ use permission::shell::{CommandAnalysis, CommandUnit, Effect};
 pub(crate) struct NamedWrite {
     /// The path, with symlinks resolved as far as it exists.
     path: PathBuf,
-    /// Whether all effects of the line are known.
+    /// True if all effects of the line are known.
     is_known: bool,
 }
 

@@ -18,9 +18,9 @@ pub(super) struct Boundaries<'a> {
     decoder: Decoder,
     bytes: &'a [u8],
     at: Boundary,
-    /// Whether the decoder is between two characters.
+    /// True if the decoder is between two characters.
     is_idle: bool,
-    /// Whether ISO-2022-JP has left ASCII.
+    /// True if ISO-2022-JP has left ASCII.
     is_shifted: bool,
     /// True if the decoder has reached the end of the bytes.
     is_over: bool,

@@ -28,7 +28,7 @@ pub(super) struct FileExcerpt {
     /// The first bytes of the file, which show whether it is binary. Of a binary file, nothing else
     /// is read.
     pub(super) sample: Vec<u8>,
-    /// Whether `bytes` is only the beginning of a single line.
+    /// True if `bytes` is only the beginning of a single line.
     pub(super) is_cut: bool,
 }
 

@@ -10,7 +10,7 @@ struct ScreenPrograms {
     /// The options with which they need no terminal, separated by spaces; `*` matches any rest. A
     /// single letter with `-` may also be among several letters.
     without: &'static str,
-    /// Whether they take their commands from standard input, if it is not empty.
+    /// True if they take their commands from standard input, if it is not empty.
     reads_commands: bool,
     /// The advice to the model.
     instead: &'static str,

@@ -111,7 +111,7 @@ impl ElementKind {
 /// A table whose end was not reached.
 #[derive(Default)]
 struct OpenTable {
-    /// Whether the table only arranges the page, so that its cells are blocks.
+    /// True if the table only arranges the page, so that its cells are blocks.
     layout: bool,
     /// The number of rows that were written.
     rows: usize,
@@ -148,7 +148,7 @@ struct MarkdownWriter<'a> {
     skipped: Option<(String, usize)>,
     /// The number of line breaks before the next word: 2 make an empty line.
     breaks: usize,
-    /// Whether a space precedes the next word.
+    /// True if a space precedes the next word.
     space: bool,
     marks: Vec<OpenMark>,
     containers: Vec<OpenBlock>,
