@@ -222,9 +222,9 @@ fn join<'a>(layers: impl Iterator<Item = &'a ParsedLayer>) -> Node {
 }
 
 /// Keeps the value of a whole permission as the default if the value of a later file has patterns:
-/// `"ask"` under `{"git push*": "deny"}` becomes `{"*": "ask", "git push*": "deny"}`. Only a project's
-/// file keeps `"allow"`, and a value that its own `"*"` restricts more: in another file, patterns
-/// without a default leave it to `"*"`.
+/// `"ask"` under `{"git push*": "deny"}` becomes `{"*": "ask", "git push*": "deny"}`. Only a
+/// project's file keeps `"allow"`, and a value that its own `"*"` restricts more: in another file,
+/// patterns without a default leave it to `"*"`.
 fn keep_defaults(under: &mut Node, layer: &ParsedLayer) {
     let over = &layer.node;
     let general = over

@@ -1,37 +1,39 @@
-//! SettingsLoader of settings. [`load_with`] is the list of its steps. Their order matters:
+//! The steps of loading settings, in the order of [`load_with`]. The order matters:
 //!
-//! 1. [`SettingsLoader::read`] reads and checks every layer on its own, so that a problem has the place
-//!    where it was written. The names of tools are collected here, because later steps remove
+//! 1. [`SettingsLoader::read`] reads and checks every layer on its own, so that a problem has the
+//!    place where it was written. The names of tools are collected here, because later steps remove
 //!    entries that name tools which rules may still mean; so are the programs that are switched
 //!    off, because step 2 removes entries that only switch off.
-//! 2. [`SettingsLoader::drop_ineffective_entries`] removes the project's entries that can have no effect,
-//!    before the review, so that the user is not asked about them.
-//! 3. [`SettingsLoader::user_settings`] joins the layers without the project. A project may tighten these
-//!    settings, and never lifts a deny of theirs, so all later steps compare with them.
-//! 4. [`SettingsLoader::review`] lists what needs trust, and takes the user's answer. It reads the layers
-//!    as they were written, so that the digest does not depend on the answer.
-//! 5. [`SettingsLoader::withhold`] removes what is not trusted, before anything is joined, so that no
-//!    withheld value hides one below it.
-//! 6. [`SettingsLoader::drop_extensions`] removes what a variable switches off: after the review, because
-//!    switched-off parts of a project need trust all the same.
-//! 7. [`SettingsLoader::add_contributed`] inserts the settings of plugins: after the review, which covers
-//!    the plugins themselves, and only of plugins in use.
+//! 2. [`SettingsLoader::drop_ineffective_entries`] removes the project's entries that can have no
+//!    effect, before the review, so that the user is not asked about them.
+//! 3. [`SettingsLoader::user_settings`] joins the layers without the project. A project may tighten
+//!    these settings, and never lifts a deny of theirs, so all later steps compare with them.
+//! 4. [`SettingsLoader::review`] lists the items that need trust, and takes the user's answer. It
+//!    reads the layers as they were written, so that the digest does not depend on the answer.
+//! 5. [`SettingsLoader::withhold`] removes everything untrusted, before anything is joined, so that
+//!    no withheld value hides one below it.
+//! 6. [`SettingsLoader::drop_extensions`] removes the extensions that a variable switches off:
+//!    after the review, because switched-off parts of a project need trust all the same.
+//! 7. [`SettingsLoader::add_contributed`] inserts the settings of plugins: after the review, which
+//!    covers the plugins themselves, and only of plugins in use.
 //! 8. [`SettingsLoader::join`] joins all layers, and restricts lists of providers to the user's.
-//! 9. [`SettingsLoader::report_problems`] checks the joined rules and references, because only together
-//!    they have a meaning.
-//! 10. [`SettingsLoader::resolve`] makes [`Settings`] of the tree and the review, notes the problems that
-//!     may hide a deny, and forbids endpoints of editors if a dropped value may have forbidden them:
-//!     after every step that reports such problems. The steps below need the settings.
-//! 11. [`SettingsLoader::annotate_providers`] adds the facts for messages about a provider: the variables
-//!     that are not set, the variable of its key, and that a part of it waits for trust. The tree
-//!     decides which of the variables matter, because values that others replace need none.
-//! 12. [`SettingsLoader::restore_sandbox`] brings back restrictions of the user that a joined value of the
-//!     project has replaced.
+//! 9. [`SettingsLoader::report_problems`] checks the joined rules and references, because only
+//!    together they have a meaning.
+//! 10. [`SettingsLoader::resolve`] makes [`Settings`] of the tree and the review, notes the
+//!     problems that may hide a deny, and forbids endpoints of editors if a dropped value may have
+//!     forbidden them: after every step that reports such problems. The steps below need the
+//!     settings.
+//! 11. [`SettingsLoader::annotate_providers`] adds the facts for messages about a provider: the
+//!     variables that are not set, the variable of its key, and that a part of it waits for trust.
+//!     The tree decides which of the variables matter, because values that others replace need
+//!     none.
+//! 12. [`SettingsLoader::restore_sandbox`] brings back restrictions of the user that a joined value
+//!     of the project has replaced.
 //! 13. [`mark_withheld_hooks`] marks the user's hooks whose files an untrusted project has changed:
 //!     before step 14, whose hooks are withheld already, for reasons of their own.
 //! 14. [`SettingsLoader::restore_guards`] brings back guards that are no longer in force.
-//! 15. [`SettingsLoader::restore_denies`] brings back denies of the user that joined values of the project
-//!     have replaced.
+//! 15. [`SettingsLoader::restore_denies`] brings back denies of the user that joined values of the
+//!     project have replaced.
 //! 16. [`mark_untrusted_commands`] marks the commands of an untrusted project. It only reads the
 //!     origin of their values.
 

@@ -32,9 +32,9 @@ use transcript::{Content, ModelRef, Text};
 /// The maximum number of files that a command may attach.
 const MAX_FILES: usize = 20;
 
-/// The commands of a session: those of the settings, the built-in ones, and skills. If names clash, a
-/// command of the settings takes precedence over a built-in one, and a built-in one over a skill, unless
-/// it gives way to skills ([`BuiltinName::can_be_skill`]).
+/// The commands of a session: those of the settings, the built-in ones, and skills. If names clash,
+/// a command of the settings takes precedence over a built-in one, and a built-in one over a skill,
+/// unless it gives way to skills ([`BuiltinName::can_be_skill`]).
 #[derive(Debug, Clone, Default)]
 pub struct Commands {
     commands: Vec<settings::CommandEntry>,
@@ -192,7 +192,8 @@ impl Commands {
     }
 
     /// Parses the built-in command, or the command of another program, at the beginning of a text;
-    /// `None` if the text is none. `offered` returns the commands that the client lists, for `/help`.
+    /// `None` if the text is none. `offered` returns the commands that the client lists, for
+    /// `/help`.
     pub fn parse_builtin(
         &self,
         text: &str,
@@ -232,9 +233,9 @@ impl Commands {
         self.describe_misspelt_now(text)
     }
 
-    /// Describes a prompt of a single word that looks like a command and is none: in a conversation at
-    /// a terminal, it is a typo. `others` are the names of further commands. `None` if plugins or MCP
-    /// servers (`may_be_more`) may add the command, unless another one resembles it.
+    /// Describes a prompt of a single word that looks like a command and is none: in a conversation
+    /// at a terminal, it is a typo. `others` are the names of further commands. `None` if plugins
+    /// or MCP servers (`may_be_more`) may add the command, unless another one resembles it.
     pub fn unknown(&self, text: &str, others: &[String], may_be_more: bool) -> Option<String> {
         let (name, rest) = command::typed(text.trim_end())?;
         let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
@@ -261,9 +262,9 @@ impl Commands {
     }
 
     /// Describes a misspelt command at the beginning of a prompt, with the command that is probably
-    /// meant. `None` for any other text: a path, a word without a similar command, a text that begins
-    /// with a space. If text follows the word, the letters must be those of the command, in another
-    /// order or case.
+    /// meant. `None` for any other text: a path, a word without a similar command, a text that
+    /// begins with a space. If text follows the word, the letters must be those of the command, in
+    /// another order or case.
     pub(super) fn describe_misspelt_now(&self, text: &str) -> Option<String> {
         /// A shorter word is similar to too many others.
         const MIN_CHARS: usize = 3;
@@ -305,9 +306,10 @@ impl Commands {
     /// user sees the typed text, the model the expansion; attachments remain. An unknown name, or a
     /// pasted path, is ordinary text.
     ///
-    /// The command may choose the agent or model of this turn, and run shell commands with the rules
-    /// of that agent. A command for a subagent becomes a subtask, if the session may delegate. The
-    /// draft receives the calls that the expansion makes, the command's choices, and its text.
+    /// The command may choose the agent or model of this turn, and run shell commands with the
+    /// rules of that agent. A command for a subagent becomes a subtask, if the session may
+    /// delegate. The draft receives the calls that the expansion makes, the command's choices, and
+    /// its text.
     pub(super) async fn expand_typed(
         &self,
         mut content: Vec<Content>,
@@ -548,7 +550,8 @@ fn command_choices(
     Some(with_effort(choice, command, agents, models))
 }
 
-/// Returns the model that a command names, or the one nearest to `near` in the family that it names.
+/// Returns the model that a command names, or the one nearest to `near` in the family that it
+/// names.
 fn command_model(
     command: &settings::CommandEntry,
     models: &Models,
@@ -558,7 +561,8 @@ fn command_model(
     command.model.clone().or_else(of_family)
 }
 
-/// Applies the effort of a command that names no model, if the model that runs it supports the effort.
+/// Applies the effort of a command that names no model, if the model that runs it supports the
+/// effort.
 fn with_effort(
     choice: SessionChoices,
     command: &settings::CommandEntry,
@@ -609,8 +613,8 @@ fn has_more_permissions(own: &Agent, than: &Agent, turn: &TurnContext) -> bool {
     .is_some()
 }
 
-/// Fills a command's template with the output of its shell commands. Returns the texts (the template,
-/// then the contents of the files that it names) and the attachments of these files.
+/// Fills a command's template with the output of its shell commands. Returns the texts (the
+/// template, then the contents of the files that it names) and the attachments of these files.
 async fn fill_template(
     command: &settings::CommandEntry,
     expanded: &ExpandedTemplate,
@@ -648,8 +652,8 @@ async fn fill_template(
     (texts, attachments)
 }
 
-/// Notifies the user that the prompt of a command lacks the output of its shell commands, because the
-/// project is not trusted.
+/// Notifies the user that the prompt of a command lacks the output of its shell commands, because
+/// the project is not trusted.
 async fn report_inserts_not_run(
     command: &settings::CommandEntry,
     expanded: &ExpandedTemplate,

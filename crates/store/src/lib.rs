@@ -71,7 +71,8 @@ pub struct StoredSession {
 }
 
 impl StoredSession {
-    /// Returns whether it remains when it is closed: it has a message, or a title chosen by the user.
+    /// Returns whether it remains when it is closed: it has a message, or a title chosen by the
+    /// user.
     pub fn is_lasting(&self) -> bool {
         !self.messages.is_empty() || self.record.titled == TitleSource::User
     }

@@ -523,7 +523,8 @@ pub trait AnyTool: Send + Sync {
     fn schema(&self) -> Arc<Value>;
     /// Returns the kind of work.
     fn kind(&self) -> ToolKind;
-    /// Returns whether calls may run in parallel with others of their step, whatever their arguments.
+    /// Returns whether calls may run in parallel with others of their step, whatever their
+    /// arguments.
     fn concurrent(&self) -> bool;
     /// Returns whether this call may run in parallel; depends on its arguments.
     fn is_concurrent(&self, _input: &Value, _context: &ToolContext) -> bool {

@@ -11,8 +11,8 @@ use events::{CallUpdate, ProgramExit};
 
 /// The minimum interval between updates.
 pub(super) const UPDATE_INTERVAL: Duration = Duration::from_millis(100);
-/// Waiting output that exceeds twice this size is trimmed to at most its last `TRIMMED_BYTES` bytes,
-/// from the start of a line.
+/// Waiting output that exceeds twice this size is trimmed to at most its last `TRIMMED_BYTES`
+/// bytes, from the start of a line.
 pub(super) const TRIMMED_BYTES: usize = 32 << 10;
 
 /// Waits until `update_at`; `None` is due at once.
@@ -77,8 +77,8 @@ pub(super) struct TerminalTail {
 }
 
 impl TerminalTail {
-    /// Adds output. Returns it decoded; an incomplete character at its end is returned with the next
-    /// output.
+    /// Adds output. Returns it decoded; an incomplete character at its end is returned with the
+    /// next output.
     pub(super) fn push_bytes(&mut self, bytes: &[u8]) -> String {
         let text = self.decoder.push(bytes);
         self.lines.push(&text);
@@ -186,7 +186,8 @@ impl LiveOutput {
         Some(piece)
     }
 
-    /// Takes the waiting output as the next update. It is sent while [`Self::await_sent`] is polled.
+    /// Takes the waiting output as the next update. It is sent while [`Self::await_sent`] is
+    /// polled.
     pub(super) fn start_sending(&mut self) {
         self.last = Some(Instant::now());
         if let Some(stream) = self.piece() {

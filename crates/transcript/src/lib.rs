@@ -635,8 +635,8 @@ impl Message {
         self.user().is_some() && self.parts.iter().any(is_from_user)
     }
 
-    /// Returns the texts of the prompt, or of the last attempt at the answer, that the user may see:
-    /// joined, and followed by the names of attached texts.
+    /// Returns the texts of the prompt, or of the last attempt at the answer, that the user may
+    /// see: joined, and followed by the names of attached texts.
     pub fn visible_text(&self) -> String {
         self.visible_texts().collect::<Vec<_>>().join("\n")
     }

@@ -344,7 +344,8 @@ impl Jobs {
         self.list().iter().any(|job| job.id == id)
     }
 
-    /// Records that the editor has been shown the history, with the end of the jobs that have it there.
+    /// Records that the editor has been shown the history, with the end of the jobs that have it
+    /// there.
     pub fn mark_recorded_as_shown(&self) {
         for job in self.list().iter() {
             let mut state = job.state();

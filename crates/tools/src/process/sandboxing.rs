@@ -132,8 +132,9 @@ impl SandboxChoice {
         }
     }
 
-    /// Chooses the planned sandbox of a command. A known-harmless one loses nothing by read-only; its
-    /// sandbox may be another one than that of the agent, which is the one to notify the user of.
+    /// Chooses the planned sandbox of a command. A known-harmless one loses nothing by read-only;
+    /// its sandbox may be another one than that of the agent, which is the one to notify the user
+    /// of.
     #[must_use]
     pub fn for_command(&self, sandbox: PlannedSandbox) -> Self {
         match sandbox {
@@ -225,8 +226,8 @@ impl SandboxChoice {
         Ok(())
     }
 
-    /// Returns the capabilities of a sandbox for a command line. `mentions_hidden` searches its text
-    /// for hidden files.
+    /// Returns the capabilities of a sandbox for a command line. `mentions_hidden` searches its
+    /// text for hidden files.
     fn capabilities_of(
         &self,
         proven: &ProvenSandbox,
@@ -422,8 +423,8 @@ impl SandboxChoice {
     }
 
     /// Returns the notice on the sandbox, once per session and level. Returns `None` if it was
-    /// sent, if the settings turn the sandbox off, and before the first trial run. `cwd` is the session's
-    /// directory.
+    /// sent, if the settings turn the sandbox off, and before the first trial run. `cwd` is the
+    /// session's directory.
     pub async fn notice(&self, cwd: &Path) -> Option<Event> {
         if self.settings.mode == SandboxMode::Off {
             return None;
@@ -433,8 +434,8 @@ impl SandboxChoice {
         (!self.was_reported(&notice, cwd).await).then_some(notice)
     }
 
-    /// Returns whether a session in the same directory has shown a notice about this sandbox today, and
-    /// remembers it as shown. One about a missing sandbox is always shown.
+    /// Returns whether a session in the same directory has shown a notice about this sandbox today,
+    /// and remembers it as shown. One about a missing sandbox is always shown.
     async fn was_reported(&self, notice: &Event, cwd: &Path) -> bool {
         let Event::Notice {
             severity: Severity::Info,
@@ -783,8 +784,8 @@ impl TriedSandboxes {
         Ok(choice.capabilities_of(proven, mentions_hidden))
     }
 
-    /// Returns the level of the sandbox that a command runs in, whether or not it answers questions;
-    /// `None` without a sandbox.
+    /// Returns the level of the sandbox that a command runs in, whether or not it answers
+    /// questions; `None` without a sandbox.
     pub fn level(&self, sandbox: PlannedSandbox) -> Option<Level> {
         let proven = match sandbox {
             PlannedSandbox::Harmless => &self.harmless,
