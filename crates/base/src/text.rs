@@ -286,12 +286,16 @@ fn unfinished(bytes: &[u8]) -> usize {
     0
 }
 
-/// Formats a large number for display: `842`, `9.5k`, `142k`.
+/// Formats a large number for display: `842`, `9.5k`, `142k`, `1M`, `1.1M`.
 pub fn thousands(n: u64) -> String {
     match n {
         0..1_000 => n.to_string(),
         1_000..9_950 => format!("{}.{}k", (n + 50) / 1_000, (n + 50) % 1_000 / 100),
-        _ => format!("{}k", (n + 500) / 1_000),
+        9_950..999_500 => format!("{}k", (n + 500) / 1_000),
+        _ => match (n.saturating_add(50_000)) / 100_000 {
+            tenths if tenths % 10 == 0 => format!("{}M", tenths / 10),
+            tenths => format!("{}.{}M", tenths / 10, tenths % 10),
+        },
     }
 }
 
@@ -414,7 +418,11 @@ mod tests {
             (9_460, "9.5k"),
             (9_950, "10k"),
             (141_600, "142k"),
-            (1_000_000, "1000k"),
+            (999_499, "999k"),
+            (999_500, "1M"),
+            (1_000_000, "1M"),
+            (1_049_000, "1M"),
+            (1_050_000, "1.1M"),
         ];
         for (n, text) in table {
             assert_eq!(thousands(n), text);

@@ -29,7 +29,7 @@ pub(super) async fn status(history: &mut History, record: &Record, turn: &TurnCo
         ("Context", context_row(used, window)),
     ];
     if let Some(cost) = history.cost() {
-        rows.push(("Cost", format!("${cost:.2}")));
+        rows.push(("Cost", format!("${cost:.4}")));
     }
     rows.push(("Approvals", choice.approvals().as_str().to_owned()));
     rows.push(("Sandbox", sandbox(turn).await));

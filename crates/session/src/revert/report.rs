@@ -169,7 +169,7 @@ impl RevertReport {
         let is_nothing_left = self.not_restored().next().is_none();
         if self.restored.is_empty() && self.removed.is_empty() && is_nothing_left {
             let nothing = if self.unrecorded.is_empty() {
-                "\n\nNo recorded file changes to restore."
+                "\n\nNo files were changed."
             } else {
                 ""
             };
