@@ -4,6 +4,7 @@
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
+use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -23,7 +24,9 @@ use pictures::{self, Prepared};
 use project::agent::Agents;
 use prompts::CONTENTS_OF;
 use providers::Model;
+use tools::files::encoding::{EncodingHint, NotText, decode};
 use tools::files::pdf;
+use tools::files::read::attachment_mime_type;
 use tools::files::search::walker;
 use transcript::{Content, File, Text, attached};
 
@@ -492,17 +495,17 @@ pub fn unknown_names(text: &str, context: &MentionContext<'_>) -> Vec<UnknownNam
                         .then(|| files.get_or_init(|| all_files(context.cwd)))
                         .and_then(|files| only_file_named(path, files))
                 });
+            let is_directory = mention
+                .spellings()
+                .any(|longer| is_directory_of(longer, word));
             let is_meant = near.is_some()
                 || mention.is_quoted()
+                || is_directory
                 || is_file_name(path)
                 || ["~/", "./", "../"]
                     .iter()
                     .any(|start| path.starts_with(start));
-            let is_path = mention.is_quoted()
-                || word.contains(['/', '.'])
-                || mention
-                    .spellings()
-                    .any(|longer| is_directory_of(longer, word));
+            let is_path = mention.is_quoted() || word.contains(['/', '.']) || is_directory;
             is_meant.then(|| UnknownName {
                 name: word.to_owned(),
                 is_path,
@@ -560,6 +563,37 @@ pub fn missing_lines(text: &str, context: &MentionContext<'_>) -> Vec<MissingLin
         })
     })
     .collect()
+}
+
+/// Returns the reasons why mentioned files cannot be sent: they are neither text nor of a kind that
+/// models read.
+pub fn unreadable_files(text: &str, context: &MentionContext<'_>) -> Vec<String> {
+    let all = mentions(text).into_iter().take(MAX_FILES);
+    let why = |mention| {
+        let Reference { path, .. } = mentioned_by(mention, context, MAX_LOOKUPS).0?;
+        let word = mention
+            .spellings()
+            .find(|word| word.ends_with(char::is_alphanumeric))?;
+        is_binary(&path).then(|| format!("{} is a binary file.", mentioned_as(word)))
+    };
+    all.filter_map(why).collect()
+}
+
+/// Returns whether a file is neither text nor a picture, a PDF or audio, by its beginning.
+fn is_binary(path: &Path) -> bool {
+    const SAMPLE_BYTES: u64 = 4096;
+    if !path.is_file() {
+        return false;
+    }
+    let mut sample = Vec::new();
+    let Ok(file) = std::fs::File::open(path) else {
+        return false;
+    };
+    if file.take(SAMPLE_BYTES).read_to_end(&mut sample).is_err() {
+        return false;
+    }
+    attachment_mime_type(&sample).is_none()
+        && matches!(decode(sample, EncodingHint::default), Err(NotText::Binary))
 }
 
 /// Returns whether a word ends like the name of a file: `main.rs` and `.env`, not `v1.2`.

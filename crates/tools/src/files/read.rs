@@ -597,7 +597,7 @@ fn empty_image_mime_type(bytes: &[u8], path: &Path) -> Option<&'static str> {
 }
 
 /// Returns the MIME type of a file by its first bytes, if it is of a kind that models can process.
-pub(crate) fn attachment_mime_type(bytes: &[u8]) -> Option<&'static str> {
+pub fn attachment_mime_type(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => Some("image/png"),
         [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
