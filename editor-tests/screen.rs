@@ -454,7 +454,10 @@ fn typed_prompts() {
     project.write("src/calc.py", "pass\n");
     let mut terminal = Terminal::start(adjutant(&project, &["chat"]));
     terminal.wait("commands.\n\n> ");
+    // A subagent is offered next to the directory.
     terminal.press("see @s\t");
+    terminal.wait("\n@scout  @src/");
+    terminal.press("r\t");
     terminal.wait("> see @src/");
     terminal.press("c\t");
     terminal.wait("> see @src/calc.py ");
@@ -634,7 +637,7 @@ fn narrowed() {
     terminal.wait(&format!("running {command}"));
     terminal.narrow(40);
     terminal.wait("running until [ -e go ]; do");
-    terminal.wait("..., ");
+    terminal.wait("…, ");
     assert_eq!(
         terminal.text().matches("running").count(),
         1,
@@ -700,18 +703,15 @@ fn typed() {
     }
 }
 
-/// An interrupt leaves the line of a call that has run, with its output, and the way to go on. A
-/// call whose question is open has no line.
+/// An interrupt leaves the line of a call that has run, with its output, or whose question was open,
+/// and the way to go on.
 fn interrupted() {
     let ask = json!({ "permission": { "bash": { "*": "ask" } } });
     let script = "call bash {\"command\":\"echo begun; sleep 600\"}";
-    for (settings, shown, call) in [
-        (ask, "any other text rejects", None),
-        (
-            json!({}),
-            "  begun",
-            Some("✗ echo begun; sleep 600 (cancelled)"),
-        ),
+    let call = "✗ echo begun; sleep 600 (cancelled)";
+    for (settings, shown, has_run) in [
+        (ask, "any other text rejects", false),
+        (json!({}), "  begun", true),
     ] {
         let (_model, project) = fixture(script, &settings);
         let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
@@ -726,11 +726,9 @@ fn interrupted() {
             .filter(|line| !line.is_empty());
         let next = "interrupted; `adjutant run -c \"PROMPT\"` continues the session";
         assert_eq!(last.next_back(), Some(next), "{screen}");
-        let Some(call) = call else {
-            assert!(!screen.contains("✗"), "{screen}");
-            continue;
-        };
-        assert_eq!(last.next_back(), Some("begun"), "{screen}");
+        if has_run {
+            assert_eq!(last.next_back(), Some("begun"), "{screen}");
+        }
         let line = last.next_back().unwrap_or_default();
         assert!(line.starts_with(call), "{screen}");
     }
@@ -1145,11 +1143,11 @@ fn long_output() {
     let (code, screen) = Terminal::start(adjutant(&project, &["run", "Do it."])).end();
     assert_eq!(code, Some(0), "{screen}");
     for expected in [
-        // A line about one or two lines would be no shorter.
+        // A line about a few lines would hardly be shorter.
         "• seq 5\n    1\n    2\n    3\n    4\n    5\n",
         "    … 5 lines before; `adjutant sessions show --full` has all\n    6\n    7\n    8\n",
         "    a       bc\n",
-        "    … 3 lines before\n    4\n    5\n    6\n",
+        "• seq 6\n    1\n    2\n    3\n    4\n    5\n    6\n",
         "    … 1898 lines before\n    1001898\n    1001899\n    1001900\n",
         "    1008998\n    1008999\n    1009000\n",
     ] {
@@ -1236,6 +1234,7 @@ fn question() {
     );
     // Invalid answers do not count; there is no "always" here.
     terminal.enter("?");
+    terminal.wait("`adjutant permissions explain COMMAND` names the rule");
     terminal.wait("n  rejects it and stops the turn");
     terminal.enter("A");
     terminal.wait("\"Always\" is not offered: ");
@@ -1497,12 +1496,35 @@ fn viewed() {
     terminal.enter("");
     terminal.wait("Answer y, a, v or n; ? explains.");
     terminal.enter("v");
-    terminal.wait("50 +line 50");
+    // The choices come again after it.
+    terminal.wait_until("the choices", |screen| {
+        let after = screen.split_once("50 +line 50");
+        after.is_some_and(|(_, after)| after.contains("y  Allow once"))
+    });
     terminal.enter("y");
     let (code, screen) = terminal.end();
     assert_eq!(code, Some(0), "{screen}");
     // In the question and in the view, but not again with the finished call.
     assert_eq!(screen.matches("49 +line 49").count(), 1, "{screen}");
+
+    let lines: String = (1..=60).map(|n| format!("line {n}\n")).collect();
+    let call = json!({ "command": format!("cat > long.txt <<EOF\n{lines}EOF") });
+    let (_model, project) = fixture(
+        &format!("call bash {call}\n---\ntext: Written."),
+        &json!({ "permission": { "bash": "ask" } }),
+    );
+    let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
+    terminal.wait("v  View the whole command");
+    let screen = terminal.text();
+    assert!(
+        screen.starts_with("session ") && !screen.contains("line 60"),
+        "the question fits:\n{screen}"
+    );
+    terminal.enter("v");
+    terminal.wait("line 60");
+    terminal.enter("y");
+    let (code, screen) = terminal.end();
+    assert_eq!(code, Some(0), "{screen}");
 }
 
 /// The spinner names the activity of the model.
@@ -1542,8 +1564,17 @@ fn settled() {
     let (_model, project) = fixture(script, &json!({ "permission": { "bash": { "*": "ask" } } }));
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
     terminal.wait("any other text rejects");
+    terminal.enter("?");
+    terminal.wait("\"Always\" stores, for the agent build in this project: allow commands");
     terminal.enter("a");
     let (code, screen) = terminal.end();
+    let receipt =
+        "stored for the agent build in this project: always allow commands that begin with touch";
+    assert!(screen.contains(receipt), "{screen}");
+    assert!(
+        screen.contains("`adjutant permissions revoke bash`"),
+        "{screen}"
+    );
     let made = ["a", "b"].map(|name| project.cwd().join(name).exists());
     assert_eq!((code, made), (Some(0), [true, true]), "{screen}");
     assert!(!screen.contains("rejected"), "{screen}");
@@ -1555,6 +1586,20 @@ fn settled() {
         explained.starts_with("allowed without asking: touch c\n  why: you allowed this before"),
         "{explained}"
     );
+
+    // A rejection does not answer the other question, which says that there was one.
+    let (_model, project) = fixture(
+        "call bash {\"command\":\"echo one\"}\ncall bash {\"command\":\"ls none\"}",
+        &json!({ "permission": { "bash": { "*": "ask" } } }),
+    );
+    let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
+    terminal.wait("? echo one");
+    terminal.enter("n");
+    terminal.wait("echo one was rejected. The message has another call:");
+    terminal.wait("? ls none");
+    terminal.enter("n");
+    let (code, screen) = terminal.end();
+    assert_eq!(code, Some(5), "{screen}");
 }
 
 fn colours() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anstyle::Style;
 
 use super::terminal::style::{BAD, FAINT, GOOD};
-use super::terminal::styled::{MAX_SPARED_LINES, Palette, Styled};
+use super::terminal::styled::{Palette, Styled};
 use super::terminal::{self, format_duration};
 use base::text;
 
@@ -16,6 +16,9 @@ pub(super) const MAX_OUTPUT_LINES: usize = 10;
 
 /// The number of lines shown of the output of a command that succeeded, from its end.
 pub(super) const MAX_GOOD_OUTPUT_LINES: usize = 3;
+
+/// The number of lines beyond a limit that are shown all the same: hiding them would save little.
+const MAX_SPARED_OUTPUT_LINES: usize = 4;
 
 /// An ended call.
 pub(super) struct EndedCall<'a> {
@@ -79,7 +82,7 @@ impl CallOutput<'_> {
             ShownLines::First(limit) | ShownLines::Last(limit) => limit,
         };
         let hidden = lines.len().saturating_sub(limit);
-        if hidden == 0 || self.whole.is_none() && hidden <= MAX_SPARED_LINES {
+        if hidden == 0 || self.whole.is_none() && hidden <= MAX_SPARED_OUTPUT_LINES {
             return push_lines(palette, FAINT, &lines, out);
         }
         let dots = palette.mark("…", "...");

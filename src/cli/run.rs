@@ -36,7 +36,8 @@ use super::work::{self, WaitingPrompt};
 use super::{complete, input, sessions, terminal};
 use acp_server::error::TAKE_OVER;
 use acp_server::meta::{
-    ALONE, META_KEY, QUIET, REJECTED, SCHEMA, SESSION_MODEL, STRUCTURED, SYSTEM, TOOLS, member,
+    ALONE, ASKS_FOR_DETAILS, META_KEY, QUIET, REJECTED, SCHEMA, SESSION_MODEL, STRUCTURED, SYSTEM,
+    TOOLS, member,
 };
 use acp_server::prompt::{built_in_tools, can_be_tool};
 use base::environment::Environment;
@@ -569,7 +570,11 @@ fn check_words(
     let unknown = unknown.iter().filter(|unknown| is_path(unknown));
     let missing = mention::missing_lines(words, &context);
     let missing = missing.iter().map(ToString::to_string);
-    let all: Vec<String> = unknown.map(ToString::to_string).chain(missing).collect();
+    let all: Vec<String> = unknown
+        .map(ToString::to_string)
+        .chain(missing)
+        .chain(mention::unreadable_files(words, &context))
+        .collect();
     if all.is_empty() {
         return Ok(());
     }
@@ -761,6 +766,7 @@ fn hello(client: &Client) -> Initialize {
     let mut flags = vec![SESSION_MODEL];
     if client.can_ask_user() {
         offers = offers.elicitation(elicitation_capabilities());
+        flags.push(ASKS_FOR_DETAILS);
     } else {
         flags.push(ALONE);
     }

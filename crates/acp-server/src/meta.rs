@@ -42,6 +42,9 @@ pub const QUIET: &str = "quiet";
 /// In the capabilities of adjutant's own clients: a chosen model is for its session only, and the
 /// project's next session does not begin with it.
 pub const SESSION_MODEL: &str = "sessionModel";
+/// In the capabilities of adjutant's own clients: a question is short, and its details are in
+/// [`DETAILS`], for a user who asks for them.
+pub const ASKS_FOR_DETAILS: &str = "asksForDetails";
 /// In a request that opens a session: permissions that it does not have, or about which it asks,
 /// each `deny` or `ask`, or an object of patterns. It can only be stricter than the user's rules.
 pub const PERMISSION: &str = "permission";
@@ -73,6 +76,10 @@ pub const UNATTENDED: &str = "unattended";
 
 /// In a question without an "always": the reason why it is not offered.
 pub const WHY_NOT_ALWAYS: &str = "whyNotAlways";
+
+/// In a question to a client that asks for details: `sandbox`, the restrictions of the command's
+/// sandbox, and `always`, the grant that "always" would store, with `text`, `permissions` and `agent`.
+pub const DETAILS: &str = "details";
 
 /// A `_meta` object of any version.
 pub type Meta = Map<String, Value>;

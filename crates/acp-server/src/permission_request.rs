@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use super::markdown::{code_block, escape, inline_code, list};
-use super::meta::{UNATTENDED, WHY_NOT_ALWAYS, with_members};
+use super::meta::{DETAILS, UNATTENDED, WHY_NOT_ALWAYS, with_members};
 use super::view::{AnswerKind, AnswerOption, ChoiceRequest, ClientReply, PickedAnswer};
 use base::text::{self, shown};
 use events::{CallUpdate, Confirmation, PermissionReply, PermissionRequest, Progress, ToolKind};
@@ -29,8 +29,8 @@ const MAX_LABEL_CHARS: usize = 60;
 
 /// Builds the question whether a call may continue. The answers are "once", "always" if it is offered,
 /// and "reject". The text consists of the command, unless the title shows it in full, of a sentence
-/// with the reasons, and of the details.
-pub fn permission_choice(request: &PermissionRequest) -> ChoiceRequest {
+/// with the reasons, and of the details. With `is_short`, the client shows some of these on request.
+pub fn permission_choice(request: &PermissionRequest, is_short: bool) -> ChoiceRequest {
     let answer = |id, label: String, kind| AnswerOption { id, label, kind };
     let mut answers = vec![answer(ONCE, "Allow once".into(), AnswerKind::AllowOnce)];
     let command = request
@@ -50,6 +50,11 @@ pub fn permission_choice(request: &PermissionRequest) -> ChoiceRequest {
         .iter()
         .map(|line| escape(&shown(line)))
         .collect();
+    if let Some(sandbox) = &request.sandbox {
+        let short = sandbox.effect.as_ref().filter(|_effect| is_short);
+        let described = short.unwrap_or(&sandbox.restrictions);
+        details.push(escape(&shown(&format!("Sandbox: {described}."))));
+    }
     details.extend(
         request
             .wording
@@ -58,8 +63,12 @@ pub fn permission_choice(request: &PermissionRequest) -> ChoiceRequest {
             .map(|rule| format!("Rule: {}", inline_code(&text::escaped(rule)))),
     );
     if let Some(always) = &request.always {
-        let pattern = text::escaped(always);
-        let short = text::cut_chars(&pattern, MAX_LABEL_CHARS - "Always allow ".len());
+        let pattern = text::escaped(&always.text);
+        let short = if is_short {
+            pattern.clone()
+        } else {
+            text::cut_chars(&pattern, MAX_LABEL_CHARS - "Always allow ".len())
+        };
         if short != pattern {
             // The user must see the exact pattern that is granted.
             details.push(format!("\"Always\" would allow: {}", escape(&pattern)));
@@ -87,13 +96,26 @@ pub fn permission_choice(request: &PermissionRequest) -> ChoiceRequest {
         |allowing| json!({ "reason": request.wording.short_reason(), "permission": allowing }),
     );
     let why_not_always = request.why_not_always.as_deref().map(Value::from);
-    let meta = with_members([(UNATTENDED, unattended), (WHY_NOT_ALWAYS, why_not_always)]);
+    let meta = with_members([
+        (UNATTENDED, unattended),
+        (WHY_NOT_ALWAYS, why_not_always),
+        (DETAILS, is_short.then(|| question_details(request))),
+    ]);
     ChoiceRequest {
         call: request.show.clone(),
         text: text.join("\n\n"),
         answers,
         meta,
     }
+}
+
+/// Returns the details that a client shows on request.
+fn question_details(request: &PermissionRequest) -> Value {
+    let sandbox = request.sandbox.as_ref();
+    let always = request.always.as_ref().map(|grant| {
+        json!({ "text": grant.text, "permissions": grant.permissions, "agent": grant.agent })
+    });
+    json!({ "sandbox": sandbox.map(|sandbox| &sandbox.restrictions), "always": always })
 }
 
 /// Describes the action and the reasons of the question as Markdown: a paragraph, then a list if there

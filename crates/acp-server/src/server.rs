@@ -162,6 +162,8 @@ pub struct Capabilities {
     pub is_unattended: bool,
     /// The client does not show notices to its user, so they are shown in a later session.
     pub hides_notices: bool,
+    /// The client shows the details of a question on request.
+    pub asks_for_details: bool,
     /// A model that the user chooses becomes the first model of the project's next session.
     pub remembers_models: bool,
     /// The client runs logins in a terminal, by the convention that preceded the protocol's own.

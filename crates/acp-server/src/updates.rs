@@ -559,7 +559,10 @@ impl UpdateSender {
                 let interaction = permission_request::await_permission(
                     view.request_permission(
                         session,
-                        permission_request::permission_choice(&request),
+                        permission_request::permission_choice(
+                            &request,
+                            self.server.capabilities().asks_for_details,
+                        ),
                     ),
                     *request,
                 );

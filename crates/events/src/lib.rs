@@ -28,8 +28,8 @@ pub use form::{
     TextLimits,
 };
 pub use question::{
-    Confirmation, PermissionReply, PermissionRequest, Question, QuestionOption, QuestionReply,
-    QuestionRequest,
+    Confirmation, OfferedGrant, PermissionReply, PermissionRequest, Question, QuestionOption,
+    QuestionReply, QuestionRequest, SandboxFacts,
 };
 pub use sample::{Sample, SampleRequest};
 pub use subagent::{

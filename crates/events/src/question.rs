@@ -20,11 +20,13 @@ pub struct PermissionRequest {
     pub wording: QuestionWording,
     /// Further facts that matter for the answer, a sentence each.
     pub details: Vec<String>,
+    /// The sandbox of a command.
+    pub sandbox: Option<SandboxFacts>,
     /// `None` if a user can answer. For a client that answers automatically, the value of
     /// `permission` in the settings that would allow the call; `Some(None)` if none would.
     pub unattended: Option<Option<Value>>,
     /// The rules that "always" would store, shown verbatim; `None` if it is not offered.
-    pub always: Option<String>,
+    pub always: Option<OfferedGrant>,
     /// The reason why "always" is not offered, for a user who asks for it.
     pub why_not_always: Option<String>,
     /// The agent that asks, if it is a subagent.
@@ -34,6 +36,26 @@ pub struct PermissionRequest {
     /// The sender of the answer. Dropping it is a rejection; dropping the receiver withdraws the
     /// question.
     pub reply: oneshot::Sender<PermissionReply>,
+}
+
+/// The sandbox of a command that a user is asked about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SandboxFacts {
+    /// The restrictions in force.
+    pub restrictions: String,
+    /// What the command can do, in a few words.
+    pub effect: Option<String>,
+}
+
+/// The grant that "always" would store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OfferedGrant {
+    /// Its rules, for people.
+    pub text: String,
+    /// Its permissions, each once.
+    pub permissions: Vec<String>,
+    /// The agent that gets it.
+    pub agent: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -85,6 +85,7 @@ impl Asker {
                 ..QuestionWording::default()
             },
             details: Vec::new(),
+            sandbox: None,
             unattended: None,
             always: None,
             why_not_always: Some("it costs money each time".to_owned()),

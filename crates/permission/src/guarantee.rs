@@ -94,6 +94,18 @@ impl SandboxGuarantee {
         }
     }
 
+    /// Describes what a command can do. `is_harmless`: it is proven to change nothing.
+    pub fn effect(self, is_harmless: bool) -> &'static str {
+        match self {
+            Self::None => "it can do what you can",
+            Self::ReadOnly { .. } | Self::Workspace { .. } if is_harmless => {
+                "it can change nothing"
+            }
+            Self::ReadOnly { .. } => "it can change only temporary files, and has no network",
+            Self::Workspace { .. } => "it can change the project, temporary files and caches",
+        }
+    }
+
     /// Returns whether unknowns about a part of a command line are no reason to ask.
     pub(super) fn answers(self, unit: &CommandUnit) -> bool {
         const MODE_CHANGERS: [&str; 6] =

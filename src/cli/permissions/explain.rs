@@ -27,7 +27,7 @@ use permission::{
     Access, AccessRequest, Action, Policy, Rule, SandboxGuarantee, Verdict, delegate_in, remedy,
 };
 use sandbox::process::Program;
-use tools::process::writable_paths::opened_by_consent;
+use tools::process::writable_paths::describe_opened_by_consent;
 
 /// The agent whose rules apply if no other is named.
 const DEFAULT_AGENT: &str = "build";
@@ -434,37 +434,18 @@ fn sandbox_note(
     } else {
         ""
     };
-    let effect = match guarantee {
-        SandboxGuarantee::None if given.is_some() => "it can do what you can",
-        SandboxGuarantee::None => {
-            "it can do what you can; `adjutant doctor` says why there is no sandbox"
+    let reason = match guarantee {
+        SandboxGuarantee::None if given.is_none() => {
+            "; `adjutant doctor` says why there is no sandbox"
         }
-        SandboxGuarantee::ReadOnly { .. } | SandboxGuarantee::Workspace { .. }
-            if verdict.is_proven_read_only =>
-        {
-            "it can change nothing"
-        }
-        SandboxGuarantee::ReadOnly { .. } => {
-            "it can change only temporary files, and has no network"
-        }
-        SandboxGuarantee::Workspace { .. } => {
-            "it can change the project, temporary files and caches"
-        }
+        _ => "",
     };
-    let opened = match guarantee {
+    let effect = guarantee.effect(verdict.is_proven_read_only);
+    let consent = match guarantee {
         SandboxGuarantee::Workspace { .. } if verdict.action == Action::Ask => {
-            opened_by_consent(&plan.analysis, &policy.context)
+            describe_opened_by_consent(&plan.analysis, &policy.context)
         }
-        _ => Vec::new(),
-    };
-    let consent = if opened.is_empty() {
-        String::new()
-    } else {
-        let opened: Vec<String> = opened
-            .iter()
-            .map(|path| spelled(&path.display().to_string()))
-            .collect();
-        format!(", and if you allow it, {}", opened.join(", "))
+        _ => String::new(),
     };
     let outside = match delegate_in(&plan.analysis) {
         Some(_) if guarantee == SandboxGuarantee::None => String::new(),
@@ -475,7 +456,7 @@ fn sandbox_note(
         None => String::new(),
     };
     let name = guarantee.as_str();
-    format!("sandbox: {name}{source}: {effect}{consent}{outside}")
+    format!("sandbox: {name}{source}: {effect}{reason}{consent}{outside}")
 }
 
 /// Programs that run a command as another user. Their commands stay in the sandbox, which does not let

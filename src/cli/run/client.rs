@@ -12,7 +12,7 @@ use protocol::acp::v1;
 use protocol::table::{self, RequestContext};
 use tokio::sync::oneshot;
 
-use super::keyboard::{Keyboard, LineCheck};
+use super::keyboard::{Introduction, Keyboard, LineCheck};
 use super::{Args, OutputFormat};
 use crate::cli::call_view::{
     CallOutput, EndedCall, MAX_GOOD_OUTPUT_LINES, MAX_OUTPUT_LINES, ShownLines,
@@ -25,9 +25,11 @@ use crate::cli::terminal::format_duration;
 use crate::cli::terminal::line_aids::LineAids;
 use crate::cli::terminal::screen::Screen;
 use crate::cli::terminal::style::{BAD, FAINT, STRONG};
-use crate::cli::terminal::styled::{MAX_CHANGE_LINES, Palette, Styled};
+use crate::cli::terminal::styled::{MAX_CHANGE_LINES, MAX_SPARED_LINES, Palette, Styled};
 use crate::cli::trust::{fitted_question, view_name, whole_file};
-use acp_server::meta::{COMMENT, COMPACTED, LINES_BEFORE, WHY_NOT_ALWAYS, member, with_member};
+use acp_server::meta::{
+    COMMENT, COMPACTED, DETAILS, LINES_BEFORE, WHY_NOT_ALWAYS, member, with_member,
+};
 use acp_server::options::MODEL;
 use acp_server::permission_request::YES;
 use acp_server::view::parse_retry_notice;
@@ -101,6 +103,9 @@ pub(super) struct Client {
     keyboard: Keyboard,
     // A std mutex: a leaf lock, never held across an await.
     progress: Mutex<RunProgress>,
+    /// The last call that the user has rejected in this turn without a reason. A std mutex, as for
+    /// the progress.
+    rejected: Arc<Mutex<Option<String>>>,
     /// The config options of a conversation, if the session has changed them.
     options: Mutex<Option<Vec<v1::SessionConfigOption>>>,
     /// The names of the session's commands, as it has reported them last.
@@ -139,6 +144,10 @@ struct RunProgress {
     subagents: HashMap<v1::SessionId, SubagentTask>,
     /// The session whose call was shown last.
     shown: Option<v1::SessionId>,
+    /// The failed requests since the model's last answer, if no note about them was printed.
+    retries: usize,
+    /// The cause of the last failed request.
+    retry_cause: String,
     /// The model that was shown last, or the default of the settings, which is not shown.
     model: Option<ModelRef>,
     /// True when the prompt is about to be sent; before that, no model is shown.
@@ -170,6 +179,8 @@ struct CallProgress {
     accepted: Vec<v1::Diff>,
     begun: Instant,
     waiting: WaitingTime,
+    /// True if the user was asked about it.
+    was_asked: bool,
     /// True if it runs: it is not waiting for an answer any more.
     is_running: bool,
     /// The remark shown at its end if the user refused it, or no user could be asked.
@@ -230,6 +241,7 @@ impl Client {
             is_rejected: AtomicBool::new(false),
             keyboard: Keyboard::new(screen.clone()),
             screen,
+            rejected: Arc::default(),
             options: Mutex::default(),
             commands: Mutex::default(),
             progress: Mutex::new(RunProgress {
@@ -468,6 +480,7 @@ impl Client {
         };
         drop(progress);
         self.is_rejected.store(false, Ordering::Relaxed);
+        *lock(&self.rejected) = None;
         self.wait_for_model();
     }
 
@@ -567,12 +580,50 @@ impl Client {
         if self.screen.shows_calls() {
             self.narrate(&unfinished);
         }
+        if let Some(cause) = cause {
+            let mut progress = self.progress();
+            progress.retry_cause = cause.to_owned();
+        }
+        // Next to the spinner, the cause is shown with the time that is left.
+        if self.screen.turns() {
+            let mut progress = self.progress();
+            progress.retries += 1;
+            let cause = progress.retry_cause.clone();
+            drop(progress);
+            return self.screen.retrying(WAITING, &cause, wait);
+        }
         if !self.has_notes && cause.is_some() {
             self.screen.print_note(text);
         } else {
             self.print_note(text);
         }
-        self.screen.retrying(WAITING, wait);
+    }
+
+    /// Prints the number of failed requests and their cause once the model answers. A run that fails
+    /// ends with its error.
+    fn report_retries(&self, update: &v1::SessionUpdate) {
+        if !matches!(
+            update,
+            v1::SessionUpdate::AgentMessageChunk(_)
+                | v1::SessionUpdate::AgentThoughtChunk(_)
+                | v1::SessionUpdate::ToolCall(_)
+        ) {
+            return;
+        }
+        let mut progress = self.progress();
+        let retries = std::mem::take(&mut progress.retries);
+        let cause = progress.retry_cause.clone();
+        drop(progress);
+        if retries > 0 {
+            self.print_note(&format!(
+                "{cause} It answered after {}.",
+                if retries == 1 {
+                    "another try".to_owned()
+                } else {
+                    format!("{retries} more tries")
+                }
+            ));
+        }
     }
 
     /// Prints a note on standard error, unless notes are left out.
@@ -603,6 +654,7 @@ impl Client {
         if client.format != OutputFormat::Text {
             return;
         }
+        client.report_retries(&note.update);
         client.time_reasoning(&note.update);
         match note.update {
             v1::SessionUpdate::AgentThoughtChunk(_) => client.show_model_activity("thinking"),
@@ -827,6 +879,7 @@ impl Client {
             accepted: Vec::new(),
             begun: Instant::now(),
             waiting: WaitingTime::default(),
+            was_asked: false,
             is_running: false,
             refused: None,
         };
@@ -910,7 +963,7 @@ impl Client {
             .take_if(|(call, _)| *call == update.tool_call_id);
         let is_interrupted = failed && self.screen.is_interrupted();
         // The last line of the run states the reason for these failures.
-        if is_interrupted && !call.is_running {
+        if is_interrupted && !call.is_running && !call.was_asked {
             return;
         }
         drop(progress);
@@ -1088,6 +1141,7 @@ impl Client {
             let mut is_withdrawn = false;
             let kind = match client.answer_policy {
                 AnswerPolicy::User if has_user => {
+                    client.record_question(&request);
                     let answer = tokio::select! {
                         answer = client.ask(&request) => answer,
                         // The question was withdrawn, so a line typed now answers nothing.
@@ -1135,6 +1189,12 @@ impl Client {
                 {
                     call.refused = Some(remark);
                 }
+            }
+            if let Some(AllowAlways) = kind
+                && !is_stored
+                && let Some(receipt) = grant_receipt(&request)
+            {
+                client.hint(&receipt);
             }
             // A withdrawn question was decided by another answer, or ended with its turn.
             if !is_stored && !is_withdrawn && comment.is_none() && !is_allowed {
@@ -1190,6 +1250,14 @@ impl Client {
                 None => v1::ElicitationAction::Cancel,
             }))
         })
+    }
+
+    /// Records that the user is asked about a call.
+    fn record_question(&self, request: &v1::RequestPermissionRequest) {
+        let id = &request.tool_call.tool_call_id;
+        if let Some(call) = self.progress().calls.get_mut(id) {
+            call.was_asked = true;
+        }
     }
 
     /// Starts the waiting time of a call that asks the user, and of the calls that started its
@@ -1334,37 +1402,17 @@ impl Client {
             self.trust_question(request)
         };
         let (whole, whole_name) = if answers.once {
-            (self.whole_change(request), "View the whole change")
+            (self.whole_question(request), self.view_name(request))
         } else {
             (
                 self.trusted_parts(request),
                 view_name(self.is_list_complete(request)),
             )
         };
-        for option in &request.options {
-            let key = match option.kind {
-                kind if kind == yes => "y",
-                AllowAlways => "a",
-                _ => "n",
-            };
-            self.push_key(&mut question, key);
-            question.push(&self.screen.aside.line(Style::new(), &option.name));
-            if key == "n" && !answers.once {
-                question.push(&Palette::plain(" (never: `adjutant trust --no`)"));
-            }
-            question.push(&Palette::plain("\n"));
-        }
-        if whole.is_some() {
-            self.push_key(&mut question, "v");
-            question.push(&Palette::plain(&format!("{whole_name}\n")));
-        }
-        question.push(&Palette::plain(if answers.once {
-            "  ?  Explain; any other text rejects\n"
-        } else {
-            "  ?  Explain\n"
-        }));
         let prompt = answers.prompt(whole.is_some());
-        question.push(&Palette::plain(&prompt));
+        let mut choices = self.choices(request, answers, whole.is_some().then_some(whole_name));
+        choices.push(&Palette::plain(&prompt));
+        question.push(&choices);
         let names: Vec<String> = request
             .options
             .iter()
@@ -1385,16 +1433,22 @@ impl Client {
                     why
                 }
             });
+        let explained = explained_question(request, is_command);
         // Any other text is sent with a refusal, after an empty line confirms it.
         let mut instead: Option<String> = None;
         let (last, taken) = oneshot::channel();
         let mut last = Some(last);
+        let rejected = self.rejected.clone();
+        let title = request.tool_call.fields.title.clone().unwrap_or_default();
+        let title = text::title(&title);
         let check: LineCheck = Box::new(move |line| {
             if matches!(line.trim().to_lowercase().as_str(), "v" | "view") {
                 instead = None;
-                let complete = || Palette::plain("  There is no more to view.\n");
-                let mut again = whole.clone().unwrap_or_else(complete);
-                again.push(&Palette::plain(&prompt));
+                let Some(mut again) = whole.clone() else {
+                    let nothing = format!("  There is no more to view.\n{prompt}");
+                    return Some(Palette::plain(&nothing));
+                };
+                again.push(&choices);
                 return Some(again);
             }
             let answer = match reply::read(line) {
@@ -1415,19 +1469,77 @@ impl Client {
                 }
                 other => {
                     instead = None;
-                    let again =
-                        answers.again(other, &names, why_not_always.as_deref(), whole.is_some());
+                    let again = answers.again(
+                        other,
+                        &names,
+                        &explained,
+                        why_not_always.as_deref(),
+                        whole.is_some(),
+                    );
                     return Some(Palette::plain(&again));
                 }
             };
+            if answers.once && answer == (RejectOnce, None) {
+                *lock(&rejected) = Some(title.clone());
+            }
             if let Some(last) = last.take() {
                 // The receiver may be dropped.
                 last.send(answer).ok();
             }
             None
         });
-        self.keyboard.ask(question, check).await?;
+        self.keyboard
+            .ask_after(self.introduction(), question, check)
+            .await?;
         taken.await.ok()
+    }
+
+    /// Returns the choices of a question, a line each. `view`: the name of the one that shows more.
+    fn choices(
+        &self,
+        request: &v1::RequestPermissionRequest,
+        answers: PermissionAnswers,
+        view: Option<&str>,
+    ) -> Styled {
+        use v1::PermissionOptionKind::{AllowAlways, AllowOnce};
+        let yes = if answers.once { AllowOnce } else { AllowAlways };
+        let mut choices = Styled::default();
+        for option in &request.options {
+            let key = match option.kind {
+                kind if kind == yes => "y",
+                AllowAlways => "a",
+                _ => "n",
+            };
+            self.push_key(&mut choices, key);
+            choices.push(&self.screen.aside.line(Style::new(), &option.name));
+            if key == "n" && !answers.once {
+                choices.push(&Palette::plain(" (never: `adjutant trust --no`)"));
+            }
+            choices.push(&Palette::plain("\n"));
+        }
+        if let Some(view) = view {
+            self.push_key(&mut choices, "v");
+            choices.push(&Palette::plain(&format!("{view}\n")));
+        }
+        choices.push(&Palette::plain(if answers.once {
+            "  ?  Explain; any other text rejects\n"
+        } else {
+            "  ?  Explain\n"
+        }));
+        choices
+    }
+
+    /// Returns the line before a question that follows a rejection in the same turn.
+    fn introduction(&self) -> Introduction {
+        let rejected = self.rejected.clone();
+        let palette = self.screen.aside;
+        Box::new(move || match lock(&rejected).as_deref() {
+            Some(title) => {
+                let line = format!("\n{title} was rejected. The message has another call:");
+                palette.lines(&line, |_| FAINT)
+            }
+            None => Styled::default(),
+        })
     }
 
     /// Begins the line of an answer with its key.
@@ -1478,13 +1590,24 @@ impl Client {
                 }
                 v1::ToolCallContent::Content(content) => {
                     if let v1::ContentBlock::Text(text) = &content.content {
-                        question.push(&palette.question(&text.text, 2));
+                        let text = shortened_command(&text.text, limit);
+                        question.push(&palette.question(&text, 2));
                     }
                 }
                 _ => {}
             }
         }
         question
+    }
+
+    /// Names the answer that shows all of a question.
+    fn view_name(&self, request: &v1::RequestPermissionRequest) -> &'static str {
+        let mut contents = request.tool_call.fields.content.iter().flatten();
+        if contents.any(|content| matches!(content, v1::ToolCallContent::Diff(_))) {
+            "View the whole change"
+        } else {
+            "View the whole command"
+        }
     }
 
     /// Returns the question about trust, as far as it fits the terminal.
@@ -1522,20 +1645,33 @@ impl Client {
         fitted_question(text, self.screen.aside, 2, TRUST_ANSWER_LINES)
     }
 
-    /// Returns all lines of a change of which the question shows only the first ones. `None` if it
-    /// shows all.
-    fn whole_change(&self, request: &v1::RequestPermissionRequest) -> Option<Styled> {
+    /// Returns all lines of a change or a command of which the question shows only the first ones.
+    /// `None` if it shows all.
+    fn whole_question(&self, request: &v1::RequestPermissionRequest) -> Option<Styled> {
+        let palette = self.screen.aside;
         let contents = request.tool_call.fields.content.iter().flatten();
         let limit = change_limit(contents.clone());
-        let mut shown = Styled::default();
+        let mut is_cut = false;
         let mut whole = Styled::default();
         for content in contents {
-            if let v1::ToolCallContent::Diff(diff) = content {
-                shown.push(&self.change(diff, 2, limit));
-                whole.push(&self.change(diff, 2, usize::MAX));
+            match content {
+                v1::ToolCallContent::Diff(diff) => {
+                    let all = self.change(diff, 2, usize::MAX);
+                    is_cut |= all != self.change(diff, 2, limit);
+                    whole.push(&all);
+                }
+                v1::ToolCallContent::Content(content) => {
+                    if let v1::ContentBlock::Text(text) = &content.content
+                        && let Some((command, _)) = split_command(&text.text)
+                    {
+                        is_cut |= shortened_command(&text.text, limit) != text.text;
+                        whole.push(&palette.question(command, 2));
+                    }
+                }
+                _ => {}
             }
         }
-        (shown != whole).then_some(whole)
+        is_cut.then_some(whole)
     }
 
     /// Returns everything that a question about trust is about: all entries, the changes, and the
@@ -1620,27 +1756,29 @@ impl PermissionAnswers {
     }
 
     /// Returns the text after a line that is not an answer. `names` are those of the options,
-    /// `why_not_always` the reason why one is missing.
+    /// `explained` the facts on the question, `why_not_always` the reason why one is missing.
     fn again(
         self,
         reply: TypedReply<'_>,
         names: &[String],
+        explained: &[String],
         why_not_always: Option<&str>,
         is_cut: bool,
     ) -> String {
         let mut lines = Vec::new();
         match reply {
             TypedReply::Explain if self.once => {
+                lines.extend_from_slice(explained);
                 lines.push("y  allows it once".to_owned());
                 if self.always {
-                    lines.push("a  allows what it names in this project from now on; `adjutant permissions revoke` undoes that".to_owned());
+                    lines.push("a  allows what it names in this project from now on".to_owned());
                 }
                 lines.push("n  rejects it and stops the turn".to_owned());
                 lines.push(
                     "n REASON  rejects it; the agent gets the reason and continues".to_owned(),
                 );
                 if is_cut {
-                    lines.push("v  shows all lines of the change, and asks again".to_owned());
+                    lines.push("v  shows all lines, and asks again".to_owned());
                 }
                 lines.push("any other text  is a reason, once you confirm it".to_owned());
                 lines.push("Ctrl-C  stops the run".to_owned());
@@ -1772,6 +1910,84 @@ fn change_limit<'a>(contents: impl Iterator<Item = &'a v1::ToolCallContent>) -> 
     };
     let room = rows.saturating_sub(others) / changes;
     room.clamp(MIN_LINES, MAX_CHANGE_LINES)
+}
+
+/// Splits the text of a question about a command after the block of code that has it.
+fn split_command(text: &str) -> Option<(&str, &str)> {
+    const FENCE: &str = "\n```\n";
+    if !text.starts_with("```sh\n") {
+        return None;
+    }
+    let end = text.find(FENCE)? + FENCE.len();
+    Some(text.split_at(end))
+}
+
+/// Returns the text of a question with only the first lines of a command that has more than `limit`.
+fn shortened_command(text: &str, limit: usize) -> Cow<'_, str> {
+    let Some((command, rest)) = split_command(text) else {
+        return Cow::Borrowed(text);
+    };
+    // The fences have a line each.
+    let hidden = command.lines().count().saturating_sub(limit + 2);
+    if hidden <= MAX_SPARED_LINES {
+        return Cow::Borrowed(text);
+    }
+    let first: Vec<&str> = command.lines().take(limit + 1).collect();
+    Cow::Owned(format!(
+        "{}\n```\n\n… {}\n{rest}",
+        first.join("\n"),
+        text::count(hidden, "more line")
+    ))
+}
+
+/// Returns the grant that "always" would store.
+fn offered_grant(request: &v1::RequestPermissionRequest) -> Option<&serde_json::Value> {
+    let details = member(request.meta.as_ref(), DETAILS)?;
+    details.get("always").filter(|grant| grant.is_object())
+}
+
+/// Describes the command that takes back a grant.
+fn revoking_commands(grant: &serde_json::Value) -> String {
+    let names = grant["permissions"].as_array().into_iter().flatten();
+    let commands = names
+        .filter_map(serde_json::Value::as_str)
+        .map(|name| format!("`adjutant permissions revoke {}`", text::escaped(name)));
+    commands.collect::<Vec<_>>().join(" and ")
+}
+
+/// Describes the grant that the user has just stored.
+fn grant_receipt(request: &v1::RequestPermissionRequest) -> Option<String> {
+    let grant = offered_grant(request)?;
+    Some(format!(
+        "stored for the agent {} in this project: always allow {}; {} takes it back",
+        text::escaped(grant["agent"].as_str()?),
+        text::escaped(grant["text"].as_str()?),
+        revoking_commands(grant)
+    ))
+}
+
+/// Returns the facts on a question that are shown on request, a line each.
+fn explained_question(request: &v1::RequestPermissionRequest, is_command: bool) -> Vec<String> {
+    let mut lines = Vec::new();
+    let details = member(request.meta.as_ref(), DETAILS);
+    if let Some(sandbox) = details.and_then(|details| details["sandbox"].as_str()) {
+        lines.push(format!("Sandbox: {}.", text::escaped(sandbox)));
+    }
+    if let Some(grant) = offered_grant(request) {
+        lines.push(format!(
+            "\"Always\" stores, for the agent {} in this project: allow {}. {} takes it back.",
+            text::escaped(grant["agent"].as_str().unwrap_or_default()),
+            text::escaped(grant["text"].as_str().unwrap_or_default()),
+            revoking_commands(grant)
+        ));
+    }
+    if is_command {
+        lines.push(
+            "`adjutant permissions explain COMMAND` names the rule that decides, and a setting that would change it."
+                .to_owned(),
+        );
+    }
+    lines
 }
 
 /// Returns the text of a question.

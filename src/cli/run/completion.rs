@@ -18,6 +18,8 @@ pub(super) struct PromptNames {
     pub(super) commands: Vec<String>,
     /// The values of each command that chooses one.
     pub(super) values: Vec<(&'static [&'static str], Vec<String>)>,
+    /// The subagents that a prompt can name.
+    pub(super) agents: Vec<String>,
     /// The directory in which paths begin.
     pub(super) directory: PathBuf,
     pub(super) home: Option<PathBuf>,
@@ -68,6 +70,10 @@ impl PromptNames {
             .iter()
             .filter_map(|name| mention(&format!("{directory}{name}")))
             .collect();
+        if directory.is_empty() && before[start..].starts_with(&format!("@{typed}")) {
+            let named = beginning_with(&self.agents, typed).into_iter();
+            words.extend(named.map(|name| format!("@{name}")));
+        }
         words.sort();
         Some(Completions {
             start,
@@ -187,10 +193,11 @@ mod tests {
         let known = PromptNames {
             commands: names(&["undo", "status", "export", "exit"]),
             values: vec![(&["mode", "agent"], names(&["build", "plan"]))],
+            agents: names(&["general", "scout"]),
             directory: directory.path().to_owned(),
             home: Some(directory.path().join("src")),
         };
-        let table: [(&str, usize, &[&str]); 21] = [
+        let table: [(&str, usize, &[&str]); 24] = [
             ("/u", 1, &["undo"]),
             ("/ex", 1, &["exit", "export"]),
             ("/nope", 1, &[]),
@@ -198,13 +205,23 @@ mod tests {
             ("/agent p", 7, &["plan"]),
             ("/undo f", 0, &[]),
             ("see /u", 0, &[]),
-            ("@s", 0, &["@src/"]),
+            ("@s", 0, &["@scout", "@src/"]),
+            ("ask @gen", 4, &["@general"]),
+            ("ask @\"gen", 4, &[]),
+            ("ask @./gen", 4, &[]),
             ("see @src/c", 4, &["@src/calc.py"]),
             ("see @src/", 4, &["@src/calc.py", "@src/main.py"]),
             (
                 "see @",
                 4,
-                &["@\"a,b.txt\"", "@\"logo@2x.png\"", "@\"my notes/", "@src/"],
+                &[
+                    "@\"a,b.txt\"",
+                    "@\"logo@2x.png\"",
+                    "@\"my notes/",
+                    "@general",
+                    "@scout",
+                    "@src/",
+                ],
             ),
             ("see @lo", 4, &["@\"logo@2x.png\""]),
             ("see @logo@", 4, &["@\"logo@2x.png\""]),

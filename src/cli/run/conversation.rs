@@ -38,9 +38,20 @@ const OWN_COMMANDS: &str = "In this conversation, /model, /mode and /effort show
                             and /exit ends.";
 
 /// The commands of a conversation, each with its names.
-const COMMANDS: [(&[&str], ConversationCommand); 5] = [
+const COMMANDS: [(&[&str], ConversationCommand); 6] = [
     (&["exit", "quit", "q"], ConversationCommand::End),
-    (&["new", "clear", "reset"], ConversationCommand::New),
+    (
+        &["new", "reset"],
+        ConversationCommand::New {
+            clears_screen: false,
+        },
+    ),
+    (
+        &["clear"],
+        ConversationCommand::New {
+            clears_screen: true,
+        },
+    ),
     (&["model", "models"], ConversationCommand::Choose("model")),
     (
         &["mode", "modes", "agent", "agents"],
@@ -57,7 +68,10 @@ const COMMANDS: [(&[&str], ConversationCommand); 5] = [
 enum ConversationCommand {
     End,
     /// Begins another session.
-    New,
+    New {
+        /// Whether it empties the window.
+        clears_screen: bool,
+    },
     /// Chooses a value of a config option, or shows the present one.
     Choose(&'static str),
 }
@@ -158,13 +172,16 @@ impl Conversation<'_> {
         history: &mut PromptHistory,
     ) -> anyhow::Result<LineEffect> {
         history.remember(text);
-        let command = self.command(text)?;
+        let command = self.command(text);
         if blocks.is_some() && command.is_some() {
             self.files.clone_from(&self.args.files);
         }
         match command {
             Some((ConversationCommand::End, _)) => Ok(LineEffect::End),
-            Some((ConversationCommand::New, _)) => {
+            Some((ConversationCommand::New { clears_screen }, _)) => {
+                if clears_screen {
+                    self.client.screen.clear();
+                }
                 self.begin_again().await?;
                 Ok(LineEffect::AnotherSession)
             }
@@ -208,8 +225,8 @@ impl Conversation<'_> {
 
     /// Returns the reason why a line is not sent: it is a single word that looks like a command, and
     /// there is no such command.
-    fn unknown_command(&self, line: &str) -> anyhow::Result<Option<String>> {
-        let here = ProjectContext::read(&self.directory, &self.shared.environment)?;
+    fn unknown_command(&self, line: &str) -> Result<Option<String>, UsageError> {
+        let here = self.project_context()?;
         let own = COMMANDS.iter().flat_map(|(names, _)| names.iter());
         let mut known: Vec<String> = own.map(|name| (*name).to_owned()).collect();
         known.extend(self.client.commands());
@@ -231,9 +248,13 @@ impl Conversation<'_> {
                     let values = values_of(option, &self.options).into_iter();
                     Some((*names, values.map(str::to_owned).collect()))
                 }
-                ConversationCommand::End | ConversationCommand::New => None,
+                ConversationCommand::End | ConversationCommand::New { .. } => None,
             });
+        let here = ProjectContext::read(&self.directory, &self.shared.environment).ok();
+        let agents = here.iter().flat_map(|here| here.agents.all());
+        let agents = agents.filter(|agent| agent.is_subagent() && !agent.hidden);
         let names = PromptNames {
+            agents: agents.map(|agent| agent.name.clone()).collect(),
             commands,
             values: values.collect(),
             directory: self.directory.clone(),
@@ -254,14 +275,24 @@ impl Conversation<'_> {
     }
 
     /// Returns the command that a line is, with its argument. A command of the user has precedence.
-    fn command<'t>(&self, text: &'t str) -> anyhow::Result<Option<(ConversationCommand, &'t str)>> {
-        let Some((command, name, value)) = typed_command(text) else {
-            return Ok(None);
-        };
-        let here = ProjectContext::read(&self.directory, &self.shared.environment)?;
-        let known = commands(self.args, &here, None).list();
-        let is_the_users = known.iter().any(|known| known.name == name);
-        Ok((!is_the_users).then_some((command, value)))
+    fn command<'t>(&self, text: &'t str) -> Option<(ConversationCommand, &'t str)> {
+        let (command, name, value) = typed_command(text)?;
+        let here = self.project_context();
+        // With unreadable settings, the user can still leave.
+        let is_the_users = here.is_ok_and(|here| {
+            let known = commands(self.args, &here, None).list();
+            known.iter().any(|known| known.name == name)
+        });
+        (!is_the_users).then_some((command, value))
+    }
+
+    /// Reads the settings of the project.
+    ///
+    /// # Errors
+    /// [`UsageError`] if they cannot be read: the user can correct them and go on.
+    fn project_context(&self) -> Result<ProjectContext, UsageError> {
+        ProjectContext::read(&self.directory, &self.shared.environment)
+            .map_err(|e| UsageError(format!("{e:#}")))
     }
 
     /// Returns whether a prompt is a command, which takes no files. Other prompts that begin with a
@@ -271,7 +302,7 @@ impl Conversation<'_> {
             return Ok(false);
         };
         let name = typed.split(char::is_whitespace).next().unwrap_or_default();
-        let here = ProjectContext::read(&self.directory, &self.shared.environment)?;
+        let here = self.project_context()?;
         let listed = commands(self.args, &here, None).list();
         let is_listed = listed.iter().any(|command| command.name == name);
         let is_help = matches!(name, "help" | "?");
@@ -285,7 +316,11 @@ impl Conversation<'_> {
         blocks: Option<Vec<v1::ContentBlock>>,
         history: &mut PromptHistory,
     ) -> anyhow::Result<LineEffect> {
-        if let Some(why) = self.unknown_command(text)? {
+        let unknown = match self.unknown_command(text) {
+            Ok(unknown) => unknown,
+            Err(unreadable) => Some(unreadable.to_string()),
+        };
+        if let Some(why) = unknown {
             if blocks.is_some() {
                 self.files.clone_from(&self.args.files);
             }
@@ -491,7 +526,26 @@ mod tests {
         let table = [
             ("/exit", Some((End, "exit", ""))),
             ("/q ", Some((End, "q", ""))),
-            ("/new", Some((New, "new", ""))),
+            (
+                "/new",
+                Some((
+                    New {
+                        clears_screen: false,
+                    },
+                    "new",
+                    "",
+                )),
+            ),
+            (
+                "/clear",
+                Some((
+                    New {
+                        clears_screen: true,
+                    },
+                    "clear",
+                    "",
+                )),
+            ),
             ("/new feature", None),
             ("/model", Some((Choose("model"), "model", ""))),
             ("/model a/b", Some((Choose("model"), "model", "a/b"))),

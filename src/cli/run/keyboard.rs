@@ -16,6 +16,8 @@ use crate::cli::terminal::styled::Styled;
 pub(super) struct Keyboard(mpsc::UnboundedSender<LineRequest>);
 
 struct LineRequest {
+    /// Returns a text to show before the question, when it is its turn.
+    introduction: Introduction,
     question: Styled,
     check: LineCheck,
     aids: Option<LineAids>,
@@ -25,6 +27,9 @@ struct LineRequest {
 /// A check of a line before it is accepted. If the line is not an answer, it returns a text to show
 /// before reading another line.
 pub(super) type LineCheck = Box<dyn FnMut(&str) -> Option<Styled> + Send>;
+
+/// Returns a text to show before a question, when it is its turn.
+pub(super) type Introduction = Box<dyn FnOnce() -> Styled + Send>;
 
 impl Keyboard {
     pub(super) fn new(screen: Arc<Screen>) -> Self {
@@ -36,7 +41,18 @@ impl Keyboard {
     /// Shows a question and waits for a valid answer; returns `None` at the end of the input. No
     /// other question is shown in the meantime. Dropping the future withdraws the question.
     pub(super) async fn ask(&self, question: Styled, check: LineCheck) -> Option<String> {
-        self.read_line(question, check, None).await
+        self.ask_after(Box::new(Styled::default), question, check)
+            .await
+    }
+
+    /// Asks a question, as [`Self::ask`] does, with an introduction.
+    pub(super) async fn ask_after(
+        &self,
+        introduction: Introduction,
+        question: Styled,
+        check: LineCheck,
+    ) -> Option<String> {
+        self.read_line(introduction, question, check, None).await
     }
 
     /// Asks for a prompt, as [`Self::ask`] does, with aids for typing it.
@@ -46,11 +62,14 @@ impl Keyboard {
         check: LineCheck,
         aids: LineAids,
     ) -> Option<String> {
-        self.read_line(question, check, Some(aids)).await
+        let introduction = Box::new(Styled::default);
+        self.read_line(introduction, question, check, Some(aids))
+            .await
     }
 
     async fn read_line(
         &self,
+        introduction: Introduction,
         question: Styled,
         check: LineCheck,
         aids: Option<LineAids>,
@@ -58,6 +77,7 @@ impl Keyboard {
         let (answer, line) = oneshot::channel();
         self.0
             .send(LineRequest {
+                introduction,
                 question,
                 check,
                 aids,
@@ -70,7 +90,8 @@ impl Keyboard {
 
 async fn ask_in_turn(mut questions: mpsc::UnboundedReceiver<LineRequest>, screen: Arc<Screen>) {
     while let Some(LineRequest {
-        mut question,
+        introduction,
+        question: first,
         mut check,
         aids,
         mut answer,
@@ -79,6 +100,8 @@ async fn ask_in_turn(mut questions: mpsc::UnboundedReceiver<LineRequest>, screen
         if answer.is_closed() {
             continue;
         }
+        let mut question = introduction();
+        question.push(&first);
         loop {
             let Ok(asked) = screen.ask(&question, aids.clone()) else {
                 screen.end_question(false);

@@ -604,8 +604,8 @@ fn paint(look: RenderStyle, style: Style, text: &str) -> String {
     painted(style, text)
 }
 
-/// Cuts a line to a number of columns.
-pub(super) fn cut(line: &str, columns: usize) -> String {
+/// Cuts a line to a number of columns, with a mark at its end.
+pub(super) fn cut(line: &str, columns: usize, mark: &str) -> String {
     if display_width(line) <= columns {
         return line.to_owned();
     }
@@ -614,10 +614,10 @@ pub(super) fn cut(line: &str, columns: usize) -> String {
         .chars()
         .take_while(|c| {
             width += display_width(c.encode_utf8(&mut [0; 4]));
-            width + 3 <= columns
+            width + display_width(mark) <= columns
         })
         .collect();
-    start + "..."
+    start + mark
 }
 
 /// Returns whether a line may break after a character without a blank: one of the wide letters of

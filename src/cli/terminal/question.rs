@@ -267,6 +267,13 @@ pub(super) fn end_line() {
     }
 }
 
+/// Empties the window of the terminal.
+pub(super) fn clear_screen() {
+    if let Some(output) = Output::of_user() {
+        output.write(CLEAR_SCREEN).ok();
+    }
+}
+
 /// Ends the line of a question that a signal ends together with the process.
 pub(super) fn abandon() {
     if MARKS_PASTES.load(Ordering::Relaxed) {

@@ -66,6 +66,8 @@ struct Activity {
     since: Instant,
     /// The end of the wait before it.
     retry_at: Option<Instant>,
+    /// The cause of that wait.
+    retry_cause: String,
     /// The last lines that its command has printed.
     printed: Vec<String>,
 }
@@ -159,6 +161,13 @@ impl Screen {
         self.state().write(Output::Message(words.clone()));
     }
 
+    /// Empties the window of a terminal that can be.
+    pub(in crate::cli) fn clear(&self) {
+        if self.can_edit {
+            super::question::clear_screen();
+        }
+    }
+
     /// Returns whether the answer is shown while it arrives.
     pub(in crate::cli) fn is_watched(&self) -> bool {
         self.watched
@@ -191,6 +200,7 @@ impl Screen {
                 name: what.to_owned(),
                 since: Instant::now(),
                 retry_at: None,
+                retry_cause: String::new(),
                 printed: Vec::new(),
             });
             state.turn();
@@ -218,7 +228,7 @@ impl Screen {
 
     /// Shows the spinner with the time until a failed request is repeated, and with an activity
     /// afterwards.
-    pub(in crate::cli) fn retrying(&self, what: &str, wait: Duration) {
+    pub(in crate::cli) fn retrying(&self, what: &str, cause: &str, wait: Duration) {
         // A plugin may have written the notice, with a number of seconds that no clock has.
         const MAX_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
         let mut state = self.state();
@@ -230,6 +240,7 @@ impl Screen {
             name: what.to_owned(),
             since: at,
             retry_at: Some(at),
+            retry_cause: cause.to_owned(),
             printed: Vec::new(),
         });
         state.turn();
@@ -372,18 +383,21 @@ impl State {
         let since = doing.since;
         let activity = text::escaped(&doing.name);
         let retry_at = doing.retry_at;
+        let retry_cause = text::escaped(&doing.retry_cause);
         let printed = doing.printed.clone();
         match &self.spinner {
             Some(spinner) => spinner.change(|lines| {
                 lines.activity = activity;
                 lines.since = since;
                 lines.retry_at = retry_at;
+                lines.retry_cause = retry_cause;
                 lines.printed = printed;
             }),
             None => {
                 let mut lines =
                     SpinnerLines::new(activity, since, self.preview.clone(), self.ascii);
                 lines.retry_at = retry_at;
+                lines.retry_cause = retry_cause;
                 lines.printed = printed;
                 self.spinner = Some(Spinner::start(lines));
             }

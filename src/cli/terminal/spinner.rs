@@ -19,8 +19,8 @@ use base::lock::lock;
 /// The time between two drawings.
 const INTERVAL: Duration = Duration::from_millis(120);
 
-/// The time of an activity after which the key that stops it is named.
-const MIN_HINTED: Duration = Duration::from_secs(2);
+/// The fewest columns in which the cause of a wait is shown.
+const MIN_CAUSE_COLUMNS: usize = 12;
 
 const MARKS: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
 const ASCII_MARKS: [&str; 4] = ["|", "/", "-", "\\"];
@@ -56,6 +56,8 @@ pub(super) struct SpinnerLines {
     pub(super) since: Instant,
     /// The end of the wait before the activity.
     pub(super) retry_at: Option<Instant>,
+    /// The cause of that wait.
+    pub(super) retry_cause: String,
     /// The beginning of the next line of the answer.
     pub(super) preview: String,
     /// The last lines that the running command has printed, without tabs.
@@ -73,6 +75,7 @@ impl SpinnerLines {
             activity,
             since,
             retry_at: None,
+            retry_cause: String::new(),
             preview,
             printed: Vec::new(),
             ascii,
@@ -96,7 +99,7 @@ impl SpinnerLines {
         rows.push(line);
         let available = columns.saturating_sub(INDENT.len() + 1);
         let printed = self.printed.iter().map(|line| one_column_each(line));
-        rows.extend(printed.map(|line| format!("{INDENT}{}", cut(&line, available))));
+        rows.extend(printed.map(|line| format!("{INDENT}{}", self.cut(&line, available))));
         let back = UP.repeat(rows.len() - 1);
         let separator = format!("{ERASE_REST}\r\n");
         format!("\r{}{ERASE_BELOW}\r{back}", rows.join(&separator))
@@ -109,8 +112,13 @@ impl SpinnerLines {
             && let Some(left) = at.checked_duration_since(now)
         {
             let left = Duration::from_secs(left.as_secs() + u64::from(left.subsec_nanos() > 0));
-            // The cause is in the note above.
-            return cut(&format!("retrying in {}", format_duration(left)), columns);
+            let retry = format!("retrying in {}", format_duration(left));
+            let available = columns.saturating_sub(retry.len() + "; ".len());
+            if self.retry_cause.is_empty() || available < MIN_CAUSE_COLUMNS {
+                return self.cut(&retry, columns);
+            }
+            let cause = self.retry_cause.trim_end_matches('.');
+            return format!("{}; {retry}", self.cut(cause, available));
         }
         // Zero seconds are not worth showing.
         let elapsed = now.saturating_duration_since(self.since);
@@ -120,13 +128,18 @@ impl SpinnerLines {
         };
         let line = format!(
             "{}{time}",
-            cut(&self.activity, columns.saturating_sub(time.len()))
+            self.cut(&self.activity, columns.saturating_sub(time.len()))
         );
         let hinted = format!("{line} (Ctrl-C stops)");
-        if elapsed >= MIN_HINTED && display_width(&hinted) <= columns {
+        if display_width(&hinted) <= columns {
             return hinted;
         }
         line
+    }
+
+    /// Cuts a line to a number of columns.
+    fn cut(&self, line: &str, columns: usize) -> String {
+        cut(line, columns, if self.ascii { "..." } else { "…" })
     }
 
     fn draw(&self) {
@@ -273,24 +286,30 @@ mod tests {
             let drawn = lines.drawn(started + Duration::from_secs(seconds), columns);
             row_texts(&drawn)
         };
-        assert_eq!(drawn("answering", "", 0, 80, false), "⠋ answering\r");
+        assert_eq!(
+            drawn("answering", "", 0, 80, false),
+            "⠋ answering (Ctrl-C stops)\r"
+        );
         assert_eq!(
             drawn("answering", "", 75, 80, true),
             "| answering, 1 min 15 s (Ctrl-C stops)\r"
         );
-        assert_eq!(drawn("answering", "", 1, 80, true), "| answering, 1 s\r");
         assert_eq!(
-            drawn("answering", "", 2, 80, true),
-            "| answering, 2 s (Ctrl-C stops)\r"
+            drawn("answering", "", 1, 80, true),
+            "| answering, 1 s (Ctrl-C stops)\r"
         );
         assert_eq!(drawn("answering", "", 5, 20, true), "| answering, 5 s\r");
         assert_eq!(
             drawn("answering", "the next", 1, 80, true),
-            format!("the next\r\n| answering, 1 s\r{UP}")
+            format!("the next\r\n| answering, 1 s (Ctrl-C stops)\r{UP}")
         );
         assert_eq!(
             drawn("running cargo test", "", 1, 20, true),
             "| running c..., 1 s\r"
+        );
+        assert_eq!(
+            drawn("running cargo test", "", 1, 20, false),
+            "⠋ running car…, 1 s\r"
         );
         assert_eq!(drawn("a", "中文", 0, 20, true), "| a\r");
         assert_eq!(
@@ -329,13 +348,21 @@ mod tests {
         let waiting = "waiting for the model".to_owned();
         let mut lines = SpinnerLines::new(waiting, at, String::new(), true);
         lines.retry_at = Some(at);
+        lines.retry_cause = "The server is overloaded.".to_owned();
         let drawn = |millis, columns| {
             let drawn = lines.drawn(now + Duration::from_millis(millis), columns);
             row_texts(&drawn)
         };
-        assert_eq!(drawn(100, 80), "| retrying in 12 s\r");
+        assert_eq!(
+            drawn(100, 80),
+            "| The server is overloaded; retrying in 12 s\r"
+        );
+        assert_eq!(drawn(100, 35), "| The server...; retrying in 12 s\r");
         assert_eq!(drawn(11_000, 20), "| retrying in 1 s\r");
-        assert_eq!(drawn(12_500, 80), "| waiting for the model\r");
+        assert_eq!(
+            drawn(12_500, 80),
+            "| waiting for the model (Ctrl-C stops)\r"
+        );
         assert_eq!(
             drawn(14_000, 80),
             "| waiting for the model, 2 s (Ctrl-C stops)\r"

@@ -7,7 +7,7 @@ use protocol::table::{Reply, RequestContext};
 
 use super::requests::session_capabilities;
 use crate::login::{self, KEYS_LOGIN, TERMINAL_LOGIN};
-use crate::meta::{ALONE, QUIET, SESSION_MODEL, member};
+use crate::meta::{ALONE, ASKS_FOR_DETAILS, QUIET, SESSION_MODEL, member};
 use crate::server::{Capabilities, Server};
 use crate::tool_call_view::RawText;
 use crate::view::DisplayCapabilities;
@@ -48,6 +48,8 @@ pub(super) fn initialize(
             .is_some_and(|elicitation| elicitation.url.is_some()),
         is_unattended: member(client.meta.as_ref(), ALONE) == Some(&serde_json::Value::Bool(true)),
         hides_notices: member(client.meta.as_ref(), QUIET) == Some(&serde_json::Value::Bool(true)),
+        asks_for_details: member(client.meta.as_ref(), ASKS_FOR_DETAILS)
+            == Some(&serde_json::Value::Bool(true)),
         remembers_models: member(client.meta.as_ref(), SESSION_MODEL)
             != Some(&serde_json::Value::Bool(true)),
         runs_legacy_logins: false,

@@ -12,7 +12,10 @@ use super::live_denies::{self, PassedDenies};
 use super::{TurnContext, hooks, tool_context};
 use base::approvals::Approvals;
 use base::task::{MAX_IN_PLACE_BYTES, poll_by_size, poll_on_blocking_threads};
-use events::{CallUpdate, PermissionReply, PermissionRequest, Progress, TurnMessage};
+use events::{
+    CallUpdate, OfferedGrant, PermissionReply, PermissionRequest, Progress, SandboxFacts,
+    TurnMessage,
+};
 use permission::approve::isolated;
 use permission::explain::explain;
 use permission::remedy;
@@ -172,15 +175,17 @@ async fn judge(policy: &Policy, request: &AccessRequest) -> Verdict {
 struct QuestionText {
     wording: QuestionWording,
     details: Vec<String>,
+    sandbox: Option<SandboxFacts>,
     /// The setting that would allow it, if no user is present to answer.
     unattended: Option<Option<Value>>,
-    always: Option<String>,
+    always: Option<OfferedGrant>,
     why_not_always: Option<String>,
 }
 
 impl QuestionText {
     fn of(
         asked: &[JudgedRequest<'_>],
+        agent: &str,
         policy: &Policy,
         attended: bool,
         reason: Option<&str>,
@@ -202,16 +207,11 @@ impl QuestionText {
         let details = question_details(&pairs);
         let explains = !lasting && wording.complete_question.is_none();
         let why_not_always = explains.then(|| why_not_always(&pairs));
-        let always = lasting.then(|| {
-            requests
-                .into_iter()
-                .map(wording::describe_grant)
-                .collect::<Vec<_>>()
-                .join(", ")
-        });
+        let always = lasting.then(|| offered_grant(agent, &requests));
         Self {
             wording,
             details,
+            sandbox: sandbox_facts(&pairs),
             unattended,
             always,
             why_not_always,
@@ -282,10 +282,13 @@ async fn ask(
         || asked
             .iter()
             .any(|asked_request| is_large(&asked_request.request));
-    let text = async move { QuestionText::of(&owned, &policy, attended, reason.as_deref()) };
+    let agent_name = agent.name.clone();
+    let text =
+        async move { QuestionText::of(&owned, &agent_name, &policy, attended, reason.as_deref()) };
     let QuestionText {
         wording,
         details,
+        sandbox,
         unattended,
         always,
         why_not_always,
@@ -295,6 +298,7 @@ async fn ask(
         call: call.call.clone(),
         show: shown_call(call, &pairs).await,
         details,
+        sandbox,
         wording: wording.clone(),
         unattended,
         always,
@@ -448,25 +452,42 @@ async fn shown_call(call: &Call, asked: &[(&AccessRequest, &Verdict)]) -> CallUp
     }
 }
 
-/// Returns the details of a question: the page that links to an address, and the sandbox of a
-/// command.
+/// Returns the details of a question: the page that links to an address.
 fn question_details(asked: &[(&AccessRequest, &Verdict)]) -> Vec<String> {
-    let mut lines = Vec::new();
-    for (request, _) in asked {
-        lines.extend(
-            request
-                .redirected_from
-                .as_ref()
-                .map(|from| format!("Redirected from {from}.")),
-        );
-        lines.extend(
-            request
-                .sandbox
-                .as_ref()
-                .map(|sandbox| format!("Sandbox: {sandbox}.")),
-        );
+    let origins = asked
+        .iter()
+        .filter_map(|(request, _)| request.redirected_from.as_ref());
+    origins
+        .map(|from| format!("Redirected from {from}."))
+        .collect()
+}
+
+fn sandbox_facts(asked: &[(&AccessRequest, &Verdict)]) -> Option<SandboxFacts> {
+    asked.iter().find_map(|(request, _)| {
+        Some(SandboxFacts {
+            restrictions: request.sandbox.clone()?,
+            effect: request.sandbox_effect.clone(),
+        })
+    })
+}
+
+/// Returns the grant that "always" would store for an agent.
+fn offered_grant(agent: &str, requests: &[&AccessRequest]) -> OfferedGrant {
+    let texts = requests
+        .iter()
+        .map(|request| wording::describe_grant(request));
+    let mut permissions: Vec<String> = Vec::new();
+    for request in requests {
+        let permission = request.granted_permission();
+        if !request.always.is_empty() && permissions.iter().all(|known| known != permission) {
+            permissions.push(permission.to_owned());
+        }
     }
-    lines
+    OfferedGrant {
+        text: texts.collect::<Vec<_>>().join(", "),
+        permissions,
+        agent: agent.to_owned(),
+    }
 }
 
 /// Returns the reason why "always" is not offered.

@@ -230,6 +230,7 @@ impl Tool for BashTool {
         let touched = touched(&resolved_path, &plan.analysis, context);
         let mut request = plan.request;
         request.sandbox.clone_from(&sandbox.restrictions);
+        request.sandbox_effect = sandbox.describe_effect(&plan.analysis, &judged);
         request
             .metadata
             .insert("command".into(), Value::String(input.command.clone()));

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::files::hidden::HiddenPaths;
 use crate::process::control_files;
-use crate::process::writable_paths::{named_writes, without_named};
+use crate::process::writable_paths::{describe_opened_by_consent, named_writes, without_named};
 use crate::scratch;
 use crate::{Failure, ToolContext};
 use base::environment::Environment;
@@ -25,7 +25,7 @@ use events::{Event, Severity};
 use permission::evaluate::only_reads;
 use permission::plan::{CommandLine, HiddenFiles, PlannedSandbox, SandboxCapabilities};
 use permission::shell::CommandAnalysis;
-use permission::{Rules, SandboxGuarantee, protected};
+use permission::{PermissionContext, Rules, SandboxGuarantee, protected};
 use sandbox::process::{self, Program, ProgramSlot};
 use sandbox::{
     Level, Mechanism, ProvenSandbox, Sandbox, SandboxPolicy, WriteObserver, build_directories,
@@ -814,6 +814,26 @@ impl CommandSandbox {
                 ..self
             },
         }
+    }
+
+    /// Describes what a command line can do in it. `None` if the settings turn the sandbox off.
+    pub(super) fn describe_effect(
+        &self,
+        line: &CommandAnalysis,
+        context: &PermissionContext,
+    ) -> Option<String> {
+        self.restrictions.as_ref()?;
+        let guarantee = match (self.proven.mechanism, self.proven.level) {
+            (None, _) => SandboxGuarantee::None,
+            (Some(_), Level::ReadOnly) => SandboxGuarantee::READ_ONLY,
+            (Some(_), Level::WorkspaceWrite) => SandboxGuarantee::WORKSPACE,
+        };
+        let opened = match guarantee {
+            SandboxGuarantee::Workspace { .. } => describe_opened_by_consent(line, context),
+            SandboxGuarantee::None | SandboxGuarantee::ReadOnly { .. } => String::new(),
+        };
+        let effect = guarantee.effect(line.is_read_only());
+        Some(format!("{}: {effect}{opened}", guarantee.as_str()))
     }
 
     /// Explains, for the model, that a command may have failed because a path is hidden, see

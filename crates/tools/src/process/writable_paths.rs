@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::files::disk;
+use base::text::spelled;
 use permission::PermissionContext;
 use permission::credentials::git_command;
 use permission::shell::{CommandAnalysis, CommandUnit, Effect};
@@ -65,7 +66,7 @@ pub(crate) fn named_writes(
 
 /// Returns the paths outside of the project and the temporary directories that a command line could
 /// write in its sandbox if the user allowed it.
-pub fn opened_by_consent(line: &CommandAnalysis, context: &PermissionContext) -> Vec<PathBuf> {
+fn opened_by_consent(line: &CommandAnalysis, context: &PermissionContext) -> Vec<PathBuf> {
     let inside = std::iter::once(&context.root)
         .chain(&context.extra_dirs)
         .chain(&context.scratch_dir)
@@ -83,6 +84,19 @@ pub fn opened_by_consent(line: &CommandAnalysis, context: &PermissionContext) ->
         }
     }
     opened
+}
+
+/// Describes the paths that a command line could also write if the user allowed it, as a clause that
+/// follows the effect of its sandbox. Empty without such paths.
+pub fn describe_opened_by_consent(line: &CommandAnalysis, context: &PermissionContext) -> String {
+    let opened: Vec<String> = opened_by_consent(line, context)
+        .iter()
+        .map(|path| spelled(&path.display().to_string()))
+        .collect();
+    if opened.is_empty() {
+        return String::new();
+    }
+    format!(", and if you allow it, {}", opened.join(", "))
 }
 
 /// Returns whether a unit changes settings of git. The permission for that names no file.
