@@ -1587,7 +1587,7 @@ fn settled() {
         "{explained}"
     );
 
-    // A rejection does not answer the other question, which says that there was one.
+    // A rejection does not answer the other question, which mentions it.
     let (_model, project) = fixture(
         "call bash {\"command\":\"echo one\"}\ncall bash {\"command\":\"ls none\"}",
         &json!({ "permission": { "bash": { "*": "ask" } } }),
@@ -1899,7 +1899,7 @@ fn continued() {
         ),
         (&[], "the prompt is empty"),
         (&["-f", "gone.txt", "Hello"], "gone.txt cannot be read"),
-        (&["--nope", "Hello"], "unexpected argument '--nope' found"),
+        (&["--nope", "Hello"], "run has no option --nope"),
     ];
     for (args, words) in table {
         let output = adjutant(&project, &[&["run"], args].concat())

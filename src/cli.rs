@@ -367,6 +367,9 @@ fn command_line(environment: &Environment) -> Result<Cli, ExitCode> {
                 return Err(terminal::misused(advice));
             }
             let e = meant::with_near_name(e);
+            if let Some(message) = meant::unknown_word(&e) {
+                return Err(terminal::misused(&message));
+            }
             let e = meant::with_next_step(e, first.as_deref());
             Err(terminal::parsed(&e, environment))
         }

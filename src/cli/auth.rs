@@ -264,7 +264,10 @@ pub(super) async fn login(
             "Provider (such as anthropic, openai, google, openrouter): ",
             environment,
         )?,
-        None => bail!("name a provider: `adjutant auth login PROVIDER`"),
+        None => {
+            terminal::misused("name a provider: `adjutant auth login PROVIDER`");
+            return Ok(terminal::MISUSED);
+        }
     };
     if organisation::is_address(&id) {
         return organisation::login(&id, environment).await;

@@ -381,6 +381,62 @@ pub(super) fn with_near_name(mut error: clap::Error) -> clap::Error {
     error
 }
 
+/// Returns the message about a command or an option that does not exist, with the nearest one. `None`
+/// for other errors, and for options that have an advice of their own.
+pub(super) fn unknown_word(error: &clap::Error) -> Option<String> {
+    let path = command_path(error)?;
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        Some(ContextValue::Strings(all)) => all.first().cloned(),
+        _ => None,
+    };
+    match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            let word = text(ContextKind::InvalidSubcommand)?;
+            let next = match text(ContextKind::SuggestedSubcommand) {
+                Some(near) => format!("did you mean `{path} {near}`?"),
+                None => format!("`{path} --help` lists the commands"),
+            };
+            let place = path.strip_prefix("adjutant ");
+            let place = place.map_or(String::new(), |place| format!(" of {place}"));
+            Some(format!("there is no command {word:?}{place}; {next}"))
+        }
+        ErrorKind::UnknownArgument => {
+            let option = text(ContextKind::InvalidArg)?;
+            if !option.starts_with('-') || is_advised_deletion(error, &option) {
+                return None;
+            }
+            let next = match text(ContextKind::SuggestedArg) {
+                Some(near) => format!("did you mean {near}?"),
+                None => format!("`{path} --help` lists the options"),
+            };
+            let name = path.strip_prefix("adjutant ").unwrap_or(&path);
+            Some(format!("{name} has no option {option}; {next}"))
+        }
+        _ => None,
+    }
+}
+
+/// Returns the command that an error is about, as its usage names it: `adjutant sessions list`.
+fn command_path(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) else {
+        return None;
+    };
+    let usage = usage.to_string();
+    let words = usage.lines().next()?.split_whitespace();
+    let words = words.skip_while(|word| *word != "adjutant");
+    let is_name = |word: &&str| word.chars().all(|c| c.is_ascii_lowercase() || c == '-');
+    let path: Vec<&str> = words
+        .take_while(|word| is_name(word) && !word.starts_with('-'))
+        .collect();
+    (!path.is_empty()).then(|| path.join(" "))
+}
+
+/// Returns whether an option is one with which `sessions delete` is expected to find the sessions.
+fn is_advised_deletion(error: &clap::Error, option: &str) -> bool {
+    matches!(option, "--all" | "--days") && is_about_deletion(error)
+}
+
 /// Required arguments, each with the command that lists its values.
 const MISSING_ARGUMENTS: &[(&str, &[&str], &str)] = &[
     (
@@ -434,7 +490,7 @@ pub(super) fn with_next_step(mut error: clap::Error, first: Option<&OsStr>) -> c
             listed.map(|(_, _, tip)| *tip)
         }
         (ErrorKind::UnknownArgument, Some(ContextValue::String(option)))
-            if is_about_deletion(&error) && matches!(option.as_str(), "--all" | "--days") =>
+            if is_advised_deletion(&error, option) =>
         {
             Some(
                 "`adjutant sessions prune --days N` deletes all sessions that were not used for N days",
@@ -620,6 +676,36 @@ mod tests {
             let tip = text.split_once("tip: ").map_or("", |(_, tip)| tip);
             assert_eq!(tip.is_empty(), expected.is_empty(), "{text}");
             assert!(tip.contains(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn unknown_words_are_reported_in_one_line() {
+        let table = [
+            (
+                &["sessions", "lst"][..],
+                "there is no command \"lst\" of sessions; did you mean `adjutant sessions list`?",
+            ),
+            (
+                &["zzz"],
+                "there is no command \"zzz\"; `adjutant --help` lists the commands",
+            ),
+            (
+                &["sessions", "prune", "--dry-run", "--nope"],
+                "sessions prune has no option --nope; `adjutant sessions prune --help` lists the options",
+            ),
+            (
+                &["run", "--jsn", "hi"],
+                "run has no option --jsn; did you mean --json?",
+            ),
+            (&["sessions", "delete", "--all"], ""),
+            (&["config", "get"], ""),
+        ];
+        for (words, expected) in table {
+            let words = std::iter::once("adjutant").chain(words.iter().copied());
+            let error = <super::super::Cli as clap::Parser>::try_parse_from(words).unwrap_err();
+            let message = unknown_word(&with_near_name(error)).unwrap_or_default();
+            assert_eq!(message, expected);
         }
     }
 

@@ -557,7 +557,7 @@ mod tests {
         for (count, expected) in cases {
             assert_eq!(tokens(count), expected);
         }
-        assert_eq!(tokens(1_048_576), "1049k");
+        assert_eq!(tokens(1_048_576), "1M");
         assert_eq!(dollars(&Rates::new(0.3, 15.0, None, None)), "$0.3 / $15");
         assert_eq!(dollars(&Rates::default()), "free");
     }

@@ -43,7 +43,7 @@ pub struct PermissionRequest {
 pub struct SandboxFacts {
     /// The restrictions in force.
     pub restrictions: String,
-    /// What the command can do, in a few words.
+    /// The effects that it permits, in a few words.
     pub effect: Option<String>,
 }
 

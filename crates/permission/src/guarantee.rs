@@ -94,7 +94,7 @@ impl SandboxGuarantee {
         }
     }
 
-    /// Describes what a command can do. `is_harmless`: it is proven to change nothing.
+    /// Describes the effects that a command can have. `is_harmless`: it is proven to change nothing.
     pub fn effect(self, is_harmless: bool) -> &'static str {
         match self {
             Self::None => "it can do what you can",

@@ -157,7 +157,7 @@ pub struct AccessRequest {
     pub planned_verdict: Option<Arc<plan::PlannedVerdict>>,
     /// A description of the restrictions that the operating system puts on the command.
     pub sandbox: Option<String>,
-    /// What the command can do in it, in a few words.
+    /// The effects that these restrictions permit, in a few words.
     pub sandbox_effect: Option<String>,
     /// The address that redirected to the requested one.
     pub redirected_from: Option<String>,

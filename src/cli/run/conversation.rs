@@ -69,7 +69,7 @@ enum ConversationCommand {
     End,
     /// Begins another session.
     New {
-        /// Whether it empties the window.
+        /// True if it empties the window.
         clears_screen: bool,
     },
     /// Chooses a value of a config option, or shows the present one.

@@ -969,7 +969,10 @@ impl BlockRenderer {
                 self.spans.push(FAINT, &rule);
                 self.flush();
             }
-            Event::TaskListMarker(is_done) => self.task(if is_done { "[x] " } else { "[ ] " }),
+            Event::TaskListMarker(is_done) => {
+                let mark = if is_done { "[x] " } else { "[ ] " };
+                self.spans.push(Style::new(), mark);
+            }
             Event::Html(text) => {
                 let text = text::without_formatting_tags(&text);
                 if !text.trim().is_empty() {
@@ -1018,7 +1021,7 @@ impl BlockRenderer {
                 self.style(match level {
                     HeadingLevel::H1 => STRONG.underline(),
                     HeadingLevel::H2 => STRONG,
-                    HeadingLevel::H3 => STRONG.italic(),
+                    HeadingLevel::H3 => Style::new().underline(),
                     _ => Style::new().italic(),
                 });
                 if self.look.ink == StyleSupport::Plain && !self.is_underlined {
@@ -1148,22 +1151,6 @@ impl BlockRenderer {
         self.mark = Some(format!("{outer}{mark}"));
         self.indents.push(" ".repeat(display_width(&mark)));
     }
-
-    /// Marks a task, in place of the bullet of its item.
-    fn task(&mut self, mark: &str) {
-        let bullet = self.mark.as_deref().unwrap_or_default();
-        let outer = ["• ", "- "]
-            .iter()
-            .find_map(|mark| bullet.strip_suffix(mark));
-        let Some(outer) = outer else {
-            return self.spans.push(Style::new(), mark);
-        };
-        self.mark = Some(format!("{outer}{mark}"));
-        if let Some(indent) = self.indents.last_mut() {
-            *indent = " ".repeat(mark.len());
-        }
-    }
-
     /// Returns the indent of the next line, or the mark of the item that it begins.
     fn prefix(&mut self) -> String {
         self.mark.take().unwrap_or_else(|| self.indents.concat())
@@ -1246,6 +1233,7 @@ impl BlockRenderer {
             *last += room.saturating_sub(measured_widths.iter().sum());
         }
         let rule = if self.look.ascii { "-" } else { "─" };
+        let mut last_height = 1;
         for (number, row) in rows.iter().enumerate() {
             let (widths, breaks_words) = row_widths(row, &widths, room);
             let cells: Vec<Vec<Spans>> = row
@@ -1254,6 +1242,11 @@ impl BlockRenderer {
                 .map(|(cell, width)| cell.lines(*width, breaks_words))
                 .collect();
             let height = cells.iter().map(Vec::len).max().unwrap_or_default().max(1);
+            // The lines of two rows would look like one row otherwise.
+            if number > 1 && height.max(last_height) > 1 {
+                self.print(&[String::new()]);
+            }
+            last_height = height;
             for at in 0..height {
                 let cells = cells.iter().zip(&widths).zip(&alignments);
                 let line: Vec<String> = cells
@@ -1531,9 +1524,9 @@ mod tests {
             ),
             (
                 "| extended | a text that is longer than the column |",
-                "d       four\nextended  a text that is longer than the\n".to_owned(),
+                "d       four\n\nextended  a text that is longer than the\n".to_owned(),
             ),
-            ("| e | five |", "          column\n".to_owned()),
+            ("| e | five |", "          column\n\n".to_owned()),
             ("", "e       five\n".to_owned()),
         ] {
             assert_eq!(stream.push(&format!("{line}\n"), look), printed, "{line}");
@@ -1548,7 +1541,7 @@ mod tests {
         assert_eq!(
             rendered(table, look(40)),
             format!(
-                "Name    Use\n{rule}  ─────\na       one\nb       two\nc       three\n\
+                "Name    Use\n{rule}  ─────\na       one\nb       two\nc       three\n\n\
                  several longer  four\nwords\n"
             )
         );
@@ -1581,7 +1574,7 @@ mod tests {
             [
                 "\u{1b}[1m\u{1b}[4mA\u{1b}[0m\n",
                 "\u{1b}[1mA\u{1b}[0m\n",
-                "\u{1b}[1m\u{1b}[3mA\u{1b}[0m\n",
+                "\u{1b}[4mA\u{1b}[0m\n",
                 "\u{1b}[3mA\u{1b}[0m\n",
             ]
         );

@@ -311,10 +311,10 @@ mod tests {
             drawn("running cargo test", "", 1, 20, false),
             "⠋ running car…, 1 s\r"
         );
-        assert_eq!(drawn("a", "中文", 0, 20, true), "| a\r");
+        assert_eq!(drawn("a", "中文", 0, 20, true), "| a (Ctrl-C stops)\r");
         assert_eq!(
             drawn("a", "wider than twenty columns", 0, 20, true),
-            format!("wider than twenty c\r\n| a\r{UP}")
+            format!("wider than twenty c\r\n| a (Ctrl-C stops)\r{UP}")
         );
     }
 
@@ -357,7 +357,7 @@ mod tests {
             drawn(100, 80),
             "| The server is overloaded; retrying in 12 s\r"
         );
-        assert_eq!(drawn(100, 35), "| The server...; retrying in 12 s\r");
+        assert_eq!(drawn(100, 35), "| The server ...; retrying in 12 s\r");
         assert_eq!(drawn(11_000, 20), "| retrying in 1 s\r");
         assert_eq!(
             drawn(12_500, 80),

@@ -816,7 +816,7 @@ impl CommandSandbox {
         }
     }
 
-    /// Describes what a command line can do in it. `None` if the settings turn the sandbox off.
+    /// Describes the effects that a command line can have in it. `None` if the settings turn the sandbox off.
     pub(super) fn describe_effect(
         &self,
         line: &CommandAnalysis,
