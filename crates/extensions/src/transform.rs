@@ -1,7 +1,7 @@
 //! The conversation of a request in the format of OpenCode's hook `experimental.chat.messages.transform`:
-//! messages with parts, and calls that contain their results. Plugins may change existing texts,
-//! arguments and results. They cannot add, remove or move anything, so that every call keeps exactly one
-//! result.
+//! messages with parts, and calls that contain their results. Attached files are left out. Plugins may
+//! change existing texts, arguments and results. They cannot add, remove or move anything, so that every
+//! call keeps exactly one result.
 
 use std::sync::Arc;
 
@@ -10,53 +10,54 @@ use serde_json::{Value, json};
 use providers::Request;
 use providers::request::{CallResult, ModelInput, ModelMessage, ModelOutput};
 
-/// Returns the id of a message, which is stable as long as nothing before it changes.
-fn message_id(at: usize) -> String {
-    format!("msg_{at:06}")
+/// Returns the id of a message: its index in the request.
+fn message_id(index: usize) -> String {
+    format!("msg_{index:06}")
 }
 
 /// Returns the id of a part: the indexes of its message and of the part within it.
-fn part_id(at: usize, within: usize) -> String {
-    format!("prt_{at:06}_{within:03}")
+fn part_id(message_index: usize, part_index: usize) -> String {
+    format!("prt_{message_index:06}_{part_index:03}")
 }
 
 /// Encodes the conversation of a request.
 pub(super) fn encode_messages(request: &Request, session: &str, agent: &str) -> Value {
     let mut all = Vec::new();
-    for (at, message) in request.messages.iter().enumerate() {
-        let results = match request.messages.get(at + 1) {
+    for (message_index, message) in request.messages.iter().enumerate() {
+        let results = match request.messages.get(message_index + 1) {
             Some(ModelMessage::Results(results)) => results.as_slice(),
             _ => &[],
         };
-        let id = message_id(at);
-        let common = |within: usize| json!({ "id": part_id(at, within), "sessionID": session, "messageID": id });
+        let id = message_id(message_index);
+        let common = |part_index: usize| json!({ "id": part_id(message_index, part_index), "sessionID": session, "messageID": id });
         let (role, parts): (&str, Vec<Value>) = match message {
             ModelMessage::User(inputs) => {
-                let texts = inputs
-                    .iter()
-                    .enumerate()
-                    .filter_map(|(within, input)| match input {
-                        ModelInput::Text(text) => Some(merged(
-                            common(within),
-                            json!({ "type": "text", "text": text }),
-                        )),
-                        ModelInput::File(_) => None,
-                    });
+                let texts =
+                    inputs
+                        .iter()
+                        .enumerate()
+                        .filter_map(|(part_index, input)| match input {
+                            ModelInput::Text(text) => Some(merged(
+                                common(part_index),
+                                json!({ "type": "text", "text": text }),
+                            )),
+                            ModelInput::File(_) => None,
+                        });
                 ("user", texts.collect())
             }
             ModelMessage::Assistant(outputs) => {
-                let parts = outputs
-                    .iter()
-                    .enumerate()
-                    .map(|(within, output)| merged(common(within), encode_output(output, results)));
+                let parts = outputs.iter().enumerate().map(|(part_index, output)| {
+                    merged(common(part_index), encode_output(output, results))
+                });
                 ("assistant", parts.collect())
             }
             ModelMessage::Results(_) => continue,
         };
         let model =
             json!({ "providerID": request.model.id.provider, "modelID": request.model.id.model });
+        // A request has no times; the index preserves the order.
         let info = json!({
-            "id": id, "sessionID": session, "role": role, "agent": agent, "model": model, "time": { "created": at },
+            "id": id, "sessionID": session, "role": role, "agent": agent, "model": model, "time": { "created": message_index },
             "providerID": request.model.id.provider, "modelID": request.model.id.model,
         });
         all.push(json!({ "info": info, "parts": parts }));
@@ -64,15 +65,16 @@ pub(super) fn encode_messages(request: &Request, session: &str, agent: &str) -> 
     Value::Array(all)
 }
 
-/// Returns an object with the members of another one added.
-fn merged(mut one: Value, more: Value) -> Value {
-    if let (Value::Object(one), Value::Object(more)) = (&mut one, more) {
-        one.extend(more);
+/// Returns `base` with the members of `extra`, which replace those of the same name.
+fn merged(mut base: Value, extra: Value) -> Value {
+    if let (Value::Object(base), Value::Object(extra)) = (&mut base, extra) {
+        base.extend(extra);
     }
-    one
+    base
 }
 
-/// Encodes an output of the model as a part. A call gets its result.
+/// Encodes an output of the model as a part. A call contains its result; without one, it counts as
+/// completed without output.
 fn encode_output(output: &ModelOutput, results: &[CallResult]) -> Value {
     match output {
         ModelOutput::Text { text, .. } => json!({ "type": "text", "text": text }),
@@ -100,7 +102,7 @@ fn encode_output(output: &ModelOutput, results: &[CallResult]) -> Value {
 }
 
 /// Applies the changes of plugins to a request. `before` and `after` are the encoded messages.
-/// Returns whether there were changes that have no effect: new or missing messages or parts.
+/// Returns whether messages or parts were added or removed, which has no effect.
 pub(super) fn apply_changes(request: &mut Request, before: &Value, after: &Value) -> bool {
     let empty = Vec::new();
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
@@ -112,9 +114,9 @@ pub(super) fn apply_changes(request: &mut Request, before: &Value, after: &Value
             .pointer("/info/id")
             .and_then(Value::as_str)
             .unwrap_or_default();
-        let Some(known) = before
+        let Some(original_message) = before
             .iter()
-            .find(|known| known.pointer("/info/id").and_then(Value::as_str) == Some(id))
+            .find(|original| original.pointer("/info/id").and_then(Value::as_str) == Some(id))
         else {
             has_ignored_changes = true;
             continue;
@@ -123,18 +125,18 @@ pub(super) fn apply_changes(request: &mut Request, before: &Value, after: &Value
             .get("parts")
             .and_then(Value::as_array)
             .unwrap_or(&empty);
-        let known = known
+        let original_parts = original_message
             .get("parts")
             .and_then(Value::as_array)
             .unwrap_or(&empty);
-        has_ignored_changes |= parts.len() != known.len();
+        has_ignored_changes |= parts.len() != original_parts.len();
         for part in parts {
             let id = part.get("id").and_then(Value::as_str).unwrap_or_default();
-            match known
+            match original_parts
                 .iter()
-                .find(|known| known.get("id").and_then(Value::as_str) == Some(id))
+                .find(|original| original.get("id").and_then(Value::as_str) == Some(id))
             {
-                Some(known) if known == part => {}
+                Some(original) if original == part => {}
                 Some(_) => apply_part_change(request, id, part),
                 None => has_ignored_changes = true,
             }
@@ -143,32 +145,37 @@ pub(super) fn apply_changes(request: &mut Request, before: &Value, after: &Value
     has_ignored_changes
 }
 
-/// Applies the change of one part. `id` is the id of the part, as [`part_id`] has made it.
+/// Applies a changed part. `id` is its id, as [`part_id`] has made it.
 fn apply_part_change(request: &mut Request, id: &str, part: &Value) {
     let mut numbers = id
         .trim_start_matches("prt_")
         .split('_')
         .map(str::parse::<usize>);
-    let (Some(Ok(at)), Some(Ok(within))) = (numbers.next(), numbers.next()) else {
+    let (Some(Ok(message_index)), Some(Ok(part_index))) = (numbers.next(), numbers.next()) else {
         return;
     };
-    let string_at = |at: &str| part.pointer(at).and_then(Value::as_str).map(str::to_owned);
-    // Blank text is not a valid message; providers refuse it.
+    let string_at = |pointer: &str| {
+        part.pointer(pointer)
+            .and_then(Value::as_str)
+            .map(str::to_owned)
+    };
+    // Providers refuse a blank text, so the old one stays.
     let text = string_at("/text").filter(|text| !text.trim().is_empty());
     let mut result = None;
-    match request.messages.get_mut(at) {
+    match request.messages.get_mut(message_index) {
         Some(ModelMessage::User(inputs)) => {
-            if let (Some(ModelInput::Text(old)), Some(text)) = (inputs.get_mut(within), text) {
+            if let (Some(ModelInput::Text(old)), Some(text)) = (inputs.get_mut(part_index), text) {
                 *old = text.into();
             }
         }
-        Some(ModelMessage::Assistant(outputs)) => match outputs.get_mut(within) {
+        Some(ModelMessage::Assistant(outputs)) => match outputs.get_mut(part_index) {
             Some(ModelOutput::Text { text: old, .. }) => {
                 if let Some(text) = text {
                     *old = text;
                 }
             }
             Some(ModelOutput::Call { id, arguments, .. }) => {
+                // `input` has the arguments.
                 if let Some(input) = part
                     .pointer("/state/input")
                     .filter(|input| input.is_object() && **input != **arguments)
@@ -185,7 +192,7 @@ fn apply_part_change(request: &mut Request, id: &str, part: &Value) {
         Some(ModelMessage::Results(_)) | None => {}
     }
     let Some((call, text)) = result else { return };
-    if let Some(ModelMessage::Results(results)) = request.messages.get_mut(at + 1)
+    if let Some(ModelMessage::Results(results)) = request.messages.get_mut(message_index + 1)
         && let Some(result) = results.iter_mut().find(|result| result.id == call)
     {
         result.text = text.into();

@@ -61,7 +61,7 @@ impl WireFormat for Messages {
         target: &RequestTarget,
         request_options: &RequestOptions,
     ) -> Result<HttpCall, Error> {
-        encode::call(request, target, request_options)
+        encode::encode_request(request, target, request_options)
     }
 
     fn decoder(&self, target: &RequestTarget) -> Box<dyn Decoder> {

@@ -38,7 +38,7 @@ impl WireFormat for Gemini {
         target: &RequestTarget,
         request_options: &RequestOptions,
     ) -> Result<HttpCall, Error> {
-        encode::call(request, target, request_options)
+        encode::encode_request(request, target, request_options)
     }
 
     fn decoder(&self, target: &RequestTarget) -> Box<dyn Decoder> {

@@ -1,4 +1,4 @@
-//! The mock provider of the tests ([`Scripted`]): it answers requests from scripts
+//! The mock provider of the tests ([`ScriptedProvider`]): it answers requests from scripts
 //! ([`ScriptedAnswer`]), and records the requests.
 
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ pub struct ScriptedAnswer {
 }
 
 impl ScriptedAnswer {
-    /// Creates an answer of one text.
+    /// Creates a complete answer with one text.
     pub fn text(text: &str) -> Self {
         Self::from_iter([
             Delta::Text {
@@ -36,7 +36,7 @@ impl ScriptedAnswer {
         ])
     }
 
-    /// Creates an answer with calls of tools with these arguments. The ids are `wire-0`, `wire-1` …
+    /// Creates an answer with calls of these tools, each with its arguments. The ids are `wire-0`, `wire-1` …
     pub fn calls(calls: &[(&str, serde_json::Value)]) -> Self {
         let named = calls
             .iter()
@@ -63,7 +63,7 @@ impl ScriptedAnswer {
     }
 
     /// Creates an answer that fails before any content.
-    pub fn fails(error: Error) -> Self {
+    pub fn failing(error: Error) -> Self {
         Self {
             pieces: vec![Err(error)],
             hangs: false,
@@ -71,14 +71,14 @@ impl ScriptedAnswer {
     }
 
     /// Creates an answer that never sends anything.
-    pub fn silence() -> Self {
+    pub fn hanging() -> Self {
         Self {
             pieces: Vec::new(),
             hangs: true,
         }
     }
 
-    /// Replaces the end by a failure.
+    /// Replaces the finish with an error.
     #[must_use]
     pub fn then_fails(mut self, error: Error) -> Self {
         self.pieces
@@ -87,9 +87,9 @@ impl ScriptedAnswer {
         self
     }
 
-    /// Inserts a delta before the end.
+    /// Inserts a delta before the finish.
     #[must_use]
-    pub fn then(mut self, delta: Delta) -> Self {
+    pub fn with_delta(mut self, delta: Delta) -> Self {
         let end = self
             .pieces
             .iter()
@@ -101,14 +101,14 @@ impl ScriptedAnswer {
 
     /// Replaces the finish reason.
     #[must_use]
-    pub fn then_ends(mut self, finish: Finish) -> Self {
+    pub fn with_finish(mut self, finish: Finish) -> Self {
         self.pieces
             .retain(|piece| !matches!(piece, Ok(Delta::Finish(_))));
         self.pieces.push(Ok(Delta::Finish(finish)));
         self
     }
 
-    /// Replaces the end by silence.
+    /// Replaces the finish with silence.
     #[must_use]
     pub fn then_hangs(mut self) -> Self {
         self.pieces
@@ -127,9 +127,10 @@ impl FromIterator<Delta> for ScriptedAnswer {
     }
 }
 
-/// Plays scripts, one per request. A request without a script fails, and with it the test.
+/// Plays scripts, one per request. A request beyond the last script fails with
+/// [`Error::BadRequest`].
 #[derive(Debug, Default)]
-pub struct Scripted {
+pub struct ScriptedProvider {
     // A leaf lock: held for a push or a pop, never across an await.
     state: Mutex<State>,
 }
@@ -140,13 +141,13 @@ struct State {
     scripts: VecDeque<ScriptedAnswer>,
     /// The requests so far.
     requests: Vec<Arc<Request>>,
-    /// For each request, true if it came with the preceding one.
-    follows: Vec<bool>,
+    /// For each request, true if its body cache held the preceding request.
+    has_preceding: Vec<bool>,
     /// True to yield to other tasks between the deltas.
     paced: bool,
 }
 
-impl Scripted {
+impl ScriptedProvider {
     /// Creates a provider with these answers, in order.
     pub fn new(scripts: impl IntoIterator<Item = ScriptedAnswer>) -> Arc<Self> {
         let scripts = scripts.into_iter().collect();
@@ -175,10 +176,10 @@ impl Scripted {
         lock(&self.state).requests.clone()
     }
 
-    /// Returns for each request true if it came with the preceding one, whose encoded body can be
-    /// reused.
-    pub fn follows(&self) -> Vec<bool> {
-        lock(&self.state).follows.clone()
+    /// Returns for each request true if its body cache held the preceding one, whose encoded body can
+    /// be reused.
+    pub fn has_preceding(&self) -> Vec<bool> {
+        lock(&self.state).has_preceding.clone()
     }
 
     /// Returns the number of answers that are left.
@@ -187,14 +188,14 @@ impl Scripted {
     }
 }
 
-impl Provider for Scripted {
+impl Provider for ScriptedProvider {
     fn stream(&self, request: Arc<Request>) -> AnswerStream {
         let mut state = lock(&self.state);
-        state.follows.push(request.body_cache.has_preceding());
-        // A copy, because the caller takes the request back.
+        state.has_preceding.push(request.body_cache.has_preceding());
+        // A copy, because the caller later unwraps its `Arc`.
         state.requests.push(Arc::new(Request::clone(&request)));
         let unscripted =
-            || ScriptedAnswer::fails(Error::BadRequest("the script has no more answers".into()));
+            || ScriptedAnswer::failing(Error::BadRequest("the script has no more answers".into()));
         let script = state.scripts.pop_front().unwrap_or_else(unscripted);
         let pieces = futures_util::stream::iter(script.pieces);
         if state.paced {
@@ -244,7 +245,7 @@ mod tests {
 
     #[tokio::test]
     async fn scripts_are_played_in_order() {
-        let scripted = Scripted::new([
+        let scripted = ScriptedProvider::new([
             ScriptedAnswer::text("hello"),
             ScriptedAnswer::text("cut").then_fails(Error::Network("gone".into())),
         ]);

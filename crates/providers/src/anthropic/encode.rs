@@ -1,7 +1,8 @@
 //! Encodes a request as a call of the Messages API: options and limits, tools, the system prompt
-//! and the conversation, with the marks of the prompt cache.
+//! and the conversation, with cache breakpoints (`cache_control`).
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -17,7 +18,8 @@ use crate::wire_format::{CallIds, HttpCall, check_attachment, has_calls, rename_
 use crate::{Error, Model, Request};
 use base::text;
 
-/// Fields that the user's options cannot replace, and options that are not fields.
+/// Names that are not copied from the user's options to the body: fields that this module writes
+/// itself, and options of OpenCode that are not fields of the API.
 const RESERVED: &[&str] = &[
     "messages",
     "tools",
@@ -30,14 +32,15 @@ const RESERVED: &[&str] = &[
     "toolStreaming",
 ];
 
-/// The end of Vertex's address for Claude. Its requests name the model in the path.
+/// The end of the base URL for Claude on Vertex AI, where the URL names the model instead of the
+/// body.
 const VERTEX_PATH: &str = "/publishers/anthropic";
 
-/// The bytes of a token for estimates of token counts: a low value, so that the estimated count is
-/// rather too high than too low.
+/// The number of bytes per token that estimates assume. It is low, so that the estimates err on the
+/// high side.
 pub(super) const MIN_BYTES_PER_TOKEN: usize = 2;
 
-/// The maximum number of searches by the provider for one request.
+/// The maximum number of web searches by the provider for one request.
 const MAX_SEARCHES: u64 = 3;
 
 /// OpenCode's names of options, and the API's.
@@ -47,7 +50,8 @@ const OPTION_NAMES: &[(&str, &str)] = &[
     ("mcpServers", "mcp_servers"),
 ];
 
-pub(super) fn call(
+/// Encodes a request; see [`WireFormat::encode`](crate::wire_format::WireFormat::encode).
+pub(super) fn encode_request(
     request: &Request,
     target: &RequestTarget,
     request_options: &RequestOptions,
@@ -64,15 +68,15 @@ pub(super) fn call(
         Some("enabled" | "adaptive")
     );
 
-    let mut head = Map::new();
+    let mut fields = Map::new();
     let is_vertex = target.base_url.ends_with(VERTEX_PATH);
     if is_vertex {
-        head.insert("anthropic_version".into(), "vertex-2023-10-16".into());
+        fields.insert("anthropic_version".into(), "vertex-2023-10-16".into());
     } else {
-        head.insert("model".into(), request.model.api_id.as_str().into());
+        fields.insert("model".into(), request.model.api_id.as_str().into());
     }
-    head.insert("stream".into(), true.into());
-    head.insert(
+    fields.insert("stream".into(), true.into());
+    fields.insert(
         "max_tokens".into(),
         max_tokens(request, request_options, budget).into(),
     );
@@ -82,17 +86,17 @@ pub(super) fn call(
             ("temperature", request_options.temperature),
             ("top_p", request_options.top_p),
         ];
-        head.extend(
+        fields.extend(
             sampling
                 .into_iter()
                 .filter_map(|(name, value)| Some((name.to_owned(), value?.into()))),
         );
         if let Some(top_k) = request_options.top_k {
-            head.insert("top_k".into(), top_k.into());
+            fields.insert("top_k".into(), top_k.into());
         }
     }
-    let mark = cache_mark(target, request_options);
-    let mut body = RequestBody::new(head, &options, RESERVED, request)?;
+    let cache_control = cache_control(target, request_options);
+    let mut body = RequestBody::new(fields, &options, RESERVED, request)?;
     if !request.tools.is_empty() {
         body.field(
             "tools",
@@ -119,25 +123,28 @@ pub(super) fn call(
         .filter(|s| !s.trim().is_empty())
         .collect();
     if !system.is_empty() {
-        let blocks = system.iter().enumerate().map(|(at, text)| {
-            let marked = if at == 0 || at == last_shared_block(system.len()) {
-                mark.clone()
+        // The first block depends only on the agent, the model and the tools. All sessions of the
+        // project share the blocks up to the last shared one.
+        let last_shared = last_shared_block(system.len());
+        let blocks = system.iter().enumerate().map(|(index, text)| {
+            let cache_control = if index == 0 || index == last_shared {
+                cache_control.clone()
             } else {
                 None
             };
-            CachedBlock {
+            BlockParam {
                 block: ContentBlock::Text {
                     text: Cow::Borrowed(*text),
                     citations: None,
                 },
-                mark: marked,
+                cache_control,
             }
         });
         body.field("system", &blocks.collect::<Vec<_>>())?;
     }
     let body = body.finish(
         "messages",
-        &encode_messages(request, mark.as_ref()),
+        &encode_messages(request, cache_control.as_ref()),
         request,
         target,
     )?;
@@ -161,7 +168,7 @@ fn headers(
     let mut headers = vec![("anthropic-version".to_owned(), "2023-06-01".to_owned())];
     if let Some(key) = &target.key {
         let key = key.expose();
-        // Tokens of an account, in contrast to keys, are bearer tokens.
+        // OAuth tokens of an account are bearer tokens, in contrast to API keys.
         if key.starts_with("sk-ant-oat") {
             headers.push(("authorization".into(), format!("Bearer {key}")));
         } else {
@@ -192,7 +199,8 @@ fn headers(
             headers.push((name.clone(), value.clone()));
         }
     }
-    betas.dedup();
+    let mut seen = HashSet::new();
+    betas.retain(|beta| seen.insert(*beta));
     if !betas.is_empty() {
         headers.push(("anthropic-beta".into(), betas.join(",")));
     }
@@ -214,17 +222,18 @@ fn normalize_options(options: &mut Map<String, Value>, request: &Request) {
         .and_then(|t| t.get("type"))
         .and_then(Value::as_str);
     let enabled = kind == Some("enabled");
-    // A call cannot be forced while the model thinks, and thinking cannot begin amid calls.
+    // A call cannot be forced while the model thinks, and thinking cannot be turned on between a call
+    // and its result.
     if (enabled || kind == Some("adaptive")) && request.must_call
-        || enabled && !begins_with_thought(request)
+        || enabled && !allows_thinking(request)
     {
         options.remove("thinking");
     }
 }
 
-/// True if the last message is not the results of calls, or if the answer with these calls began
-/// with thinking.
-fn begins_with_thought(request: &Request) -> bool {
+/// Returns whether the API accepts thinking: always, except after results of calls whose answer did
+/// not begin with thinking.
+fn allows_thinking(request: &Request) -> bool {
     if !matches!(request.messages.last(), Some(ModelMessage::Results(_))) {
         return true;
     }
@@ -245,17 +254,18 @@ fn begins_with_thought(request: &Request) -> bool {
     }
 }
 
-/// Returns the value of `max_tokens`: the output and the thinking budget together.
+/// Returns the value of `max_tokens`: the output and the thinking budget together, or the output
+/// alone if both do not fit.
 fn max_tokens(request: &Request, request_options: &RequestOptions, budget: u64) -> u64 {
     let wanted = request_options
         .max_output
         .or(Some(request.params.max_output))
         .filter(|n| *n > 0)
         .unwrap_or(Model::MAX_OUTPUT_TOKENS);
-    // Input and maximum output must fit into the window together, and a conversation is compacted
-    // only when `wanted` no longer fits next to it.
+    // Input and maximum output must fit into the window together. The output alone always fits,
+    // because a conversation is compacted before it does not.
     let available = request.model.context.map_or(u64::MAX, |window| {
-        window.saturating_sub(estimate_max_input_tokens(request))
+        window.saturating_sub(overestimate_input_tokens(request))
     });
     let with_budget = wanted + budget;
     let max_tokens = if with_budget <= available {
@@ -264,12 +274,12 @@ fn max_tokens(request: &Request, request_options: &RequestOptions, budget: u64) 
         wanted
     };
     let limit = request.model.output.unwrap_or(max_tokens);
-    // The API requires more than the budget.
+    // The API requires `max_tokens` to exceed the budget.
     max_tokens.min(limit).max(budget + 1)
 }
 
-/// Estimates the tokens of a request: rather too many than too few.
-fn estimate_max_input_tokens(request: &Request) -> u64 {
+/// Returns a high estimate of the input tokens of a request.
+fn overestimate_input_tokens(request: &Request) -> u64 {
     let system = request.system.iter().map(String::len).sum::<usize>();
     let messages = request.messages.iter().map(ModelMessage::length);
     let tools = request
@@ -281,7 +291,8 @@ fn estimate_max_input_tokens(request: &Request) -> u64 {
 }
 
 /// Returns the value of `cache_control`; `None` if the settings turn the prompt cache off.
-fn cache_mark(target: &RequestTarget, request_options: &RequestOptions) -> Option<Value> {
+fn cache_control(target: &RequestTarget, request_options: &RequestOptions) -> Option<Value> {
+    // `false` messages the prompt cache off in every form, not only its key.
     if target.cache_key == Some(false) {
         return None;
     }
@@ -310,19 +321,19 @@ impl Serialize for ToolDefinition<'_> {
 #[derive(Serialize)]
 struct MessageParam<'a> {
     role: &'static str,
-    content: Vec<CachedBlock<'a>>,
+    content: Vec<BlockParam<'a>>,
 }
 
 /// Encodes the conversation. Consecutive messages of one role become one message. The last blocks
-/// of the last two messages get the mark of the prompt cache.
+/// of the last two messages get a cache breakpoint.
 fn encode_messages<'a>(
     request: &'a Request,
-    mark: Option<&Value>,
+    cache_control: Option<&Value>,
 ) -> Vec<Element<MessageParam<'a>>> {
-    let names = CallIds::new(request, text::plain);
+    let call_ids = CallIds::new(request, text::plain);
     let model = &request.model;
-    let mut turns: Vec<Element<MessageParam<'a>>> = Vec::new();
-    for (at, message) in request.messages.iter().enumerate() {
+    let mut messages: Vec<Element<MessageParam<'a>>> = Vec::new();
+    for (index, message) in request.messages.iter().enumerate() {
         let (role, blocks): (_, Vec<ContentBlock<'a>>) = match message {
             ModelMessage::User(inputs) => (
                 "user",
@@ -335,28 +346,29 @@ fn encode_messages<'a>(
                 "assistant",
                 outputs
                     .iter()
-                    .filter_map(|output| assistant_block(output, &names, model))
+                    .filter_map(|output| assistant_block(output, &call_ids, model))
                     .collect(),
             ),
             ModelMessage::Results(results) => (
                 "user",
                 results
                     .iter()
-                    .map(|r| result_block(r, &names, model))
+                    .map(|r| result_block(r, &call_ids, model))
                     .collect(),
             ),
         };
-        let blocks = blocks
-            .into_iter()
-            .map(|block| CachedBlock { block, mark: None });
-        let message_count = at + 1;
-        match turns.last_mut().filter(|turn| turn.value.role == role) {
-            Some(turn) => {
-                turn.message_count = message_count;
-                turn.value.content.extend(blocks);
+        let blocks = blocks.into_iter().map(BlockParam::new);
+        let message_count = index + 1;
+        match messages
+            .last_mut()
+            .filter(|message| message.value.role == role)
+        {
+            Some(message) => {
+                message.message_count = message_count;
+                message.value.content.extend(blocks);
             }
             None => {
-                turns.push(Element {
+                messages.push(Element {
                     message_count,
                     is_final: true,
                     value: MessageParam {
@@ -367,13 +379,13 @@ fn encode_messages<'a>(
             }
         }
     }
-    turns.retain(|turn| !turn.value.content.is_empty());
+    messages.retain(|message| !message.value.content.is_empty());
     // A final message of the assistant must not end with whitespace.
     if let Some(MessageParam {
         role: "assistant",
         content,
-    }) = turns.last_mut().map(|turn| &mut turn.value)
-        && let Some(CachedBlock {
+    }) = messages.last_mut().map(|message| &mut message.value)
+        && let Some(BlockParam {
             block: ContentBlock::Text { text, .. },
             ..
         }) = content.last_mut()
@@ -383,19 +395,20 @@ fn encode_messages<'a>(
             text.to_mut().truncate(end);
         }
     }
-    for turn in turns.iter_mut().rev().take(2) {
-        turn.is_final = false;
-        if let Some(last) = turn
+    for message in messages.iter_mut().rev().take(2) {
+        // The next request moves the breakpoint.
+        message.is_final = false;
+        if let Some(last) = message
             .value
             .content
             .iter_mut()
             .rev()
-            .find(|marked| marked.block.accepts_mark())
+            .find(|param| param.block.accepts_cache_control())
         {
-            last.mark = mark.cloned();
+            last.cache_control = cache_control.cloned();
         }
     }
-    turns
+    messages
 }
 
 fn user_block<'a>(input: &'a ModelInput, model: &Model) -> Option<ContentBlock<'a>> {
@@ -421,7 +434,7 @@ fn attachment_block<'a>(file: &'a Attachment, model: &Model) -> ContentBlock<'a>
 
 fn assistant_block<'a>(
     output: &'a ModelOutput,
-    names: &CallIds<'_>,
+    call_ids: &CallIds<'_>,
     model: &Model,
 ) -> Option<ContentBlock<'a>> {
     match output {
@@ -438,6 +451,7 @@ fn assistant_block<'a>(
                 Some(ContentBlock::Redacted(data))
             } else if let Some(signature) = signature.filter(|s| !s.is_empty()) {
                 Some(ContentBlock::Thinking { text, signature })
+            // Models other than Claude do not sign their thinking.
             } else if claude_version(&model.api_id).is_none() && !text.trim().is_empty() {
                 Some(ContentBlock::Thinking {
                     text,
@@ -453,7 +467,7 @@ fn assistant_block<'a>(
             arguments,
             ..
         } => Some(ContentBlock::Call {
-            id: names.get(id).to_owned(),
+            id: call_ids.get(id).to_owned(),
             name,
             input: arguments,
         }),
@@ -462,7 +476,7 @@ fn assistant_block<'a>(
 
 fn result_block<'a>(
     result: &'a CallResult,
-    names: &CallIds<'_>,
+    call_ids: &CallIds<'_>,
     model: &Model,
 ) -> ContentBlock<'a> {
     let files = result
@@ -471,7 +485,7 @@ fn result_block<'a>(
         .map(|file| attachment_block(file, model))
         .collect();
     ContentBlock::Result {
-        id: names.get(&result.id).to_owned(),
+        id: call_ids.get(&result.id).to_owned(),
         text: &result.text,
         files,
         failed: result.failed,
@@ -509,7 +523,7 @@ enum ContentBlock<'a> {
 
 impl ContentBlock<'_> {
     /// True if the API accepts `cache_control` in the block.
-    fn accepts_mark(&self) -> bool {
+    fn accepts_cache_control(&self) -> bool {
         !matches!(
             self,
             Self::Thinking { .. } | Self::Redacted(_) | Self::Opaque(_)
@@ -517,19 +531,31 @@ impl ContentBlock<'_> {
     }
 }
 
-/// A block with its `cache_control`, if it is marked.
-struct CachedBlock<'a> {
+/// A content block of a request, as the API calls it.
+struct BlockParam<'a> {
     block: ContentBlock<'a>,
-    mark: Option<Value>,
+    /// The cache breakpoint after the block.
+    cache_control: Option<Value>,
 }
 
-impl Serialize for CachedBlock<'_> {
+impl<'a> BlockParam<'a> {
+    /// Creates a block without a cache breakpoint.
+    fn new(block: ContentBlock<'a>) -> Self {
+        Self {
+            block,
+            cache_control: None,
+        }
+    }
+}
+
+impl Serialize for BlockParam<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if let ContentBlock::Opaque(whole) = self.block {
-            return whole.serialize(serializer);
+        if let ContentBlock::Opaque(block) = self.block {
+            return block.serialize(serializer);
         }
         let mut map = serializer.serialize_map(None)?;
         match &self.block {
+            // Returned above.
             ContentBlock::Opaque(_) => {}
             ContentBlock::Text { text, citations } => {
                 map.serialize_entry("type", "text")?;
@@ -586,8 +612,8 @@ impl Serialize for CachedBlock<'_> {
                 }
             }
         }
-        if let Some(mark) = &self.mark {
-            map.serialize_entry("cache_control", mark)?;
+        if let Some(cache_control) = &self.cache_control {
+            map.serialize_entry("cache_control", cache_control)?;
         }
         map.end()
     }
@@ -618,15 +644,12 @@ impl Serialize for ResultContent<'_> {
                 text: (&**text).into(),
                 citations: None,
             },
+            // Not reached: `attachment_block` makes only files and texts.
             _ => ContentBlock::Text {
                 text: Cow::default(),
                 citations: None,
             },
         });
-        serializer.collect_seq(
-            text.into_iter()
-                .chain(files)
-                .map(|block| CachedBlock { block, mark: None }),
-        )
+        serializer.collect_seq(text.into_iter().chain(files).map(BlockParam::new))
     }
 }

@@ -279,7 +279,10 @@ fn target() -> RequestTarget {
         provider: "anthropic".into(),
         base_url: "http://h/v1".into(),
         key: Some(Secret::new("k")),
-        headers: vec![("anthropic-beta".into(), "mine-1".into())],
+        headers: vec![(
+            "anthropic-beta".into(),
+            "mine-1, interleaved-thinking-2025-05-14".into(),
+        )],
         ..RequestTarget::default()
     }
 }

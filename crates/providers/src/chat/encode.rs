@@ -31,7 +31,8 @@ const OPTION_NAMES: &[(&str, &str)] = &[
     ("topK", "top_k"),
 ];
 
-pub(super) fn call(
+/// Encodes a request; see [`WireFormat::encode`](crate::wire_format::WireFormat::encode).
+pub(super) fn encode_request(
     request: &Request,
     target: &RequestTarget,
     request_options: &RequestOptions,
@@ -54,11 +55,11 @@ pub(super) fn call(
             body.field("tool_choice", "required")?;
         }
     }
-    let names = CallIds::new(request, |id| dialect.call_id(id));
+    let call_ids = CallIds::new(request, |id| dialect.call_id(id));
     let conversation = ChatMessages {
         request,
         dialect: &dialect,
-        names,
+        call_ids,
     };
     let mut headers = Vec::new();
     if let Some(key) = &target.key {
@@ -121,8 +122,8 @@ fn head(
 struct ChatDialect {
     /// True if the server is OpenAI itself, or Azure.
     is_openai: bool,
-    /// True if the prompt cache needs explicit marks (`cache_control`).
-    needs_cache_marks: bool,
+    /// True if the prompt cache needs explicit breakpoints (`cache_control`).
+    needs_cache_breakpoints: bool,
     /// True if ids and the order of roles must follow Mistral's rules.
     is_mistral: bool,
     /// True if every assistant message must have reasoning, even if it is empty.
@@ -142,7 +143,7 @@ impl ChatDialect {
         let provider = target.provider.as_str();
         Self {
             is_openai: target.is_openai(),
-            needs_cache_marks: claude && target.cache_key != Some(false),
+            needs_cache_breakpoints: claude && target.cache_key != Some(false),
             is_mistral: provider == "mistral"
                 || any(&["mistral", "devstral", "codestral", "pixtral", "mixtral"]),
             requires_reasoning: any(&["deepseek"]) && model.reasoning,
@@ -204,7 +205,7 @@ impl Serialize for Tools<'_> {
 struct ChatMessages<'a> {
     request: &'a Request,
     dialect: &'a ChatDialect,
-    names: CallIds<'a>,
+    call_ids: CallIds<'a>,
 }
 
 /// A message of the API.
@@ -226,11 +227,11 @@ impl ChatMessages<'_> {
             value,
         }));
         for (at, message) in messages.iter().enumerate() {
-            let marked = self.dialect.needs_cache_marks && at + 2 >= messages.len();
+            let has_breakpoint = self.dialect.needs_cache_breakpoints && at + 2 >= messages.len();
             let mut add = |value| {
                 elements.push(Element {
                     message_count: at + 1,
-                    is_final: !marked,
+                    is_final: !has_breakpoint,
                     value,
                 })
             };
@@ -243,21 +244,21 @@ impl ChatMessages<'_> {
                     }
                     add(ChatMessage::Text(TextMessage {
                         role: "user",
-                        content: self.inputs(inputs, marked),
+                        content: self.inputs(inputs, has_breakpoint),
                     }));
                 }
                 ModelMessage::Assistant(outputs) => {
                     let message = AssistantMessage {
                         outputs,
-                        names: &self.names,
+                        call_ids: &self.call_ids,
                         dialect: self.dialect,
-                        marked,
+                        has_breakpoint,
                     };
                     if !message.is_empty() {
                         add(ChatMessage::Assistant(message));
                     }
                 }
-                ModelMessage::Results(results) => self.results(results, marked, add),
+                ModelMessage::Results(results) => self.results(results, has_breakpoint, add),
             }
         }
         elements
@@ -286,7 +287,7 @@ impl ChatMessages<'_> {
         if system.is_empty() {
             return None;
         }
-        let content = if self.dialect.needs_cache_marks {
+        let content = if self.dialect.needs_cache_breakpoints {
             ChatContent::Parts(
                 system
                     .iter()
@@ -303,14 +304,14 @@ impl ChatMessages<'_> {
         }))
     }
 
-    fn inputs<'a>(&self, inputs: &'a [ModelInput], marked: bool) -> ChatContent<'a> {
-        if let ([ModelInput::Text(text)], false) = (inputs, marked) {
+    fn inputs<'a>(&self, inputs: &'a [ModelInput], has_breakpoint: bool) -> ChatContent<'a> {
+        if let ([ModelInput::Text(text)], false) = (inputs, has_breakpoint) {
             return ChatContent::Text(text.as_str().into());
         }
         let only_text = inputs
             .iter()
             .all(|input| matches!(input, ModelInput::Text(_)));
-        if only_text && !marked {
+        if only_text && !has_breakpoint {
             let texts = inputs.iter().filter_map(|input| match input {
                 ModelInput::Text(text) => Some(text.as_str()),
                 ModelInput::File(_) => None,
@@ -319,7 +320,7 @@ impl ChatMessages<'_> {
         }
         let last = inputs.len().saturating_sub(1);
         let pieces = inputs.iter().enumerate().map(|(i, input)| match input {
-            ModelInput::Text(text) => ContentPart::text(text, marked && i == last),
+            ModelInput::Text(text) => ContentPart::text(text, has_breakpoint && i == last),
             ModelInput::File(file) => self.file(file),
         });
         ChatContent::Parts(pieces.collect())
@@ -329,7 +330,7 @@ impl ChatMessages<'_> {
         match check_attachment(file, &self.request.model) {
             Err(replacement) => ContentPart::Text {
                 text: replacement.into(),
-                marked: false,
+                has_breakpoint: false,
             },
             Ok(file) if file.mime == "application/pdf" => ContentPart::Pdf(file),
             Ok(file) if file.mime.starts_with("audio/") => ContentPart::Audio(file),
@@ -341,12 +342,12 @@ impl ChatMessages<'_> {
     fn results<'a>(
         &'a self,
         results: &'a [CallResult],
-        marked: bool,
+        has_breakpoint: bool,
         mut add: impl FnMut(ChatMessage<'a>),
     ) {
         let last = results.len().saturating_sub(1);
         for (i, result) in results.iter().enumerate() {
-            let content = if marked && i == last {
+            let content = if has_breakpoint && i == last {
                 ChatContent::Parts(vec![ContentPart::text(
                     &result.text,
                     !result.text.is_empty(),
@@ -356,7 +357,7 @@ impl ChatMessages<'_> {
             };
             add(ChatMessage::Tool(ToolMessage {
                 role: "tool",
-                tool_call_id: self.names.get(&result.id),
+                tool_call_id: self.call_ids.get(&result.id),
                 content,
             }));
         }
@@ -401,10 +402,10 @@ enum ChatContent<'a> {
 }
 
 enum ContentPart<'a> {
-    /// A text; `marked` adds `cache_control`.
+    /// A text; `has_breakpoint` adds `cache_control`.
     Text {
         text: Cow<'a, str>,
-        marked: bool,
+        has_breakpoint: bool,
     },
     Image(&'a Attachment),
     Audio(&'a Attachment),
@@ -412,10 +413,10 @@ enum ContentPart<'a> {
 }
 
 impl<'a> ContentPart<'a> {
-    fn text(text: &'a str, marked: bool) -> Self {
+    fn text(text: &'a str, has_breakpoint: bool) -> Self {
         Self::Text {
             text: text.into(),
-            marked,
+            has_breakpoint,
         }
     }
 }
@@ -441,10 +442,13 @@ impl Serialize for ContentPart<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         match self {
-            Self::Text { text, marked } => {
+            Self::Text {
+                text,
+                has_breakpoint,
+            } => {
                 map.serialize_entry("type", "text")?;
                 map.serialize_entry("text", text)?;
-                if *marked {
+                if *has_breakpoint {
                     map.serialize_entry("cache_control", &json!({"type": "ephemeral"}))?;
                 }
             }
@@ -495,9 +499,9 @@ impl Serialize for ContentPart<'_> {
 /// A message of the model, whose outputs are merged into the API's fields.
 struct AssistantMessage<'a> {
     outputs: &'a [ModelOutput],
-    names: &'a CallIds<'a>,
+    call_ids: &'a CallIds<'a>,
     dialect: &'a ChatDialect,
-    marked: bool,
+    has_breakpoint: bool,
 }
 
 impl AssistantMessage<'_> {
@@ -539,7 +543,7 @@ impl Serialize for AssistantMessage<'_> {
                     ..
                 } => {
                     calls.push(ToolCall {
-                        id: self.names.get(id),
+                        id: self.call_ids.get(id),
                         name,
                         arguments,
                         extra: provider.get("extra_content"),
@@ -550,7 +554,7 @@ impl Serialize for AssistantMessage<'_> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("role", "assistant")?;
         match (text.is_empty(), calls.is_empty() && refusal.is_empty()) {
-            (false, _) if self.marked => {
+            (false, _) if self.has_breakpoint => {
                 map.serialize_entry("content", &[ContentPart::text(&text, true)])?
             }
             (true, false) => map.serialize_entry("content", &Value::Null)?,

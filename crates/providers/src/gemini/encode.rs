@@ -18,7 +18,8 @@ const TOP_LEVEL_OPTIONS: &[&str] = &["safetySettings", "cachedContent", "labels"
 /// required.
 const PLACEHOLDER_SIGNATURE: &str = "skip_thought_signature_validator";
 
-pub(super) fn call(
+/// Encodes a request; see [`WireFormat::encode`](crate::wire_format::WireFormat::encode).
+pub(super) fn encode_request(
     request: &Request,
     target: &RequestTarget,
     request_options: &RequestOptions,

@@ -8,11 +8,10 @@ use serde_json::json;
 use super::turn::{OfflineResult, OfflineTurn, PlannedCall, unable};
 use base::text::cut_chars;
 
-/// The maximum number of lines shown of a file or an output.
+/// The maximum number of lines of a file or an output that an answer shows.
 const MAX_LINES: usize = 40;
 
-/// A word of a prompt, or the content of backticks, quotation marks or a fence. Examples for users
-/// have single quotation marks, because a shell would carry out backticks in a command line.
+/// A word of a prompt, or the content of backticks, quotation marks or a fence.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InstructionToken<'a> {
     pub(super) text: &'a str,
@@ -21,9 +20,11 @@ pub(super) struct InstructionToken<'a> {
 }
 
 /// Splits a prompt into tokens, without the punctuation after them.
-pub(super) fn tokens(prompt: &str) -> Vec<InstructionToken<'_>> {
-    /// The exclamation mark is last: it may belong to a word (`macro_rules!`).
-    const PUNCTUATION: [char; 6] = [',', ';', ':', '?', '.', '!'];
+pub(super) fn tokenize(prompt: &str) -> Vec<InstructionToken<'_>> {
+    /// The punctuation after a word. An exclamation mark may belong to the word (`macro_rules!`).
+    const AFTER_WORD: [char; 5] = [',', ';', ':', '?', '.'];
+    /// The punctuation after a quotation, and after an exclamation mark that belongs to a word.
+    const AFTER_QUOTATION: [char; 6] = [',', ';', ':', '?', '.', '!'];
     let mut tokens = Vec::new();
     let mut rest = prompt.trim_start();
     while !rest.is_empty() {
@@ -39,7 +40,7 @@ pub(super) fn tokens(prompt: &str) -> Vec<InstructionToken<'_>> {
             Some((_, text, after)) => (text, after),
             None => rest.split_at(rest.find(char::is_whitespace).unwrap_or(rest.len())),
         };
-        let bare = text.trim_end_matches(&PUNCTUATION[..5]);
+        let bare = text.trim_end_matches(AFTER_WORD);
         let quoted = quotation.is_some();
         tokens.push(InstructionToken {
             text: if quoted || bare.is_empty() {
@@ -49,7 +50,7 @@ pub(super) fn tokens(prompt: &str) -> Vec<InstructionToken<'_>> {
             },
             quoted,
         });
-        rest = after.trim_start_matches(PUNCTUATION).trim_start();
+        rest = after.trim_start_matches(AFTER_QUOTATION).trim_start();
     }
     tokens
 }
@@ -64,12 +65,15 @@ impl InstructionToken<'_> {
                 .any(|word| word.eq_ignore_ascii_case(self.text))
     }
 
-    /// True if the token looks like a path: it contains a slash, or ends like a file name.
+    /// True if the token looks like a path: it contains a slash, or a dot with an extension of at
+    /// most 4 bytes, and neither whitespace nor `*`, `(` or `:`.
     pub(super) fn is_path(&self) -> bool {
-        // "e.g" is not a file.
-        let ending =
-            |(stem, end): (&str, &str)| (3..).contains(&(stem.len() + end.len())) && end.len() < 5;
-        let has_form = self.text.contains('/') || self.text.rsplit_once('.').is_some_and(ending);
+        let has_extension = |(stem, extension): (&str, &str)| {
+            // "e.g" is not a file.
+            stem.len() + extension.len() >= 3 && extension.len() <= 4
+        };
+        let has_form =
+            self.text.contains('/') || self.text.rsplit_once('.').is_some_and(has_extension);
         has_form
             && !self
                 .text
@@ -84,20 +88,21 @@ pub(super) fn carry_out(
     answer: impl FnOnce(&OfflineTurn<'_>, &[InstructionToken<'_>]) -> OfflineResult<String>,
 ) -> OfflineResult<String> {
     const FILLERS: &str = "please now can could you me the a file files command in";
-    let tokens = tokens(&turn.prompt);
-    let words: Vec<&InstructionToken<'_>> = tokens
+    let tokens = tokenize(&turn.prompt);
+    let significant: Vec<&InstructionToken<'_>> = tokens
         .iter()
         .filter(|token| !token.is_one_of(FILLERS))
         .collect();
-    let texts: Vec<&str> = words.iter().map(|token| token.text).collect();
-    let verb = match words.first() {
+    let texts: Vec<&str> = significant.iter().map(|token| token.text).collect();
+    let verb = match significant.first() {
         Some(verb) if !verb.quoted => verb.text.to_lowercase(),
         _ => String::new(),
     };
     match (verb.as_str(), texts.get(1..).unwrap_or_default()) {
         ("list" | "ls", []) => read(turn, "."),
         ("list" | "ls", [path]) => read(turn, path),
-        ("run", [command]) if words[1].quoted => run(turn, command),
+        ("run", [command]) if significant[1].quoted => run(turn, command),
+        // In single quotation marks, because a shell would execute backticks in a command line.
         ("run", _) => Err(unable(
             "Put the command in quotation marks: `run 'cargo test'`.",
         )),
@@ -121,10 +126,10 @@ fn call_tool(
     Ok(outputs.concat())
 }
 
-/// Shows the beginning of a file or a directory.
+/// Reads a file or a directory with the tool `read`, and returns its beginning as Markdown.
 pub(super) fn read(turn: &OfflineTurn<'_>, path: &str) -> OfflineResult<String> {
-    let heading = quoted(path);
-    // A full stop after the name of the current directory would look like its parent.
+    let heading = code_span(path);
+    // With the full stop of the sentence, `.` would look like `..`.
     let subject = if path == "." {
         "this directory"
     } else {
@@ -134,12 +139,12 @@ pub(super) fn read(turn: &OfflineTurn<'_>, path: &str) -> OfflineResult<String> 
     let output = call_tool(turn, "Reading", subject, call)?;
     Ok(format!(
         "{heading}:\n\n{}",
-        fenced(path, &contents(&output))
+        fenced(path, &content_lines(&output))
     ))
 }
 
 fn run(turn: &OfflineTurn<'_>, command: &str) -> OfflineResult<String> {
-    let heading = quoted(command);
+    let heading = code_span(command);
     let call = ("bash", json!({"command": command}));
     let output = call_tool(turn, "Running", &heading, call)?;
     // The note about a nonzero exit code is for models.
@@ -153,7 +158,12 @@ fn run(turn: &OfflineTurn<'_>, command: &str) -> OfflineResult<String> {
 fn replace(turn: &OfflineTurn<'_>, old: &str, new: &str, path: &str) -> OfflineResult<String> {
     // `edit` requires that the file has been read.
     read(turn, path)?;
-    let subject = format!("{} with {} in {}", quoted(old), quoted(new), quoted(path));
+    let subject = format!(
+        "{} with {} in {}",
+        code_span(old),
+        code_span(new),
+        code_span(path)
+    );
     let arguments =
         json!({"filePath": path, "oldString": old, "newString": new, "replaceAll": true});
     call_tool(turn, "Replacing", &subject, ("edit", arguments))?;
@@ -163,19 +173,19 @@ fn replace(turn: &OfflineTurn<'_>, old: &str, new: &str, path: &str) -> OfflineR
 fn create(turn: &OfflineTurn<'_>, path: &str, content: &str) -> OfflineResult<String> {
     let content = format!("{}\n", content.trim_end_matches('\n'));
     let arguments = json!({"filePath": path, "content": content});
-    call_tool(turn, "Writing", &quoted(path), ("write", arguments))?;
-    Ok(format!("Done: wrote {}.", quoted(path)))
+    call_tool(turn, "Writing", &code_span(path), ("write", arguments))?;
+    Ok(format!("Done: wrote {}.", code_span(path)))
 }
 
-/// Returns the lines of the file, or the entries of the directory, in the output of the tool `read`;
-/// all lines of any other output.
-pub(super) fn contents(printed: &str) -> Vec<&str> {
-    let (body, is_file) = if let Some((_, lines)) = printed.split_once("<content>\n") {
+/// Returns the lines of the file without their numbers, or the entries of the directory, in the
+/// output of the tool `read`; all lines of any other output.
+pub(super) fn content_lines(output: &str) -> Vec<&str> {
+    let (body, is_file) = if let Some((_, lines)) = output.split_once("<content>\n") {
         (lines, true)
-    } else if let Some((_, entries)) = printed.split_once("<entries>\n") {
+    } else if let Some((_, entries)) = output.split_once("<entries>\n") {
         (entries, false)
     } else {
-        return printed.lines().collect();
+        return output.lines().collect();
     };
     // A blank line and the count follow.
     let lines = body.lines().take_while(|line| !line.is_empty());
@@ -187,14 +197,17 @@ pub(super) fn contents(printed: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Returns a code span for any text.
-pub(super) fn quoted(text: &str) -> String {
+/// Returns a code span.
+pub(super) fn code_span(text: &str) -> String {
     let text = text.replace('\n', " ");
-    if text.contains('`') {
-        format!("`` {text} ``")
-    } else {
-        format!("`{text}`")
+    if !text.contains('`') {
+        return format!("`{text}`");
     }
+    let mut delimiter = "``".to_owned();
+    while text.contains(&delimiter) {
+        delimiter.push('`');
+    }
+    format!("{delimiter} {text} {delimiter}")
 }
 
 /// Returns a fenced block with the first lines, in the language of the file at `path`.
@@ -211,6 +224,6 @@ pub(super) fn fenced(path: &str, lines: &[&str]) -> String {
     while text.contains(&fence) {
         fence.push('`');
     }
-    let ending = Path::new(path).extension().unwrap_or_default();
-    format!("{fence}{}\n{text}\n{fence}", ending.display())
+    let extension = Path::new(path).extension().unwrap_or_default();
+    format!("{fence}{}\n{text}\n{fence}", extension.display())
 }

@@ -5,7 +5,7 @@ use grep_matcher::Matcher as _;
 use grep_regex::RegexMatcher;
 use serde_json::json;
 
-use super::instruction::{InstructionToken, contents, fenced, quoted, read};
+use super::instruction::{InstructionToken, code_span, content_lines, fenced, read};
 use super::turn::{EarlyEnd, OfflineResult, OfflineTurn, unable};
 
 /// The maximum number of places shown.
@@ -59,7 +59,7 @@ pub(super) fn answer(
             .iter()
             .filter(|token| token.text != path.text && !token.is_one_of(READERS));
         if others.next().is_some() {
-            let path = quoted(path.text);
+            let path = code_span(path.text);
             return Err(unable(&format!(
                 "I can show {path}, but I do not understand the rest of this instruction."
             )));
@@ -98,7 +98,7 @@ fn definitions(turn: &OfflineTurn<'_>, name: &str) -> OfflineResult<String> {
     let last = name.rsplit([':', '.']).next().unwrap_or(name);
     let word = last.replace('$', r"\$");
     let pattern = DEFINITION.replace("NAME", &word);
-    let doing = format!("Looking for the definition of {}.", quoted(name));
+    let doing = format!("Looking for the definition of {}.", code_span(name));
     let uses = json!({"pattern": word, "word": true});
     let mut printed = turn.calls(doing, vec![("grep", uses)])?.concat();
     if is_cut(&printed) {
@@ -117,7 +117,7 @@ fn definitions(turn: &OfflineTurn<'_>, name: &str) -> OfflineResult<String> {
     found.sort_by_cached_key(Definition::rank);
     found.truncate(MAX_SHOWN);
     if found.is_empty() {
-        let why = format!("I found no definition of {}.", quoted(last));
+        let why = format!("I found no definition of {}.", code_span(last));
         return Err(unable(&why));
     }
     let first = |line: &Definition| line.number.saturating_sub(LINES_ABOVE).max(1);
@@ -129,7 +129,7 @@ fn definitions(turn: &OfflineTurn<'_>, name: &str) -> OfflineResult<String> {
     };
     let read = turn.calls("Reading it.".to_owned(), found.iter().map(call).collect())?;
     let shown = found.iter().zip(&read).map(|(line, printed)| {
-        let lines = contents(printed);
+        let lines = content_lines(printed);
         let code = passage(&lines, line.number - first(line));
         format!(
             "`{}:{}`\n\n{}",

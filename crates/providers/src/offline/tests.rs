@@ -762,7 +762,7 @@ proptest! {
         let mut project = Project::of(&[("src/a.rs", "fn session() {}\n"), ("b.md", "# Was\n\nöäü what\n")]);
         let (_, answer) = play(&mut project, &prompt);
         prop_assert!(!answer.trim().is_empty());
-        prop_assert!(instruction::tokens(&prompt).len() <= prompt.len());
+        prop_assert!(instruction::tokenize(&prompt).len() <= prompt.len());
     }
 
     #[test]

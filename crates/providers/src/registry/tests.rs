@@ -3,7 +3,7 @@ use futures_util::StreamExt;
 use super::*;
 use crate::custom_endpoint::CustomEndpoint;
 use crate::editor_endpoints::EditorEndpoint;
-use crate::scripted::{Scripted, ScriptedAnswer};
+use crate::scripted::{ScriptedAnswer, ScriptedProvider};
 use crate::wire_format::single_entry;
 use crate::{Delta, Error, Request, request};
 use transcript::Finish;
@@ -57,7 +57,7 @@ fn registry(configured: Vec<ProviderEntry>, vars: &[(&str, &str)]) -> Registry {
         client: Arc::new(HttpClient::new(&environment)),
         public_client: Arc::new(HttpClient::new(&environment)),
         editor: &EditorEndpoints::default(),
-        offline: Scripted::new([ScriptedAnswer::text("nobody")]),
+        offline: ScriptedProvider::new([ScriptedAnswer::text("nobody")]),
     })
 }
 
@@ -410,7 +410,7 @@ fn missing_key_names_the_variables_that_are_used() {
             client: Arc::new(HttpClient::new(&environment)),
             public_client: Arc::new(HttpClient::new(&environment)),
             editor: &EditorEndpoints::default(),
-            offline: Scripted::new([ScriptedAnswer::text("nobody")]),
+            offline: ScriptedProvider::new([ScriptedAnswer::text("nobody")]),
         });
         let access = configured
             .providers()
@@ -452,7 +452,7 @@ fn login_of_a_plugin_is_no_missing_key() {
             client: Arc::new(HttpClient::new(&environment)),
             public_client: Arc::new(HttpClient::new(&environment)),
             editor: &EditorEndpoints::default(),
-            offline: Scripted::new([ScriptedAnswer::text("nobody")]),
+            offline: ScriptedProvider::new([ScriptedAnswer::text("nobody")]),
         })
     };
     let lent = with(true);
@@ -498,7 +498,7 @@ fn unconfigured(
         client: Arc::new(HttpClient::new(environment)),
         public_client: Arc::new(HttpClient::new(environment)),
         editor: &EditorEndpoints::default(),
-        offline: Scripted::new([ScriptedAnswer::text("nobody")]),
+        offline: ScriptedProvider::new([ScriptedAnswer::text("nobody")]),
     })
 }
 
@@ -624,7 +624,7 @@ fn with_editor(editor: &EditorEndpoints) -> Registry {
         client: Arc::new(HttpClient::new(&environment)),
         public_client: Arc::new(HttpClient::new(&environment)),
         editor,
-        offline: Scripted::new([ScriptedAnswer::text("nobody")]),
+        offline: ScriptedProvider::new([ScriptedAnswer::text("nobody")]),
     })
 }
 

@@ -34,7 +34,8 @@ const OPTION_NAMES: &[(&str, &str)] = &[
     ("previousResponseId", "previous_response_id"),
 ];
 
-pub(super) fn call(
+/// Encodes a request; see [`WireFormat::encode`](crate::wire_format::WireFormat::encode).
+pub(super) fn encode_request(
     request: &Request,
     target: &RequestTarget,
     request_options: &RequestOptions,
@@ -73,7 +74,7 @@ pub(super) fn call(
             .get("store")
             .and_then(Value::as_bool)
             == Some(true),
-        names: CallIds::new(request, call_id),
+        call_ids: CallIds::new(request, call_id),
     };
     let mut headers = Vec::new();
     if let Some(key) = &target.key {
@@ -179,7 +180,7 @@ struct ResponsesInput<'a> {
     /// True if the provider stores the items of the conversation, so that it finds them by their
     /// ids.
     is_stored: bool,
-    names: CallIds<'a>,
+    call_ids: CallIds<'a>,
 }
 
 #[derive(Serialize)]
@@ -308,7 +309,7 @@ impl ResponsesInput<'_> {
                 Some(InputItem::FunctionCall(FunctionCall {
                     r#type: "function_call",
                     id: item,
-                    call_id: self.names.get(call),
+                    call_id: self.call_ids.get(call),
                     name,
                     arguments: arguments.to_string(),
                     status: item.map(|_| "completed"),
@@ -331,7 +332,7 @@ impl ResponsesInput<'_> {
         };
         FunctionCallOutput {
             r#type: "function_call_output",
-            call_id: self.names.get(&result.id),
+            call_id: self.call_ids.get(&result.id),
             output,
         }
     }

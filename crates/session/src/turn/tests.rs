@@ -14,7 +14,7 @@ use super::{History, TurnOutcome, run};
 use events::PermissionReply;
 use permission::{Action, Denial};
 use providers::request;
-use providers::scripted::{Scripted, ScriptedAnswer};
+use providers::scripted::{ScriptedAnswer, ScriptedProvider};
 use providers::{Delta, Error};
 use store::{Store, StoredSession};
 use transcript::{CallState, Fault, FaultKind, Finish, Message};
@@ -79,7 +79,7 @@ async fn request_begins_with_previous_one_and_pairs_its_calls() {
     }
     paired(&requests);
     assert_eq!(
-        fixture.model.follows(),
+        fixture.model.has_preceding(),
         [false, true, false],
         "the encoded body is reused within a turn only"
     );
@@ -150,7 +150,7 @@ async fn failed_attempt_is_repeated_and_left_out_of_next_request() {
 
 #[tokio::test(start_paused = true)]
 async fn permanent_failure_is_a_fault_with_advice() {
-    let mut fixture = Fixture::new([ScriptedAnswer::fails(Error::Auth(
+    let mut fixture = Fixture::new([ScriptedAnswer::failing(Error::Auth(
         "the key is wrong".into(),
     ))]);
     let TurnOutcome::Failed(fault) = fixture.play("hi").await.outcome else {
@@ -159,7 +159,7 @@ async fn permanent_failure_is_a_fault_with_advice() {
     assert_eq!(fault.kind, FaultKind::Auth);
     assert!(fault.advice.is_some());
     let mut fixture =
-        Fixture::new((0..6).map(|_| ScriptedAnswer::fails(Error::Network("reset".into()))));
+        Fixture::new((0..6).map(|_| ScriptedAnswer::failing(Error::Network("reset".into()))));
     let played = fixture.play("hi").await;
     assert_eq!(
         played.events.len(),
@@ -170,7 +170,7 @@ async fn permanent_failure_is_a_fault_with_advice() {
     assert!(matches!(played.outcome, TurnOutcome::Failed(_)));
     assert_eq!(fixture.model.left(), 0);
     // The session can be used afterwards, and the model sees a valid conversation.
-    fixture.model = Scripted::new([ScriptedAnswer::text("back")]);
+    fixture.model = ScriptedProvider::new([ScriptedAnswer::text("back")]);
     assert_eq!(fixture.play("again").await.outcome, TurnOutcome::Ended);
 }
 
@@ -188,7 +188,7 @@ async fn calls_of_interrupted_answer_are_not_run() {
 async fn cancel_ends_every_wait() {
     let ask = [("bash", "*", Action::Ask)];
     let command = |command: &str| ScriptedAnswer::calls(&[("bash", json!({ "command": command }))]);
-    let refused = ScriptedAnswer::fails(Error::Network("reset".into()));
+    let refused = ScriptedAnswer::failing(Error::Network("reset".into()));
     let table: [(&str, Fixture, &'static str); 6] = [
         (
             "the stream",
@@ -197,7 +197,7 @@ async fn cancel_ends_every_wait() {
         ),
         (
             "the backoff",
-            Fixture::new([ScriptedAnswer::fails(Error::Network("reset".into()))]),
+            Fixture::new([ScriptedAnswer::failing(Error::Network("reset".into()))]),
             "retry",
         ),
         (
@@ -208,7 +208,7 @@ async fn cancel_ends_every_wait() {
         ("the tool", Fixture::new([command("sleep 600")]), "running"),
         (
             "the summary",
-            Fixture::new([full(), ScriptedAnswer::silence()]),
+            Fixture::new([full(), ScriptedAnswer::hanging()]),
             "InProgress",
         ),
         (
@@ -246,7 +246,8 @@ async fn cancel_ends_every_wait() {
         let summary = name
             .starts_with("the summary")
             .then(|| ScriptedAnswer::text("## Objective"));
-        fixture.model = Scripted::new(summary.into_iter().chain([ScriptedAnswer::text("fine")]));
+        fixture.model =
+            ScriptedProvider::new(summary.into_iter().chain([ScriptedAnswer::text("fine")]));
         assert_eq!(
             fixture.play("and now?").await.outcome,
             TurnOutcome::Ended,
@@ -527,12 +528,15 @@ async fn call_that_was_cut_off_is_not_run() {
             ScriptedAnswer::calls(&[list("."), list("src")]),
             vec![true, false],
         ),
-        (ScriptedAnswer::calls(&[list(".")]).then(text), vec![true]),
+        (
+            ScriptedAnswer::calls(&[list(".")]).with_delta(text),
+            vec![true],
+        ),
     ];
     for finish in [Finish::Length, Finish::Refusal] {
         for (script, ran) in table.clone() {
             let mut fixture =
-                Fixture::new([script.then_ends(finish), ScriptedAnswer::text("done")]);
+                Fixture::new([script.with_finish(finish), ScriptedAnswer::text("done")]);
             std::fs::create_dir(fixture.dir.path().join("src")).unwrap();
             let played = fixture.play("go").await;
             assert_eq!(played.outcome, TurnOutcome::Ended);
@@ -587,7 +591,8 @@ async fn interrupted_call_is_reported_once() {
     fixture.play("wait").await;
     fixture.cancel_at = None;
     fixture.cancelled = CancellationToken::new();
-    fixture.model = Scripted::new([ScriptedAnswer::text("fine"), ScriptedAnswer::text("fine")]);
+    fixture.model =
+        ScriptedProvider::new([ScriptedAnswer::text("fine"), ScriptedAnswer::text("fine")]);
     fixture.play("and now?").await;
     fixture.play("and then?").await;
     let requests = fixture.model.requests();
@@ -642,7 +647,7 @@ async fn every_outcome_leaves_usable_session() {
             Delta::Finish(finish),
         ])
     };
-    let fails = |error: Error| ScriptedAnswer::fails(error);
+    let fails = |error: Error| ScriptedAnswer::failing(error);
     let network = || fails(Error::Network("reset".into()));
     let overflow = || fails(Error::ContextOverflow("too long".into()));
     let steps = |fixture: Fixture, max: u32| {
@@ -694,12 +699,12 @@ async fn every_outcome_leaves_usable_session() {
         ),
         (
             "output limit in every call",
-            Fixture::new((0..3).map(|_| call().then_ends(Finish::Length))),
+            Fixture::new((0..3).map(|_| call().with_finish(Finish::Length))),
             TurnOutcome::MaxTokens,
         ),
         (
             "a filter in every call",
-            Fixture::new((0..3).map(|_| call().then_ends(Finish::Refusal))),
+            Fixture::new((0..3).map(|_| call().with_finish(Finish::Refusal))),
             TurnOutcome::Refused,
         ),
         (
@@ -769,7 +774,7 @@ async fn every_outcome_leaves_usable_session() {
         fixture.cancelled = CancellationToken::new();
         fixture.has_steering_message = watch::channel(false).1;
         // If the window is full, the first of these is a summary.
-        fixture.model = Scripted::new([
+        fixture.model = ScriptedProvider::new([
             ScriptedAnswer::text("## Objective"),
             ScriptedAnswer::text("fine"),
         ]);

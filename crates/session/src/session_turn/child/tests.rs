@@ -14,7 +14,7 @@ use crate::session_turn::{self, TurnFuture};
 use crate::turn::tests::{Fixture, Played, full, paired};
 use events::PermissionReply;
 use providers::Error;
-use providers::scripted::{Scripted, ScriptedAnswer};
+use providers::scripted::{ScriptedAnswer, ScriptedProvider};
 
 async fn play(fixture: &mut Fixture, prompt: &str) -> Played {
     play_until(fixture, prompt, usize::MAX).await.0
@@ -103,7 +103,7 @@ async fn cancel_ends_every_wait_of_a_child() {
             Fixture::new([
                 begin(),
                 ScriptedAnswer::calls(&[("list", json!({}))]),
-                ScriptedAnswer::silence(),
+                ScriptedAnswer::hanging(),
             ]),
             "told: - Read .|",
         ),
@@ -111,7 +111,7 @@ async fn cancel_ends_every_wait_of_a_child() {
             "the backoff",
             Fixture::new([
                 begin(),
-                ScriptedAnswer::fails(Error::Network("reset".into())),
+                ScriptedAnswer::failing(Error::Network("reset".into())),
             ]),
             "retry",
         ),
@@ -151,7 +151,7 @@ async fn cancel_ends_every_wait_of_a_child() {
         // The next prompt works.
         fixture.cancel_at = None;
         fixture.cancelled = CancellationToken::new();
-        fixture.model = Scripted::new([ScriptedAnswer::text("fine")]);
+        fixture.model = ScriptedProvider::new([ScriptedAnswer::text("fine")]);
         assert_eq!(
             play(&mut fixture, "and now?").await.outcome,
             TurnOutcome::Ended,
@@ -230,7 +230,7 @@ fn rich() -> Fixture {
         ScriptedAnswer::text("one"),
         ScriptedAnswer::text("two"),
         full(),
-        ScriptedAnswer::fails(reset()),
+        ScriptedAnswer::failing(reset()),
         ScriptedAnswer::text("## Objective"),
         ScriptedAnswer::text("done"),
     ];
@@ -238,7 +238,7 @@ fn rich() -> Fixture {
     let mut fixture = Fixture::new([])
         .rules(&rules)
         .answering([PermissionReply::Once, PermissionReply::Once]);
-    fixture.model = Scripted::paced(scripts);
+    fixture.model = ScriptedProvider::paced(scripts);
     fixture.tracked = true;
     fixture
 }
@@ -298,7 +298,7 @@ async fn cancel_at_any_moment_leaves_usable_session() {
         no_task_is_left(&name).await;
         // If the window is full, the first of these is a summary.
         fixture.cancelled = CancellationToken::new();
-        fixture.model = Scripted::new([
+        fixture.model = ScriptedProvider::new([
             ScriptedAnswer::text("## Objective"),
             ScriptedAnswer::text("fine"),
         ]);

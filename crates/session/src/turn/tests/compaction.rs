@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::fixture::{Fixture, Played};
 use crate::turn::{TurnOutcome, run};
-use providers::scripted::{Scripted, ScriptedAnswer};
+use providers::scripted::{ScriptedAnswer, ScriptedProvider};
 use providers::{Delta, Error};
 use transcript::{CallState, FaultKind, Finish, Message, Usage};
 
@@ -109,7 +109,7 @@ const LONG: &str = "and so on and on ";
 
 #[tokio::test(start_paused = true)]
 async fn summary_request_that_does_not_fit_is_shortened() {
-    let overflow = || ScriptedAnswer::fails(Error::ContextOverflow("too long".into()));
+    let overflow = || ScriptedAnswer::failing(Error::ContextOverflow("too long".into()));
     let long = ScriptedAnswer::text(&"long story ".repeat(40_000));
     let mut fixture = Fixture::new([
         long,
@@ -160,11 +160,11 @@ async fn old_output_is_removed_before_compaction() {
             .count()
     };
     for (n, expected) in [(1, 0), (2, 5), (3, 5)] {
-        fixture.model = Scripted::new([ScriptedAnswer::text("yes")]);
+        fixture.model = ScriptedProvider::new([ScriptedAnswer::text("yes")]);
         let played = fixture.play("and?").await;
         assert_eq!(cleared(&played), expected, "after {n} more turns");
     }
-    fixture.model = Scripted::new([ScriptedAnswer::text("yes")]);
+    fixture.model = ScriptedProvider::new([ScriptedAnswer::text("yes")]);
     fixture.play("and?").await;
     let text = format!("{:?}", fixture.model.requests()[0].messages);
     assert_eq!(text.matches("[Old tool result content cleared]").count(), 5);
@@ -192,7 +192,7 @@ async fn disabled_compaction_never_happens() {
     let mut fixture = Fixture::new([filling(97_000, "."), ScriptedAnswer::text("done")]);
     fixture.settings.compaction.auto = false;
     assert_eq!(fixture.play("go").await.outcome, TurnOutcome::Ended);
-    fixture.model = Scripted::new([ScriptedAnswer::fails(Error::ContextOverflow(
+    fixture.model = ScriptedProvider::new([ScriptedAnswer::failing(Error::ContextOverflow(
         "too long".into(),
     ))]);
     assert!(matches!(

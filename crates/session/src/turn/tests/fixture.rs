@@ -34,7 +34,7 @@ use providers::editor_endpoints::EditorEndpoints;
 use providers::http::HttpClient;
 use providers::registry::{Registry, RegistrySources};
 use providers::request;
-use providers::scripted::{Scripted, ScriptedAnswer};
+use providers::scripted::{ScriptedAnswer, ScriptedProvider};
 use snapshot::Tracker;
 use store::{Record, Store, StoredSession};
 use tools::ProjectContext;
@@ -46,7 +46,7 @@ static CATALOG: OnceLock<Arc<Catalog>> = OnceLock::new();
 /// A session with a scripted model in a directory of its own.
 pub(crate) struct Fixture {
     pub(super) dir: tempfile::TempDir,
-    pub(crate) model: Arc<Scripted>,
+    pub(crate) model: Arc<ScriptedProvider>,
     pub(crate) settings: Settings,
     history: History,
     pub(crate) cancelled: CancellationToken,
@@ -166,7 +166,7 @@ impl Fixture {
     pub(crate) fn new(scripts: impl IntoIterator<Item = ScriptedAnswer>) -> Self {
         Self {
             dir: tempfile::tempdir_in(fast_directory()).unwrap(),
-            model: Scripted::new(scripts),
+            model: ScriptedProvider::new(scripts),
             settings: Settings::default(),
             history: History::default(),
             cancelled: CancellationToken::new(),
@@ -407,7 +407,7 @@ struct Watched {
 
 async fn watch(
     mut events: base::channel::Receiver<TurnMessage>,
-    (cancel_at, cancelled, model): (Option<&str>, CancellationToken, Arc<Scripted>),
+    (cancel_at, cancelled, model): (Option<&str>, CancellationToken, Arc<ScriptedProvider>),
     answers: Vec<PermissionReply>,
 ) -> Watched {
     let mut answers = answers.into_iter();
