@@ -29,6 +29,7 @@ use base::lock::lock;
 use export::conversation::{self, CallDetail, minute};
 use rows::{SessionRow, line};
 use session::prune;
+use session::revert::RevertPoint;
 use session::user_store::StoreSettings;
 use store::{
     self, ListQuery, LockHolder, Record, SessionPage, Store, StoredSession, StreamedSession,
@@ -123,7 +124,8 @@ pub(super) enum Verb {
     },
     /// Export a session as JSON, Markdown, or an HTML page
     ///
-    /// JSON can be imported again; the others are for reading. No file is overwritten.
+    /// JSON can be imported again; the others are for reading. No file is overwritten without
+    /// --force.
     Export {
         /// Session: its id, the beginning of it, or `last`
         #[arg(default_value = "last", add = ArgValueCandidates::new(candidates))]
@@ -131,9 +133,12 @@ pub(super) enum Verb {
         /// Format [default: that of the extension .json, .md or .html, and JSON on standard output]
         #[arg(long)]
         format: Option<ExportFormat>,
-        /// New file to write [default: standard output]
+        /// File to write [default: standard output]
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
+        /// Overwrite the file if it exists
+        #[arg(long, requires = "output")]
+        force: bool,
     },
     /// Import a session that was exported as JSON, or all sessions of OpenCode
     ///
@@ -163,8 +168,9 @@ pub(super) enum Verb {
         /// Session: its id, the beginning of it, or `last`
         #[arg(default_value = "last", add = ArgValueCandidates::new(candidates))]
         id: String,
-        /// Message from which to undo, with everything after it; the id of a part means its step
-        #[arg(long, value_name = "ID")]
+        /// Turn from which to undo, with everything after it: its number, from 1, or the id of a
+        /// message; the id of a part means its step
+        #[arg(long, value_name = "TURN")]
         to: Option<String>,
         /// Also restore files that have changed since
         #[arg(long)]
@@ -256,6 +262,9 @@ pub(super) enum Verb {
         /// Only print what would be deleted
         #[arg(long)]
         dry_run: bool,
+        /// With --dry-run: print JSON, a list as that of `sessions list`
+        #[arg(long, requires = "dry_run")]
+        json: bool,
         /// Do not ask
         #[arg(short, long)]
         yes: bool,
@@ -338,24 +347,17 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
             let limit = limit_or(limit, 20, json);
             search(store, environment, &words.join(" "), all, limit, json).await
         }
-        Verb::Export { id, format, output } => {
+        Verb::Export {
+            id,
+            format,
+            output,
+            force,
+        } => {
             let id = find(store, &id, here, environment).await?;
             let output = output.filter(|file| file.as_os_str() != "-");
             let format = export_format(format, output.as_deref())?;
-            let text = match format {
-                export::Format::Json => return export_json(store, &id, output).await,
-                export::Format::Html => {
-                    let home = environment.home.as_ref();
-                    let home = home.map(|home| home.display().to_string());
-                    export::html::page(store.peek(&id).await?, home.as_deref())
-                }
-                export::Format::Markdown => {
-                    let stored = store.peek(&id).await?;
-                    let children = store.children(&id).await?;
-                    conversation::markdown(&stored, &children, CallDetail::Results)
-                }
-            };
-            export_text(&text, format, output.as_deref())
+            let target = output.map(|path| ExportTarget { path, force });
+            export(store, environment, &id, format, target).await
         }
         Verb::Import { file, cwd } => {
             import::import(store, environment, &file, cwd.as_deref()).await
@@ -371,14 +373,15 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
             let is_last = id == LAST;
             let id = find(store, &id, here, environment).await?;
             let asks = is_last && !yes && !redo && terminal::can_ask();
-            let turns = UndoneTurns::new(to.as_deref(), force);
+            let point = revert_point(to);
+            let turns = UndoneTurns::new(&point, force);
             if asks && !agrees_to_undo(store, environment, &id, turns).await? {
                 return Ok(1);
             }
             let way = if redo {
                 files::UndoDirection::Forth
             } else {
-                files::UndoDirection::Back { to, force }
+                files::UndoDirection::Back { point, force }
             };
             files::revert(store, environment, &id, way).await
         }
@@ -420,9 +423,17 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
         Verb::Cancel { id } => {
             fleet::cancel(store, &find(store, &id, here, environment).await?).await
         }
-        Verb::Prune { days, dry_run, yes } => {
+        Verb::Prune {
+            days,
+            dry_run,
+            json,
+            yes,
+        } => {
             let days = days.or_else(|| StoreSettings::new(environment).keep_days());
             store.filled().await?;
+            if json {
+                return list_prunable(store, environment, days).await;
+            }
             prune_all(store, environment, days, dry_run, yes).await
         }
     }
@@ -519,9 +530,36 @@ fn found_row(hit: store::SearchHit) -> SessionRow {
 /// is read at once.
 const MAX_EXPORT_TRIES: usize = 3;
 
+async fn export(
+    store: &Store,
+    environment: &Environment,
+    id: &SessionId,
+    format: export::Format,
+    target: Option<ExportTarget>,
+) -> anyhow::Result<u8> {
+    let text = match format {
+        export::Format::Json => return export_json(store, id, target).await,
+        export::Format::Html => {
+            let home = environment.home.as_ref();
+            let home = home.map(|home| home.display().to_string());
+            export::html::page(store.peek(id).await?, home.as_deref())
+        }
+        export::Format::Markdown => {
+            let stored = store.peek(id).await?;
+            let children = store.children(id).await?;
+            conversation::markdown(&stored, &children, CallDetail::Results)
+        }
+    };
+    export_text(&text, format, target.as_ref())
+}
+
 /// Writes a session as JSON, into a temporary file first, so that the target is either complete or
 /// unchanged.
-async fn export_json(store: &Store, id: &SessionId, output: Option<PathBuf>) -> anyhow::Result<u8> {
+async fn export_json(
+    store: &Store,
+    id: &SessionId,
+    output: Option<ExportTarget>,
+) -> anyhow::Result<u8> {
     let mut tries = 0;
     let (document, damage) = loop {
         let feed = match tries {
@@ -555,7 +593,7 @@ fn spooled(feed: StreamedSession) -> Result<std::fs::File, export::json::WriteEr
     Ok(file)
 }
 
-fn copy_document(mut document: std::fs::File, output: Option<PathBuf>) -> anyhow::Result<()> {
+fn copy_document(mut document: std::fs::File, output: Option<ExportTarget>) -> anyhow::Result<()> {
     let Some(target) = output else {
         let mut out = terminal::JsonWriter::new();
         let mut lines = BufReader::new(document).lines();
@@ -568,21 +606,45 @@ fn copy_document(mut document: std::fs::File, output: Option<PathBuf>) -> anyhow
             printed => printed.context("the session was not written completely"),
         };
     };
-    write_new(&target, export::Format::Json, |file| {
+    write_file(&target, export::Format::Json, |file| {
         io::copy(&mut document, file).map(drop)
     })
 }
 
-/// Creates and writes the file of an export, and reports it. A file that could not be written
-/// completely is removed: it would be in the way of the next export.
-fn write_new(
-    path: &Path,
+/// The file of an export.
+struct ExportTarget {
+    path: PathBuf,
+    /// True if it is overwritten if it exists.
+    force: bool,
+}
+
+/// Writes the file of an export, and reports it. A new file that could not be written completely is
+/// removed: it would be in the way of the next export. An existing one is replaced at the end, so
+/// that it is either as before or complete.
+fn write_file(
+    target: &ExportTarget,
     format: export::Format,
     write: impl FnOnce(&mut std::fs::File) -> io::Result<()>,
 ) -> anyhow::Result<()> {
+    let path = target.path.as_path();
     let name = path.display().to_string();
-    let mut file = export::file::create_or_open_device(path)
-        .map_err(|e| anyhow!("nothing was exported: {}", export::file::reason(&e, &name)))?;
+    if target.force && path.is_file() {
+        let size = replace(path, write).with_context(|| format!("{name} cannot be written"))?;
+        let text = export::file::written(format, &name, size);
+        terminal::print_note(&format!("exported to {text}"));
+        return Ok(());
+    }
+    let mut file = export::file::create_or_open_device(path).map_err(|e| {
+        let hint = if e.kind() == io::ErrorKind::AlreadyExists && path.is_file() {
+            ", or overwrite it with --force"
+        } else {
+            ""
+        };
+        anyhow!(
+            "nothing was exported: {}{hint}",
+            export::file::reason(&e, &name)
+        )
+    })?;
     let written = write(&mut file).and_then(|()| file.flush());
     if written.is_err() && file.metadata().is_ok_and(|found| found.is_file()) {
         std::fs::remove_file(path).ok();
@@ -597,12 +659,32 @@ fn write_new(
     Ok(())
 }
 
-fn export_text(text: &str, format: export::Format, output: Option<&Path>) -> anyhow::Result<u8> {
-    let Some(path) = output else {
+/// Replaces a file by a new one. Returns its size in bytes.
+fn replace(
+    path: &Path,
+    write: impl FnOnce(&mut std::fs::File) -> io::Result<()>,
+) -> io::Result<u64> {
+    // A link keeps its place, and the file that it leads to is replaced.
+    let path = std::fs::canonicalize(path)?;
+    let permissions = std::fs::metadata(&path)?.permissions();
+    let dir = path.parent().unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(dir)?;
+    write(file.as_file_mut())?;
+    let file = file.persist(&path).map_err(|e| e.error)?;
+    file.set_permissions(permissions)?;
+    Ok(file.metadata()?.len())
+}
+
+fn export_text(
+    text: &str,
+    format: export::Format,
+    output: Option<&ExportTarget>,
+) -> anyhow::Result<u8> {
+    let Some(target) = output else {
         super::say(text);
         return Ok(0);
     };
-    write_new(path, format, |file| file.write_all(text.as_bytes()))?;
+    write_file(target, format, |file| file.write_all(text.as_bytes()))?;
     Ok(0)
 }
 
@@ -637,8 +719,12 @@ async fn delete(
         }
     }
     for id in ids {
+        // A damaged session can be deleted, too.
+        let title = store.peek(&id).await.ok();
+        let title = title.and_then(|stored| stored.record.title);
         store.delete(&id).await?;
-        super::say(&format!("deleted {id}"));
+        let title = title.map_or_else(String::new, |title| format!(": {title}"));
+        super::say(&format!("deleted {id}{title}"));
     }
     Ok(0)
 }
@@ -664,19 +750,34 @@ async fn check_not_open(store: &Store, ids: &[SessionId]) -> anyhow::Result<()> 
 #[derive(Clone, Copy)]
 enum UndoneTurns<'a> {
     Last,
+    /// All from a turn on.
+    FromTurn(usize),
     /// All from a message on.
-    From(&'a str),
+    FromMessage(&'a str),
     /// The last one, or one whose undo has left files alone: they are restored then.
     Forced,
 }
 
 impl<'a> UndoneTurns<'a> {
-    fn new(to: Option<&'a str>, force: bool) -> Self {
-        match to {
-            Some(to) => Self::From(to),
-            None if force => Self::Forced,
-            None => Self::Last,
+    fn new(point: &'a RevertPoint, force: bool) -> Self {
+        match point {
+            RevertPoint::Turn(turn) => Self::FromTurn(*turn),
+            RevertPoint::Before(message) => Self::FromMessage(message),
+            RevertPoint::LastTurn if force => Self::Forced,
+            RevertPoint::LastTurn => Self::Last,
         }
+    }
+}
+
+/// Returns the point that `--to` names. A number is a turn: the ids of messages and parts begin with
+/// a letter.
+fn revert_point(to: Option<String>) -> RevertPoint {
+    match to {
+        None => RevertPoint::LastTurn,
+        Some(to) => match to.parse() {
+            Ok(turn) => RevertPoint::Turn(turn),
+            Err(_) => RevertPoint::Before(to),
+        },
     }
 }
 
@@ -694,9 +795,12 @@ async fn agrees_to_undo(
         base::text::escaped(&base::text::title(title))
     ));
     let question = match turns {
-        UndoneTurns::From(to) => format!(
+        UndoneTurns::FromTurn(turn) => {
+            format!("Undo turn {turn} and all after it, with their changes to files? [y/N/?] ")
+        }
+        UndoneTurns::FromMessage(message) => format!(
             "Undo everything from {} on, with its changes to files? [y/N/?] ",
-            base::text::escaped(to)
+            base::text::escaped(message)
         ),
         UndoneTurns::Last => {
             let prompt = conversation::last_exchange(&stored);
@@ -737,6 +841,21 @@ fn agreed(count: usize, environment: &Environment) -> anyhow::Result<bool> {
     Ok(agrees)
 }
 
+/// Prints the sessions that would be deleted as JSON.
+async fn list_prunable(
+    store: &Store,
+    environment: &Environment,
+    keep_days: Option<u64>,
+) -> anyhow::Result<u8> {
+    let mut all = Vec::new();
+    for found in prune::find_prunable(store, environment.now(), keep_days).await? {
+        let undone = undone_turns(store, &found.record).await;
+        all.push(document::session(&found.record, undone));
+    }
+    terminal::json(&serde_json::to_string_pretty(&all)?);
+    Ok(0)
+}
+
 async fn prune_all(
     store: &Store,
     environment: &Environment,
@@ -747,6 +866,11 @@ async fn prune_all(
     let asks = !yes && !is_dry && terminal::can_ask();
     let mut found = prune::find_prunable(store, environment.now(), keep_days).await?;
     let count = base::text::count(found.len(), "session");
+    if keep_days.is_none() {
+        super::say(
+            "Only empty sessions are deleted: set --days, or sessions.keep_days in the settings.",
+        );
+    }
     if is_dry || asks {
         let records = found.iter().map(|found| found.record.clone());
         let rows: Vec<SessionRow> = records.map(SessionRow::from).collect();
@@ -775,11 +899,6 @@ async fn prune_all(
         }
         let count = base::text::count(pruned.deleted.len(), "session");
         super::say(&format!("deleted {count}"));
-    }
-    if keep_days.is_none() {
-        super::say(
-            "Only empty sessions are deleted: set --days, or sessions.keep_days in the settings.",
-        );
     }
     Ok(0)
 }

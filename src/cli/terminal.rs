@@ -136,6 +136,15 @@ pub(super) fn show(words: &Styled) {
     print(&[words.as_str().as_bytes(), end.as_bytes()]);
 }
 
+/// Prints Markdown: rendered at a terminal, as it is in a pipe or a file.
+pub(super) fn markdown(text: &str, environment: &Environment) {
+    if is_watched() {
+        show(&palette(environment).markdown(text, 0));
+    } else {
+        say(text);
+    }
+}
+
 /// Prints a unified diff: coloured on a terminal, byte for byte in a pipe or a file.
 pub(super) fn diff(text: &str, environment: &Environment) {
     let stdout = stdout();
@@ -462,7 +471,25 @@ pub(super) fn complain(message: &str) -> ExitCode {
 
 /// Returns the line that reports an error.
 pub(super) fn error_line(message: &str) -> String {
-    format!("adjutant: {}", message_after_name(message))
+    format!(
+        "adjutant: {}",
+        message_after_name(&without_error_numbers(message))
+    )
+}
+
+/// Removes the numbers of system errors (`(os error 2)`), which follow their text and say nothing to
+/// a user.
+fn without_error_numbers(message: &str) -> String {
+    let mut pieces = message.split(" (os error ");
+    let mut text = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let rest = piece.trim_start_matches(|c: char| c.is_ascii_digit());
+        match rest.strip_prefix(')') {
+            Some(rest) if rest.len() < piece.len() - 1 => text.push_str(rest),
+            _ => text.push_str(&format!(" (os error {piece}")),
+        }
+    }
+    text
 }
 
 /// Adapts a message to follow the program's name: the first word is in lower case, unless it is a
@@ -632,7 +659,25 @@ pub(super) fn panicked(info: &PanicHookInfo<'_>) {
 mod tests {
     use std::time::Duration;
 
-    use super::{broken, expanded, fitted_to, format_duration, message_after_name, wrapped};
+    use super::{
+        broken, expanded, fitted_to, format_duration, message_after_name, without_error_numbers,
+        wrapped,
+    };
+
+    #[test]
+    fn numbers_of_system_errors_are_removed() {
+        for (message, expected) in [
+            ("a.txt: No such file (os error 2)", "a.txt: No such file"),
+            ("a (os error 13): b (os error 2), c", "a: b, c"),
+            (
+                "it says (os error x) and (os error )",
+                "it says (os error x) and (os error )",
+            ),
+            ("it ends (os error 2", "it ends (os error 2"),
+        ] {
+            assert_eq!(without_error_numbers(message), expected);
+        }
+    }
 
     #[test]
     fn code_is_broken_at_the_edge() {

@@ -71,12 +71,16 @@ pub fn reason(e: &io::Error, name: &str) -> String {
 
 /// Describes a file that was written: its format and its size. `name` is the file's.
 pub fn written(format: Format, name: &str, bytes: u64) -> String {
-    let size = match bytes {
+    format!("{name} ({}, {})", format.as_str(), size(bytes))
+}
+
+/// Returns a size in the unit that fits it.
+pub fn size(bytes: u64) -> String {
+    match bytes {
         0..1_000 => text::count(usize::try_from(bytes).unwrap_or(usize::MAX), "byte"),
         1_000..1_000_000 => format!("{} kB", bytes.div_ceil(1_000)),
         _ => format!("{}.{} MB", bytes / 1_000_000, bytes / 100_000 % 10),
-    };
-    format!("{name} ({}, {size})", format.as_str())
+    }
 }
 
 #[cfg(test)]

@@ -54,6 +54,8 @@ const MAX_CONCURRENT_FILES: usize = 16;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RevertPoint {
     LastTurn,
+    /// The state before a turn. The turns are counted from 1; those that are undone do not count.
+    Turn(usize),
     /// The state before a message, which may be named by one of its parts. The first answer to
     /// a prompt means the prompt.
     Before(String),
@@ -65,6 +67,12 @@ pub enum RevertError {
     NothingToUndo,
     #[error("There is nothing to redo.")]
     NothingToRedo,
+    #[error("There is no turn {turn}; {}.", undoable(*count))]
+    UnknownTurn {
+        turn: usize,
+        /// The number of turns that can be undone.
+        count: usize,
+    },
     #[error("This session has no message or part {0}.")]
     UnknownMessage(String),
     #[error("{0} is already undone; redo restores it.")]
@@ -72,6 +80,14 @@ pub enum RevertError {
     /// The intended changes could not be stored.
     #[error("Nothing was changed, because the session could not be saved: {0}")]
     Unsaved(String),
+}
+
+fn undoable(count: usize) -> String {
+    match count {
+        0 => "none can be undone".to_owned(),
+        1 => "only turn 1 can be undone".to_owned(),
+        count => format!("turns 1 to {count} can be undone"),
+    }
 }
 
 pub struct RestoreContext {
@@ -227,6 +243,15 @@ pub(super) fn find_start(
     let prompt = |before: usize| messages.iter().take(before).rposition(is_prompt);
     let id = match point {
         RevertPoint::LastTurn => return prompt(end).ok_or(RevertError::NothingToUndo),
+        RevertPoint::Turn(turn) => {
+            let prompts = (0..end).filter(|at| messages.get(*at).is_some_and(is_prompt));
+            let prompts: Vec<usize> = prompts.collect();
+            let start = turn.checked_sub(1).and_then(|at| prompts.get(at));
+            return start.copied().ok_or(RevertError::UnknownTurn {
+                turn: *turn,
+                count: prompts.len(),
+            });
+        }
         RevertPoint::Before(id) => id,
     };
     let named =

@@ -8,10 +8,11 @@ use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Value, json};
 
 use crate::cli::terminal;
-use base::environment::Environment;
+use base::environment::{Environment, Timestamp};
 use base::id::SessionId;
 use base::text;
 use base::worktree::Worktree;
+use export::conversation::minute;
 use session::revert::{self, FileVersion, RestoreContext, RevertPoint};
 use session::turn::record::Recorder;
 use session::{changes, diff};
@@ -20,9 +21,8 @@ use store::{Record, Store, StoredSession};
 
 /// The direction of an undo.
 pub(in crate::cli) enum UndoDirection {
-    /// Undo, to before the last turn or to before a message or part; `force` also restores files
-    /// that have changed since.
-    Back { to: Option<String>, force: bool },
+    /// Undo; `force` also restores files that have changed since.
+    Back { point: RevertPoint, force: bool },
     /// Redo by one step.
     Forth,
 }
@@ -43,8 +43,7 @@ pub(in crate::cli) async fn revert(
     let keep = Recorder::new(store.clone(), id.clone());
     let context = restore_context(&record, environment)?;
     let (done, hints) = match way {
-        UndoDirection::Back { to, force } => {
-            let point = to.map_or(RevertPoint::LastTurn, RevertPoint::Before);
+        UndoDirection::Back { point, force } => {
             let done = revert::undo(messages, &mut record, &keep, &context, &point, force).await;
             let hints = revert::RevertHints {
                 force: "Run it again with `--force` to restore those as well.".into(),
@@ -66,10 +65,11 @@ pub(in crate::cli) async fn revert(
         .ok();
     store.close(id).await;
     let report = done.map_err(|nothing| anyhow!(nothing))?;
-    super::super::say(&match hints {
+    let text = match hints {
         Some(hints) => report.undo_text(&context.worktree, &hints),
         None => report.redo_text(),
-    });
+    };
+    terminal::markdown(&text, environment);
     Ok(u8::from(report.not_restored().next().is_some()))
 }
 
@@ -99,6 +99,11 @@ pub(in crate::cli) async fn list_recorded(
             text::count(versions, "version")
         ));
     }
+    if terminal::is_watched() {
+        super::super::say(&format!(
+            "\n`adjutant sessions restore {id} FILE` lists the versions of a file."
+        ));
+    }
     Ok(0)
 }
 
@@ -112,19 +117,38 @@ pub(in crate::cli) async fn list_versions(
 ) -> anyhow::Result<u8> {
     let stored = store.peek(id).await?;
     let (path, versions) = versions(&stored, environment, file)?;
+    let tracker = restore_context(&stored.record, environment)?.tracker;
+    // Contents from another machine are fetched only when a version is restored.
+    let size = |version: &FileVersion| {
+        let content = tracker.content(&version.state).ok()?;
+        Some(content.len())
+    };
     if json {
         let all: Vec<Value> = (1..)
             .zip(&versions)
             .map(|(number, version): (usize, _)| {
-                json!({ "path": path, "version": number, "when": version.when })
+                json!({
+                    "path": path, "version": number, "when": version.when,
+                    "created": version.time.map(Timestamp::iso), "bytes": size(version),
+                })
             })
             .collect();
         terminal::json(&serde_json::to_string_pretty(&all)?);
         return Ok(0);
     }
     super::super::say(&text::escaped(&path.display().to_string()));
-    for (number, version) in (1..).zip(versions) {
-        super::super::say(&format!("{number:>3}  {}", version.when));
+    for (number, version) in (1..).zip(&versions) {
+        let size = size(version)
+            .map(|bytes| u64::try_from(bytes).unwrap_or(u64::MAX))
+            .map(export::file::size);
+        let time = version.time.map(minute);
+        let facts: Vec<String> = [size, time].into_iter().flatten().collect();
+        let facts = if facts.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", facts.join(", "))
+        };
+        super::super::say(&format!("{number:>3}  {}{facts}", version.when));
     }
     super::super::say(&format!(
         "\n`adjutant sessions restore {id} {} N` brings back version N.",

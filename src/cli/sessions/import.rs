@@ -40,7 +40,14 @@ pub(in crate::cli) async fn import(
         return import_all(store, environment, path).await;
     }
     let Opened { feed, left_out } = opened(path)?;
+    let id = feed.record.id.clone();
+    let is_copy = id.is_well_formed() && store.contains(&id).await?;
     let record = import_one(store, environment, feed, cwd).await?;
+    if is_copy {
+        terminal::print_note(&format!(
+            "Session {id} is here already; this is a copy of it."
+        ));
+    }
     say(&format!("imported {}", line(&record, true)));
     // Only now have all messages been read.
     report_left_out(&left_out.list());

@@ -12,6 +12,7 @@ use super::{
 use crate::changes;
 use crate::turn::record::Recorder;
 use crate::turn::{History, add_costs, cost, evict};
+use base::environment::Timestamp;
 use base::id::MessageId;
 use base::text;
 use store::{PastUndo, Record, UndoEntry, visible};
@@ -148,14 +149,17 @@ pub(super) async fn redo(
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileVersion {
     pub state: FileState,
-    /// The time of the version, as a text.
+    /// The moment of the version, as a text: `after "PROMPT"`.
     pub when: String,
+    /// The time of the message with which it was recorded. `None` if only its later replacement
+    /// was recorded, or an undo.
+    pub time: Option<Timestamp>,
 }
 
 /// Returns the files of which the session has stored versions, sorted, with the number of versions.
 pub fn files_with_versions(messages: &[Message], record: &Record) -> Vec<(String, usize)> {
     let mut hashes: BTreeMap<&str, HashSet<&str>> = BTreeMap::new();
-    for (_, change) in recorded_changes(messages, record) {
+    for (.., change) in recorded_changes(messages, record) {
         let states = [&change.old, &change.new]
             .into_iter()
             .flatten()
@@ -175,8 +179,8 @@ pub fn files_with_versions(messages: &[Message], record: &Record) -> Vec<(String
 pub fn versions(messages: &[Message], record: &Record, path: &Path) -> Vec<FileVersion> {
     let mut versions: Vec<FileVersion> = Vec::new();
     let mut seen = HashSet::new();
-    for (moment, change) in
-        recorded_changes(messages, record).filter(|(_, change)| Path::new(&change.path) == path)
+    for (moment, time, change) in
+        recorded_changes(messages, record).filter(|(.., change)| Path::new(&change.path) == path)
     {
         for (state, when) in [(&change.old, "before"), (&change.new, "after")] {
             let Some(state) = state.as_ref().filter(|state| !state.large) else {
@@ -186,6 +190,7 @@ pub fn versions(messages: &[Message], record: &Record, path: &Path) -> Vec<FileV
                 versions.push(FileVersion {
                     state: state.clone(),
                     when: format!("{when} {}", moment.name()),
+                    time: if when == "after" { time } else { None },
                 });
             }
         }
@@ -193,7 +198,7 @@ pub fn versions(messages: &[Message], record: &Record, path: &Path) -> Vec<FileV
     versions
 }
 
-/// The time of a change.
+/// The moment of a change in the conversation.
 #[derive(Clone, Copy)]
 enum ChangeMoment<'a> {
     /// The undo of a turn whose messages are deleted.
@@ -216,27 +221,28 @@ impl ChangeMoment<'_> {
     }
 }
 
-/// Returns all recorded changes with their times.
+/// Returns all recorded changes with their moments, and the time of the message that has them.
 fn recorded_changes<'a>(
     messages: &'a [Message],
     record: &'a Record,
-) -> impl Iterator<Item = (ChangeMoment<'a>, &'a FileChange)> {
+) -> impl Iterator<Item = (ChangeMoment<'a>, Option<Timestamp>, &'a FileChange)> {
     let past = record.past_undos.iter();
     let past = past.flat_map(|past| {
         past.files
             .iter()
-            .map(move |change| (ChangeMoment::Past(past), change))
+            .map(move |change| (ChangeMoment::Past(past), None, change))
     });
     let made = changes::message_changes(messages).map(|(message, change)| {
         let mut until = messages.iter().take(message + 1);
         let prompt = until.rfind(|message| is_prompt(message));
-        (ChangeMoment::Turn(prompt), change)
+        let time = messages.get(message).map(|message| message.created);
+        (ChangeMoment::Turn(prompt), time, change)
     });
     let undone = record
         .undone
         .iter()
         .flat_map(|entry| &entry.files)
-        .map(|change| (ChangeMoment::Undo, change));
+        .map(|change| (ChangeMoment::Undo, None, change));
     past.chain(made).chain(undone)
 }
 
