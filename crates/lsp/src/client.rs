@@ -39,9 +39,9 @@ pub struct LspClient {
     /// A counter of diagnostics and changes of activity.
     updates: watch::Sender<u64>,
     abilities: watch::Sender<Abilities>,
-    /// Whether a wait for it has timed out since its last message.
+    /// True if a wait for it has timed out since its last message.
     silent: AtomicBool,
-    /// Whether it has answered a request after `initialize`.
+    /// True if it has answered a request after `initialize`.
     warm: AtomicBool,
     /// Cancelled when the server has closed its output: no more answers will come.
     pub(super) gone: CancellationToken,
@@ -53,11 +53,11 @@ pub(super) struct Abilities {
     all: Value,
     /// The units in which it counts characters.
     pub(super) units: Units,
-    /// Whether it answers requests for diagnostics.
+    /// True if it answers requests for diagnostics.
     pub(super) pull: bool,
-    /// Whether it forwards requests to tsserver.
+    /// True if it forwards requests to tsserver.
     pub(super) tsserver: bool,
-    /// Whether it wants to be notified of saved files.
+    /// True if it wants to be notified of saved files.
     saves: bool,
 }
 
@@ -82,7 +82,7 @@ struct OpenFile {
 /// The present diagnostics of a file.
 pub(super) struct FileDiagnostics {
     pub(super) all: Vec<Diagnostic>,
-    /// Whether they are for the text that the server has now.
+    /// True if they are for the text that the server has now.
     pub(super) fresh: bool,
     pub(super) when: Instant,
 }

@@ -45,7 +45,7 @@ pub(super) struct LspLink {
     state: watch::Sender<LinkState>,
     wake: Notify,
     used: Mutex<Instant>,
-    /// Whether a caller has waited for the present start in vain.
+    /// True if a caller has waited for the present start in vain.
     late: AtomicBool,
 }
 
@@ -65,7 +65,7 @@ pub struct LspFailure {
     pub why: String,
     /// The text that it wrote to its standard error.
     pub stderr: String,
-    /// Whether it worked before and is left alone for a while.
+    /// True if it worked before and is left alone for a while.
     pub is_paused: bool,
     since: Instant,
 }

@@ -28,9 +28,9 @@ pub struct Agent {
     pub label: String,
     pub description: Option<String>,
     pub mode: Mode,
-    /// Whether it is left out of pickers.
+    /// True if it is left out of pickers.
     pub hidden: bool,
-    /// Whether it is built in.
+    /// True if it is built in.
     pub native: bool,
     /// `#RRGGBB` or a name.
     pub color: Option<String>,

@@ -54,7 +54,7 @@ pub struct Skill {
     pub description: Option<String>,
     pub dir: PathBuf,
     pub text: Arc<str>,
-    /// Whether it is from the project.
+    /// True if it is from the project.
     pub project: bool,
     origin: Arc<ConfigOrigin>,
 }
@@ -176,7 +176,7 @@ struct SkillSearch<'a> {
     directories: usize,
     bytes: usize,
     end: Instant,
-    /// Whether one of the limits was reached.
+    /// True if one of the limits was reached.
     is_over_limit: bool,
 }
 

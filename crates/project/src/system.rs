@@ -21,7 +21,7 @@ pub struct Surroundings {
     pub root: String,
     /// Further directories of the session; absolute.
     pub extra: Vec<String>,
-    /// Whether the project is in git.
+    /// True if the project is in git.
     pub git: bool,
     /// Such as `linux` or `macos`.
     pub platform: String,

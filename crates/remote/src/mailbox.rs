@@ -136,7 +136,7 @@ struct Mailbox {
     /// The number of the current reader. A new reader replaces the old one.
     reader: u64,
     is_read: bool,
-    /// Whether the connection has the session.
+    /// True if the connection has the session.
     known: bool,
     changed: Arc<Notify>,
 }

@@ -18,7 +18,7 @@ const ACKNOWLEDGE_EVERY_MESSAGES: u64 = 64;
 /// The unacknowledged messages, and the number of received ones.
 #[derive(Debug, Default)]
 pub struct MessageTally {
-    /// Whether both sides count messages.
+    /// True if both sides count messages.
     pub counts: bool,
     /// The number of messages received.
     pub received: u64,

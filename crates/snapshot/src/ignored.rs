@@ -21,7 +21,7 @@ pub(super) struct IgnoreRules {
     root: PathBuf,
     /// The directory of adjutant's data, which may be inside the project.
     data: PathBuf,
-    /// Whether there is no repository, and so possibly no ignore rules.
+    /// True if there is no repository, and so possibly no ignore rules.
     is_bare: bool,
     /// The rules of `info/exclude`.
     excluded: Gitignore,
@@ -29,7 +29,7 @@ pub(super) struct IgnoreRules {
     global: Gitignore,
     /// The cached rules, by directory.
     dirs: HashMap<PathBuf, Arc<DirRules>>,
-    /// Whether a file with rules is being changed, so that cached rules must not be used.
+    /// True if a file with rules is being changed, so that cached rules must not be used.
     is_changing: bool,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct IgnoreRules {
 struct DirRules {
     /// In the order of [`IGNORE_FILES`].
     lists: [Gitignore; 2],
-    /// Whether it is the root of a repository. Rules of git above it do not apply.
+    /// True if it is the root of a repository. Rules of git above it do not apply.
     is_repository: bool,
     /// The uppermost ignored directory, which is this one or a parent of it.
     ignored: Option<PathBuf>,

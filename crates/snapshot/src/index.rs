@@ -91,7 +91,7 @@ pub(super) struct FileIndex {
     /// The objects of git; `None` if the project has none, or they were not yet opened.
     #[serde(skip)]
     git: Option<GitObjects>,
-    /// Whether opening `git` was tried.
+    /// True if opening `git` was tried.
     #[serde(skip)]
     was_git_opened: bool,
 }
@@ -111,7 +111,7 @@ struct ReadTask {
     dir: String,
     name: String,
     stamp: FileStamp,
-    /// Whether it is not in the index.
+    /// True if it is not in the index.
     is_new: bool,
     /// The state in the index, if its content is stored by git.
     in_git: Option<FileState>,

@@ -82,7 +82,7 @@ pub struct WriteJournal {
     running: AtomicUsize,
     /// The number of directories whose files are being recorded before a rename.
     renaming: AtomicUsize,
-    /// Whether there are reports that were not taken yet.
+    /// True if there are reports that were not taken yet.
     has_reports: AtomicBool,
     // A std mutex around the recorded states, held while files are read, on threads that may block.
     state: Mutex<JournalState>,

@@ -170,7 +170,7 @@ enum Preparation {
 struct TrackerState {
     /// The state of the files at the last comparison; `None` before the first.
     index: Option<index::FileIndex>,
-    /// Whether the index differs from its file.
+    /// True if the index differs from its file.
     is_unsaved: bool,
     /// The reason why a comparison failed for good.
     off: Option<Untracked>,

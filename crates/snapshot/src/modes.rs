@@ -248,7 +248,7 @@ pub struct FileAccess {
     now: Option<u32>,
     /// True if there is no file.
     is_missing: bool,
-    /// Whether its permissions are still those that the undone change had left.
+    /// True if its permissions are still those that the undone change had left.
     is_as_left: bool,
     /// The mode that the restored file must have.
     wanted: u32,

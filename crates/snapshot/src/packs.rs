@@ -59,7 +59,7 @@ struct PacksState {
     stored: usize,
     /// The pack that this process appends to, if it has created one.
     own: Option<OwnPack>,
-    /// Whether no pack can be created here, for example because the file system has no locks.
+    /// True if no pack can be created here, for example because the file system has no locks.
     is_unsupported: bool,
     /// The locations of contents.
     known: HashMap<Digest, PackedContent>,
