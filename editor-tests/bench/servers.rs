@@ -180,7 +180,7 @@ fn calls(address: SocketAddr) -> (Duration, Duration) {
             client,
             session,
         );
-        servers.survey(std::slice::from_ref(&entry)).await;
+        servers.test_servers(std::slice::from_ref(&entry)).await;
         let mut took = Vec::new();
         for _ in 0..CALLS {
             let (event_sender, _up) = EventSender::new();

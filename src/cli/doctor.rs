@@ -675,7 +675,7 @@ async fn extensions(report: &mut DoctorReport, here: &ProjectContext, environmen
 
 async fn servers(report: &mut DoctorReport, here: &ProjectContext, environment: &Environment) {
     let servers = super::mcp::servers(here, environment);
-    let tried = servers.survey(&here.loaded.settings.mcp).await;
+    let tried = servers.test_servers(&here.loaded.settings.mcp).await;
     servers.end().await;
     for server in &tried {
         report.say(

@@ -151,13 +151,13 @@ pub(super) fn servers(here: &ProjectContext, environment: &Environment) -> McpSe
     servers_for(here, environment, false)
 }
 
-/// Returns the servers of a directory; `attended` means that the user can answer their questions.
-fn servers_for(here: &ProjectContext, environment: &Environment, attended: bool) -> McpServers {
+/// Returns the servers of a directory; `is_attended` means that the user can answer their questions.
+fn servers_for(here: &ProjectContext, environment: &Environment, is_attended: bool) -> McpServers {
     let client = Arc::new(HttpClient::new(environment));
-    let catalogs = Some(mcp::catalogs(environment, None));
+    let catalog_dir = Some(mcp::catalog_dir(environment, None));
     let session = McpSessionOptions {
-        attended,
-        catalogs,
+        is_attended,
+        catalog_dir,
         ..McpSessionOptions::default()
     };
     McpServers::new(
@@ -172,7 +172,7 @@ fn servers_for(here: &ProjectContext, environment: &Environment, attended: bool)
 async fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
     let here = ProjectContext::read(Path::new("."), environment)?;
     let servers = servers(&here, environment);
-    let reports = servers.survey(&here.loaded.settings.mcp).await;
+    let reports = servers.test_servers(&here.loaded.settings.mcp).await;
     servers.end().await;
     let unused = unused(&here);
     let trust = &here.loaded.trust;
@@ -264,7 +264,7 @@ pub(super) fn state(report: &ServerReport) -> String {
                 .filter(|(n, what)| *n > 0 || *what == "tool")
                 .map(|(n, what)| text::count(*n, what));
             let mut counts: Vec<String> = counts.collect();
-            if report.cut {
+            if report.is_cut {
                 counts.push("more than the limit allows".to_owned());
             }
             if !report.unreadable.is_empty() {
@@ -421,7 +421,7 @@ fn log_out(name: &str, environment: &Environment) -> anyhow::Result<u8> {
     let (ours, theirs) = stored.entries_for_name();
     if ours {
         stored
-            .forget()
+            .remove()
             .with_context(|| format!("{} cannot be written", stored.path().display()))?;
         super::say(&format!("{name}: forgotten."));
     }
@@ -440,7 +440,7 @@ async fn tools(name: &str, json: bool, environment: &Environment) -> anyhow::Res
     let entry = find(name, &here)?.clone();
     let servers = servers(&here, environment);
     let reports = servers
-        .survey(&[McpEntry {
+        .test_servers(&[McpEntry {
             enabled: true,
             ..entry
         }])
@@ -453,14 +453,14 @@ async fn tools(name: &str, json: bool, environment: &Environment) -> anyhow::Res
         bail!("{name}: {}", state(report));
     }
     if json {
-        let encode_tool = |tool: &mcp::inventory::ToolReport| json!({"name": tool.own, "tool": tool.name, "description": tool.description, "inputSchema": tool.schema});
+        let encode_tool = |tool: &mcp::inventory::ToolReport| json!({"name": tool.name_on_server, "tool": tool.name, "description": tool.description, "inputSchema": tool.schema});
         let all: Vec<Value> = report.tools.iter().map(encode_tool).collect();
         terminal::json(&serde_json::to_string_pretty(&all)?);
         return Ok(0);
     }
     for tool in &report.tools {
         let first = tool.description.lines().next().unwrap_or_default();
-        super::say(&format!("{}: {}", tool.own, text::title(first)));
+        super::say(&format!("{}: {}", tool.name_on_server, text::title(first)));
     }
     Ok(0)
 }
@@ -479,7 +479,7 @@ async fn call(
     let person = terminal::question::has_user();
     let servers = servers_for(&here, environment, allow || person);
     let reports = servers
-        .survey(&[McpEntry {
+        .test_servers(&[McpEntry {
             enabled: true,
             ..entry
         }])
@@ -493,9 +493,15 @@ async fn call(
     let Some(found) = report
         .tools
         .iter()
-        .find(|known| known.own == tool || known.name == tool)
+        .find(|known| known.name_on_server == tool || known.name == tool)
     else {
-        let near = text::nearest(tool, report.tools.iter().map(|known| known.own.as_str()));
+        let near = text::nearest(
+            tool,
+            report
+                .tools
+                .iter()
+                .map(|known| known.name_on_server.as_str()),
+        );
         let near = near
             .map(|near| format!(" Did you mean {near}?"))
             .unwrap_or_default();
@@ -518,7 +524,10 @@ async fn call(
         let shown = text::title(&Value::Object(arguments.clone()).to_string());
         let reason = note.map(|note| note + "\n").unwrap_or_default();
         agree(
-            &format!("{reason}Call {} of {name} with {shown}? [y/N/?]", found.own),
+            &format!(
+                "{reason}Call {} of {name} with {shown}? [y/N/?]",
+                found.name_on_server
+            ),
             "y  calls it this once; n  does not",
             environment,
         )?
@@ -543,7 +552,7 @@ async fn call(
     }
     let (event_sender, mut up) = EventSender::new();
     let done = {
-        let calling = servers.call(name, &found.own, arguments, event_sender);
+        let calling = servers.call(name, &found.name_on_server, arguments, event_sender);
         tokio::pin!(calling);
         loop {
             tokio::select! {

@@ -16,7 +16,7 @@ use rmcp::model::{
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::connection::McpLink;
+use super::connection::McpConnection;
 use base::text;
 use events::{
     ChoiceLimits, Event, FieldKind, FieldOption, FormField, FormPage, FormReply, Severity,
@@ -31,8 +31,15 @@ const MAX_MESSAGE_CHARS: usize = 4_000;
 const MAX_LABEL_CHARS: usize = 200;
 
 /// Returns the directories of the session.
-pub(super) fn roots(link: &McpLink) -> ListRootsResult {
-    ListRootsResult::new(link.about.roots.iter().map(|path| root(path)).collect())
+pub(super) fn roots(connection: &McpConnection) -> ListRootsResult {
+    ListRootsResult::new(
+        connection
+            .facts
+            .roots
+            .iter()
+            .map(|path| root(path))
+            .collect(),
+    )
 }
 
 fn root(path: &Path) -> Root {
@@ -56,15 +63,15 @@ fn uri(path: &Path) -> String {
 /// # Errors
 /// Returns an error for a form beyond the limits, and for a URL that is not of the web.
 pub(super) async fn elicit(
-    link: &McpLink,
+    connection: &McpConnection,
     params: ElicitRequestParams,
     withdrawn: &CancellationToken,
 ) -> Result<ElicitResult, ErrorData> {
     let declined = || Ok(ElicitResult::new(ElicitationAction::Decline));
-    if !link.about.attended {
+    if !connection.facts.is_attended {
         return declined();
     }
-    let Some(asker) = link.asker() else {
+    let Some(asker) = connection.current_asker() else {
         return declined();
     };
     let mut finished = None;
@@ -85,7 +92,7 @@ pub(super) async fn elicit(
             ..
         } => match reqwest::Url::parse(&url) {
             Ok(parsed) if matches!(parsed.scheme(), "http" | "https") => {
-                finished = Some(link.visits(elicitation_id));
+                finished = Some(connection.register_url(elicitation_id));
                 (message, FormPage::Url(parsed.into()))
             }
             _ => {
@@ -99,14 +106,14 @@ pub(super) async fn elicit(
     };
     let message =
         text::escaped(&text::cut_chars(message.trim(), MAX_MESSAGE_CHARS)).replace("\\n", "\n");
-    let name = text::title(&link.name);
+    let name = text::title(&connection.name);
     let is_form = matches!(page, FormPage::Fields(_));
     // The time that the user takes does not count against the time limit of the call.
-    let Some(_question) = link.register_question() else {
+    let Some(_question) = connection.register_question() else {
         return declined();
     };
     let reply = tokio::select! {
-        reply = asker.form(format!("The MCP server {name} asks"), message, page, finished) => reply,
+        reply = asker.show_form(format!("The MCP server {name} asks"), message, page, finished) => reply,
         () = withdrawn.cancelled() => FormReply::Cancelled,
     };
     Ok(match reply {
@@ -117,7 +124,7 @@ pub(super) async fn elicit(
         FormReply::Declined => ElicitResult::new(ElicitationAction::Decline),
         FormReply::Cancelled => ElicitResult::new(ElicitationAction::Cancel),
         FormReply::NotShown => {
-            if link.is_first_unshown() {
+            if connection.take_first_unshown() {
                 let title =
                     format!("The MCP server {name} asked for input that this editor cannot show.");
                 asker

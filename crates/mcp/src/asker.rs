@@ -23,7 +23,7 @@ pub(super) struct Asker {
 }
 
 impl Asker {
-    pub(super) fn of(context: &ToolContext) -> Self {
+    pub(super) fn for_tool_call(context: &ToolContext) -> Self {
         Self {
             call: context.call.id.clone(),
             event_sender: context.client.event_sender.clone(),
@@ -45,7 +45,7 @@ impl Asker {
     }
 
     /// Shows a form or a URL to the user. Dropping the future withdraws it.
-    pub(super) async fn form(
+    pub(super) async fn show_form(
         &self,
         requester: String,
         message: String,
@@ -53,7 +53,7 @@ impl Asker {
         finished: Option<oneshot::Receiver<()>>,
     ) -> FormReply {
         tokio::select! {
-            reply = form(&self.event_sender, Some(self.call.clone()), (requester, message), page, finished) => reply,
+            reply = show_form(&self.event_sender, Some(self.call.clone()), (requester, message), page, finished) => reply,
             () = self.cancelled.cancelled() => FormReply::Cancelled,
         }
     }
@@ -129,7 +129,7 @@ impl Asker {
 }
 
 /// Shows a form or a URL to the user. Dropping the future withdraws it.
-pub(super) async fn form(
+pub(super) async fn show_form(
     event_sender: &EventSender,
     call: Option<CallId>,
     (requester, message): (String, String),

@@ -1,5 +1,6 @@
-//! The tools, prompts and instructions that a server lists, within limits, and their form in a
-//! session.
+//! The tools, prompts and instructions of a server. [`ServerCatalog`] is the server's own listing,
+//! within limits, as it is stored for the next start. [`ServerOffer`] is the same with tools that a
+//! session can call.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -23,17 +24,21 @@ const MAX_NAMED: usize = 20;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct ServerCatalog {
     pub tools: Vec<Tool>,
-    /// Whether it has more tools than these.
-    pub cut: bool,
+    /// True if the server has more tools than these.
+    #[serde(rename = "cut")]
+    pub is_cut: bool,
     /// The tools that cannot be read: the name of each, or its place in the list, with the reason.
     #[serde(default)]
     pub unreadable: Vec<String>,
     pub prompts: Vec<Prompt>,
-    /// Whether it completes arguments of prompts.
-    pub completes: bool,
-    pub resources: bool,
-    /// Whether it reports changes of its resources.
-    pub subscribes: bool,
+    /// True if the server completes arguments of prompts.
+    #[serde(rename = "completes")]
+    pub can_complete: bool,
+    #[serde(rename = "resources")]
+    pub has_resources: bool,
+    /// True if the server reports changes of its resources.
+    #[serde(rename = "subscribes")]
+    pub can_subscribe: bool,
     pub instructions: Option<String>,
 }
 
@@ -51,7 +56,7 @@ impl ServerCatalog {
         unreadable.truncate(MAX_LISTED);
         Self {
             tools: tools.all,
-            cut: self.cut || tools.cut,
+            is_cut: self.is_cut || tools.is_cut,
             unreadable,
             prompts: prompts.all,
             instructions,
@@ -60,46 +65,49 @@ impl ServerCatalog {
     }
 }
 
-/// The tools and prompts that a session offers of a server.
+/// The tools and prompts of a server that a session offers.
 pub(super) struct ServerOffer {
     pub tools: Vec<OfferedTool>,
-    /// Whether it has more tools than are offered.
-    pub cut: bool,
+    /// True if it has more tools than are offered.
+    pub is_cut: bool,
     /// The tools that cannot be read: the name of each, or its place in the list, with the reason.
     pub unreadable: Vec<String>,
     pub prompts: Vec<Prompt>,
-    /// Whether it completes arguments of prompts.
-    pub completes: bool,
-    pub resources: bool,
-    /// Whether it reports changes of its resources.
-    pub subscribes: bool,
+    /// True if the server completes arguments of prompts.
+    pub can_complete: bool,
+    pub has_resources: bool,
+    /// True if the server reports changes of its resources.
+    pub can_subscribe: bool,
     pub instructions: Option<String>,
 }
 
+/// A tool of a server.
 pub(super) struct OfferedTool {
-    /// The server's own name of the tool.
-    pub own: String,
+    /// The name on the server; the model uses another.
+    pub name_on_server: String,
     pub tool: Arc<dyn AnyTool>,
 }
 
 impl ServerOffer {
-    /// Returns whether the server has a tool with this name of its own.
-    pub(super) fn has(&self, own: &str) -> bool {
-        self.tools.iter().any(|tool| tool.own == own)
-    }
-
-    fn by_name(&self) -> BTreeMap<&str, &dyn AnyTool> {
+    /// Returns whether the server has a tool of this name.
+    pub(super) fn has_tool(&self, name_on_server: &str) -> bool {
         self.tools
             .iter()
-            .map(|tool| (tool.own.as_str(), tool.tool.as_ref()))
+            .any(|tool| tool.name_on_server == name_on_server)
+    }
+
+    fn tools_by_name(&self) -> BTreeMap<&str, &dyn AnyTool> {
+        self.tools
+            .iter()
+            .map(|tool| (tool.name_on_server.as_str(), tool.tool.as_ref()))
             .collect()
     }
 
-    /// Describes to the user how the tools differ from the ones offered before. `None` if they do
-    /// not.
-    pub(super) fn changed_since(&self, server: &str, before: &Self) -> Option<Event> {
-        let before = before.by_name();
-        let now = self.by_name();
+    /// Returns a notice about the tools that are new, gone or changed since the offer `before`, or
+    /// `None` if there are none.
+    pub(super) fn describe_changes(&self, server: &str, before: &Self) -> Option<Event> {
+        let before = before.tools_by_name();
+        let now = self.tools_by_name();
         let is_other = |(name, tool): &(&&str, &&dyn AnyTool)| {
             before.get(*name).is_some_and(|old| {
                 old.description() != tool.description() || old.schema() != tool.schema()
@@ -139,7 +147,7 @@ impl ServerOffer {
             .collect();
         let named = kinds
             .iter()
-            .map(|(kind, names)| format!("{}: {}.", text::capitalised(kind), named(names)));
+            .map(|(kind, names)| format!("{}: {}.", text::capitalised(kind), join_names(names)));
         let server = text::title(server);
         let counts = counts.join(", ");
         Some(Event::Notice {
@@ -150,9 +158,9 @@ impl ServerOffer {
     }
 }
 
-/// Returns the tools whose names are free: if two servers have a tool of the same name, the first
-/// one has it, and adjutant's own names cannot be taken.
-pub(super) fn distinct<'a>(
+/// Returns the tools without name conflicts: of several tools of the same name, the first one, and
+/// none with the name of one of adjutant's own tools.
+pub(super) fn without_name_conflicts<'a>(
     offered: impl Iterator<Item = &'a Arc<dyn AnyTool>>,
 ) -> Vec<Arc<dyn AnyTool>> {
     let mut taken = HashSet::new();
@@ -166,7 +174,8 @@ pub(super) fn distinct<'a>(
         .collect()
 }
 
-pub(super) fn named(names: &[&str]) -> String {
+/// Joins names for a notice, at most `MAX_NAMED`.
+pub(super) fn join_names(names: &[&str]) -> String {
     let mut named: Vec<String> = names
         .iter()
         .take(MAX_NAMED)
@@ -248,7 +257,7 @@ mod tests {
             };
             let offered = [names("a"), names("b"), names("a"), vec!["bash".to_owned()]];
             let offered: Vec<_> = offered.concat().into_iter().map(tool).collect();
-            let found = distinct(offered.iter());
+            let found = without_name_conflicts(offered.iter());
             assert_eq!(reads.load(Ordering::Relaxed), offered.len());
             let found: Vec<&str> = found.iter().map(|tool| tool.name()).collect();
             assert!(found == [names("a"), names("b")].concat(), "{found:?}");

@@ -8,17 +8,17 @@ use rmcp::RoleClient;
 use rmcp::model::{ClientJsonRpcMessage, JsonRpcMessage, ServerJsonRpcMessage, ServerNotification};
 use rmcp::transport::Transport;
 
-use super::connection::McpLink;
+use super::connection::McpConnection;
 
 /// A transport that notifies the link of each reported change before it passes the message on.
 pub(super) struct ChangeCounter<T> {
     inner: T,
-    link: Arc<McpLink>,
+    connection: Arc<McpConnection>,
 }
 
 impl<T> ChangeCounter<T> {
-    pub(super) fn new(inner: T, link: Arc<McpLink>) -> Self {
-        Self { inner, link }
+    pub(super) fn new(inner: T, connection: Arc<McpConnection>) -> Self {
+        Self { inner, connection }
     }
 }
 
@@ -36,7 +36,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for ChangeCounter<T> {
     async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
         let message = self.inner.receive().await?;
         if is_change(&message) {
-            self.link.changed();
+            self.connection.count_change();
         }
         Some(message)
     }

@@ -19,7 +19,7 @@ use rmcp::model::{
 use rmcp::service::{NotificationContext, RequestContext, RoleClient};
 use serde_json::Value;
 
-use super::connection::McpLink;
+use super::connection::McpConnection;
 use super::{answer, sample};
 use base::text;
 
@@ -28,7 +28,7 @@ const MAX_LOG_CHARS: usize = 2_000;
 
 #[derive(Clone)]
 pub(super) struct McpClient {
-    pub link: Arc<McpLink>,
+    pub connection: Arc<McpConnection>,
 }
 
 impl ClientHandler for McpClient {
@@ -37,12 +37,12 @@ impl ClientHandler for McpClient {
         // The roots are fixed as long as the session is open, so a connection sees no change of
         // them.
         capabilities.roots = Some(RootsCapabilities::default());
-        if self.link.about.attended {
+        if self.connection.facts.is_attended {
             let asks = ElicitationCapability::new()
                 .with_form(FormElicitationCapability::default())
                 .with_url(UrlElicitationCapability::default());
             capabilities.elicitation = Some(asks);
-            capabilities.sampling = self.link.sampling.then(SamplingCapability::default);
+            capabilities.sampling = self.connection.sampling.then(SamplingCapability::default);
         }
         // The latest version that is negotiated with `initialize`.
         ClientConfig::new(
@@ -56,7 +56,7 @@ impl ClientHandler for McpClient {
         &self,
         _: RequestContext<RoleClient>,
     ) -> Result<ListRootsResult, ErrorData> {
-        Ok(answer::roots(&self.link))
+        Ok(answer::roots(&self.connection))
     }
 
     async fn create_elicitation(
@@ -64,7 +64,7 @@ impl ClientHandler for McpClient {
         params: ElicitRequestParams,
         context: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
-        answer::elicit(&self.link, params, &context.ct).await
+        answer::elicit(&self.connection, params, &context.ct).await
     }
 
     async fn create_message(
@@ -72,7 +72,7 @@ impl ClientHandler for McpClient {
         params: CreateMessageRequestParams,
         context: RequestContext<RoleClient>,
     ) -> Result<CreateMessageResult, ErrorData> {
-        sample::sample(&self.link, params, &context.ct).await
+        sample::sample(&self.connection, params, &context.ct).await
     }
 
     async fn on_resource_updated(
@@ -80,7 +80,7 @@ impl ClientHandler for McpClient {
         notification: ResourceUpdatedNotificationParam,
         _: NotificationContext<RoleClient>,
     ) {
-        self.link.updated(&notification.uri);
+        self.connection.mark_changed(&notification.uri);
     }
 
     async fn on_custom_notification(
@@ -96,7 +96,7 @@ impl ClientHandler for McpClient {
             .and_then(Value::as_str);
         if let ("notifications/elicitation/complete", Some(id)) = (notification.method.as_str(), id)
         {
-            self.link.visited(id);
+            self.connection.complete_url(id);
         }
     }
 
@@ -105,7 +105,7 @@ impl ClientHandler for McpClient {
         notification: ProgressNotificationParam,
         _: NotificationContext<RoleClient>,
     ) {
-        self.link.progress(notification);
+        self.connection.record_progress(notification);
     }
 
     async fn on_logging_message(
@@ -113,7 +113,7 @@ impl ClientHandler for McpClient {
         notification: LoggingMessageNotificationParam,
         _: NotificationContext<RoleClient>,
     ) {
-        let server = &self.link.name;
+        let server = &self.connection.name;
         let text = text::escaped(&text::cut_chars(
             &notification.data.to_string(),
             MAX_LOG_CHARS,

@@ -19,13 +19,16 @@ use base::environment::Environment;
 use config::settings::Secret;
 use providers::auth::Auth;
 
-/// The stored login of one server.
+/// Access to the stored login of one server: of the entry with its name and URL, which may be
+/// missing.
 #[derive(Clone)]
 pub struct StoredLogin {
     name: String,
     url: String,
+    /// The path of adjutant's own file.
     path: PathBuf,
-    theirs: Option<PathBuf>,
+    /// The path of OpenCode's file; `None` if its directory is not known.
+    opencode_path: Option<PathBuf>,
     environment: Environment,
     /// The client secret, if the client has one.
     secret: Option<Secret>,
@@ -38,7 +41,8 @@ impl StoredLogin {
             name: name.to_owned(),
             url: url.to_owned(),
             path: environment.dirs.data.join("mcp-auth.json"),
-            theirs: Auth::opencode_data_dir(environment).map(|data| data.join("mcp-auth.json")),
+            opencode_path: Auth::opencode_data_dir(environment)
+                .map(|data| data.join("mcp-auth.json")),
             environment: environment.clone(),
             secret: None,
         }
@@ -55,7 +59,7 @@ impl StoredLogin {
     }
 
     /// Returns the modification time of adjutant's own file, or `None` if it does not exist.
-    pub fn stamp(&self) -> Option<SystemTime> {
+    pub fn modified_at(&self) -> Option<SystemTime> {
         std::fs::metadata(&self.path)
             .and_then(|known| known.modified())
             .ok()
@@ -73,7 +77,7 @@ impl StoredLogin {
         if let Some(entry) = read_entry(&self.path) {
             return Some((entry, true));
         }
-        read_entry(self.theirs.as_deref()?).map(|entry| (entry, false))
+        read_entry(self.opencode_path.as_deref()?).map(|entry| (entry, false))
     }
 
     /// Returns `Some(true)` for a login in adjutant's own file, `Some(false)` for one in OpenCode's
@@ -81,7 +85,7 @@ impl StoredLogin {
     pub fn login_in_own_file(&self) -> Option<bool> {
         self.entry()
             .filter(|(entry, _)| entry.contains_key("tokens"))
-            .map(|(_, ours)| ours)
+            .map(|(_, is_own)| is_own)
     }
 
     /// Returns whether adjutant's file, and whether OpenCode's file, has an entry for a server of
@@ -92,7 +96,10 @@ impl StoredLogin {
             serde_json::from_str::<Map<String, Value>>(&text)
                 .is_ok_and(|all| all.contains_key(&self.name))
         };
-        (has(&self.path), self.theirs.as_deref().is_some_and(has))
+        (
+            has(&self.path),
+            self.opencode_path.as_deref().is_some_and(has),
+        )
     }
 
     /// Returns the client secret that the server issued.
@@ -102,8 +109,8 @@ impl StoredLogin {
         Some(Secret::new(secret))
     }
 
-    /// Returns the scopes for lack of which a call was refused.
-    pub fn wanted(&self) -> Vec<String> {
+    /// Returns the scopes that calls have needed and the login lacks.
+    pub fn missing_scopes(&self) -> Vec<String> {
         let entry = self.entry().map(|(entry, _)| entry).unwrap_or_default();
         let wanted = entry
             .get("wantedScope")
@@ -116,11 +123,11 @@ impl StoredLogin {
     ///
     /// # Errors
     /// Returns an I/O error if the file cannot be changed.
-    pub fn want(&self, scope: &str) -> io::Result<()> {
+    pub fn record_missing_scope(&self, scope: &str) -> io::Result<()> {
         let Some((mut entry, _)) = self.entry() else {
             return Ok(());
         };
-        let mut wanted = self.wanted();
+        let mut wanted = self.missing_scopes();
         wanted.extend(scope.split_whitespace().map(str::to_owned));
         wanted.sort();
         wanted.dedup();
@@ -134,7 +141,7 @@ impl StoredLogin {
     ///
     /// # Errors
     /// Returns an I/O error if the file cannot be changed.
-    pub fn forget(&self) -> io::Result<()> {
+    pub fn remove(&self) -> io::Result<()> {
         Auth::change_file(&self.path, |all| drop(all.shift_remove(&self.name)))
     }
 
@@ -168,8 +175,8 @@ impl StoredLogin {
             .and_then(Value::as_f64)
             .filter(|at| *at > 0.0);
         let now = self.environment.now().0 / 1000;
-        let lasts = expires.map(|at| Duration::from_secs_f64(at).as_secs().saturating_sub(now));
-        answer.set_expires_in(lasts.map(Duration::from_secs).as_ref());
+        let lifetime = expires.map(|at| Duration::from_secs_f64(at).as_secs().saturating_sub(now));
+        answer.set_expires_in(lifetime.map(Duration::from_secs).as_ref());
         let client = entry
             .get("clientInfo")
             .and_then(|info| info.get("clientId"))
@@ -191,7 +198,7 @@ impl StoredLogin {
 
     fn write(&self, stored: &StoredCredentials) -> io::Result<()> {
         let Some(answer) = &stored.token_response else {
-            return self.forget();
+            return self.remove();
         };
         let mut tokens = Map::from_iter([(
             "accessToken".to_owned(),
@@ -200,10 +207,10 @@ impl StoredLogin {
         if let Some(refresh) = answer.refresh_token() {
             tokens.insert("refreshToken".into(), json!(refresh.secret()));
         }
-        if let Some(lasts) = answer.expires_in() {
+        if let Some(lifetime) = answer.expires_in() {
             tokens.insert(
                 "expiresAt".into(),
-                json!(self.environment.now().0 / 1000 + lasts.as_secs()),
+                json!(self.environment.now().0 / 1000 + lifetime.as_secs()),
             );
         }
         if !stored.granted_scopes.is_empty() {
@@ -242,7 +249,7 @@ impl CredentialStore for StoredLogin {
     }
 
     async fn clear(&self) -> Result<(), AuthError> {
-        self.blocking(Self::forget).await
+        self.blocking(Self::remove).await
     }
 
     /// Serializes refreshes: of two processes that find a token expired, the second finds the token
@@ -310,8 +317,8 @@ mod tests {
             ("r", vec!["read".into()])
         );
         assert_eq!(stored.client_secret().unwrap().expose(), "s");
-        stored.want("write read").unwrap();
-        assert_eq!(stored.wanted(), ["read", "write"]);
+        stored.record_missing_scope("write read").unwrap();
+        assert_eq!(stored.missing_scopes(), ["read", "write"]);
         let elsewhere = StoredLogin::new("a", "https://b.example/", &environment);
         assert!(elsewhere.load().await.unwrap().is_none());
         #[cfg(unix)]
@@ -326,7 +333,7 @@ mod tests {
                 0o600
             );
         }
-        stored.forget().unwrap();
+        stored.remove().unwrap();
         assert!(stored.load().await.unwrap().is_none());
     }
 }

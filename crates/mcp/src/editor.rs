@@ -18,7 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::client::McpClient;
-use super::conversation::serve_connection;
+use super::connection_loop::serve_connection;
 use super::failure::Disconnect;
 use super::paced::byte_count;
 use tools::BoxFuture;
@@ -82,7 +82,7 @@ pub(super) type EditorSlot = watch::Sender<Option<Arc<dyn EditorChannel>>>;
 pub struct EditorNotifications {
     /// The id of the request for rmcp.
     id: RequestId,
-    subscribes: bool,
+    is_subscription: bool,
     queue: mpsc::UnboundedSender<Incoming>,
     unread: Arc<Semaphore>,
 }
@@ -94,7 +94,7 @@ impl EditorNotifications {
         let id = || self.id.clone().into_json_value();
         if method == CANCELLED {
             params.insert("requestId".to_owned(), id());
-        } else if self.subscribes {
+        } else if self.is_subscription {
             set_subscription(&mut params, id());
         }
         let message = json!({ "jsonrpc": "2.0", "method": method, "params": params });
@@ -130,16 +130,16 @@ impl EditorServer {
     /// if the server was stopped.
     pub(super) async fn serve_connection(
         &self,
-        us: McpClient,
+        client: McpClient,
         stop: &CancellationToken,
     ) -> Option<Disconnect> {
         let channel = self.slot.borrow().clone();
         let Some(channel) = channel.filter(|channel| !channel.ended().is_cancelled()) else {
-            return Some(Disconnect::because("its editor is not connected"));
+            return Some(Disconnect::new("its editor is not connected"));
         };
         let transport = EditorTransport::new(self.id.clone(), channel, self.slot.clone());
         tokio::select! {
-            end = serve_connection(us, transport, stop) => end,
+            end = serve_connection(client, transport, stop) => end,
             () = stop.cancelled() => None,
         }
     }
@@ -179,15 +179,15 @@ impl EditorTransport {
         }
     }
 
-    fn begin(&mut self, id: RequestId, method: String, params: Option<Map<String, Value>>) {
-        let subscribes = method == LISTEN;
+    fn start_request(&mut self, id: RequestId, method: String, params: Option<Map<String, Value>>) {
+        let is_subscription = method == LISTEN;
         let answer = self.channel.request(EditorRequest {
             server: self.server.clone(),
             method,
             params,
             notifications: EditorNotifications {
                 id: id.clone(),
-                subscribes,
+                is_subscription,
                 queue: self.queue.clone(),
                 unread: self.unread.clone(),
             },
@@ -209,14 +209,14 @@ impl EditorTransport {
                     return;
                 }
             };
-            let message = message(id.clone(), subscribes, answered);
+            let message = encode_answer(id.clone(), is_subscription, answered);
             // The receiver is dropped with the transport.
             queue.send(Incoming::Answer(id, message)).ok();
         });
     }
 
     /// Sends a message of rmcp: a request, or the cancellation of one. Others have no counterpart.
-    fn pass_on(&mut self, message: &ClientJsonRpcMessage) {
+    fn forward(&mut self, message: &ClientJsonRpcMessage) {
         let Ok(Value::Object(mut members)) = serde_json::to_value(message) else {
             return;
         };
@@ -228,7 +228,7 @@ impl EditorTransport {
         match (members.remove("method"), members.remove("id")) {
             (Some(Value::String(method)), Some(request)) => {
                 if let Some(request) = id(Some(request)) {
-                    self.begin(request, method, params);
+                    self.start_request(request, method, params);
                 }
             }
             (Some(Value::String(method)), None) if method == CANCELLED => {
@@ -256,7 +256,7 @@ impl Transport<RoleClient> for EditorTransport {
         &mut self,
         item: ClientJsonRpcMessage,
     ) -> impl Future<Output = Result<(), Infallible>> + Send + 'static {
-        self.pass_on(&item);
+        self.forward(&item);
         ready(Ok(()))
     }
 
@@ -267,18 +267,18 @@ impl Transport<RoleClient> for EditorTransport {
                 biased;
                 incoming = self.incoming.recv() => incoming?,
                 () = self.ended.cancelled() => return None,
-                () = replaced(&mut self.slot, &self.channel) => return None,
+                () = await_replacement(&mut self.slot, &self.channel) => return None,
             };
             match incoming {
                 Incoming::Closed => return None,
                 // An answer to a request that was cancelled just now is no longer wanted.
                 Incoming::Answer(id, _) if self.requests.remove(&id).is_none() => {}
                 Incoming::Answer(id, message) => {
-                    let misfit = |e: serde_json::Error| {
+                    let invalid_answer = |e: serde_json::Error| {
                         let why = format!("the answer is not MCP: {e}");
                         JsonRpcMessage::error(ErrorData::internal_error(why, None), Some(id))
                     };
-                    return Some(serde_json::from_value(message).unwrap_or_else(misfit));
+                    return Some(serde_json::from_value(message).unwrap_or_else(invalid_answer));
                 }
                 Incoming::Notification(message, permit) => {
                     drop(permit);
@@ -304,7 +304,7 @@ impl Drop for EditorTransport {
 }
 
 /// Waits until the session has another connection to its editor, or has ended.
-async fn replaced(
+async fn await_replacement(
     slot: &mut watch::Receiver<Option<Arc<dyn EditorChannel>>>,
     channel: &Arc<dyn EditorChannel>,
 ) {
@@ -315,11 +315,15 @@ async fn replaced(
 }
 
 /// Returns an answer, or the reason why there is none, as a message of JSON-RPC.
-fn message(id: RequestId, subscribes: bool, answer: Result<EditorAnswer, String>) -> Value {
+fn encode_answer(
+    id: RequestId,
+    is_subscription: bool,
+    answer: Result<EditorAnswer, String>,
+) -> Value {
     let json_id = id.into_json_value();
     match answer {
         Ok(EditorAnswer::Result(mut result)) => {
-            if subscribes && let Some(result) = result.as_object_mut() {
+            if is_subscription && let Some(result) = result.as_object_mut() {
                 set_subscription(result, json_id.clone());
             }
             json!({ "jsonrpc": "2.0", "id": json_id, "result": result })

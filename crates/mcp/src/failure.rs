@@ -1,4 +1,6 @@
-//! Messages for the user about an unavailable or failing server, and whether a login would help.
+//! Describes failures of servers for the user. A [`Disconnect`] is the reason for the end of a
+//! connection, or for the failure to connect, with its cause; the cause decides when the supervisor
+//! tries again.
 
 use rmcp::ServiceError;
 use rmcp::model::{ErrorCode, ProtocolVersion};
@@ -8,10 +10,11 @@ use rmcp::transport::auth::AuthError;
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 use serde_json::Value;
 
-use super::connection::McpLink;
+use super::connection::McpConnection;
 use super::sse::{self, SseError};
 use base::text;
 
+/// The reason for the end of a connection.
 pub(super) struct Disconnect {
     pub why: String,
     pub cause: DisconnectCause,
@@ -29,14 +32,14 @@ pub(super) enum DisconnectCause {
 }
 
 impl Disconnect {
-    pub(super) fn because(why: impl Into<String>) -> Self {
+    pub(super) fn new(why: impl Into<String>) -> Self {
         Self {
             why: why.into(),
             cause: DisconnectCause::Server,
         }
     }
 
-    pub(super) fn lacks_resources(why: impl Into<String>) -> Self {
+    pub(super) fn for_lack_of_resources(why: impl Into<String>) -> Self {
         Self {
             why: why.into(),
             cause: DisconnectCause::Resources,
@@ -48,16 +51,16 @@ impl Disconnect {
     }
 }
 
-pub(super) fn streamable(
+pub(super) fn streamable_http_error(
     e: &ClientInitializeError,
 ) -> Option<&StreamableHttpError<reqwest::Error>> {
     let ClientInitializeError::TransportError { error, .. } = e else {
         return None;
     };
-    cause(error)
+    find_cause(error)
 }
 
-fn cause<E: std::error::Error + 'static>(error: &DynamicTransportError) -> Option<&E> {
+fn find_cause<E: std::error::Error + 'static>(error: &DynamicTransportError) -> Option<&E> {
     let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error.error.as_ref());
     while let Some(e) = next {
         if let Some(found) = e.downcast_ref() {
@@ -69,28 +72,28 @@ fn cause<E: std::error::Error + 'static>(error: &DynamicTransportError) -> Optio
 }
 
 /// Returns the reason for a failed handshake, for the user.
-pub(super) fn refusal(e: &ClientInitializeError) -> Disconnect {
+pub(super) fn describe_handshake_error(e: &ClientInitializeError) -> Disconnect {
     match e {
         ClientInitializeError::TransportError { error, .. } => {
-            if let Some(e) = cause::<StreamableHttpError<reqwest::Error>>(error) {
-                return streamable_message(e);
+            if let Some(e) = find_cause::<StreamableHttpError<reqwest::Error>>(error) {
+                return describe_http_error(e);
             }
-            match cause::<SseError>(error) {
-                Some(SseError::Login) => wants_login(),
-                Some(e) => Disconnect::because(e.to_string()),
-                None => Disconnect::because("the connection to it broke"),
+            match find_cause::<SseError>(error) {
+                Some(SseError::Login) => missing_login(),
+                Some(e) => Disconnect::new(e.to_string()),
+                None => Disconnect::new("the connection to it broke"),
             }
         }
         ClientInitializeError::ConnectionClosed(_) => {
-            Disconnect::because("it closed the connection before it had answered")
+            Disconnect::new("it closed the connection before it had answered")
         }
-        e => non_mcp_answer(e),
+        e => describe_incompatible_server(e),
     }
 }
 
 /// Describes a server that answers, but not according to the protocol, for the user.
-pub(super) fn non_mcp_answer(e: &ClientInitializeError) -> Disconnect {
-    let theirs: Vec<String> = match e {
+pub(super) fn describe_incompatible_server(e: &ClientInitializeError) -> Disconnect {
+    let supported: Vec<String> = match e {
         ClientInitializeError::NoCompatibleProtocolVersion {
             server_supported, ..
         } => server_supported
@@ -111,22 +114,22 @@ pub(super) fn non_mcp_answer(e: &ClientInitializeError) -> Disconnect {
                 .collect()
         }
         ClientInitializeError::LegacyFallbackFailed { fallback, .. } => {
-            return non_mcp_answer(fallback);
+            return describe_incompatible_server(fallback);
         }
         _ => Vec::new(),
     };
-    if !theirs.is_empty() {
+    if !supported.is_empty() {
         let ours = ProtocolVersion::KNOWN_VERSIONS;
         let span =
             [ours.first(), ours.last()].map(|version| version.map_or("", ProtocolVersion::as_str));
-        return Disconnect::because(text::title(&format!(
+        return Disconnect::new(text::title(&format!(
             "it supports other versions of MCP ({}) than adjutant ({} to {}); update the older of the two",
-            theirs.join(", "),
+            supported.join(", "),
             span[0],
             span[1],
         )));
     }
-    Disconnect::because(match e {
+    Disconnect::new(match e {
         // The code adds nothing, and an editor's refusal has its own.
         ClientInitializeError::JsonRpcError(e) if e.code == ErrorCode::INTERNAL_ERROR => {
             text::title(&format!("it refused to begin: {}", e.message))
@@ -140,72 +143,72 @@ pub(super) fn non_mcp_answer(e: &ClientInitializeError) -> Disconnect {
 }
 
 /// Returns the reason for a failed request, for the user.
-pub(super) fn service_message(e: &ServiceError, link: &McpLink) -> String {
+pub(super) fn describe_request_error(e: &ServiceError, connection: &McpConnection) -> String {
     let ServiceError::TransportSend(error) = e else {
         return text::title(&e.to_string());
     };
-    let command = link
+    let command = connection
         .login
         .as_ref()
         .map_or_else(String::new, |(_, command)| format!(": run `{command}`"));
-    if let Some(e) = cause::<StreamableHttpError<reqwest::Error>>(error) {
+    if let Some(e) = find_cause::<StreamableHttpError<reqwest::Error>>(error) {
         if let StreamableHttpError::InsufficientScope(narrow) = e {
             let scope = narrow.get_required_scope().unwrap_or_default();
-            if let Some((stored, _)) = &link.login
-                && let Err(e) = stored.want(scope)
+            if let Some((stored, _)) = &connection.login
+                && let Err(e) = stored.record_missing_scope(scope)
             {
                 tracing::warn!("the missing scope {scope} cannot be saved: {e}");
             }
             let scope = text::title(scope);
             return format!("the login lacks a scope that this requires ({scope:?}){command}");
         }
-        let end = streamable_message(e);
+        let end = describe_http_error(e);
         return if end.needs_login() {
             format!("{}{command}", end.why)
         } else {
             end.why
         };
     }
-    cause::<SseError>(error).map_or_else(
+    find_cause::<SseError>(error).map_or_else(
         || "the connection to it broke".to_owned(),
         ToString::to_string,
     )
 }
 
 /// Returns the reason why the lists of a server cannot be read.
-pub(super) fn unlisted(e: &ServiceError) -> Disconnect {
+pub(super) fn describe_listing_error(e: &ServiceError) -> Disconnect {
     let found = match e {
         ServiceError::TransportSend(error) => {
-            cause::<StreamableHttpError<reqwest::Error>>(error).map(streamable_message)
+            find_cause::<StreamableHttpError<reqwest::Error>>(error).map(describe_http_error)
         }
         _ => None,
     };
     match found {
         Some(end) if end.needs_login() => end,
-        Some(end) => Disconnect::because(format!("its tools cannot be listed: {}", end.why)),
+        Some(end) => Disconnect::new(format!("its tools cannot be listed: {}", end.why)),
         None if matches!(e, ServiceError::UnexpectedResponse) => {
-            Disconnect::because("its answer to tools/list has no list of tools; update it")
+            Disconnect::new("its answer to tools/list has no list of tools; update it")
         }
-        None => Disconnect::because(format!(
+        None => Disconnect::new(format!(
             "its tools cannot be listed: {}",
             text::title(&e.to_string())
         )),
     }
 }
 
-fn wants_login() -> Disconnect {
+fn missing_login() -> Disconnect {
     Disconnect {
         why: "it needs a login".into(),
         cause: DisconnectCause::Login,
     }
 }
 
-fn streamable_message(e: &StreamableHttpError<reqwest::Error>) -> Disconnect {
+fn describe_http_error(e: &StreamableHttpError<reqwest::Error>) -> Disconnect {
     match e {
-        StreamableHttpError::Client(e) => Disconnect::because(sse::reached(e)),
+        StreamableHttpError::Client(e) => Disconnect::new(sse::describe_send_error(e)),
         StreamableHttpError::AuthRequired(_)
-        | StreamableHttpError::Auth(AuthError::AuthorizationRequired) => wants_login(),
-        StreamableHttpError::Auth(e) => Disconnect::because(format!(
+        | StreamableHttpError::Auth(AuthError::AuthorizationRequired) => missing_login(),
+        StreamableHttpError::Auth(e) => Disconnect::new(format!(
             "its login cannot be renewed: {}",
             text::title(&e.to_string())
         )),
@@ -215,26 +218,26 @@ fn streamable_message(e: &StreamableHttpError<reqwest::Error>) -> Disconnect {
         },
         StreamableHttpError::UnexpectedServerResponse(response) => {
             match response.strip_prefix("HTTP ") {
-                Some(response) if response.starts_with("401") => wants_login(),
-                Some(response) if response.starts_with('3') => Disconnect::because(sse::MOVED),
-                Some(response) => Disconnect::because(format!(
+                Some(response) if response.starts_with("401") => missing_login(),
+                Some(response) if response.starts_with('3') => Disconnect::new(sse::MOVED),
+                Some(response) => Disconnect::new(format!(
                     "it answered {}",
                     text::title(response.trim_end_matches([':', ' ']))
                 )),
                 None => {
-                    Disconnect::because(format!("it does not speak MCP: {}", text::title(response)))
+                    Disconnect::new(format!("it does not speak MCP: {}", text::title(response)))
                 }
             }
         }
         StreamableHttpError::UnexpectedContentType(kind) => {
             let kind = text::title(kind.as_deref().unwrap_or("without a type"));
-            Disconnect::because(format!(
+            Disconnect::new(format!(
                 "it does not speak MCP: it answered with something else ({kind})"
             ))
         }
-        StreamableHttpError::ReservedHeaderConflict(name) => Disconnect::because(format!(
+        StreamableHttpError::ReservedHeaderConflict(name) => Disconnect::new(format!(
             "the header {name} belongs to MCP itself and cannot be set; remove it"
         )),
-        e => Disconnect::because(text::title(&e.to_string())),
+        e => Disconnect::new(text::title(&e.to_string())),
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::asker::Asker;
-use super::connection::{FailureKind, McpLink, ServerState};
+use super::connection::{FailureKind, McpConnection, ServerState};
 use super::request::RequestCaller;
 use super::{McpServers, lists, prompt, tool};
 use base::child_environment::shown_arguments;
@@ -17,31 +17,37 @@ use config::settings::{McpEntry, Transport};
 use events::EventSender;
 use tools::ToolOutput;
 
-/// The result of trying a server.
+/// The result of the test of a server.
 pub struct ServerReport {
     pub name: String,
+    /// The settings file that configures the server.
     pub source: String,
     /// The command or URL, for display.
     pub address: String,
     pub state: ReportedState,
     /// The end of a failed server's standard error.
     pub stderr: String,
+    /// The time from the beginning of the test to the result.
     pub took: Duration,
     pub tools: Vec<ToolReport>,
     /// The tools that cannot be read: the name of each, or its place in the list, with the reason.
     pub unreadable: Vec<String>,
-    /// Whether it has more tools than the limits allow.
-    pub cut: bool,
+    /// True if it has more tools than the limits allow.
+    pub is_cut: bool,
     /// The commands, without the slash: `server:prompt`.
     pub prompts: Vec<String>,
     /// The URIs of its resources.
     pub resources: Vec<String>,
 }
 
+/// The state of a server after its test.
 pub enum ReportedState {
     Connected,
+    /// The settings disable the server, so it was not started.
     Disabled,
+    /// The message for the user, with the command that logs in.
     NeedsLogin(String),
+    /// The reason for the failure.
     Failed(String),
 }
 
@@ -58,11 +64,12 @@ pub struct ServerStatus {
     pub prompts: usize,
 }
 
+/// A tool of a tested server.
 pub struct ToolReport {
     /// The name for the model.
     pub name: String,
-    /// The server's own name of the tool.
-    pub own: String,
+    /// The name on the server.
+    pub name_on_server: String,
     pub description: String,
     pub schema: Value,
 }
@@ -75,11 +82,11 @@ impl McpServers {
 
     /// Returns the present states of the session's servers. Waits for none of them.
     pub fn statuses(&self) -> Vec<ServerStatus> {
-        let status = |link: Arc<McpLink>| {
-            let state = link.state();
+        let status = |connection: Arc<McpConnection>| {
+            let state = connection.state();
             let is_ready =
                 matches!(&state, ServerState::Ready(ready) if !ready.peer.is_transport_closed());
-            let offer = link.offers();
+            let offer = connection.offer();
             let tools = offer.as_ref().map_or(0, |offer| offer.tools.len());
             let prompts = offer.as_ref().map_or(0, |offer| offer.prompts.len());
             let is_starting = matches!(&state, ServerState::Starting(_));
@@ -93,7 +100,7 @@ impl McpServers {
                 ServerState::Failed(failure) => format!("does not work: {}", failure.why),
             };
             ServerStatus {
-                name: link.name.clone(),
+                name: connection.name.clone(),
                 state,
                 is_ready,
                 is_starting,
@@ -101,19 +108,19 @@ impl McpServers {
                 prompts,
             }
         };
-        self.links().into_iter().map(status).collect()
+        self.connections().into_iter().map(status).collect()
     }
 
-    /// Tries all these servers concurrently, and returns a report on each in the same order.
-    pub async fn survey(&self, configured: &[McpEntry]) -> Vec<ServerReport> {
+    /// Starts these servers concurrently, and returns a report on each in the same order.
+    pub async fn test_servers(&self, configured: &[McpEntry]) -> Vec<ServerReport> {
         let began = Instant::now();
         self.reconcile(configured);
         let tried = configured.iter().map(|entry| async {
-            let link = self
-                .list()
+            let connection = self
+                .lock_servers()
                 .iter()
                 .find(|server| server.settings == *entry)
-                .map(|server| server.link.clone());
+                .map(|server| server.connection.clone());
             let address = match &entry.transport {
                 Transport::Local { command, .. } => shown_arguments(command, "***").join(" "),
                 Transport::Remote { url, .. } => url.clone(),
@@ -130,12 +137,14 @@ impl McpServers {
                 took: Duration::ZERO,
                 tools: vec![],
                 unreadable: vec![],
-                cut: false,
+                is_cut: false,
                 prompts: vec![],
                 resources: vec![],
             };
-            let Some(link) = link else { return report };
-            let mut state = link.watch();
+            let Some(connection) = connection else {
+                return report;
+            };
+            let mut state = connection.watch_state();
             let started = state
                 .wait_for(|state| !matches!(state, ServerState::Starting(_)))
                 .await;
@@ -147,32 +156,36 @@ impl McpServers {
                         .offer
                         .prompts
                         .iter()
-                        .map(|one| prompt::command(&link.name, &one.name))
+                        .map(|one| prompt::command(&connection.name, &one.name))
                         .collect();
-                    let listed = tokio::time::timeout(link.limit, lists::resources(&ready)).await;
+                    let listed = tokio::time::timeout(
+                        connection.start_timeout,
+                        lists::list_resources(&ready),
+                    )
+                    .await;
                     let listed = listed.unwrap_or_default();
                     report.resources = listed.all.iter().map(|one| text::title(&one.uri)).collect();
                     report.unreadable.clone_from(&ready.offer.unreadable);
-                    report.cut = ready.offer.cut;
+                    report.is_cut = ready.offer.is_cut;
                     report.tools = ready
                         .offer
                         .tools
                         .iter()
                         .map(|offered| ToolReport {
                             name: offered.tool.name().to_owned(),
-                            own: offered.own.clone(),
+                            name_on_server: offered.name_on_server.clone(),
                             description: offered.tool.description(),
                             schema: offered.tool.schema().as_ref().clone(),
                         })
                         .collect();
                     ReportedState::Connected
                 }
-                Ok(ServerState::Failed(breakdown)) if breakdown.kind == FailureKind::Login => {
-                    ReportedState::NeedsLogin(breakdown.why.clone())
+                Ok(ServerState::Failed(failure)) if failure.kind == FailureKind::Login => {
+                    ReportedState::NeedsLogin(failure.why.clone())
                 }
-                Ok(ServerState::Failed(breakdown)) => {
-                    report.stderr.clone_from(&breakdown.stderr);
-                    ReportedState::Failed(breakdown.why.clone())
+                Ok(ServerState::Failed(failure)) => {
+                    report.stderr.clone_from(&failure.stderr);
+                    ReportedState::Failed(failure.why.clone())
                 }
                 Ok(ServerState::Starting(_)) | Err(_) => {
                     ReportedState::Failed("it has ended".into())
@@ -183,31 +196,36 @@ impl McpServers {
         futures_util::future::join_all(tried).await
     }
 
-    /// Calls a tool of a server that was tried, by the server's own name of it. Questions of the
-    /// server are sent to the event sender.
+    /// Calls a tool of a tested server, by its name on the server. Questions of the server are sent
+    /// to the event sender.
     ///
     /// # Errors
     /// Returns the reason why there is no result, or the error message of the tool.
     pub async fn call(
         &self,
         server: &str,
-        own: &str,
+        name_on_server: &str,
         arguments: Map<String, Value>,
         event_sender: EventSender,
     ) -> Result<ToolOutput, String> {
-        let link = self
-            .list()
+        let connection = self
+            .lock_servers()
             .iter()
             .find(|known| known.settings.name == server)
-            .map(|known| known.link.clone());
-        let link = link.ok_or_else(|| format!("there is no MCP server {server}"))?;
+            .map(|known| known.connection.clone());
+        let connection = connection.ok_or_else(|| format!("there is no MCP server {server}"))?;
         let cancelled = CancellationToken::new();
         let asker = Some(Asker::without_session(event_sender, cancelled.clone()));
         let caller = RequestCaller {
             asker,
-            ..RequestCaller::unattended(&cancelled)
+            ..RequestCaller::without_user(&cancelled)
         };
-        let done = tool::call(&link, tool::params(own, arguments), &caller).await;
+        let done = tool::call(
+            &connection,
+            tool::params(name_on_server, arguments),
+            &caller,
+        )
+        .await;
         done.map_err(|failure| failure.to_string())
     }
 }

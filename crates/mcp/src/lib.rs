@@ -1,24 +1,27 @@
-//! The MCP servers of a session: programs and remote services with tools of their own. They start
-//! concurrently with the session and never delay it. A server that does not work is reported to the
-//! user and the model, and one that breaks off is restarted for the next call. All of them end with
-//! the session. Hints of a server about its tools are shown, but never relied on for permissions.
+//! The MCP servers of a session: programs and remote services that offer tools, prompts and
+//! resources. [`McpServers`] holds them. It starts them concurrently with the session, never delays
+//! the session, and ends them with it. For each server, a task in `supervisor` starts it, serves its
+//! connection and starts it again after a failure; the rest of the crate uses the server through its
+//! `McpConnection`. A failed server is reported to the user and the model. The hints of a server
+//! about its tools are shown, but never relied on for permissions.
 
 mod answer;
 mod asker;
 mod catalog;
+mod catalog_cache;
 mod change_counter;
 mod client;
 mod connection;
+mod connection_loop;
 mod content;
-mod conversation;
 pub mod credential_store;
 pub mod editor;
 mod failure;
+mod input_requests;
 pub mod inventory;
 mod lists;
 pub mod login;
 mod login_prompt;
-mod memory;
 pub mod notices;
 mod offer;
 mod paced;
@@ -27,7 +30,6 @@ mod reading;
 mod remote;
 mod request;
 pub mod resource;
-mod rounds;
 mod sample;
 pub mod search;
 mod sse;
@@ -45,11 +47,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::catalog::ServerOffer;
-use self::connection::{FAILURE_PAUSE, FailureKind, McpLink, ServerState, SessionFacts};
+use self::catalog_cache::CatalogCache;
+use self::connection::{FAILURE_PAUSE, FailureKind, McpConnection, ServerState, SessionFacts};
 use self::credential_store::StoredLogin;
 use self::editor::{EditorChannel, EditorServer, EditorSlot};
 use self::login_prompt::LoginPrompt;
-use self::memory::CatalogMemory;
 use self::notices::{AnnouncedState, ServerNotices};
 use self::offer::TurnOffer;
 use self::supervisor::ServerAccess;
@@ -82,79 +84,86 @@ const MAX_INSTRUCTIONS_BYTES: usize = 60_000;
 /// available from the next step on.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The servers of a session and of its subagents.
+/// The servers of a session and of its subagents. Before each turn, the session calls
+/// [`McpServers::prepare_turn`], and before each step [`McpServers::refresh`].
 pub struct McpServers {
     cwd: PathBuf,
-    about: Arc<SessionFacts>,
-    /// Whether the client can show URLs to visit.
-    shows_urls: bool,
-    /// Counts changes of any server.
+    facts: Arc<SessionFacts>,
+    /// True if the client can show URLs to visit.
+    can_show_urls: bool,
+    /// Incremented when the state or the lists of any server change.
     change_count: watch::Sender<u64>,
     environment: Environment,
     variables: Variables,
     client: Arc<HttpClient>,
     /// The time limit of a call without progress.
-    call_limit: Duration,
+    call_timeout: Duration,
     /// The servers that the client gave this session.
     client_servers: Vec<McpEntry>,
     /// The connection to the servers that live in the editor.
     editor: EditorSlot,
-    /// The directory with the lists of the servers for their next start, if there is one.
-    catalogs: Option<PathBuf>,
-    /// The tasks that write those lists.
-    writers: TaskTracker,
-    // A leaf lock around a list.
-    list: Mutex<Vec<ServerConnection>>,
+    /// The directory that stores the catalogue of each server for its next start; `None` if nothing
+    /// is stored.
+    catalog_dir: Option<PathBuf>,
+    /// The tasks that write into that directory.
+    cache_writers: TaskTracker,
+    // A leaf lock.
+    servers: Mutex<Vec<SessionServer>>,
 }
 
-/// The inputs of a session in addition to the settings.
+/// The properties of a session that decide about its servers, in addition to the settings.
 #[derive(Debug, Clone, Default)]
 pub struct McpSessionOptions {
     /// The servers that the client gave it.
     pub client_servers: Vec<McpEntry>,
-    /// Whether there is a user who can be asked.
-    pub attended: bool,
-    /// Whether the client can show URLs to visit.
-    pub shows_urls: bool,
-    /// The directory with the lists of the servers for their next start, if there is one.
-    pub catalogs: Option<PathBuf>,
+    /// True if there is a user who can be asked.
+    pub is_attended: bool,
+    /// True if the client can show URLs to visit.
+    pub can_show_urls: bool,
+    /// The directory that stores the catalogue of each server for its next start; `None` if nothing
+    /// is stored.
+    pub catalog_dir: Option<PathBuf>,
 }
 
-/// Returns the directory with the lists of servers: that of the account, or that of one of the
-/// users a process serves.
-pub fn catalogs(environment: &Environment, user: Option<&str>) -> PathBuf {
+/// Returns the directory that stores the catalogues of servers: that of the account, or that of
+/// `user` if the process serves several users.
+pub fn catalog_dir(environment: &Environment, user: Option<&str>) -> PathBuf {
     let data = &environment.dirs.data;
     user.map_or_else(|| data.clone(), |user| data.join("users").join(user))
         .join("mcp-lists")
 }
 
-struct ServerConnection {
+/// A server of the session, with the state that the session has of it.
+struct SessionServer {
     settings: McpEntry,
-    link: Arc<McpLink>,
+    connection: Arc<McpConnection>,
     /// The offer of the turn; `None` before the first turn.
-    turn: Option<TurnOffer>,
-    /// The last offer, in this process or at the last start.
-    known: Option<Arc<ServerOffer>>,
-    announced: Option<AnnouncedState>,
+    turn_offer: Option<TurnOffer>,
+    /// The offer of the latest step; `None` before the first one.
+    last_offer: Option<Arc<ServerOffer>>,
+    /// The state that the user was last notified of; `None` before the first notice.
+    announced_state: Option<AnnouncedState>,
     /// The tools that the user was notified about because their names are taken.
-    lost: Vec<String>,
-    /// Whether a login was offered as a link.
-    offered: Arc<AtomicBool>,
-    /// Whether a turn has waited for it.
-    awaited: bool,
+    name_conflicts: Vec<String>,
+    /// True if a login was offered as a link.
+    is_login_offered: Arc<AtomicBool>,
+    /// True if a turn has waited for its start. Reset when it starts again.
+    was_awaited: bool,
+    /// Cancelled to end the server.
     stop: CancellationToken,
-    work: Option<JoinHandle<()>>,
+    /// The task that supervises the server; `None` after the end.
+    task: Option<JoinHandle<()>>,
 }
 
-impl Drop for ServerConnection {
+impl Drop for SessionServer {
     fn drop(&mut self) {
         self.stop.cancel();
     }
 }
 
 impl McpServers {
-    /// Creates the servers of a session in these directories, of which the first is its own. Starts
-    /// nothing yet.
+    /// Creates the servers of a session with the working directory `cwd` and further directories.
+    /// Starts nothing yet.
     pub fn new(
         (cwd, extra): (&Path, &[PathBuf]),
         environment: &Environment,
@@ -169,39 +178,39 @@ impl McpServers {
         let cwd = cwd.to_owned();
         let environment = environment.clone();
         let variables = settings.variables.clone();
-        let call_limit = settings.experimental.mcp_timeout();
+        let call_timeout = settings.experimental.mcp_timeout();
         let McpSessionOptions {
             client_servers,
-            attended,
-            shows_urls,
-            catalogs,
+            is_attended,
+            can_show_urls,
+            catalog_dir,
         } = session;
         Self {
             cwd,
-            about: Arc::new(SessionFacts { roots, attended }),
-            shows_urls,
+            facts: Arc::new(SessionFacts { roots, is_attended }),
+            can_show_urls,
             change_count: watch::Sender::new(0),
             environment,
             variables,
             client,
-            call_limit,
+            call_timeout,
             client_servers,
             editor: EditorSlot::new(None),
-            catalogs,
-            writers: TaskTracker::new(),
-            list: Mutex::default(),
+            catalog_dir,
+            cache_writers: TaskTracker::new(),
+            servers: Mutex::default(),
         }
     }
 
-    /// Sets the connection to the editor, for the servers that live in it. Those that run over
-    /// another connection end with this, and those that have failed start again.
+    /// Sets the connection to the editor, which carries the messages of the servers in the editor.
+    /// Servers that use an earlier connection lose it, and failed ones start again.
     pub fn attach(&self, editor: Arc<dyn EditorChannel>) {
         self.editor.send_replace(Some(editor));
-        for server in self.list().iter_mut() {
+        for server in self.lock_servers().iter_mut() {
             let lives_in_editor = matches!(server.settings.transport, Transport::Editor { .. });
-            if lives_in_editor && matches!(server.link.state(), ServerState::Failed(_)) {
-                server.link.restart();
-                server.awaited = false;
+            if lives_in_editor && matches!(server.connection.state(), ServerState::Failed(_)) {
+                server.connection.restart();
+                server.was_awaited = false;
             }
         }
     }
@@ -211,37 +220,38 @@ impl McpServers {
         self.change_count.subscribe()
     }
 
-    fn links(&self) -> Vec<Arc<McpLink>> {
-        self.list()
+    fn connections(&self) -> Vec<Arc<McpConnection>> {
+        self.lock_servers()
             .iter()
-            .map(|server| server.link.clone())
+            .map(|server| server.connection.clone())
             .collect()
     }
 
-    /// Returns the servers that are ready, or starting with a known list, with their offers.
-    fn offers(&self) -> Vec<(Arc<McpLink>, Arc<ServerOffer>)> {
-        self.links()
+    /// Returns the servers that are ready, or starting with a stored catalogue, with their offers.
+    fn offers(&self) -> Vec<(Arc<McpConnection>, Arc<ServerOffer>)> {
+        self.connections()
             .into_iter()
-            .filter_map(|link| link.offers().map(|offer| (link, offer)))
+            .filter_map(|connection| connection.offer().map(|offer| (connection, offer)))
             .collect()
     }
 
     /// Returns the servers of this turn, with their offers as of its beginning.
-    fn turn_offers(&self) -> Vec<(Arc<McpLink>, Arc<ServerOffer>)> {
-        self.list()
+    fn turn_offers(&self) -> Vec<(Arc<McpConnection>, Arc<ServerOffer>)> {
+        self.lock_servers()
             .iter()
-            .filter_map(|server| Some((server.link.clone(), server.offer()?)))
+            .filter_map(|server| Some((server.connection.clone(), server.offer()?)))
             .collect()
     }
 
-    fn list(&self) -> MutexGuard<'_, Vec<ServerConnection>> {
-        lock(&self.list)
+    fn lock_servers(&self) -> MutexGuard<'_, Vec<SessionServer>> {
+        lock(&self.servers)
     }
 
-    /// Starts the enabled servers that are not running, ends the ones that are no longer
-    /// configured, and retries the ones that broke off or were paused.
+    /// Starts the enabled servers that are not running, ends those that are no longer configured, and
+    /// retries those that broke off or were paused. A server of the client takes precedence over a
+    /// configured one of the same name.
     pub fn reconcile(&self, configured: &[McpEntry]) {
-        let own = |server: &&McpEntry| {
+        let is_free_name = |server: &&McpEntry| {
             !self
                 .client_servers
                 .iter()
@@ -250,29 +260,15 @@ impl McpServers {
         let wanted: Vec<&McpEntry> = self
             .client_servers
             .iter()
-            .chain(configured.iter().filter(own))
+            .chain(configured.iter().filter(is_free_name))
             .filter(|server| server.enabled)
             .collect();
-        let mut list = self.list();
+        let mut list = self.lock_servers();
         list.retain(|server| wanted.contains(&&server.settings));
         for server in list.iter_mut() {
-            let again = match server.link.state() {
-                ServerState::Starting(_) => false,
-                ServerState::Ready(ready) => ready.peer.is_transport_closed(),
-                ServerState::Failed(breakdown) => match breakdown.kind {
-                    FailureKind::Disconnected => true,
-                    FailureKind::Suspended => breakdown.since.elapsed() >= FAILURE_PAUSE,
-                    // A server elsewhere may have been unreachable for a moment.
-                    FailureKind::Start => {
-                        !matches!(server.settings.transport, Transport::Local { .. })
-                    }
-                    FailureKind::Login => server.link.has_new_login(breakdown.as_ref()),
-                    FailureKind::Resources => SessionFiles::needed(PER_PROGRAM).is_some(),
-                },
-            };
-            if again {
-                server.link.restart();
-                server.awaited = false;
+            if server.needs_restart() {
+                server.connection.restart();
+                server.was_awaited = false;
             }
         }
         for settings in wanted {
@@ -282,8 +278,8 @@ impl McpServers {
         }
     }
 
-    fn start(&self, settings: &McpEntry) -> ServerConnection {
-        let call_limit = settings.call_timeout.unwrap_or(self.call_limit);
+    fn start(&self, settings: &McpEntry) -> SessionServer {
+        let call_timeout = settings.call_timeout.unwrap_or(self.call_timeout);
         let login = match &settings.transport {
             // An `Authorization` header in the settings replaces a login.
             Transport::Remote {
@@ -312,19 +308,20 @@ impl McpServers {
             }
             _ => None,
         };
-        let memory = self.memory(settings, login.as_ref().map(|(stored, _)| stored.clone()));
-        let about = self.about.clone();
+        let catalog_cache =
+            self.catalog_cache(settings, login.as_ref().map(|(stored, _)| stored.clone()));
+        let facts = self.facts.clone();
         let change_count = self.change_count.clone();
-        let link = McpLink::new(
+        let connection = McpConnection::new(
             settings,
-            call_limit,
+            call_timeout,
             login.clone(),
-            memory,
-            about,
+            catalog_cache,
+            facts,
             change_count,
         );
         let stop = CancellationToken::new();
-        let reach = match &settings.transport {
+        let access = match &settings.transport {
             Transport::Local {
                 command,
                 cwd,
@@ -355,7 +352,7 @@ impl McpServers {
                 headers: headers.clone(),
                 sse: *sse,
                 client: self.client.clone(),
-                command: login
+                login_command: login
                     .as_ref()
                     .map(|(_, command)| command.clone())
                     .unwrap_or_default(),
@@ -366,38 +363,42 @@ impl McpServers {
                 slot: self.editor.subscribe(),
             }),
         };
-        let work = base::task::spawn(supervisor::supervise(link.clone(), reach, stop.clone()));
-        ServerConnection {
+        let task = base::task::spawn(supervisor::supervise(
+            connection.clone(),
+            access,
+            stop.clone(),
+        ));
+        SessionServer {
             settings: settings.clone(),
-            link,
-            turn: None,
-            known: None,
-            announced: None,
-            lost: Vec::new(),
-            offered: Arc::default(),
-            awaited: false,
+            connection,
+            turn_offer: None,
+            last_offer: None,
+            announced_state: None,
+            name_conflicts: Vec::new(),
+            is_login_offered: Arc::default(),
+            was_awaited: false,
             stop,
-            work: Some(work),
+            task: Some(task),
         }
     }
 
-    fn memory(
+    fn catalog_cache(
         &self,
         settings: &McpEntry,
         login: Option<StoredLogin>,
-    ) -> Option<Arc<CatalogMemory>> {
+    ) -> Option<Arc<CatalogCache>> {
         // An editor may give each session another id, and its server answers at once.
         if matches!(settings.transport, Transport::Editor { .. }) {
             return None;
         }
-        Some(Arc::new(CatalogMemory {
-            directory: self.catalogs.clone()?,
+        Some(Arc::new(CatalogCache {
+            directory: self.catalog_dir.clone()?,
             entry: settings.clone(),
             cwd: self.cwd.clone(),
-            attended: self.about.attended,
+            is_attended: self.facts.is_attended,
             login,
             environment: self.environment.clone(),
-            tasks: self.writers.clone(),
+            tasks: self.cache_writers.clone(),
             unwritten: Mutex::default(),
             writing: Mutex::default(),
         }))
@@ -416,7 +417,7 @@ impl McpServers {
             () = self.await_started_servers() => {}
             () = cancelled.cancelled() => {}
         }
-        self.catch_up(|_| true, cancelled).await;
+        self.await_listings(|_| true, cancelled).await;
         let changes = self.begin_turn();
         let mut notices = self.new_notices();
         notices.events.splice(..0, changes);
@@ -425,10 +426,10 @@ impl McpServers {
 
     /// Offers the missing logins as links, if the client can show them.
     pub fn offer_logins(&self, event_sender: &EventSender) {
-        if !self.shows_urls {
+        if !self.can_show_urls {
             return;
         }
-        for server in self.list().iter() {
+        for server in self.lock_servers().iter() {
             let (
                 Transport::Remote {
                     url,
@@ -436,11 +437,11 @@ impl McpServers {
                     ..
                 },
                 Some((stored, _)),
-            ) = (&server.settings.transport, &server.link.login)
+            ) = (&server.settings.transport, &server.connection.login)
             else {
                 continue;
             };
-            if matches!(server.link.state(), ServerState::Failed(breakdown) if breakdown.kind == FailureKind::Login)
+            if matches!(server.connection.state(), ServerState::Failed(failure) if failure.kind == FailureKind::Login)
             {
                 let login_prompt = LoginPrompt {
                     name: server.settings.name.clone(),
@@ -448,7 +449,7 @@ impl McpServers {
                     oauth: oauth.clone(),
                     stored: stored.clone(),
                     client: self.client.clone(),
-                    offered: server.offered.clone(),
+                    is_offered: server.is_login_offered.clone(),
                     stop: server.stop.clone(),
                 };
                 login_prompt.send(event_sender);
@@ -456,40 +457,46 @@ impl McpServers {
         }
     }
 
-    /// Fixes the offer of the turn that begins. Returns the notices about its changes.
+    /// Determines the offers for the turn that begins. Returns notices about their changes.
     fn begin_turn(&self) -> Vec<Event> {
         let mut changes = Vec::new();
-        for server in self.list().iter_mut() {
-            server.link.begin_turn();
-            let turn = TurnOffer::now(&server.link);
-            if let Some(offer) = turn.offered() {
+        for server in self.lock_servers().iter_mut() {
+            server.connection.begin_turn();
+            let turn = TurnOffer::at_turn_start(&server.connection);
+            if let Some(offer) = turn.offer() {
                 let before = server
-                    .known
+                    .last_offer
                     .replace(offer.clone())
-                    .or_else(|| server.link.recalled());
+                    .or_else(|| server.connection.stored_offer());
                 let before = before.filter(|before| !Arc::ptr_eq(before, offer));
                 changes.extend(
-                    before.and_then(|before| offer.changed_since(&server.settings.name, &before)),
+                    before
+                        .and_then(|before| offer.describe_changes(&server.settings.name, &before)),
                 );
             }
-            server.turn = Some(turn);
+            server.turn_offer = Some(turn);
         }
         changes
     }
 
-    /// Waits, up to a limit, until the changes that servers have reported are in their lists.
-    async fn catch_up(&self, wanted: impl Fn(&McpLink) -> bool, cancelled: &CancellationToken) {
+    /// Waits, up to a limit, until the lists of the selected servers include all changes that the
+    /// servers have reported.
+    async fn await_listings(
+        &self,
+        wanted: impl Fn(&McpConnection) -> bool,
+        cancelled: &CancellationToken,
+    ) {
         let outdated: Vec<_> = self
-            .links()
+            .connections()
             .into_iter()
-            .filter(|link| link.is_outdated() && wanted(link))
+            .filter(|connection| connection.is_outdated() && wanted(connection))
             .collect();
         if outdated.is_empty() {
             return;
         }
         let all = async {
-            for link in &outdated {
-                link.listed().await;
+            for connection in &outdated {
+                connection.await_listing().await;
             }
         };
         tokio::select! {
@@ -503,13 +510,13 @@ impl McpServers {
     /// nothing if nothing has happened.
     pub async fn refresh(&self, event_sender: &EventSender, cancelled: &CancellationToken) {
         let mut logged_in = false;
-        for server in self.list().iter_mut() {
-            if let ServerState::Failed(breakdown) = server.link.state()
-                && breakdown.kind == FailureKind::Login
-                && server.link.has_new_login(&breakdown)
+        for server in self.lock_servers().iter_mut() {
+            if let ServerState::Failed(failure) = server.connection.state()
+                && failure.kind == FailureKind::Login
+                && server.connection.has_new_login(&failure)
             {
-                server.link.restart();
-                server.awaited = false;
+                server.connection.restart();
+                server.was_awaited = false;
                 logged_in = true;
             }
         }
@@ -519,12 +526,13 @@ impl McpServers {
                 () = cancelled.cancelled() => {}
             }
         }
-        self.catch_up(McpLink::was_called, cancelled).await;
-        for server in self.list().iter_mut() {
-            if let Some(turn) = server.turn.take() {
-                let turn = turn.next(&server.link);
-                server.known = turn.offered().cloned().or(server.known.take());
-                server.turn = Some(turn);
+        self.await_listings(McpConnection::was_called, cancelled)
+            .await;
+        for server in self.lock_servers().iter_mut() {
+            if let Some(turn) = server.turn_offer.take() {
+                let turn = turn.at_next_step(&server.connection);
+                server.last_offer = turn.offer().cloned().or(server.last_offer.take());
+                server.turn_offer = Some(turn);
             }
         }
         for notice in self.new_notices().events {
@@ -536,10 +544,11 @@ impl McpServers {
     /// list.
     async fn await_started_servers(&self) {
         let starting: Vec<_> = {
-            let mut list = self.list();
+            let mut list = self.lock_servers();
             list.iter_mut()
                 .filter_map(|server| {
-                    (!std::mem::replace(&mut server.awaited, true)).then(|| server.link.watch())
+                    (!std::mem::replace(&mut server.was_awaited, true))
+                        .then(|| server.connection.watch_state())
                 })
                 .collect()
         };
@@ -562,7 +571,7 @@ impl McpServers {
         let visible = offered
             .map(|offered| &offered.tool)
             .filter(|tool| !rules.hides(tool.permission()));
-        let mut tools = catalog::distinct(visible);
+        let mut tools = catalog::without_name_conflicts(visible);
         tools.extend(
             resources
                 .into_iter()
@@ -574,7 +583,7 @@ impl McpServers {
     /// Returns a text for the model per server: its instructions, or the reason why it is
     /// unavailable.
     pub fn server_texts(&self, offered: &[&str]) -> Vec<(String, String)> {
-        let list = self.list();
+        let list = self.lock_servers();
         let offered: HashSet<&str> = offered.iter().copied().collect();
         let instructions = |offer: &ServerOffer| {
             let listed = |name: &str| offered.contains(search::SEARCH) || offered.contains(name);
@@ -585,11 +594,11 @@ impl McpServers {
                 None
             }
         };
-        let text = |server: &ServerConnection| {
+        let text = |server: &SessionServer| {
             let turn = server
-                .turn
+                .turn_offer
                 .clone()
-                .unwrap_or_else(|| TurnOffer::now(&server.link));
+                .unwrap_or_else(|| TurnOffer::at_turn_start(&server.connection));
             let text = match &turn {
                 TurnOffer::Failed(why) => {
                     prompts::reminder::SERVER_FAILED.replace("{why}", &text::title(why))
@@ -611,26 +620,45 @@ impl McpServers {
         texts
     }
 
+    /// Stops all servers. Returns when they have ended and their catalogues are written, the latter
+    /// up to a time limit.
     pub async fn end(&self) {
-        let mut all = std::mem::take(&mut *self.list());
+        let mut all = std::mem::take(&mut *self.lock_servers());
         for server in &all {
             server.stop.cancel();
         }
-        for work in all.iter_mut().filter_map(|server| server.work.take()) {
+        for work in all.iter_mut().filter_map(|server| server.task.take()) {
             work.await.ok();
         }
-        self.writers.close();
-        tokio::time::timeout(WAIT_TIMEOUT, self.writers.wait())
+        self.cache_writers.close();
+        tokio::time::timeout(WAIT_TIMEOUT, self.cache_writers.wait())
             .await
             .ok();
     }
 }
 
-impl ServerConnection {
+impl SessionServer {
+    /// Returns whether the turn that begins should try to start the server again.
+    fn needs_restart(&self) -> bool {
+        match self.connection.state() {
+            ServerState::Starting(_) => false,
+            ServerState::Ready(ready) => ready.peer.is_transport_closed(),
+            ServerState::Failed(failure) => match failure.kind {
+                FailureKind::Disconnected => true,
+                FailureKind::Suspended => failure.failed_at.elapsed() >= FAILURE_PAUSE,
+                // A server elsewhere may have been unreachable for a moment.
+                FailureKind::Start => !matches!(self.settings.transport, Transport::Local { .. }),
+                FailureKind::Login => self.connection.has_new_login(failure.as_ref()),
+                FailureKind::Resources => SessionFiles::needed(PER_PROGRAM).is_some(),
+            },
+        }
+    }
+
+    /// Returns the offer of the turn; before the first turn, the offer at the moment.
     fn offer(&self) -> Option<Arc<ServerOffer>> {
-        match &self.turn {
-            Some(turn) => turn.offered().cloned(),
-            None => self.link.offers(),
+        match &self.turn_offer {
+            Some(turn) => turn.offer().cloned(),
+            None => self.connection.offer(),
         }
     }
 }

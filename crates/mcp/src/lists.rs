@@ -16,8 +16,8 @@ use rmcp::model::{
 use rmcp::service::{Peer, RoleClient};
 
 use super::catalog::{MAX_DESCRIPTION_CHARS, ServerCatalog};
-use super::connection::{McpLink, ReadyServer, Resources};
-use super::reading::{ListReading, NoList};
+use super::connection::{McpConnection, ReadyServer, Resources};
+use super::reading::{ListReading, MissingList};
 use base::text;
 use config::settings::McpLog;
 
@@ -26,42 +26,42 @@ const MAX_PAGES: usize = 64;
 
 /// The capabilities of a server.
 pub(super) struct ServerFeatures {
-    pub tools: bool,
-    pub prompts: bool,
-    pub completes: bool,
-    pub resources: bool,
-    pub subscribes: bool,
-    pub logs: bool,
+    pub has_tools: bool,
+    pub has_prompts: bool,
+    pub can_complete: bool,
+    pub has_resources: bool,
+    pub can_subscribe: bool,
+    pub has_logs: bool,
     pub instructions: Option<String>,
 }
 
 impl ServerFeatures {
-    pub(super) fn of(peer: &Peer<RoleClient>) -> Self {
+    pub(super) fn from_peer(peer: &Peer<RoleClient>) -> Self {
         let info = peer.peer_info();
         let Some(info) = info.as_ref() else {
             return Self {
-                tools: true,
-                prompts: false,
-                completes: false,
-                resources: false,
-                subscribes: false,
-                logs: false,
+                has_tools: true,
+                has_prompts: false,
+                can_complete: false,
+                has_resources: false,
+                can_subscribe: false,
+                has_logs: false,
                 instructions: None,
             };
         };
         let has = &info.capabilities;
         Self {
-            tools: has.tools.is_some(),
-            prompts: has.prompts.is_some(),
-            completes: has.completions.is_some(),
-            resources: has.resources.is_some(),
+            has_tools: has.tools.is_some(),
+            has_prompts: has.prompts.is_some(),
+            can_complete: has.completions.is_some(),
+            has_resources: has.resources.is_some(),
             // The newest protocol replaces this kind of subscription, but servers still support it.
-            subscribes: info.protocol_version.has_initialize()
+            can_subscribe: info.protocol_version.has_initialize()
                 && has
                     .resources
                     .as_ref()
                     .is_some_and(|resources| resources.subscribe == Some(true)),
-            logs: has.logging.is_some(),
+            has_logs: has.logging.is_some(),
             instructions: info.instructions.clone(),
         }
     }
@@ -87,30 +87,30 @@ macro_rules! read {
                     };
                     reading
                         .lenient_page(page, $name)
-                        .map_err(|NoList| ServiceError::UnexpectedResponse)?
+                        .map_err(|MissingList| ServiceError::UnexpectedResponse)?
                 }
                 Err(e) => return Err(e),
             };
         }
-        reading.cut |= cursor.is_some();
+        reading.is_cut |= cursor.is_some();
         Ok::<_, ServiceError>(reading)
     }};
 }
 
 /// Reads the tools and prompts of a server. Prompts that cannot be listed count as none, because
 /// the tools work without them.
-pub(super) async fn catalog(
+pub(super) async fn read_catalog(
     peer: &Peer<RoleClient>,
     has: &ServerFeatures,
 ) -> Result<ServerCatalog, ServiceError> {
     let tools = async {
-        if !has.tools {
+        if !has.has_tools {
             return Ok(ListReading::new());
         }
         read!(peer, list_tools, ListToolsRequest, tools, "tools")
     };
     let prompts = async {
-        if !has.prompts {
+        if !has.has_prompts {
             return Ok(ListReading::new());
         }
         read!(peer, list_prompts, ListPromptsRequest, prompts, "prompts")
@@ -124,9 +124,9 @@ pub(super) async fn catalog(
             Vec::new()
         });
     let &ServerFeatures {
-        completes,
-        resources,
-        subscribes,
+        can_complete,
+        has_resources,
+        can_subscribe,
         ref instructions,
         ..
     } = has;
@@ -135,30 +135,30 @@ pub(super) async fn catalog(
         .map(|text| text::cut_chars(text, MAX_DESCRIPTION_CHARS));
     let ListReading {
         all: tools,
-        cut,
+        is_cut,
         unreadable,
         ..
     } = tools;
     Ok(ServerCatalog {
         tools,
-        cut,
+        is_cut,
         unreadable,
         prompts,
-        completes,
-        resources,
-        subscribes,
+        can_complete,
+        has_resources,
+        can_subscribe,
         instructions,
     })
 }
 
 /// Returns the resources of a server. They are read once, until the server reports a change.
 /// Resources that cannot be listed count as none.
-pub(super) async fn resources(ready: &ReadyServer) -> Arc<Resources> {
-    if !ready.offer.resources {
+pub(super) async fn list_resources(ready: &ReadyServer) -> Arc<Resources> {
+    if !ready.offer.has_resources {
         return Arc::default();
     }
     let peer = &ready.peer;
-    let listed = ready.listed.get_or_try_init(|| async {
+    let listed = ready.resources.get_or_try_init(|| async {
         let all = async {
             read!(
                 peer,
@@ -199,7 +199,7 @@ pub(super) async fn resources(ready: &ReadyServer) -> Arc<Resources> {
 
 /// Asks for changes of lists in the way of the newest protocol, as long as the server sends them.
 /// The transport counts them.
-pub(super) async fn listen(link: Arc<McpLink>, peer: Peer<RoleClient>) {
+pub(super) async fn receive_list_changes(connection: Arc<McpConnection>, peer: Peer<RoleClient>) {
     let about = SubscriptionFilter::builder()
         .tools_list_changed()
         .prompts_list_changed()
@@ -207,13 +207,18 @@ pub(super) async fn listen(link: Arc<McpLink>, peer: Peer<RoleClient>) {
         .build();
     let mut changes = match peer.listen(about).await {
         Ok(changes) => changes,
-        Err(e) => return tracing::info!("MCP server {} does not report changes: {e}", link.name),
+        Err(e) => {
+            return tracing::info!(
+                "MCP server {} does not report changes: {e}",
+                connection.name
+            );
+        }
     };
     while let Ok(Some(_)) = changes.next().await {}
 }
 
 /// Sets the minimum severity of the server's log messages.
-pub(super) async fn log_from(peer: &Peer<RoleClient>, least: McpLog) {
+pub(super) async fn set_log_level(peer: &Peer<RoleClient>, least: McpLog) {
     let level = match least {
         McpLog::Debug => LoggingLevel::Debug,
         McpLog::Info => LoggingLevel::Info,

@@ -49,14 +49,14 @@ impl OAuthHttpClient for LoginRequests {
 }
 
 /// Returns the manager of a server's tokens, or `None` if there is no login.
-pub(super) async fn manager(
+pub(super) async fn authorization_manager(
     stored: &StoredLogin,
     name: &str,
     url: &str,
     client: &Arc<HttpClient>,
 ) -> Option<AuthorizationManager> {
     stored.login_in_own_file()?;
-    let mut manager = begin(stored, name, url, client).await.ok()?;
+    let mut manager = create_manager(stored, name, url, client).await.ok()?;
     // If refreshing fails, a token that is still valid is used.
     if let Ok(true) = manager.initialize_from_store().await
         && let (Some(secret), Some(id)) = (stored.client_secret(), stored_id(stored).await)
@@ -78,7 +78,7 @@ async fn stored_id(stored: &StoredLogin) -> Option<String> {
         .map(|stored| stored.client_id)
 }
 
-async fn begin(
+async fn create_manager(
     stored: &StoredLogin,
     name: &str,
     url: &str,
@@ -162,10 +162,10 @@ pub async fn log_in(
             .into());
     }
     let callback = Callback::open(oauth).await?;
-    let mut manager = begin(stored, name, url, client)
+    let mut manager = create_manager(stored, name, url, client)
         .await
         .map_err(|e| describe_error(&e))?;
-    let challenge = challenge(name, url, client).await;
+    let challenge = request_challenge(name, url, client).await;
     let metadata = manager
         .resolve_metadata_from_challenge(challenge.as_deref())
         .await;
@@ -179,9 +179,9 @@ pub async fn log_in(
         .split_whitespace()
         .map(str::to_owned)
         .collect();
-    let wanted = stored.wanted();
+    let wanted = stored.missing_scopes();
     if !wanted.is_empty() {
-        scopes.extend(granted(stored).await);
+        scopes.extend(granted_scopes(stored).await);
         scopes.extend(wanted);
         let mut seen = std::collections::BTreeSet::new();
         scopes.retain(|scope| seen.insert(scope.clone()));
@@ -251,7 +251,7 @@ pub async fn log_in(
 /// Returns the server's challenge to a client without a login, which names the authorization server
 /// and the scope. Some servers accept `initialize` without a login and refuse only the lists, so
 /// both are tried.
-async fn challenge(name: &str, url: &str, client: &Arc<HttpClient>) -> Option<String> {
+async fn request_challenge(name: &str, url: &str, client: &Arc<HttpClient>) -> Option<String> {
     let version = ProtocolVersion::LATEST_WITH_INITIALIZE;
     let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
         "protocolVersion": version, "capabilities": {},
@@ -285,7 +285,7 @@ async fn challenge(name: &str, url: &str, client: &Arc<HttpClient>) -> Option<St
     None
 }
 
-async fn granted(stored: &StoredLogin) -> Vec<String> {
+async fn granted_scopes(stored: &StoredLogin) -> Vec<String> {
     use rmcp::transport::auth::CredentialStore;
     stored
         .load()

@@ -15,22 +15,22 @@ use config::settings::OAuth;
 use events::{EventSender, FormPage, FormReply};
 use providers::http::HttpClient;
 
-/// The offer of a login at a server that needs one.
+/// A login that is offered to the user, with everything that it needs.
 pub(super) struct LoginPrompt {
     pub name: String,
     pub url: String,
     pub oauth: OAuth,
     pub stored: StoredLogin,
     pub client: Arc<HttpClient>,
-    /// Whether the login was offered. Reset if the client cannot show it.
-    pub offered: Arc<AtomicBool>,
+    /// True if the login was offered. Reset if the client cannot show it.
+    pub is_offered: Arc<AtomicBool>,
     pub stop: CancellationToken,
 }
 
 impl LoginPrompt {
     /// Offers the login at most once, and completes it if the user agrees.
     pub(super) fn send(self, event_sender: &EventSender) {
-        if !self.offered.swap(true, Ordering::Relaxed) {
+        if !self.is_offered.swap(true, Ordering::Relaxed) {
             let event_sender = event_sender.clone();
             base::task::spawn(async move {
                 let stop = self.stop.clone();
@@ -49,7 +49,7 @@ impl LoginPrompt {
             oauth,
             stored,
             client,
-            offered,
+            is_offered,
             ..
         } = self;
         let (found, mut address) = mpsc::unbounded_channel();
@@ -66,7 +66,7 @@ impl LoginPrompt {
         let (login_done, finished) = oneshot::channel();
         let page = FormPage::Url(address);
         let shown = Box::pin(async move {
-            asker::form(
+            asker::show_form(
                 &event_sender,
                 None,
                 (requester, message),
@@ -91,7 +91,7 @@ impl LoginPrompt {
                     shown = None;
                     match reply {
                         FormReply::Accepted(_) => {}
-                        FormReply::NotShown => return offered.store(false, Ordering::Relaxed),
+                        FormReply::NotShown => return is_offered.store(false, Ordering::Relaxed),
                         FormReply::Declined | FormReply::Cancelled => return,
                     }
                 }

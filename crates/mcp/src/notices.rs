@@ -1,10 +1,12 @@
-//! Notices about servers: those that do not work or list too much, and tools whose names are taken.
+//! Notices for the user about servers: servers that do not work or list too much, and tools that are
+//! not offered because their names are taken. [`AnnouncedState`] records the last notice of each
+//! server, so that a state is reported once.
 
 use std::collections::HashMap;
 
-use super::catalog::{OfferedTool, ServerOffer, named};
+use super::catalog::{OfferedTool, ServerOffer, join_names};
 use super::connection::{FailureKind, MAX_FAILURES, McpFailure, ServerState};
-use super::{McpServers, READ_ONLY_TOOLS, ServerConnection};
+use super::{McpServers, READ_ONLY_TOOLS, SessionServer};
 use base::text;
 use events::{Event, Severity};
 use tools::registry::find_properties;
@@ -13,7 +15,8 @@ use tools::registry::find_properties;
 #[derive(Debug, Default)]
 pub struct ServerNotices {
     pub events: Vec<Event>,
-    /// The titles of the notices about all servers that did not work then, new or not.
+    /// The titles of the notices about all servers that do not work, even if these were reported
+    /// before.
     pub failing: Vec<String>,
 }
 
@@ -21,49 +24,52 @@ pub struct ServerNotices {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AnnouncedState {
     Works,
-    Trouble(FailureKind),
+    Failing(FailureKind),
 }
 
 impl McpServers {
     /// Returns the new notices for the user: servers that do not work, and tools whose names are
     /// taken. A server that starts late is available from a later step on.
     pub(super) fn new_notices(&self) -> ServerNotices {
-        let mut list = self.list();
+        let mut list = self.lock_servers();
         let mut events = Vec::new();
         let mut failed = Vec::new();
         let mut failing = Vec::new();
         for server in list.iter_mut() {
             // Read once: a server may fail or recover in the meantime.
-            let state = server.link.state();
-            failing.extend(server.failing(&state));
+            let state = server.connection.state();
+            failing.extend(server.current_failure(&state));
             match server.new_state_change(state) {
                 Some(StateChange::Works(notices)) => events.extend(notices),
                 Some(StateChange::Fails(failure)) => failed.push(failure),
                 None => {}
             }
         }
-        events.extend(failures(failed));
+        events.extend(failure_notices(failed));
         let mut taken: HashMap<String, String> = HashMap::new();
         for server in list.iter_mut() {
-            let Some(offer) = server.link.offers() else {
+            let Some(offer) = server.connection.offer() else {
                 continue;
             };
-            let lost: Vec<String> = offer
+            let conflicts: Vec<String> = offer
                 .tools
                 .iter()
-                .filter_map(|tool| tool.lost(&server.settings.name, &mut taken))
+                .filter_map(|tool| tool.reserve_name(&server.settings.name, &mut taken))
                 .collect();
-            if lost != server.lost {
-                server.lost.clone_from(&lost);
-                events.extend(collision(&server.settings.name, &lost));
+            if conflicts != server.name_conflicts {
+                server.name_conflicts.clone_from(&conflicts);
+                events.extend(name_conflict_notice(&server.settings.name, &conflicts));
             }
         }
-        let failing = failures(failing).into_iter().filter_map(title).collect();
+        let failing = failure_notices(failing)
+            .into_iter()
+            .filter_map(notice_title)
+            .collect();
         ServerNotices { events, failing }
     }
 }
 
-fn title(notice: Event) -> Option<String> {
+fn notice_title(notice: Event) -> Option<String> {
     match notice {
         Event::Notice { title, .. } => Some(title),
         _ => None,
@@ -72,7 +78,7 @@ fn title(notice: Event) -> Option<String> {
 
 impl OfferedTool {
     /// Reserves the tool's name. Returns a description of the conflict if the name is taken.
-    fn lost(&self, server: &str, taken: &mut HashMap<String, String>) -> Option<String> {
+    fn reserve_name(&self, server: &str, taken: &mut HashMap<String, String>) -> Option<String> {
         let name = self.tool.name();
         let whose = match taken.get(name) {
             _ if find_properties(name).is_some() || READ_ONLY_TOOLS.contains(&name) => {
@@ -86,7 +92,7 @@ impl OfferedTool {
         };
         Some(format!(
             "{} ({whose} is {name} already)",
-            text::title(&self.own)
+            text::title(&self.name_on_server)
         ))
     }
 }
@@ -102,7 +108,7 @@ type ServerFailure = (String, String, String);
 
 /// Returns the notices about servers that do not work, each with its name: one per server, or one
 /// for all if there are many.
-fn failures(failed: Vec<ServerFailure>) -> Vec<Event> {
+fn failure_notices(failed: Vec<ServerFailure>) -> Vec<Event> {
     /// The number of servers with a notice of their own, and in the common notice those that are
     /// named and those that are described.
     const MAX_SINGLE_NOTICES: usize = 3;
@@ -141,14 +147,14 @@ fn failures(failed: Vec<ServerFailure>) -> Vec<Event> {
 
 /// Describes the tools of a server that are not offered: those past the limits, and those that
 /// cannot be read.
-fn left_out(server: &str, offer: &ServerOffer) -> Vec<Event> {
+fn omission_notices(server: &str, offer: &ServerOffer) -> Vec<Event> {
     let notice = |title, details| Event::Notice {
         severity: Severity::Warning,
         title,
         details,
     };
     let mut notices = Vec::new();
-    if offer.cut {
+    if offer.is_cut {
         let offered = offer.tools.len();
         let title = format!(
             "The MCP server {server} lists more or larger tools than the limit allows: {offered} are offered."
@@ -161,71 +167,74 @@ fn left_out(server: &str, offer: &ServerOffer) -> Vec<Event> {
             "The MCP server {server} lists {count} that cannot be read; its other tools are offered."
         );
         let tools: Vec<&str> = offer.unreadable.iter().map(String::as_str).collect();
-        let details = format!("{}. Report this to the maker of the server.", named(&tools));
+        let details = format!(
+            "{}. Report this to the maker of the server.",
+            join_names(&tools)
+        );
         notices.push(notice(title, Some(details)));
     }
     notices
 }
 
 /// Returns a notice about tools that are not offered because their names are taken.
-fn collision(server: &str, lost: &[String]) -> Option<Event> {
+fn name_conflict_notice(server: &str, conflicts: &[String]) -> Option<Event> {
     const MAX_NAMED: usize = 20;
-    let count = text::count(lost.len(), "tool");
+    let count = text::count(conflicts.len(), "tool");
     let title = format!(
         "The MCP server {} has {count} with names already in use; they are not offered.",
         text::title(server)
     );
-    let named = lost
+    let named = conflicts
         .iter()
         .take(MAX_NAMED)
         .cloned()
         .collect::<Vec<_>>()
         .join(", ");
     let details = Some(format!("{named}. Rename the server in the settings."));
-    (!lost.is_empty()).then_some(Event::Notice {
+    (!conflicts.is_empty()).then_some(Event::Notice {
         severity: Severity::Warning,
         title,
         details,
     })
 }
 
-impl ServerConnection {
+impl SessionServer {
     /// Returns the change of its state since the last notice, if there is one.
     fn new_state_change(&mut self, state: ServerState) -> Option<StateChange> {
-        let breakdown = match state {
+        let failure = match state {
             ServerState::Starting(_) => return None,
             ServerState::Ready(ready) => {
-                let first =
-                    self.announced.replace(AnnouncedState::Works) != Some(AnnouncedState::Works);
+                let first = self.announced_state.replace(AnnouncedState::Works)
+                    != Some(AnnouncedState::Works);
                 let name = text::title(&self.settings.name);
-                return first.then(|| StateChange::Works(left_out(&name, &ready.offer)));
+                return first.then(|| StateChange::Works(omission_notices(&name, &ready.offer)));
             }
-            ServerState::Failed(breakdown) => breakdown,
+            ServerState::Failed(failure) => failure,
         };
-        let state = AnnouncedState::Trouble(breakdown.kind);
+        let state = AnnouncedState::Failing(failure.kind);
         // A server that broke off is about to be restarted.
-        if breakdown.kind == FailureKind::Disconnected
-            || self.announced.replace(state) == Some(state)
+        if failure.kind == FailureKind::Disconnected
+            || self.announced_state.replace(state) == Some(state)
         {
             return None;
         }
-        Some(StateChange::Fails(self.failure(&breakdown)))
+        Some(StateChange::Fails(self.describe_failure(&failure)))
     }
 
     /// Returns the failure of the server in this state, if it does not work.
-    fn failing(&self, state: &ServerState) -> Option<ServerFailure> {
+    fn current_failure(&self, state: &ServerState) -> Option<ServerFailure> {
         match state {
-            ServerState::Failed(breakdown) => Some(self.failure(breakdown)),
+            ServerState::Failed(failure) => Some(self.describe_failure(failure)),
             ServerState::Starting(_) | ServerState::Ready(_) => None,
         }
     }
 
     /// Describes a failure for the notice about it.
-    fn failure(&self, breakdown: &McpFailure) -> ServerFailure {
+    fn describe_failure(&self, failure: &McpFailure) -> ServerFailure {
         let name = text::title(&self.settings.name);
-        let why = &breakdown.why;
+        let why = &failure.why;
         let short = text::title(why);
-        let title = match breakdown.kind {
+        let title = match failure.kind {
             FailureKind::Suspended => {
                 format!(
                     "The MCP server {name} failed {} times in a row and is paused: {short}",
@@ -238,7 +247,7 @@ impl ServerConnection {
         if short != *why {
             details = format!("{details} {why}");
         }
-        if breakdown.stderr.trim().lines().count() > 1 {
+        if failure.stderr.trim().lines().count() > 1 {
             details.push_str(" `adjutant mcp` shows all that it wrote.");
         }
         (self.settings.name.clone(), title, details)

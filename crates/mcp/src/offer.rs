@@ -1,38 +1,39 @@
-//! The offer of a server in a turn. It stays the same for the whole turn, so that all requests of
-//! the turn have the same prefix, and changes apply from the next turn on. There are two
-//! exceptions, which apply at the next step: a server that was missing, and a change that a server
-//! reports after a call of this turn, because the call may have been made for that change.
+//! The offer of a server in a turn ([`TurnOffer`]). It stays the same for the whole turn, so that
+//! all requests to the model in the turn have the same prefix. Changes apply from the next turn on,
+//! with two exceptions that apply at the next step: a server that had no offer yet, and a change
+//! that the server reports after a call in this turn, because the call may have been made for that
+//! change.
 
 use std::sync::Arc;
 
 use super::catalog::{ServerCatalog, ServerOffer};
-use super::connection::{FailureKind, McpLink, ServerState};
+use super::connection::{FailureKind, McpConnection, ServerState};
 use super::tool;
 
-/// Converts a server's list into tools.
-pub(super) fn of(link: &Arc<McpLink>, catalog: ServerCatalog) -> ServerOffer {
+/// Creates the offer of a server from its catalogue.
+pub(super) fn from_catalog(connection: &Arc<McpConnection>, catalog: ServerCatalog) -> ServerOffer {
     let ServerCatalog {
         tools,
-        cut,
+        is_cut,
         unreadable,
         prompts,
-        completes,
-        resources,
-        subscribes,
+        can_complete,
+        has_resources,
+        can_subscribe,
         instructions,
     } = catalog;
     let tools = tools
         .into_iter()
-        .map(|listed| tool::of(link, listed))
+        .map(|listed| tool::from_listing(connection, listed))
         .collect();
     ServerOffer {
         tools,
-        cut,
+        is_cut,
         unreadable,
         prompts,
-        completes,
-        resources,
-        subscribes,
+        can_complete,
+        has_resources,
+        can_subscribe,
         instructions,
     }
 }
@@ -41,36 +42,36 @@ pub(super) fn of(link: &Arc<McpLink>, catalog: ServerCatalog) -> ServerOffer {
 #[derive(Clone)]
 pub(super) enum TurnOffer {
     Offered(Arc<ServerOffer>),
-    /// The reason for the failure.
+    /// The server does not work, for this reason.
     Failed(String),
-    /// Not ready yet, and not known from an earlier start.
+    /// The server is not ready yet, and no catalogue is stored.
     Missing,
 }
 
 impl TurnOffer {
     /// Returns the offer of a turn that begins now.
-    pub(super) fn now(link: &McpLink) -> Self {
-        if let Some(offer) = link.offers() {
+    pub(super) fn at_turn_start(connection: &McpConnection) -> Self {
+        if let Some(offer) = connection.offer() {
             return Self::Offered(offer);
         }
-        match link.state() {
-            ServerState::Failed(breakdown) if breakdown.kind != FailureKind::Disconnected => {
-                Self::Failed(breakdown.why.clone())
+        match connection.state() {
+            ServerState::Failed(failure) if failure.kind != FailureKind::Disconnected => {
+                Self::Failed(failure.why.clone())
             }
             _ => Self::Missing,
         }
     }
 
-    /// Returns the offer of the turn's next step.
-    pub(super) fn next(self, link: &McpLink) -> Self {
-        let stays = matches!(self, Self::Offered(_)) && !link.has_changed_after_call();
-        match link.offers() {
-            Some(offer) if !stays => Self::Offered(offer),
+    /// Returns the offer for the next step of the turn.
+    pub(super) fn at_next_step(self, connection: &McpConnection) -> Self {
+        let is_unchanged = matches!(self, Self::Offered(_)) && !connection.has_changed_after_call();
+        match connection.offer() {
+            Some(offer) if !is_unchanged => Self::Offered(offer),
             _ => self,
         }
     }
 
-    pub(super) fn offered(&self) -> Option<&Arc<ServerOffer>> {
+    pub(super) fn offer(&self) -> Option<&Arc<ServerOffer>> {
         match self {
             Self::Offered(offer) => Some(offer),
             Self::Failed(_) | Self::Missing => None,

@@ -25,7 +25,7 @@ pub(super) struct PacedTransport<T> {
     inner: T,
     budget: UnsolicitedBudget,
     /// The number of our unanswered requests.
-    awaited: usize,
+    unanswered: usize,
 }
 
 impl<T> PacedTransport<T> {
@@ -33,7 +33,7 @@ impl<T> PacedTransport<T> {
         Self {
             inner,
             budget: UnsolicitedBudget::new(Instant::now()),
-            awaited: 0,
+            unanswered: 0,
         }
     }
 }
@@ -45,7 +45,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for PacedTransport<T> {
         &mut self,
         item: ClientJsonRpcMessage,
     ) -> impl Future<Output = Result<(), T::Error>> + Send + 'static {
-        self.awaited += usize::from(matches!(item, JsonRpcMessage::Request(_)));
+        self.unanswered += usize::from(matches!(item, JsonRpcMessage::Request(_)));
         self.inner.send(item)
     }
 
@@ -56,8 +56,8 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for PacedTransport<T> {
         }
         let message = self.inner.receive().await?;
         match &message {
-            JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) if self.awaited > 0 => {
-                self.awaited -= 1
+            JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) if self.unanswered > 0 => {
+                self.unanswered -= 1
             }
             message => self.budget.pay(cost(message), Instant::now()),
         }

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::McpServers;
 use super::asker::Asker;
-use super::connection::McpLink;
+use super::connection::McpConnection;
 use super::content::ServerContent;
 use super::request::{self, RequestCaller};
 use base::text;
@@ -40,9 +40,9 @@ impl McpServers {
     pub fn prompts(&self) -> Vec<CommandInfo> {
         let mut all: Vec<CommandInfo> = Vec::new();
         let mut names = HashSet::new();
-        for (link, offer) in self.offers() {
+        for (connection, offer) in self.offers() {
             for prompt in &offer.prompts {
-                let name = command(&link.name, &prompt.name);
+                let name = command(&connection.name, &prompt.name);
                 if !names.insert(name.clone()) {
                     continue;
                 }
@@ -65,43 +65,47 @@ impl McpServers {
 
     /// Returns a call that gets the prompt of a command. Waits for a server that is starting,
     /// unless its last start has listed the prompt.
-    pub async fn prompt(&self, word: &str, arguments: &str) -> Option<(Arc<dyn AnyTool>, Value)> {
-        let (server, _) = word.split_once(':')?;
-        let link = self
-            .links()
+    pub async fn prompt(&self, name: &str, arguments: &str) -> Option<(Arc<dyn AnyTool>, Value)> {
+        let (server, _) = name.split_once(':')?;
+        let connection = self
+            .connections()
             .into_iter()
-            .find(|link| text::plain(&link.name) == server)?;
-        let (link, prompt) = match self.find_prompt(word) {
+            .find(|connection| text::plain(&connection.name) == server)?;
+        let (connection, prompt) = match self.find_prompt(name) {
             Some(found) => found,
-            None if link.connected().is_some() => return None,
+            None if connection.ready_server().is_some() => return None,
             None => {
                 // The reason for a failure is reported elsewhere.
-                link.ready().await.ok()?;
-                self.find_prompt(word)?
+                connection.await_ready().await.ok()?;
+                self.find_prompt(name)?
             }
         };
-        let input = Value::Object(positional(&prompt, arguments));
+        let input = Value::Object(assign_by_position(&prompt, arguments));
         let name = text::cut_chars(
-            &format!("{}_{}", text::plain(&link.name), text::plain(&prompt.name)),
+            &format!(
+                "{}_{}",
+                text::plain(&connection.name),
+                text::plain(&prompt.name)
+            ),
             64,
         );
         Some((
             Arc::new(GetPrompt {
                 name,
-                link,
+                connection,
                 prompt: Arc::new(prompt),
             }),
             input,
         ))
     }
 
-    fn find_prompt(&self, word: &str) -> Option<(Arc<McpLink>, Prompt)> {
-        self.offers().into_iter().find_map(|(link, offer)| {
+    fn find_prompt(&self, name: &str) -> Option<(Arc<McpConnection>, Prompt)> {
+        self.offers().into_iter().find_map(|(connection, offer)| {
             let named = offer
                 .prompts
                 .iter()
-                .find(|prompt| command(&link.name, &prompt.name) == word)?;
-            Some((link, named.clone()))
+                .find(|prompt| command(&connection.name, &prompt.name) == name)?;
+            Some((connection, named.clone()))
         })
     }
 }
@@ -117,7 +121,7 @@ fn hint(prompt: &Prompt) -> Option<String> {
 }
 
 /// Assigns the typed words to the arguments by position. The last argument takes the rest.
-fn positional(prompt: &Prompt, typed: &str) -> Map<String, Value> {
+fn assign_by_position(prompt: &Prompt, typed: &str) -> Map<String, Value> {
     let words = command::words(typed);
     let names: Vec<&str> = prompt
         .arguments
@@ -143,7 +147,7 @@ fn positional(prompt: &Prompt, typed: &str) -> Map<String, Value> {
 /// A tool that gets a prompt. It is not offered to a model.
 struct GetPrompt {
     name: String,
-    link: Arc<McpLink>,
+    connection: Arc<McpConnection>,
     prompt: Arc<Prompt>,
 }
 
@@ -173,7 +177,10 @@ impl AnyTool for GetPrompt {
     }
 
     fn describe(&self, _: &Value, _: &ToolContext) -> Option<CallDescription> {
-        let title = text::title(&format!("{}: prompt {}", self.link.name, self.prompt.name));
+        let title = text::title(&format!(
+            "{}: prompt {}",
+            self.connection.name, self.prompt.name
+        ));
         Some(CallDescription {
             title,
             locations: Vec::new(),
@@ -185,13 +192,13 @@ impl AnyTool for GetPrompt {
         input: Value,
         _: &'a ToolContext,
     ) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
-        let link = self.link.clone();
+        let connection = self.connection.clone();
         let prompt = self.prompt.clone();
         let arguments = input.as_object().cloned().unwrap_or_default();
         Box::pin(async move {
             let run =
                 move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {
-                    Box::pin(async move { get(&link, &prompt, arguments, &context).await })
+                    Box::pin(async move { get(&connection, &prompt, arguments, &context).await })
                 };
             // The user has requested the prompt explicitly, so no permission is needed.
             Ok(PreparedCall {
@@ -203,15 +210,15 @@ impl AnyTool for GetPrompt {
 }
 
 async fn get(
-    link: &McpLink,
+    connection: &McpConnection,
     prompt: &Prompt,
     mut arguments: Map<String, Value>,
     context: &ToolContext,
 ) -> Result<ToolOutput, Failure> {
-    complete(link, prompt, &mut arguments, context).await?;
+    ask_for_missing_arguments(connection, prompt, &mut arguments, context).await?;
     let params = GetPromptRequestParams::new(prompt.name.clone()).with_arguments(arguments);
     let request = ClientRequest::GetPromptRequest(GetPromptRequest::new(params));
-    match request::request(link, request, &RequestCaller::of(context)).await? {
+    match request::request(connection, request, &RequestCaller::for_tool_call(context)).await? {
         ServerResult::GetPromptResult(result) => {
             let content = content(result);
             let text = content.text();
@@ -225,14 +232,14 @@ async fn get(
         }
         _ => Err(Failure::ForModel(format!(
             "The MCP server {} answered with something that is not a prompt.",
-            link.name
+            connection.name
         ))),
     }
 }
 
 /// Asks the user for the required arguments that are missing.
-async fn complete(
-    link: &McpLink,
+async fn ask_for_missing_arguments(
+    connection: &McpConnection,
     prompt: &Prompt,
     arguments: &mut Map<String, Value>,
     context: &ToolContext,
@@ -249,16 +256,16 @@ async fn complete(
         return Ok(());
     }
     let usage = || {
-        let word = command(&link.name, &prompt.name);
+        let name = command(&connection.name, &prompt.name);
         Failure::ForModel(format!(
-            "it wants arguments: /{word} {}",
+            "it wants arguments: /{name} {}",
             hint(prompt).unwrap_or_default()
         ))
     };
-    if !link.about.attended {
+    if !connection.facts.is_attended {
         return Err(usage());
     }
-    let completes = link.offers().is_some_and(|offer| offer.completes);
+    let can_complete = connection.offer().is_some_and(|offer| offer.can_complete);
     let mut fields = Vec::new();
     for argument in &missing {
         let title = text::title(argument.title.as_deref().unwrap_or(&argument.name));
@@ -267,8 +274,8 @@ async fn complete(
             .as_deref()
             .map(text::title)
             .filter(|words| !words.is_empty());
-        let proposals = if completes {
-            proposals(link, prompt, &argument.name, arguments).await
+        let proposals = if can_complete {
+            complete_argument(connection, prompt, &argument.name, arguments).await
         } else {
             Vec::new()
         };
@@ -305,9 +312,9 @@ async fn complete(
         "The prompt {} needs more information.",
         text::title(&prompt.name)
     );
-    let requester = format!("The MCP server {}", text::title(&link.name));
-    match Asker::of(context)
-        .form(requester, message, FormPage::Fields(fields), None)
+    let requester = format!("The MCP server {}", text::title(&connection.name));
+    match Asker::for_tool_call(context)
+        .show_form(requester, message, FormPage::Fields(fields), None)
         .await
     {
         FormReply::Accepted(content) => {
@@ -334,8 +341,8 @@ async fn complete(
 }
 
 /// Returns the server's completions of an argument.
-async fn proposals(
-    link: &McpLink,
+async fn complete_argument(
+    connection: &McpConnection,
     prompt: &Prompt,
     argument: &str,
     known: &Map<String, Value>,
@@ -345,7 +352,7 @@ async fn proposals(
         .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
     let known = CompletionContext::with_arguments(known.collect::<HashMap<_, _>>());
     let completions = async {
-        let ready = link.ready().await.ok()?;
+        let ready = connection.await_ready().await.ok()?;
         ready
             .peer
             .complete_prompt_argument(&prompt.name, argument, "", Some(known))
@@ -371,7 +378,7 @@ async fn proposals(
 
 /// Returns the content of a prompt. Names the speakers if there is more than one.
 fn content(result: GetPromptResult) -> ServerContent {
-    let has_several_speakers = result
+    let has_several_roles = result
         .messages
         .iter()
         .any(|message| message.role != Role::User);
@@ -379,13 +386,13 @@ fn content(result: GetPromptResult) -> ServerContent {
     for message in result.messages {
         let from = content.texts.len();
         content.block(message.content);
-        let speaker = if message.role == Role::User {
+        let role_name = if message.role == Role::User {
             "User"
         } else {
             "Assistant"
         };
-        if has_several_speakers && let Some(text) = content.texts.get_mut(from) {
-            *text = format!("{speaker}: {text}");
+        if has_several_roles && let Some(text) = content.texts.get_mut(from) {
+            *text = format!("{role_name}: {text}");
         }
     }
     content
@@ -424,7 +431,7 @@ mod tests {
         ];
         for (arguments, typed, expected) in table {
             assert_eq!(
-                Value::Object(positional(&prompt(&arguments), typed)),
+                Value::Object(assign_by_position(&prompt(&arguments), typed)),
                 expected,
                 "{typed}"
             );

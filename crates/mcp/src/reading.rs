@@ -17,11 +17,13 @@ const MAX_ONE_BYTES: usize = 1 << 20;
 /// The longest reason for an unreadable entry, in characters.
 const MAX_REASON: usize = 300;
 
-/// The part of a list that was read so far.
+/// The part of a list that has been read so far.
 pub(super) struct ListReading<T> {
     pub all: Vec<T>,
+    /// The size of `all` in JSON.
     bytes: usize,
-    pub cut: bool,
+    /// True if entries were dropped because of the limits.
+    pub is_cut: bool,
     /// The entries that cannot be read: the name of each, or its position in the list, with the
     /// reason.
     pub unreadable: Vec<String>,
@@ -36,15 +38,16 @@ impl<T: Serialize> ListReading<T> {
         Self {
             all: Vec::new(),
             bytes: 0,
-            cut: false,
+            is_cut: false,
             unreadable: Vec::new(),
             entries: 0,
             cursors: HashSet::new(),
         }
     }
 
-    /// Returns the cursor of the next page, if there is one. A server that repeats a cursor would
-    /// send the same pages until the limit is reached, and an empty one is how some end their list.
+    /// Returns the cursor of the next page, if there is one. A repeated cursor ends the list, because
+    /// it would lead to the same pages again. So does an empty one, which some servers send at the
+    /// end.
     fn next_cursor(&mut self, next: Option<String>) -> Option<Option<String>> {
         let next = next.filter(|next| !next.is_empty())?;
         self.cursors.insert(next.clone()).then_some(Some(next))
@@ -66,12 +69,12 @@ impl<T: Serialize> ListReading<T> {
         self.entries += 1;
         let bytes = serde_json::to_vec(&entry).map_or(MAX_BYTES, |json| json.len());
         if bytes > MAX_ONE_BYTES {
-            self.cut = true;
+            self.is_cut = true;
             return true;
         }
         self.bytes += bytes;
         if self.all.len() == MAX_LISTED || self.bytes > MAX_BYTES {
-            self.cut = true;
+            self.is_cut = true;
             return false;
         }
         self.all.push(entry);
@@ -84,27 +87,27 @@ impl<T: Serialize + DeserializeOwned> ListReading<T> {
     /// `None` if no more is wanted or available.
     ///
     /// # Errors
-    /// Returns [`NoList`] if the page has no list of this name.
+    /// Returns [`MissingList`] if the page has no list of this name.
     pub(super) fn lenient_page(
         &mut self,
         mut page: Value,
         field: &str,
-    ) -> Result<Option<Option<String>>, NoList> {
+    ) -> Result<Option<Option<String>>, MissingList> {
         let next = page
             .get("nextCursor")
             .and_then(Value::as_str)
             .map(str::to_owned);
         let Some(Value::Array(entries)) = page.get_mut(field).map(Value::take) else {
-            return Err(NoList);
+            return Err(MissingList);
         };
         for entry in entries {
             if self.entries == MAX_LISTED {
-                self.cut = true;
+                self.is_cut = true;
                 return Ok(None);
             }
             if entry.to_string().len() > MAX_ONE_BYTES {
                 self.entries += 1;
-                self.cut = true;
+                self.is_cut = true;
                 continue;
             }
             match read_entry(entry) {
@@ -126,7 +129,7 @@ impl<T: Serialize + DeserializeOwned> ListReading<T> {
 
 /// A page without the requested list.
 #[derive(Debug, PartialEq)]
-pub(super) struct NoList;
+pub(super) struct MissingList;
 
 /// An entry that cannot be read.
 struct EntryFault {
@@ -240,11 +243,11 @@ mod tests {
         ];
         assert_eq!(reading.page(page, None), None);
         let names: Vec<&str> = reading.all.iter().map(|tool| &*tool.name).collect();
-        assert_eq!((names, reading.cut), (vec!["a", "b", "c"], true));
+        assert_eq!((names, reading.is_cut), (vec!["a", "b", "c"], true));
         // The total size has a limit as well.
         let page = (0..10).map(|n| tool(&format!("t{n}"), 500 << 10)).collect();
         assert_eq!(reading.page(page, Some("next".into())), None);
-        assert_eq!((reading.all.len(), reading.cut), (11, true));
+        assert_eq!((reading.all.len(), reading.is_cut), (11, true));
     }
 
     /// Reads a list in the form in which rmcp passes on a result that it cannot parse.
@@ -360,7 +363,7 @@ mod tests {
         ] {
             assert_eq!(
                 ListReading::<Tool>::new().lenient_page(page.clone(), "tools"),
-                Err(NoList),
+                Err(MissingList),
                 "{page}"
             );
         }

@@ -1,6 +1,6 @@
-//! A remote server: streamable HTTP, and the older HTTP with server-sent events if the first is
-//! refused. Everything goes through the HTTP client of the providers, so that the same proxies and
-//! certificates apply.
+//! Connects to a remote server: over streamable HTTP, or over the older transport (HTTP with
+//! server-sent events) if the server refuses the first. All requests use the HTTP client of the
+//! providers, so that the same proxies and certificates apply.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,23 +17,25 @@ use rmcp::transport::streamable_http_client::{
 use tokio_util::sync::CancellationToken;
 
 use super::client::McpClient;
-use super::conversation::{HandshakeError, attend, handshake, late};
+use super::connection_loop::{HandshakeError, handshake, maintain, timeout_message};
 use super::credential_store::StoredLogin;
-use super::failure::{Disconnect, refusal, streamable};
+use super::failure::{Disconnect, describe_handshake_error, streamable_http_error};
 use super::login;
 use super::sse::{SseError, SseTransport};
 use config::mcp as address;
 use providers::http::{self, HttpClient};
 
+/// The address of a remote server, with the means to connect.
 pub(super) struct RemoteServer {
     pub url: String,
     pub headers: Vec<(String, String)>,
-    /// Whether the server supports only the older transport.
+    /// True if the server supports only the older transport.
     pub sse: bool,
     pub client: Arc<HttpClient>,
     /// The stored login, if one may be used.
     pub stored: Option<StoredLogin>,
-    pub command: String,
+    /// The command line that logs in; empty if no login may be used.
+    pub login_command: String,
 }
 
 impl RemoteServer {
@@ -41,18 +43,22 @@ impl RemoteServer {
     /// end, or `None` if the server was stopped.
     pub(super) async fn serve_connection(
         &self,
-        us: McpClient,
+        mcp_client: McpClient,
         stop: &CancellationToken,
     ) -> Option<Disconnect> {
-        let link = us.link.clone();
+        let connection = mcp_client.connection.clone();
         if let Some(why) = address::refused(&self.url, &self.headers) {
-            return Some(Disconnect::because(why));
+            return Some(Disconnect::new(why));
         }
         let connecting = async {
-            match self.connect(us).await {
+            match self.connect(mcp_client).await {
                 Ok(running) => Ok(running),
-                Err(HandshakeError::Late) => Err(Disconnect::because(late(&link, "answer"))),
-                Err(HandshakeError::Refused(e)) => Err(self.with_login_hint(refusal(&e))),
+                Err(HandshakeError::TimedOut) => {
+                    Err(Disconnect::new(timeout_message(&connection, "answer")))
+                }
+                Err(HandshakeError::Refused(e)) => {
+                    Err(self.with_login_hint(describe_handshake_error(&e)))
+                }
             }
         };
         let running = tokio::select! {
@@ -60,7 +66,7 @@ impl RemoteServer {
             () = stop.cancelled() => return None,
         };
         match running {
-            Ok(running) => attend(&link, running, stop)
+            Ok(running) => maintain(&connection, running, stop)
                 .await
                 .map(|end| self.with_login_hint(end)),
             Err(end) => Some(end),
@@ -74,7 +80,7 @@ impl RemoteServer {
         }
         match &self.stored {
             Some(_) => Disconnect {
-                why: format!("{}: run `{}`", end.why, self.command),
+                why: format!("{}: run `{}`", end.why, self.login_command),
                 cause: end.cause,
             },
             None if self
@@ -82,22 +88,30 @@ impl RemoteServer {
                 .iter()
                 .any(|(name, _)| name.eq_ignore_ascii_case("authorization")) =>
             {
-                Disconnect::because("it refuses the Authorization header of the settings (401)")
+                Disconnect::new("it refuses the Authorization header of the settings (401)")
             }
-            None => Disconnect::because("it needs a login, and its \"oauth\" is false"),
+            None => Disconnect::new("it needs a login, and its \"oauth\" is false"),
         }
     }
 
     async fn connect(
         &self,
-        us: McpClient,
+        mcp_client: McpClient,
     ) -> Result<RunningService<RoleClient, McpClient>, HandshakeError> {
         let (client, mut headers) = self.prepare().await?;
         let manager = match &self.stored {
-            Some(stored) => login::manager(stored, &us.link.name, &self.url, &self.client).await,
+            Some(stored) => {
+                login::authorization_manager(
+                    stored,
+                    &mcp_client.connection.name,
+                    &self.url,
+                    &self.client,
+                )
+                .await
+            }
             None => None,
         };
-        let second_client = us.clone();
+        let second_client = mcp_client.clone();
         let mut first = None;
         let token = match &manager {
             Some(manager) => manager.get_access_token().await.ok(),
@@ -114,21 +128,21 @@ impl RemoteServer {
                 Some(manager) => {
                     let client = AuthClient::new(client.clone(), manager);
                     handshake(
-                        us,
+                        mcp_client,
                         StreamableHttpClientTransport::with_client(client, config),
                     )
                     .await
                 }
                 None => {
                     handshake(
-                        us,
+                        mcp_client,
                         StreamableHttpClientTransport::with_client(client.clone(), config),
                     )
                     .await
                 }
             };
             match result {
-                Err(HandshakeError::Refused(e)) if is_older(&e) => first = Some(e),
+                Err(HandshakeError::Refused(e)) if suggests_older_transport(&e) => first = Some(e),
                 result => return result,
             }
         }
@@ -139,7 +153,7 @@ impl RemoteServer {
             headers.insert(AUTHORIZATION, bearer);
         }
         let opened = tokio::time::timeout(
-            second_client.link.limit,
+            second_client.connection.start_timeout,
             SseTransport::open(client, &self.url, headers),
         )
         .await;
@@ -150,7 +164,7 @@ impl RemoteServer {
             (Ok(Err(e)), None) => Err(HandshakeError::Refused(Box::new(
                 ClientInitializeError::transport::<SseTransport>(e, "opening"),
             ))),
-            (Err(_), None) => Err(HandshakeError::Late),
+            (Err(_), None) => Err(HandshakeError::TimedOut),
         }
     }
 
@@ -186,8 +200,8 @@ fn resume_backoff() -> ExponentialBackoff {
 }
 
 /// Returns whether a server that supports only the older transport answers like this.
-fn is_older(e: &ClientInitializeError) -> bool {
-    match streamable(e) {
+fn suggests_older_transport(e: &ClientInitializeError) -> bool {
+    match streamable_http_error(e) {
         Some(StreamableHttpError::UnexpectedServerResponse(response)) => {
             ["HTTP 400", "HTTP 404", "HTTP 405"]
                 .iter()

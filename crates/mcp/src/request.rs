@@ -13,9 +13,9 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::asker::Asker;
-use super::connection::{McpLink, ReadyServer};
-use super::failure::service_message;
-use super::rounds;
+use super::connection::{McpConnection, ReadyServer};
+use super::failure::describe_request_error;
+use super::input_requests;
 use base::text;
 use events::CallUpdate;
 use tools::call_timeout::CallTimeout;
@@ -34,15 +34,15 @@ pub(super) struct RequestCaller<'a> {
 }
 
 impl<'a> RequestCaller<'a> {
-    pub(super) fn of(context: &'a ToolContext) -> Self {
+    pub(super) fn for_tool_call(context: &'a ToolContext) -> Self {
         Self {
             cancelled: &context.cancelled,
             context: Some(context),
-            asker: Some(Asker::of(context)),
+            asker: Some(Asker::for_tool_call(context)),
         }
     }
 
-    pub(super) fn unattended(cancelled: &'a CancellationToken) -> Self {
+    pub(super) fn without_user(cancelled: &'a CancellationToken) -> Self {
         Self {
             cancelled,
             context: None,
@@ -55,7 +55,7 @@ impl<'a> RequestCaller<'a> {
 enum WaitResult {
     Answer(Box<Result<ServerResult, ServiceError>>),
     Cancelled,
-    Late(String),
+    TimedOut(String),
 }
 
 /// Sends a request, again each time the server answers that it needs input.
@@ -63,19 +63,22 @@ enum WaitResult {
 /// # Errors
 /// Returns the reason why there is no answer, for the model.
 pub(super) async fn request(
-    link: &McpLink,
+    connection: &McpConnection,
     mut request: ClientRequest,
     caller: &RequestCaller<'_>,
 ) -> Result<ServerResult, Failure> {
-    let _in_progress = caller.asker.clone().map(|asker| link.enter(asker));
-    for _ in 0..rounds::MAX_ROUNDS {
-        match once(link, request.clone(), caller).await? {
+    let _in_progress = caller
+        .asker
+        .clone()
+        .map(|asker| connection.register_call(asker));
+    for _ in 0..input_requests::MAX_ROUNDS {
+        match send_once(connection, request.clone(), caller).await? {
             ServerResult::InputRequiredResult(wanted) => {
                 let filled = tokio::select! {
-                    filled = rounds::fill(link, wanted, &mut request, caller.cancelled) => filled,
+                    filled = input_requests::answer(connection, wanted, &mut request, caller.cancelled) => filled,
                     () = caller.cancelled.cancelled() => return Err(Failure::Cancelled),
                 };
-                let server = &link.name;
+                let server = &connection.name;
                 filled.map_err(|e| {
                     Failure::ForModel(format!(
                         "The MCP server {server} cannot continue the call: {}",
@@ -88,7 +91,7 @@ pub(super) async fn request(
     }
     Err(Failure::ForModel(format!(
         "The MCP server {} keeps asking for more.",
-        link.name
+        connection.name
     )))
 }
 
@@ -96,42 +99,45 @@ pub(super) async fn request(
 ///
 /// # Errors
 /// Returns the reason for the model if it does not become ready.
-pub(super) async fn awaited(
-    link: &McpLink,
+pub(super) async fn await_ready(
+    connection: &McpConnection,
     cancelled: &CancellationToken,
 ) -> Result<Arc<ReadyServer>, Failure> {
     let ready = tokio::select! {
         biased;
         () = cancelled.cancelled() => return Err(Failure::Cancelled),
-        ready = link.ready() => ready,
+        ready = connection.await_ready() => ready,
     };
     ready.map_err(|why| {
-        Failure::ForModel(format!("The MCP server {} does not work: {why}", link.name))
+        Failure::ForModel(format!(
+            "The MCP server {} does not work: {why}",
+            connection.name
+        ))
     })
 }
 
-async fn once(
-    link: &McpLink,
+async fn send_once(
+    connection: &McpConnection,
     request: ClientRequest,
     caller: &RequestCaller<'_>,
 ) -> Result<ServerResult, Failure> {
-    let server = &link.name;
-    let ready = awaited(link, caller.cancelled).await?;
-    link.called();
+    let server = &connection.name;
+    let ready = await_ready(connection, caller.cancelled).await?;
+    connection.record_call();
     let peer = &ready.peer;
     let handle = match peer
         .send_cancellable_request(request, PeerRequestOptions::no_options())
         .await
     {
         Ok(handle) => handle,
-        Err(e) => return Err(failed(link, e).await),
+        Err(e) => return Err(describe_error(connection, e).await),
     };
     let id = handle.id.clone();
     let token = handle.progress_token.clone();
-    let mut progress = link.follow(&token);
-    let mut open_questions = link.open_questions();
+    let mut progress = connection.track_progress(&token);
+    let mut open_questions = connection.open_questions();
     let mut next = Instant::now();
-    let mut clock = CallTimeout::start(link.call_limit, Instant::now());
+    let mut clock = CallTimeout::start(connection.call_timeout, Instant::now());
     clock.set_waits_for_user(*open_questions.borrow_and_update() > 0, Instant::now());
     let answer = handle.await_response();
     tokio::pin!(answer);
@@ -149,7 +155,7 @@ async fn once(
                     context.progress(CallUpdate { output, ..CallUpdate::default() }).await;
                 }
             }
-            () = clock.run_out() => break WaitResult::Late(clock.why(Instant::now())),
+            () = clock.run_out() => break WaitResult::TimedOut(clock.why(Instant::now())),
         }
     };
     // The progress of a call stays with it, however it ends.
@@ -158,28 +164,28 @@ async fn once(
     } else {
         None
     };
-    link.leave(&token);
+    connection.stop_tracking(&token);
     // Notifications that arrived before the answer are handled by separate tasks, which exist
     // already. They run first, so that a changed list is not used in its old state.
     tokio::task::yield_now().await;
     match waited {
         WaitResult::Answer(answer) => match *answer {
             Ok(answer) => {
-                link.succeeded();
+                connection.record_success();
                 Ok(answer)
             }
-            Err(e) => Err(failed(link, e).await),
+            Err(e) => Err(describe_error(connection, e).await),
         },
         WaitResult::Cancelled => {
-            withdraw(link, peer, id, "the user has cancelled").await;
+            withdraw(connection, peer, id, "the user has cancelled").await;
             Err(reported.map_or(Failure::Cancelled, |text| Failure::CutOff {
                 text,
                 coloured: None,
                 whole: None,
             }))
         }
-        WaitResult::Late(why) => {
-            withdraw(link, peer, id, "it takes too long").await;
+        WaitResult::TimedOut(why) => {
+            withdraw(connection, peer, id, "it takes too long").await;
             let last = reported.map(|text| format!(" It had reported: {text}"));
             Err(Failure::ForModel(format!(
                 "The MCP server {server} did not answer: {why}.{}",
@@ -189,34 +195,34 @@ async fn once(
     }
 }
 
-async fn withdraw(link: &McpLink, peer: &Peer<RoleClient>, id: RequestId, why: &str) {
+async fn withdraw(connection: &McpConnection, peer: &Peer<RoleClient>, id: RequestId, why: &str) {
     let param = CancelledNotificationParam::new(Some(id), Some(why.into()));
     if let Err(e) = peer.notify_cancelled(param).await {
         tracing::debug!(
             "MCP server {} was not notified of a cancellation: {e}",
-            link.name
+            connection.name
         );
     }
 }
 
 /// Returns the reason why there is no answer, for the model.
-async fn failed(link: &McpLink, e: ServiceError) -> Failure {
-    let server = &link.name;
+async fn describe_error(connection: &McpConnection, e: ServiceError) -> Failure {
+    let server = &connection.name;
     Failure::ForModel(match e {
         ServiceError::McpError(e) => {
             // An error answer shows that the server is alive.
-            link.succeeded();
+            connection.record_success();
             format!("The MCP server {server} failed: {}", e.message)
         }
         ServiceError::TransportClosed | ServiceError::Cancelled { .. } => {
-            let why = link.failure_reason().await;
+            let why = connection.failure_reason().await;
             format!(
                 "The connection to the MCP server {server} broke: {why}. Whether the call took effect is unknown."
             )
         }
         e => format!(
             "The MCP server {server} failed: {}",
-            service_message(&e, link)
+            describe_request_error(&e, connection)
         ),
     })
 }

@@ -12,7 +12,7 @@ use rmcp::model::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::connection::McpLink;
+use super::connection::McpConnection;
 use base::text;
 use events::SampleRequest;
 use providers::request::{Attachment, ModelInput, ModelMessage, ModelOutput};
@@ -28,16 +28,16 @@ const MAX_SHOWN_CHARS: usize = 20_000;
 /// Returns an error if the settings do not allow it, the user does not permit it, or there is no
 /// answer.
 pub(super) async fn sample(
-    link: &McpLink,
+    connection: &McpConnection,
     params: CreateMessageRequestParams,
     withdrawn: &CancellationToken,
 ) -> Result<CreateMessageResult, ErrorData> {
     let refuse = |why: &str| ErrorData::invalid_request(why.to_owned(), None);
-    if !link.sampling {
+    if !connection.sampling {
         return Err(refuse("its entry in the settings does not allow sampling"));
     }
-    let asker = if link.about.attended {
-        link.asker()
+    let asker = if connection.facts.is_attended {
+        connection.current_asker()
     } else {
         None
     };
@@ -53,16 +53,16 @@ pub(super) async fn sample(
     let system = params
         .system_prompt
         .filter(|system| !system.trim().is_empty());
-    let (messages, shown) = read(system.as_deref(), params.messages)
+    let (messages, shown) = decode_messages(system.as_deref(), params.messages)
         .map_err(|why| ErrorData::invalid_params(why, None))?;
-    let name = text::title(&link.name);
+    let name = text::title(&connection.name);
     let title = format!("{name}: ask the model");
     let wants = format!(
         "let the MCP server {name} ask your model this, for {} tokens at most",
         params.max_tokens
     );
     // The time that the user or the model takes does not count against the time limit of the call.
-    let Some(_asks) = link.register_question() else {
+    let Some(_asks) = connection.register_question() else {
         return Err(refuse("too many questions wait for the user"));
     };
     let answer = async {
@@ -102,7 +102,7 @@ pub(super) async fn sample(
 }
 
 /// Returns the messages for the model, and the text shown to the user.
-fn read(
+fn decode_messages(
     system: Option<&str>,
     request: Vec<SamplingMessage>,
 ) -> Result<(Vec<ModelMessage>, String), String> {
@@ -114,16 +114,16 @@ fn read(
     let mut messages: Vec<ModelMessage> = Vec::new();
     for message in request {
         let user = message.role == Role::User;
-        for piece in message.content.into_vec() {
-            let input = match piece {
-                SamplingMessageContentBlock::Text(piece) => {
-                    size += piece.text.len();
+        for part in message.content.into_vec() {
+            let input = match part {
+                SamplingMessageContentBlock::Text(part) => {
+                    size += part.text.len();
                     shown.push(format!(
                         "{}: {}",
                         if user { "User" } else { "Assistant" },
-                        piece.text
+                        part.text
                     ));
-                    ModelInput::Text(piece.text.into())
+                    ModelInput::Text(part.text.into())
                 }
                 SamplingMessageContentBlock::Image(image) if user => {
                     size += image.data.len();
@@ -140,7 +140,7 @@ fn read(
                 }
                 _ => return Err("only texts and images can be asked about".into()),
             };
-            put(&mut messages, user, input);
+            append_part(&mut messages, user, input);
         }
     }
     match messages.first() {
@@ -162,8 +162,8 @@ fn read(
 }
 
 /// Adds a part to the last message if that has the same role, otherwise as a new message.
-fn put(messages: &mut Vec<ModelMessage>, user: bool, piece: ModelInput) {
-    let text = |piece: ModelInput| match piece {
+fn append_part(messages: &mut Vec<ModelMessage>, user: bool, part: ModelInput) {
+    let text = |part: ModelInput| match part {
         ModelInput::Text(text) => ModelOutput::Text {
             text: text.into(),
             provider: serde_json::Map::new(),
@@ -174,10 +174,10 @@ fn put(messages: &mut Vec<ModelMessage>, user: bool, piece: ModelInput) {
         },
     };
     match (messages.last_mut(), user) {
-        (Some(ModelMessage::User(pieces)), true) => pieces.push(piece),
-        (Some(ModelMessage::Assistant(pieces)), false) => pieces.push(text(piece)),
-        (_, true) => messages.push(ModelMessage::User(vec![piece])),
-        (_, false) => messages.push(ModelMessage::Assistant(vec![text(piece)])),
+        (Some(ModelMessage::User(parts)), true) => parts.push(part),
+        (Some(ModelMessage::Assistant(parts)), false) => parts.push(text(part)),
+        (_, true) => messages.push(ModelMessage::User(vec![part])),
+        (_, false) => messages.push(ModelMessage::Assistant(vec![text(part)])),
     }
 }
 
@@ -188,7 +188,8 @@ mod tests {
     use super::*;
 
     fn shown(messages: Value) -> Result<(usize, String), String> {
-        let (messages, shown) = read(Some("Be brief."), serde_json::from_value(messages).unwrap())?;
+        let (messages, shown) =
+            decode_messages(Some("Be brief."), serde_json::from_value(messages).unwrap())?;
         Ok((messages.len(), shown))
     }
 

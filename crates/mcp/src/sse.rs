@@ -42,23 +42,23 @@ pub(super) struct SseTransport {
 struct Events {
     bytes: BoxStream<'static, Result<bytes::Bytes, reqwest::Error>>,
     parser: SseParser,
-    waiting: VecDeque<(String, String)>,
+    parsed: VecDeque<(String, String)>,
 }
 
 impl Events {
     /// Returns the name and the data of the next event. Cancellation-safe.
     async fn next(&mut self) -> Result<Option<(String, String)>, SseError> {
         loop {
-            if let Some(event) = self.waiting.pop_front() {
+            if let Some(event) = self.parsed.pop_front() {
                 return Ok(Some(event));
             }
-            let broke = |e: reqwest::Error| SseError::Message(reached(&e));
+            let broke = |e: reqwest::Error| SseError::Message(describe_send_error(&e));
             let Some(bytes) = self.bytes.try_next().await.map_err(broke)? else {
                 return Ok(None);
             };
-            let waiting = &mut self.waiting;
+            let parsed = &mut self.parsed;
             self.parser.push::<SseError>(&bytes, |name, data| {
-                waiting.push_back((name.to_owned(), data.to_owned()));
+                parsed.push_back((name.to_owned(), data.to_owned()));
                 Ok(Flow::More)
             })?;
         }
@@ -81,7 +81,8 @@ impl SseTransport {
             .header(ACCEPT, stream)
             .send()
             .await;
-        let response = refused(response.map_err(|e| SseError::Message(reached(&e)))?)?;
+        let response =
+            check_status(response.map_err(|e| SseError::Message(describe_send_error(&e)))?)?;
         let kind = response
             .headers()
             .get("content-type")
@@ -97,7 +98,7 @@ impl SseTransport {
         let mut events = Events {
             bytes,
             parser: SseParser::default(),
-            waiting: VecDeque::new(),
+            parsed: VecDeque::new(),
         };
         let endpoint = loop {
             match events.next().await? {
@@ -146,7 +147,7 @@ impl Transport<RoleClient> for SseTransport {
                 .json(&item)
                 .send()
                 .await;
-            refused(sent.map_err(|e| SseError::Message(reached(&e)))?).map(drop)
+            check_status(sent.map_err(|e| SseError::Message(describe_send_error(&e)))?).map(drop)
         }
     }
 
@@ -178,7 +179,7 @@ impl Transport<RoleClient> for SseTransport {
 }
 
 /// Returns an error for any status other than success.
-fn refused(response: reqwest::Response) -> Result<reqwest::Response, SseError> {
+fn check_status(response: reqwest::Response) -> Result<reqwest::Response, SseError> {
     match response.status() {
         status if status.is_success() => Ok(response),
         StatusCode::UNAUTHORIZED => Err(SseError::Login),
@@ -188,7 +189,7 @@ fn refused(response: reqwest::Response) -> Result<reqwest::Response, SseError> {
 }
 
 /// Describes a failed request, for the user.
-pub(super) fn reached(e: &reqwest::Error) -> String {
+pub(super) fn describe_send_error(e: &reqwest::Error) -> String {
     let cause = http::format_causes(e);
     if e.is_connect() || e.is_timeout() {
         format!("it cannot be reached: {cause}")

@@ -359,7 +359,7 @@ impl Reader {
         let Some(agent) = agent else {
             return Vec::new();
         };
-        let reader = turn.session.common.servers.reader();
+        let reader = turn.session.common.servers.resource_reader();
         let input = json!({"server": server, "uri": uri});
         match insert::make_call(draft, turn, &agent, &reader, input).await {
             Ok(output) => {

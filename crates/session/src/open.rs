@@ -977,13 +977,13 @@ impl Sessions {
 
     fn servers(&self, options: &OpenOptions, settings: &Settings) -> McpServers {
         // The login at an address is stored for the account.
-        let shows_urls =
+        let can_show_urls =
             options.shows_urls && self.account().check(AccountProperty::McpLogins).is_ok();
         let session = McpSessionOptions {
             client_servers: options.client_servers.clone(),
-            attended: options.attended,
-            shows_urls,
-            catalogs: Some(self.mcp_catalog_dir.clone()),
+            is_attended: options.attended,
+            can_show_urls,
+            catalog_dir: Some(self.mcp_catalog_dir.clone()),
         };
         let dirs = (&*options.cwd, &*options.additional_directories);
         let client = self.models.client();

@@ -127,7 +127,7 @@ impl Sessions {
             live: Arc::default(),
             grants: Mutex::default(),
             maintenance: Arc::new(maintenance),
-            mcp_catalog_dir: mcp::catalogs(&environment, user),
+            mcp_catalog_dir: mcp::catalog_dir(&environment, user),
             environment,
             store,
             events: EventBus::default(),

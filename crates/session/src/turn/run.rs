@@ -404,14 +404,18 @@ async fn append_changed_resources(history: &mut History, turn: &TurnContext, ste
         .clone()
         .then(&turn.session.permissions.ask_rules);
     for changed in servers.changed_resources(&rules, &turn.cancelled).await {
-        let ChangedResource { server, uri, now } = changed;
+        let ChangedResource {
+            server,
+            uri,
+            contents,
+        } = changed;
         let text = prompts::reminder::RESOURCE_CHANGED;
         let text = text
             .replace("{uri}", &text::title(&uri))
             .replace("{server}", &text::title(&server));
         append_note(history, turn, step, &text).await;
-        if let Some(now) = now {
-            let text = format!("{CONTENTS_OF}{uri}, of the MCP server {server}:\n{now}");
+        if let Some(contents) = contents {
+            let text = format!("{CONTENTS_OF}{uri}, of the MCP server {server}:\n{contents}");
             let text = Text {
                 text: text.into(),
                 synthetic: true,

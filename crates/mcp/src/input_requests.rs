@@ -1,5 +1,6 @@
-//! Answers the input requests of the newest protocol. In it, servers send no requests: a server
-//! answers a call with the input that it needs, and the call is sent again with that input.
+//! Answers the input requests of the newest protocol. Its servers send no requests of their own. A
+//! server that needs input during a call answers the call with input requests; the call is then sent
+//! again with the answers.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::connection::McpLink;
+use super::connection::McpConnection;
 use super::{answer, sample};
 
 /// The number of times that one call may be repeated.
@@ -20,8 +21,8 @@ const ROUND_INTERVAL: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// Returns an error if an input request cannot be answered.
-pub(super) async fn fill(
-    link: &McpLink,
+pub(super) async fn answer(
+    connection: &McpConnection,
     wanted: InputRequiredResult,
     request: &mut ClientRequest,
     cancelled: &CancellationToken,
@@ -30,12 +31,12 @@ pub(super) async fn fill(
     for (key, request) in wanted.input_requests.unwrap_or_default() {
         let answer = match request {
             InputRequest::Elicitation(request) => {
-                value(answer::elicit(link, request.params, cancelled).await?)?
+                value(answer::elicit(connection, request.params, cancelled).await?)?
             }
             InputRequest::CreateMessage(request) => {
-                value(sample::sample(link, request.params, cancelled).await?)?
+                value(sample::sample(connection, request.params, cancelled).await?)?
             }
-            InputRequest::ListRoots(_) => value(answer::roots(link))?,
+            InputRequest::ListRoots(_) => value(answer::roots(connection))?,
             _ => {
                 return Err(ErrorData::invalid_params(
                     "it requests something that adjutant does not know",

@@ -1,7 +1,7 @@
-//! Stores the list of each server for its next start: one file per settings entry, in a directory
-//! for its owner only. The file name is a digest of the entry's identity, which includes the names
-//! of its variables and headers, but not their values. A file that is damaged or of another format
-//! counts as missing.
+//! Stores the catalogue of each server for its next start, so that its tools are offered before it
+//! is ready. There is one file for each settings entry, in a directory that only the owner can read.
+//! The file name is a digest of the entry's identity, which includes the names of its variables and
+//! headers, but not their values. A damaged file, or one of another format, is treated as missing.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -35,28 +35,29 @@ struct StoredCatalog<T> {
     catalog: T,
 }
 
-/// The stored list of one entry.
-pub(super) struct CatalogMemory {
+/// The stored catalogue of one settings entry.
+pub(super) struct CatalogCache {
     pub directory: PathBuf,
     pub entry: McpEntry,
     /// The session's directory.
     pub cwd: PathBuf,
-    /// Whether there is a user who can be asked. Servers are informed of it, and may list other
+    /// True if there is a user who can be asked. Servers are informed of it, and may list other
     /// tools.
-    pub attended: bool,
+    pub is_attended: bool,
     /// The stored login, if it may have one.
     pub login: Option<StoredLogin>,
     pub environment: Environment,
+    /// The tasks that write catalogues; the session waits for them when it ends.
     pub tasks: TaskTracker,
-    /// The list that is to be written.
+    /// The latest catalogue that is not written yet; `None` if all are.
     // A leaf lock around a value.
     pub unwritten: Mutex<Option<ServerCatalog>>,
     // Held during a write, by threads that do nothing else.
     pub writing: Mutex<()>,
 }
 
-impl CatalogMemory {
-    /// Reads the list of the last start. Blocks.
+impl CatalogCache {
+    /// Reads the stored catalogue; `None` if there is none or it cannot be used. Blocks.
     pub(super) fn read(&self) -> Option<ServerCatalog> {
         let file = base::file::open_regular(&self.file()).ok()?;
         if file.metadata().ok()?.len() > MAX_FILE_BYTES {
@@ -68,7 +69,7 @@ impl CatalogMemory {
         (stored.format == FORMAT).then(|| stored.catalog.limited())
     }
 
-    /// Writes the list in the background. The latest of several lists wins.
+    /// Writes the catalogue in the background. If several wait, only the latest is written.
     pub(super) fn store(self: Arc<Self>, catalog: ServerCatalog) {
         *lock(&self.unwritten) = Some(catalog);
         let tasks = self.tasks.clone();
@@ -117,8 +118,13 @@ impl CatalogMemory {
     }
 
     fn file(&self) -> PathBuf {
-        let identity =
-            identity(&self.entry, &self.cwd, self.attended, self.login.as_ref()).to_string();
+        let identity = identity(
+            &self.entry,
+            &self.cwd,
+            self.is_attended,
+            self.login.as_ref(),
+        )
+        .to_string();
         let digest = ring::digest::digest(&ring::digest::SHA256, identity.as_bytes());
         self.directory
             .join(format!("{}.json", text::hex(digest.as_ref())))
@@ -126,7 +132,7 @@ impl CatalogMemory {
 }
 
 /// Returns the identity of an entry. Entries with different identities may list different tools.
-fn identity(entry: &McpEntry, cwd: &Path, attended: bool, login: Option<&StoredLogin>) -> Value {
+fn identity(entry: &McpEntry, cwd: &Path, is_attended: bool, login: Option<&StoredLogin>) -> Value {
     let transport = match &entry.transport {
         Transport::Local {
             command,
@@ -153,7 +159,7 @@ fn identity(entry: &McpEntry, cwd: &Path, attended: bool, login: Option<&StoredL
         }
         Transport::Editor { id } => json!({ "editor": id }),
     };
-    json!({ "name": entry.name, "attended": attended, "sampling": entry.sampling, "transport": transport })
+    json!({ "name": entry.name, "attended": is_attended, "sampling": entry.sampling, "transport": transport })
 }
 
 fn names(pairs: &[(String, String)]) -> Vec<String> {
@@ -220,14 +226,14 @@ mod tests {
         })
     }
 
-    fn memory(directory: &Path, entry: McpEntry) -> Arc<CatalogMemory> {
+    fn memory(directory: &Path, entry: McpEntry) -> Arc<CatalogCache> {
         let environment =
             Environment::from_vars([("HOME".to_owned(), directory.display().to_string())].into());
-        Arc::new(CatalogMemory {
+        Arc::new(CatalogCache {
             directory: directory.join("lists"),
             entry,
             cwd: directory.to_path_buf(),
-            attended: true,
+            is_attended: true,
             login: None,
             environment,
             tasks: TaskTracker::new(),
@@ -240,12 +246,12 @@ mod tests {
         let tool = json!({ "name": tool, "inputSchema": { "type": "object", "b": 1, "a": 2.5 } });
         ServerCatalog {
             tools: vec![serde_json::from_value(tool).unwrap()],
-            cut: false,
+            is_cut: false,
             unreadable: Vec::new(),
             prompts: Vec::new(),
-            completes: true,
-            resources: false,
-            subscribes: false,
+            can_complete: true,
+            has_resources: false,
+            can_subscribe: false,
             instructions: Some("Be kind.".into()),
         }
     }
@@ -327,7 +333,7 @@ mod tests {
         let stored = json!({ "a": { "serverUrl": url, "tokens": { "accessToken": "secret" } } });
         std::fs::write(login.path(), stored.to_string()).unwrap();
         assert!(of(&login) != logged_out && !of(&login).contains("secret"));
-        login.forget().unwrap();
+        login.remove().unwrap();
         assert_eq!(of(&login), logged_out);
     }
 
