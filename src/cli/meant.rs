@@ -297,7 +297,7 @@ fn quoted(words: &[OsString]) -> String {
 }
 
 /// Returns the command whose name is nearest to a word.
-fn near_command(word: &str) -> Option<String> {
+pub(super) fn near_command(word: &str) -> Option<String> {
     let command = super::Cli::command();
     let names: Vec<&str> = command
         .get_subcommands()

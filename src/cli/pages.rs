@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
@@ -191,6 +190,9 @@ fn page_of(pages: &[ManualPage], words: &[String]) -> anyhow::Result<ManualPage>
         return named(PROGRAM).context("there is no page of the program");
     };
     let page = named(&page_name(first)).with_context(|| {
+        if let Some(near) = meant::near_command(first) {
+            return format!("there is no command {first}; did you mean `adjutant man {near}`?");
+        }
         let names: Vec<&str> = help::page_names().collect();
         format!(
             "there is no command {first}; there are {}",
@@ -236,18 +238,17 @@ fn show_with_man(page: &ManualPage) -> anyhow::Result<bool> {
         .context("the runtime cannot be started")?;
     let _context = runtime.enter();
     let _interrupts = signal(SignalKind::interrupt()).context("interrupts cannot be handled")?;
-    let mut file = tempfile::Builder::new()
-        .prefix(&format!("{}.", page.name))
-        .suffix(".1")
-        .tempfile()
-        .context("the page cannot be written into a temporary file")?;
-    file.write_all(page.text.as_bytes())
-        .context("the page cannot be written into a temporary file")?;
+    // In a directory of its own, because the pager shows the name of the file.
+    let directory =
+        tempfile::tempdir().context("the page cannot be written into a temporary directory")?;
+    let file = directory.path().join(format!("{}.1", page.name));
+    std::fs::write(&file, &page.text)
+        .context("the page cannot be written into a temporary directory")?;
     #[expect(
         clippy::disallowed_methods,
         reason = "the pager needs the terminal, and no limits"
     )]
-    let status = std::process::Command::new("man").arg(file.path()).status();
+    let status = std::process::Command::new("man").arg(&file).status();
     // A page that was interrupted was shown.
     Ok(status.is_ok_and(|status| status.code().is_none_or(|code| code == 0)))
 }
@@ -454,7 +455,12 @@ fn push_command(page: &mut String, command: &CommandPage) {
 
 fn push_usage(page: &mut String, command: &CommandPage) {
     for form in &command.usage {
-        let _ = writeln!(page, "\\fB{}\\fR\n.br", escaped(form));
+        // The name of the command is bold; its arguments are not.
+        let (name, arguments) = match form.strip_prefix(&command.name) {
+            Some(arguments) => (command.name.as_str(), arguments),
+            None => (form.as_str(), ""),
+        };
+        let _ = writeln!(page, "\\fB{}\\fR{}\n.br", escaped(name), escaped(arguments));
     }
 }
 
@@ -654,6 +660,7 @@ mod tests {
             .unwrap()
             .text;
         for expected in [
+            ".SH SYNOPSIS\n\\fBadjutant run\\fR [OPTIONS] [PROMPT]...\n",
             ".SH ARGUMENTS\n.TP\n\\fB[PROMPT]...\\fR\n",
             ".SH \"EXIT STATUS\"\n.TP\n\\fB0\\fR\nDone.\n",
         ] {
@@ -688,6 +695,10 @@ mod tests {
         }
         for (line, expected) in [
             ("nothing", "there is no command nothing; there are run, acp"),
+            (
+                "sesions",
+                "there is no command sesions; did you mean `adjutant man sessions`?",
+            ),
             ("run fast", "run has no commands below it"),
             ("sessions exprt", "sessions has no command exprt; it has "),
         ] {

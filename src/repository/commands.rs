@@ -11,7 +11,8 @@ const PAGE: &str = "docs/commands.md";
 
 const BEGINNING: &str = "# Every command
 
-`BLESS=1 cargo test -p adjutant reference` writes this page from the declarations of the commands.
+<!-- BLESS=1 cargo test -p adjutant reference writes this page from the declarations of the commands. -->
+
 The page about the [command line](command-line.md) explains `adjutant run` and the built-in commands
 of a conversation.
 
