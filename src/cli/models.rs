@@ -512,12 +512,11 @@ fn dollars(rates: &Rates) -> String {
 fn in_json(facts: &ProviderSummary, models: &Vec<&Model>) -> Value {
     let missing = facts.obstacle();
     let key = match &facts.access {
-        KeySource::Configured => "settings",
-        KeySource::Editor => "editor",
-        KeySource::Stored => "auth.json",
-        KeySource::Variable(name) => name.as_str(),
-        KeySource::NotNeeded if missing.is_none() => "none needed",
-        KeySource::NotNeeded | KeySource::UnsetVariable(_) | KeySource::Missing(_) => "",
+        KeySource::Configured => Some("settings"),
+        KeySource::Editor => Some("editor"),
+        KeySource::Stored => Some("auth.json"),
+        KeySource::Variable(name) => Some(name.as_str()),
+        KeySource::NotNeeded | KeySource::UnsetVariable(_) | KeySource::Missing(_) => None,
     };
     let rates = |rates: &Rates| {
         json!({ "input": rates.input, "output": rates.output, "cacheRead": rates.cache_read,
