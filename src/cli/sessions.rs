@@ -542,12 +542,13 @@ async fn export(
         export::Format::Html => {
             let home = environment.home.as_ref();
             let home = home.map(|home| home.display().to_string());
-            export::html::page(store.peek(id).await?, home.as_deref())
+            let subagents = subagents(store, id).await?;
+            export::html::page(store.peek(id).await?, subagents, home.as_deref())
         }
         export::Format::Markdown => {
             let stored = store.peek(id).await?;
             let children = store.children(id).await?;
-            conversation::markdown(&stored, &children, CallDetail::Results)
+            conversation::markdown(&stored, &children, CallDetail::Full)
         }
     };
     export_text(&text, format, target.as_ref())
@@ -609,6 +610,17 @@ fn copy_document(mut document: std::fs::File, output: Option<ExportTarget>) -> a
     write_file(&target, export::Format::Json, |file| {
         io::copy(&mut document, file).map(drop)
     })
+}
+
+/// Returns the sessions of a session's subagents, and of theirs. An unreadable one is left out.
+async fn subagents(store: &Store, id: &SessionId) -> anyhow::Result<Vec<StoredSession>> {
+    let mut found = Vec::new();
+    let mut waiting = store.children(id).await?;
+    while let Some(child) = waiting.pop() {
+        waiting.extend(store.children(&child).await?);
+        found.extend(store.peek(&child).await.ok());
+    }
+    Ok(found)
 }
 
 /// The file of an export.

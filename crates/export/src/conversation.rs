@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::markdown::{push_block, verbatim, verbatim_line};
+use crate::markdown::{push_block, verbatim, verbatim_line, with_lower_headings};
 use crate::undone_note;
 use base::environment::Timestamp;
 use base::id::SessionId;
@@ -32,7 +32,7 @@ pub enum CallDetail {
     Titles,
     /// Whole commands, the ends of outputs and the changes of files, as a run shows them.
     Results,
-    /// The same with all lines.
+    /// The same with all lines, as an export has them.
     Full,
 }
 
@@ -51,6 +51,8 @@ impl CallDetail {
 pub enum ConversationPart<'a> {
     /// Markdown, which begins with a blank line.
     Text(String),
+    /// The same, as a model wrote it.
+    Answer(String),
     /// A prompt as it was typed, which is not Markdown.
     Prompt(String),
     Call(&'a Call),
@@ -70,6 +72,10 @@ pub fn markdown(stored: &StoredSession, children: &[SessionId], detail: CallDeta
         match part {
             ConversationPart::Text(text) => {
                 out.push_str(&text);
+                is_list = false;
+            }
+            ConversationPart::Answer(text) => {
+                out.push_str(&with_lower_headings(&text));
                 is_list = false;
             }
             ConversationPart::Prompt(text) => {
@@ -148,7 +154,10 @@ pub fn last_exchange(stored: &StoredSession) -> Option<(String, String)> {
             match (part, &mut last) {
                 (ConversationPart::Prompt(prompt), _) => last = Some((prompt, String::new())),
                 (ConversationPart::Call(_), Some((_, answer))) => answer.clear(),
-                (ConversationPart::Text(more), Some((_, answer))) => answer.push_str(&more),
+                (
+                    ConversationPart::Text(more) | ConversationPart::Answer(more),
+                    Some((_, answer)),
+                ) => answer.push_str(&more),
                 _ => {}
             }
         }
@@ -165,7 +174,7 @@ fn conversation_part<'a>(message: &Message, part: &'a Part) -> Option<Conversati
                 let typed = text::without_blank_ends(&words);
                 return Some(ConversationPart::Prompt(typed.to_owned()));
             }
-            Some(ConversationPart::Text(format!("\n{}\n", words.trim())))
+            Some(ConversationPart::Answer(format!("\n{}\n", words.trim())))
         }
         Content::Tool(call) => Some(ConversationPart::Call(call)),
         Content::File(file) => {
@@ -236,24 +245,30 @@ impl CallList<'_> {
         }
     }
 
-    /// Appends the lines of a file's change.
+    /// Appends the change of a file as a patch.
     fn push_change(&self, change: &Change, text: &mut String) {
         let path = Path::new(&change.path);
-        let path = path.strip_prefix(self.root).unwrap_or(path);
-        let diff = change.lines();
-        let (added, removed) = diff.count();
-        let mut lines = vec![format!("{} +{added} -{removed}", path.display())];
-        let unified = diff.unified(None);
-        let all: Vec<&str> = unified.lines().collect();
-        let limit = self.detail.limit(MAX_CHANGE_LINES);
-        let shown = if all.len() <= limit.saturating_add(MAX_SPARED_LINES) {
-            all.len()
-        } else {
-            limit
+        let path = path
+            .strip_prefix(self.root)
+            .unwrap_or(path)
+            .display()
+            .to_string();
+        let path = path.trim_start_matches('/');
+        let from = match change.old {
+            Some(_) => format!("a/{path}"),
+            None => "/dev/null".to_owned(),
         };
-        lines.extend(all[..shown].iter().map(|line| (*line).to_owned()));
-        if shown < all.len() {
-            lines.push(format!("… {}", text::count(all.len() - shown, "more line")));
+        let unified = change.lines().unified(Some((&from, &format!("b/{path}"))));
+        let mut lines: Vec<&str> = unified.lines().collect();
+        if lines.is_empty() {
+            return;
+        }
+        let limit = self.detail.limit(MAX_CHANGE_LINES);
+        let hidden = lines.len().saturating_sub(limit);
+        let more = format!("… {}", text::count(hidden, "more line"));
+        if hidden > MAX_SPARED_LINES {
+            lines.truncate(limit);
+            lines.push(&more);
         }
         push_item_block("diff", &lines.join("\n"), text);
     }

@@ -54,9 +54,10 @@ macro_rules! put {
     ($out:expr, $($arg:tt)*) => { write!($out, $($arg)*).ok() };
 }
 
-/// Returns the page of a session, with a note in place of undone turns. `home` is written as `~` in
-/// paths.
-pub fn page(stored: StoredSession, home: Option<&str>) -> String {
+/// Returns the page of a session, with a note in place of undone turns. `subagents` are the sessions
+/// that its calls started, and those that theirs did; the page names the command that exports any
+/// other. `home` is written as `~` in paths.
+pub fn page(stored: StoredSession, subagents: Vec<StoredSession>, home: Option<&str>) -> String {
     let undone = undone_note(&stored);
     let stored = &visible(stored);
     let title = stored
@@ -86,6 +87,7 @@ pub fn page(stored: StoredSession, home: Option<&str>) -> String {
     let mut index = String::new();
     let mut numbers = Numbers {
         root: format!("{}/", stored.record.cwd.display()),
+        subagents: subagents.into_iter().map(visible).collect(),
         ..Numbers::default()
     };
     for message in &stored.messages {
@@ -124,6 +126,8 @@ struct Numbers {
     speaker: Option<(String, ModelRef)>,
     /// The prefix of the project's paths.
     root: String,
+    /// The sessions of subagents that are not in the page yet: each is shown once.
+    subagents: Vec<StoredSession>,
 }
 
 fn steps(stored: &StoredSession) -> Vec<UsageStep> {
@@ -146,7 +150,8 @@ fn head(out: &mut String, stored: &StoredSession, title: &str, home: Option<&str
     let cwd = short_path(&record.cwd.display().to_string(), home);
     put!(
         out,
-        "<span class=\"mono\">{}</span><span>{}</span>",
+        "<span class=\"mono\">{}</span><span class=\"mono\">{}</span><span>{}</span>",
+        Esc(record.id.as_str()),
         Esc(&cwd),
         moment(record.created)
     );
@@ -195,7 +200,9 @@ fn head(out: &mut String, stored: &StoredSession, title: &str, home: Option<&str
             .assistant()
             .and_then(|a| a.completed)
             .unwrap_or(last.created);
-        facts.push((span(first.created, end), "from first to last"));
+        if let Some(span) = span(first.created, end) {
+            facts.push((span, "from first to last"));
+        }
     }
     out.push_str("<ul class=\"facts\">");
     for (number, name) in facts {
@@ -292,11 +299,14 @@ fn answer(
         numbers.speaker = Some(speaker);
         put!(
             main,
-            "<p class=\"who\"><b>{}</b><span>{}</span><span>{}</span></p>",
-            Esc(&text::capitalised(&assistant.agent)),
+            "<p class=\"who\"><b>Assistant</b><span>{}</span><span>{}</span>",
+            Esc(&assistant.agent),
             Esc(&assistant.model.to_string()),
-            since(numbers.began, message.created)
         );
+        if let Some(span) = span(numbers.began, message.created) {
+            put!(main, "<span>after {span}</span>");
+        }
+        main.push_str("</p>");
     }
     for part in &message.parts {
         match &part.content {
@@ -316,7 +326,6 @@ fn answer(
             }
             Content::Tool(one) => {
                 numbers.calls += 1;
-                call(main, one, numbers);
                 put!(
                     index,
                     "<li class=\"step {}\"><i class=\"dot\"></i><a href=\"#call-{}\">{}{}</a></li>\n",
@@ -325,6 +334,7 @@ fn answer(
                     if has_failed(one) { "✗ " } else { "" },
                     Esc(&title(one))
                 );
+                call(main, index, one, numbers);
             }
             Content::File(file) => attached(main, file),
             Content::Compaction { .. } => main
@@ -350,7 +360,7 @@ fn answer(
     }
 }
 
-fn call(out: &mut String, call: &Call, numbers: &Numbers) {
+fn call(out: &mut String, index: &mut String, call: &Call, numbers: &mut Numbers) {
     let number = numbers.calls;
     let (state, output, changes, attachments): (_, _, &[Change], &[File]) = match &call.state {
         CallState::Completed(done) => {
@@ -391,7 +401,11 @@ fn call(out: &mut String, call: &Call, numbers: &Numbers) {
     for change in changes {
         diff(out, change, &numbers.root);
     }
-    let shown = changes.is_empty() || call.kind == ToolKind::Execute;
+    let todos = todos(call);
+    let shown = todos.is_none() && changes.is_empty() || call.kind == ToolKind::Execute;
+    if let Some(todos) = &todos {
+        out.push_str(todos);
+    }
     if let Some((path, old, new)) = replacement(call)
         && changes.is_empty()
     {
@@ -405,7 +419,7 @@ fn call(out: &mut String, call: &Call, numbers: &Numbers) {
         put!(
             out,
             "<h4>{}</h4><pre>{}</pre>",
-            Esc(&call.tool),
+            input_heading(call),
             Esc(&input(call))
         );
     }
@@ -424,13 +438,87 @@ fn call(out: &mut String, call: &Call, numbers: &Numbers) {
     if let CallState::Completed(done) = &call.state
         && let Some(child) = &done.facts.child
     {
-        put!(
-            out,
-            "<p class=\"attached\">The subagent's own session: <code>adjutant sessions export {} -o subagent.html</code></p>",
-            Esc(child.session.as_str())
-        );
+        let found = numbers
+            .subagents
+            .iter()
+            .position(|stored| stored.record.id == child.session);
+        match found {
+            Some(found) => {
+                let stored = numbers.subagents.swap_remove(found);
+                subagent(out, index, &stored, numbers);
+            }
+            None => {
+                put!(
+                    out,
+                    "<p class=\"attached\">The subagent's own session: <code>adjutant sessions export {} -o subagent.html</code></p>",
+                    Esc(child.session.as_str())
+                );
+            }
+        }
     }
     out.push_str("</div></details>\n");
+}
+
+/// Appends the answers and calls of a subagent, folded.
+fn subagent(out: &mut String, index: &mut String, stored: &StoredSession, numbers: &mut Numbers) {
+    let calls: usize = stored.messages.iter().map(|m| m.calls().count()).sum();
+    put!(
+        out,
+        "<details class=\"subagent\"><summary>The subagent's session: {}</summary>\n",
+        text::count(calls, "tool call")
+    );
+    let speaker = numbers.speaker.take();
+    let began = numbers.began;
+    for message in &stored.messages {
+        match message.assistant() {
+            Some(assistant) => answer(out, index, message, assistant, numbers),
+            None => numbers.began = message.created,
+        }
+    }
+    numbers.speaker = speaker;
+    numbers.began = began;
+    out.push_str("</details>\n");
+}
+
+/// Returns the to-do list that a call writes, as a list; `None` for any other call.
+fn todos(call: &Call) -> Option<String> {
+    let input = call.input.as_object()?;
+    // A call with other arguments is that of another tool.
+    if input.len() != 1 {
+        return None;
+    }
+    let todos = input.get("todos")?.as_array()?;
+    let mut out = String::from("<ul class=\"todos\">");
+    for todo in todos {
+        let words = todo.get("content")?.as_str()?;
+        let status = todo.get("status")?.as_str()?;
+        let mark = match status {
+            "completed" => "☑",
+            "in_progress" => "◐",
+            "cancelled" => "☒",
+            _ => "☐",
+        };
+        put!(
+            out,
+            "<li title=\"{}\">{mark} {}</li>",
+            Esc(&status.replace('_', " ")),
+            Esc(words)
+        );
+    }
+    out.push_str("</ul>");
+    Some(out)
+}
+
+/// Returns the heading of a call's arguments.
+fn input_heading(call: &Call) -> &'static str {
+    let has_command = call.input.get("command").is_some();
+    if call.kind == ToolKind::Execute && has_command {
+        return "Command";
+    }
+    match call.input.as_object().and_then(questions) {
+        Some(_) => "Questions",
+        None => "Arguments",
+    }
 }
 
 /// Returns the file, the old and the new text of a call that replaces a text.
@@ -679,21 +767,19 @@ fn moment(at: Timestamp) -> String {
     let text = iso.trim_end_matches('Z').replace('T', " ");
     format!(
         "<time datetime=\"{iso}\">{} UTC</time>",
-        text.get(..16).unwrap_or(&text)
+        text.get(..19).unwrap_or(&text)
     )
 }
 
-/// Formats the time since the beginning of a turn.
-fn since(from: Timestamp, to: Timestamp) -> String {
-    format!("after {}", span(from, to))
-}
-
-fn span(from: Timestamp, to: Timestamp) -> String {
+/// Formats a duration of at least a second.
+fn span(from: Timestamp, to: Timestamp) -> Option<String> {
     let seconds = to.0.saturating_sub(from.0) / 1000;
-    match seconds {
-        0..90 => format!("{seconds} s"),
+    let text = match seconds {
+        0 => return None,
+        1..90 => format!("{seconds} s"),
         90..5_400 => format!("{} min", (seconds + 30) / 60),
         5_400..129_600 => format!("{} h", (seconds + 1_800) / 3_600),
         _ => format!("{} days", (seconds + 43_200) / 86_400),
-    }
+    };
+    Some(text)
 }

@@ -92,6 +92,40 @@ pub(crate) fn push_block(language: &str, block: &str, indent: &str, text: &mut S
     *text += &format!("{indent}{fence}\n");
 }
 
+/// Lowers the headings of a text by two levels, because the document has headings above them.
+/// Underlined headings of several lines stay, as they cannot be written in any other way.
+pub(crate) fn with_lower_headings(text: &str) -> Cow<'_, str> {
+    let mut out = String::new();
+    let mut copied = 0;
+    for (event, range) in Parser::new_ext(text, OPTIONS).into_offset_iter() {
+        let Event::Start(Tag::Heading { level, .. }) = event else {
+            continue;
+        };
+        let source = &text[range.clone()];
+        let words = source.trim_start_matches('#');
+        let (words, is_underlined) = match source.trim_end().split_once('\n') {
+            Some((line, underline)) if !underline.contains('\n') => (line, true),
+            Some(_) => continue,
+            None => (words, false),
+        };
+        out.push_str(&text[copied..range.start]);
+        out.push_str(&"#".repeat(lower(level) as usize));
+        if is_underlined {
+            out.push(' ');
+        }
+        out.push_str(words);
+        if is_underlined && source.ends_with('\n') {
+            out.push('\n');
+        }
+        copied = range.end;
+    }
+    if copied == 0 {
+        return text.into();
+    }
+    out.push_str(&text[copied..]);
+    out.into()
+}
+
 /// Renders Markdown.
 pub fn html(text: &str) -> String {
     let mut events = Vec::new();
@@ -114,6 +148,8 @@ struct TextPlace {
     is_code: bool,
     /// True in a block of code with the changes of files.
     is_diff: bool,
+    /// True in a block of code whose start is HTML.
+    has_own_start: bool,
     /// The state of colouring a block of code.
     code: Option<Highlighter>,
     /// The text of a block of HTML.
@@ -183,11 +219,25 @@ impl TextPlace {
                     CodeBlockKind::Fenced(info) => Highlighter::of(&language(info).to_lowercase()),
                     CodeBlockKind::Indented => None,
                 };
+                // The style sheet shows the attribute, which cannot be read from the class.
+                if let CodeBlockKind::Fenced(info) = kind
+                    && let Some(name) = Some(language(info)).filter(|name| !name.is_empty())
+                {
+                    let start =
+                        format!("<pre data-language=\"{name}\"><code class=\"language-{name}\">");
+                    out.push(Event::Html(start.into()));
+                    self.has_own_start = true;
+                    return;
+                }
             }
             Event::End(TagEnd::CodeBlock) => {
                 self.is_code = false;
                 self.is_diff = false;
                 self.code = None;
+                if std::mem::take(&mut self.has_own_start) {
+                    out.push(Event::Html("</code></pre>\n".into()));
+                    return;
+                }
             }
             Event::Text(words) if self.is_diff => {
                 out.extend(words.split_inclusive('\n').flat_map(changed_line));
@@ -417,7 +467,7 @@ fn words(events: &[Event<'_>]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{html, verbatim, verbatim_line};
+    use super::{html, verbatim, verbatim_line, with_lower_headings};
     use base::text;
 
     #[test]
@@ -495,7 +545,7 @@ mod tests {
         ] {
             let shown = html(&verbatim(typed));
             let fenced = shown
-                .strip_prefix("<pre><code class=\"language-text\">")
+                .strip_prefix("<pre data-language=\"text\"><code class=\"language-text\">")
                 .and_then(|rest| rest.strip_suffix("\n</code></pre>\n"));
             let wanted = text::tagged(typed);
             assert_eq!(fenced, Some(wanted.as_str()), "{typed}");
@@ -512,6 +562,22 @@ mod tests {
             let shown = html(&format!("# {}", verbatim_line(title)));
             let wanted = format!("<h3>{}</h3>\n", text::tagged(title));
             assert_eq!(shown.replace('"', "&quot;"), wanted, "{title}");
+        }
+    }
+
+    #[test]
+    fn headings_are_lowered_by_two_levels() {
+        for (source, expected) in [
+            ("a\n# B\nc\n", "a\n### B\nc\n"),
+            ("##### a #\n", "###### a #\n"),
+            ("```\n# a\n```\n", "```\n# a\n```\n"),
+            ("a\n===\n\nb\n---\nc", "### a\n\n#### b\nc"),
+            ("a\nb\n---\n", "a\nb\n---\n"),
+            ("> # a\n> b\n", "> ### a\n> b\n"),
+            ("# a", "### a"),
+            ("#\n", "###\n"),
+        ] {
+            assert_eq!(with_lower_headings(source), expected, "{source}");
         }
     }
 
@@ -545,7 +611,7 @@ mod tests {
             ("<div>\na<br>b\n</div>", "<p>a<br />\nb</p>\n".to_owned()),
             (
                 "```rust\nlet a = \"<b>\"; // <i>\nb\n```",
-                "<pre><code class=\"language-rust\"><span class=\"t-keyword\">let</span> a \
+                "<pre data-language=\"rust\"><code class=\"language-rust\"><span class=\"t-keyword\">let</span> a \
                  <span class=\"t-keyword\">=</span> <span class=\"t-text\">\"</span>\
                  <span class=\"t-text\">&lt;b&gt;</span><span class=\"t-text\">\"</span>; \
                  <span class=\"t-comment\">//</span><span class=\"t-comment\"> &lt;i&gt;</span>\nb\n</code></pre>\n"
@@ -553,7 +619,7 @@ mod tests {
             ),
             (
                 "```diff\n-a\n+b\n```",
-                "<pre><code class=\"language-diff\"><span class=\"d\">-a\n</span><span class=\"a\">+b\n</span></code></pre>\n"
+                "<pre data-language=\"diff\"><code class=\"language-diff\"><span class=\"d\">-a\n</span><span class=\"a\">+b\n</span></code></pre>\n"
                     .to_owned(),
             ),
         ] {

@@ -141,10 +141,10 @@ fn write(
                 .home
                 .as_ref()
                 .map(|home| home.display().to_string());
-            out.write_all(html::page(stored, home.as_deref()).as_bytes())
+            out.write_all(html::page(stored, Vec::new(), home.as_deref()).as_bytes())
         }
         Format::Markdown => {
-            out.write_all(conversation::markdown(&stored, &[], CallDetail::Results).as_bytes())
+            out.write_all(conversation::markdown(&stored, &[], CallDetail::Full).as_bytes())
         }
     };
     let written = written

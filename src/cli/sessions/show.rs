@@ -67,7 +67,7 @@ fn rendered(
     let mut follows_call = false;
     for part in conversation::parts(stored, children) {
         match part {
-            ConversationPart::Text(more) => {
+            ConversationPart::Text(more) | ConversationPart::Answer(more) => {
                 text.push_str(&more);
             }
             ConversationPart::Prompt(typed) => {
