@@ -105,7 +105,7 @@ enum Command {
     Config(config::Args),
     /// Explain what is allowed, and revoke what was granted
     Permissions(permissions::Args),
-    /// Show what a project's files would run, and decide on trust
+    /// Show what a project's settings would run or loosen, and decide on trust
     ///
     /// Exits with 1 if there is no decision yet.
     Trust(trust::Args),
@@ -113,13 +113,13 @@ enum Command {
     ///
     /// Loads them as a session would. Exits with 1 if something does not load.
     Extensions(extensions::Args),
-    /// Print the events of your sessions as JSON lines
+    /// Print the events of running sessions as JSON lines
     ///
     /// The events have the format of OpenCode. They come from every adjutant process that you run
     /// on this machine, including those started later. For `adjutant serve` on another machine,
     /// read its /events.
     Events(events::Args),
-    /// List, read and manage earlier sessions
+    /// List, read and manage sessions
     Sessions(sessions::Args),
     /// Count tokens and cost by day, model and project
     ///

@@ -8,8 +8,8 @@ use super::{Cli, terminal};
 
 /// The commands by subject.
 pub(crate) const SUBJECTS: &[(&str, &[&str])] = &[
-    ("Work", &["run", "acp", "serve", "connect"]),
-    ("Earlier work", &["sessions", "stats", "events"]),
+    ("Work", &["run", "acp", "serve", "connect", "events"]),
+    ("Earlier work", &["sessions", "stats"]),
     ("Permissions", &["permissions", "trust"]),
     (
         "Setting up",

@@ -56,10 +56,10 @@ use transcript::ModelRef;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Task or question; `@path` includes a file. Piped text is appended, or is the prompt if none
-    /// is given. Without a prompt at a terminal, prompts are asked for one after the other.
+    /// is given. Without a prompt at a terminal, it asks for one prompt after the other.
     prompt: Vec<String>,
     /// Hold a conversation at the terminal: ask for another prompt after each answer. The default
-    /// without a prompt.
+    /// at a terminal without a prompt.
     #[arg(help_heading = "Prompt", long, conflicts_with_all = ["command", "schema", "detach", "strict"])]
     chat: bool,
     /// Continue the last session of this project.
@@ -74,7 +74,7 @@ pub(super) struct Args {
     /// Attach a file: text, an image or a PDF. Can be repeated.
     #[arg(help_heading = "Prompt", short, long = "file", value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Mode to work in: build, plan or an agent of your own.
+    /// Agent to work with, which editors call the mode: build, plan or one of your own.
     #[arg(help_heading = "Agent and model", long, visible_alias = "agent", value_name = "NAME", add = ArgValueCandidates::new(complete::modes))]
     mode: Option<String>,
     /// Model to use.
@@ -86,7 +86,8 @@ pub(super) struct Args {
     /// Title of the session, instead of one taken from the prompt.
     #[arg(help_heading = "Session", long, value_name = "TEXT")]
     title: Option<String>,
-    /// Run a command, with the prompt as its arguments: `--command review main` is `/review main`.
+    /// Run a slash command, with the prompt as its arguments: `--command review main` is
+    /// `/review main`.
     #[arg(help_heading = "Prompt", long, value_name = "NAME", add = ArgValueCandidates::new(complete::commands))]
     command: Option<String>,
     /// Text to add to the system prompt, for this prompt only.
@@ -124,7 +125,7 @@ pub(super) struct Args {
     #[arg(help_heading = "Permissions", long, conflicts_with = "deny")]
     allow: bool,
     /// Refuse everything that is asked about, and let the model continue. The default if standard
-    /// input is not a terminal, and with `--format result` and `--format json`.
+    /// input is not a terminal, or with `--format result` or `json`.
     #[arg(help_heading = "Permissions", long)]
     deny: bool,
     /// Do not print notes, calls or the session's id; refused calls and errors are still reported.
@@ -134,7 +135,7 @@ pub(super) struct Args {
     /// answer.
     #[arg(help_heading = "Permissions", long, conflicts_with = "detach")]
     strict: bool,
-    /// End with JSON that matches this JSON Schema, and print nothing else.
+    /// Answer with JSON that matches this JSON Schema, and print nothing else.
     #[arg(help_heading = "Output", long, value_name = "FILE")]
     schema: Option<PathBuf>,
     /// Queue the prompt in the database for a host that runs `adjutant serve --work`, print the
@@ -144,7 +145,7 @@ pub(super) struct Args {
     /// Database to store the session in, instead of the one in the settings.
     #[arg(help_heading = "Session", long, value_name = "URL")]
     store: Option<String>,
-    /// Form of the output.
+    /// Format of the output.
     #[arg(help_heading = "Output", long, value_enum, default_value_t = OutputFormat::Text)]
     format: OutputFormat,
     /// Print JSON: the same as --format result.

@@ -1,4 +1,4 @@
-//! `adjutant sessions`: earlier sessions.
+//! `adjutant sessions`: lists, shows and manages sessions.
 
 mod document;
 mod files;
@@ -160,7 +160,7 @@ pub(super) enum Verb {
         /// Directory that they will belong to
         new: PathBuf,
     },
-    /// Undo the last turn of a session, including its changes to files
+    /// Undo the last turn of a session with its changes to files, or redo it
     ///
     /// At a terminal, it asks first if the session is not named by its id. Exits with 1 if files were
     /// left alone because they have changed since.
@@ -182,7 +182,7 @@ pub(super) enum Verb {
         #[arg(short, long)]
         yes: bool,
     },
-    /// Restore a file to a version that a session saved
+    /// Restore an earlier version of a file
     ///
     /// Without a file, lists the files; without a version, lists the versions of the file. The
     /// replaced content is saved: `adjutant sessions revert ID --redo` restores it.
@@ -198,7 +198,7 @@ pub(super) enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Print what a session changed as a unified diff
+    /// Print a session's changes as a unified diff
     Diff {
         /// Session: its id, the beginning of it, or `last`
         #[arg(default_value = "last", add = ArgValueCandidates::new(candidates))]
@@ -251,7 +251,7 @@ pub(super) enum Verb {
         #[arg(add = ArgValueCandidates::new(candidates))]
         id: String,
     },
-    /// Delete unused and empty sessions of every project
+    /// Delete empty and long unused sessions of every project
     ///
     /// At a terminal, it lists them and asks first.
     Prune {
