@@ -201,6 +201,12 @@ impl Terminal {
         self.press(&format!("{text}\n"));
     }
 
+    /// Answers a question with choices once it is shown: keys typed before it are discarded.
+    fn answer(&mut self, text: &str) {
+        self.wait_until("a question", |screen| screen.trim_end().ends_with("?]"));
+        self.enter(text);
+    }
+
     fn press(&mut self, keys: &str) {
         self.ours.write_all(keys.as_bytes()).unwrap();
     }
@@ -760,7 +766,7 @@ fn typed_ahead() {
             // A line that had been read as the answer would have ended the question by now.
             terminal.enter("?");
             terminal.wait("n  rejects it and stops the turn");
-            terminal.enter("n");
+            terminal.answer("n");
             let (code, screen) = terminal.end();
             assert_eq!(code, Some(5), "{variables:?} {streams}: {screen}");
             assert!(!project.path("approved").exists(), "{screen}");
@@ -810,7 +816,7 @@ fn typed_ahead_of_commands() {
         terminal.wait("Delete 1 session? [y/N/?]");
         terminal.enter("?");
         terminal.wait("y  deletes");
-        terminal.enter("n");
+        terminal.answer("n");
         let (code, screen) = terminal.end();
         assert_eq!(code, Some(1), "{streams}: {screen}");
         assert!(screen.contains("Nothing was deleted."), "{screen}");
@@ -1236,11 +1242,11 @@ fn question() {
     terminal.enter("?");
     terminal.wait("`adjutant permissions explain COMMAND` names the rule");
     terminal.wait("n  rejects it and stops the turn");
-    terminal.enter("A");
+    terminal.answer("A");
     terminal.wait("\"Always\" is not offered: ");
-    terminal.enter("");
+    terminal.answer("");
     terminal.wait("Answer y or n; ? explains.");
-    terminal.enter("yse");
+    terminal.answer("yse");
     terminal.wait("This rejects the call and tells the agent: yse");
     terminal.enter("OK");
     let (code, screen) = terminal.end();
@@ -1522,7 +1528,7 @@ fn viewed() {
     );
     terminal.enter("v");
     terminal.wait("line 60");
-    terminal.enter("y");
+    terminal.answer("y");
     let (code, screen) = terminal.end();
     assert_eq!(code, Some(0), "{screen}");
 }
@@ -1566,7 +1572,7 @@ fn settled() {
     terminal.wait("any other text rejects");
     terminal.enter("?");
     terminal.wait("\"Always\" stores, for the agent build in this project: allow commands");
-    terminal.enter("a");
+    terminal.answer("a");
     let (code, screen) = terminal.end();
     let receipt =
         "stored for the agent build in this project: always allow commands that begin with touch";
@@ -1594,10 +1600,10 @@ fn settled() {
     );
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
     terminal.wait("? echo one");
-    terminal.enter("n");
+    terminal.answer("n");
     terminal.wait("echo one was rejected. The message has another call:");
     terminal.wait("? ls none");
-    terminal.enter("n");
+    terminal.answer("n");
     let (code, screen) = terminal.end();
     assert_eq!(code, Some(5), "{screen}");
 }
@@ -2034,7 +2040,7 @@ fn changed_script() {
     terminal.wait("[y/v/n/?]");
     terminal.enter("v");
     terminal.wait("1 +exit 2");
-    terminal.enter("n");
+    terminal.answer("n");
     let (code, screen) = terminal.end();
     assert_eq!(code, Some(0), "{screen}");
     assert!(
@@ -2054,7 +2060,7 @@ fn viewed_files() {
     terminal.wait("[y/v/n/?]");
     terminal.enter("v");
     terminal.wait("  check.sh (1 line)\n  1  exit 0\n");
-    terminal.enter("n");
+    terminal.answer("n");
     assert_eq!(terminal.end().0, Some(0));
     let revoked = adjutant(&project, &["trust", "--revoke"]).output().unwrap();
     assert!(revoked.status.success(), "{}", text(&revoked.stdout));
@@ -2062,7 +2068,7 @@ fn viewed_files() {
     terminal.wait("v  View the files that would run");
     terminal.enter("v");
     terminal.wait("  check.sh (1 line)\n  1  exit 0\n");
-    terminal.enter("n");
+    terminal.answer("n");
     let (code, screen) = terminal.end();
     assert_eq!(code, Some(0), "{screen}");
 }
