@@ -224,7 +224,7 @@ pub fn import<R: Read + Send + 'static>(
     let read = move || {
         let end = match second_pass.deserialize_map(DocumentVisitor(&sender)) {
             Ok(()) => Ok(None),
-            Err(e) => Err(store::Error::Source(
+            Err(e) => Err(store::Error::ImportUnreadable(
                 Error::Shape(e.to_string()).to_string(),
             )),
         };
@@ -240,7 +240,11 @@ pub fn import<R: Read + Send + 'static>(
         if is_over {
             return None;
         }
-        let broken = || Err(store::Error::Source("the import ended early".into()));
+        let broken = || {
+            Err(store::Error::ImportUnreadable(
+                "the import ended early".into(),
+            ))
+        };
         let received = messages.recv().unwrap_or_else(|_| broken());
         is_over = !matches!(received, Ok(Some(_)));
         received.transpose()

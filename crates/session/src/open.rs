@@ -328,7 +328,7 @@ impl Sessions {
         if let Err(e) = self.store.create(&record).await {
             if matches!(
                 e,
-                store::Error::TooMany { .. } | store::Error::Locked { .. }
+                store::Error::TooManyOpenFiles { .. } | store::Error::Locked { .. }
             ) {
                 return Err(e.into());
             }

@@ -3,7 +3,7 @@
 use super::LockHolder;
 use base::id::SessionId;
 
-/// A failure of the store, for the log, and for the user if a session is unavailable.
+/// A failure of the store. Its text goes to the log, and to the user if a session is unavailable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("there is no session {0}")]
@@ -11,12 +11,12 @@ pub enum Error {
     #[error("session {id} is open in {holder}; close it there first")]
     Locked { id: SessionId, holder: LockHolder },
     /// A session cannot be imported under an id that is in use.
-    #[error("there is a session {0} already")]
-    Taken(SessionId),
+    #[error("session {0} already exists")]
+    AlreadyExists(SessionId),
     /// The import could not be read to its end.
     #[error("{0}")]
-    Source(String),
-    /// The file was changed while it was read a message at a time.
+    ImportUnreadable(String),
+    /// The file was changed while it was being read message by message.
     #[error("the session was changed while it was read; try again: {0}")]
     Changed(String),
     /// The file cannot be read as a session.
@@ -46,23 +46,24 @@ pub enum Error {
         /// The newest format known here.
         known: i64,
     },
-    /// The process has reached its limit of open files.
+    /// The sessions have used up their share of the files that this process may open.
     #[error(
-        "the {share} files that this process may open for sessions are in use: {own} by the {open} sessions that are open here, {others} by MCP servers, language servers, plugins, background jobs and other users; close some of them, or raise the limit of {limit} open files (ulimit -n)"
+        "the {share} files that this process may open for sessions are in use: {session_files} by the {open} sessions that are open here, {other_files} by MCP servers, language servers, plugins, background jobs and the sessions of other users; close some sessions, or raise the limit of {limit} open files (ulimit -n)"
     )]
-    TooMany {
+    TooManyOpenFiles {
         open: usize,
         /// The files of these sessions.
-        own: u64,
+        session_files: u64,
         /// The other files in the share of sessions.
-        others: u64,
+        other_files: u64,
+        /// The files that sessions may have open together.
         share: u64,
         /// The number of files that the system allows this process.
         limit: u64,
     },
     /// The file was removed or replaced while it was open here.
     #[error(
-        "the session's file was removed or replaced while it was in use: earlier messages are lost, and new ones are saved: {0}"
+        "the session's file was removed or replaced while it was in use: earlier messages are lost; new ones are saved to a new file: {0}"
     )]
     Removed(String),
     #[error(
@@ -85,24 +86,25 @@ pub enum Error {
     /// Another process took the session over because this one had not renewed its lease.
     #[error("session {0} was taken over by another process; newer messages here are not saved")]
     TakenOver(SessionId),
-    /// The files of one machine have no queue of prompts.
+    /// Only a database has a queue of prompts.
     #[error("prompts can be queued only in a database: set store.url in your settings")]
     NoQueue,
-    /// The sessions could not be determined.
+    /// The sessions could not be listed.
     #[error("the sessions could not be listed: {0}")]
-    Unlisted(String),
-    /// The session could not be written: a full disk, a read-only directory.
+    ListFailed(String),
+    /// The session could not be written (a full disk, a read-only directory), or the store refused
+    /// the operation.
     #[error("the session could not be saved: {0}")]
     Unwritable(String),
 }
 
 impl Error {
     /// Converts an error of saving into the corresponding error of listing.
-    pub(super) fn of_list(self) -> Self {
+    pub(super) fn into_list_error(self) -> Self {
         match self {
-            Self::Unwritable(reason) => Self::Unlisted(reason),
+            Self::Unwritable(reason) => Self::ListFailed(reason),
             Self::Unreachable(reason) | Self::OutageTooLong(reason) => {
-                Self::Unlisted(format!("the database cannot be reached ({reason})"))
+                Self::ListFailed(format!("the database cannot be reached ({reason})"))
             }
             other => other,
         }

@@ -400,7 +400,7 @@ impl Store {
     /// of this store.
     ///
     /// # Errors
-    /// Returns [`Error::Taken`], [`Error::Unwritable`], or the error that ends the feed. Nothing is
+    /// Returns [`Error::AlreadyExists`], [`Error::Unwritable`], or the error that ends the feed. Nothing is
     /// stored then.
     pub async fn import(&self, feed: impl Into<StreamedSession>) -> Result<(), Error> {
         let feed = Box::new(feed.into());
@@ -600,7 +600,7 @@ impl Store {
             reply,
         })
         .await
-        .map_err(Error::of_list)
+        .map_err(Error::into_list_error)
     }
 
     /// Returns the most recently chosen models of a project, the newest first.

@@ -11,7 +11,7 @@ impl Store {
     /// left out.
     ///
     /// # Errors
-    /// Returns [`Error::Unlisted`] if no index is available.
+    /// Returns [`Error::ListFailed`] if no index is available.
     pub async fn list(
         &self,
         cwd: Option<&Path>,
@@ -35,7 +35,7 @@ impl Store {
         let query = Box::new(query);
         self.request(|reply| StoreJob::List { query, reply })
             .await
-            .map_err(Error::of_list)
+            .map_err(Error::into_list_error)
     }
 
     /// Returns the listed sessions whose ids begin with `beginning`, at most `limit`.
@@ -54,7 +54,7 @@ impl Store {
             reply,
         })
         .await
-        .map_err(Error::of_list)
+        .map_err(Error::into_list_error)
     }
 
     /// Returns the listed sessions that precede and follow each of these in the order of their ids.
@@ -64,7 +64,7 @@ impl Store {
     pub async fn neighbours(&self, sessions: Vec<SessionId>) -> Result<Vec<SessionId>, Error> {
         self.request(|reply| StoreJob::Neighbours { sessions, reply })
             .await
-            .map_err(Error::of_list)
+            .map_err(Error::into_list_error)
     }
 
     /// Waits until the list has all sessions: see [`SessionPage::filling`].
@@ -76,7 +76,7 @@ impl Store {
         for _ in 0..2 {
             self.request(|reply| StoreJob::Filled { reply })
                 .await
-                .map_err(Error::of_list)?;
+                .map_err(Error::into_list_error)?;
         }
         Ok(())
     }

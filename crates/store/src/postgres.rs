@@ -14,10 +14,10 @@
 //! ([`base::store_location::DatabaseLocation`]).
 
 mod address;
+mod backfill;
+mod backfill_state;
 mod connection;
 mod fault;
-mod fill;
-mod filling;
 mod find;
 mod fleet;
 mod job_queues;

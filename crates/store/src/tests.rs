@@ -248,7 +248,7 @@ async fn forks_and_imports_are_independent() {
         store.import(fork.clone()).await.unwrap();
         assert_eq!(
             store.import(fork.clone()).await,
-            Err(Error::Taken(fork.record.id.clone()))
+            Err(Error::AlreadyExists(fork.record.id.clone()))
         );
         let read = store.load(&fork.record.id).await.unwrap();
         assert_eq!(read, fork);
@@ -356,7 +356,7 @@ async fn failed_import_leaves_nothing() {
     each(async |backend: TestStore| {
         let store = backend.store();
         let record = record("ses_00000001", "/w", 1);
-        let broken = Error::Source("it ends here".into());
+        let broken = Error::ImportUnreadable("it ends here".into());
         let messages = [Ok(message("a", &["one"])), Err(broken.clone())];
         assert_eq!(
             store

@@ -262,7 +262,11 @@ fn next_message(
         let found: rusqlite::Result<RawMessage> = read();
         let found = match found {
             Ok(found) => found,
-            Err(e) => return Some(Err(Error::Source(format!("OpenCode's database: {e}")))),
+            Err(e) => {
+                return Some(Err(Error::ImportUnreadable(format!(
+                    "OpenCode's database: {e}"
+                ))));
+            }
         };
         if let Some(message) = converter.message(&found.info, found.parts) {
             return Some(Ok(message));

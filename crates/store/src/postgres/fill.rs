@@ -9,8 +9,8 @@ use futures_util::future::LocalBoxFuture;
 use tokio::time::{Instant, timeout};
 use tokio_postgres::types::Type;
 
+use super::backfill_state::MAX_PAUSE;
 use super::fault::DatabaseFault;
-use super::filling::MAX_PAUSE;
 use super::leased::LeasedSession;
 use super::worker::Worker;
 use crate::Error;
@@ -46,7 +46,7 @@ impl Worker {
                 .values()
                 .any(LeasedSession::is_to_be_indexed)
         };
-        !self.connection.is_unreachable() && (self.filling.is_wanted() || is_any())
+        !self.connection.is_unreachable() && (self.backfill.is_wanted() || is_any())
     }
 
     /// Returns the next piece of indexing, if there is one.
@@ -64,7 +64,7 @@ impl Worker {
         match own {
             Some(own) => Some((Some(own.clone()), self.index_piece(Some(own)).boxed_local())),
             None => self
-                .filling
+                .backfill
                 .is_due()
                 .then(|| (None, self.index_piece(None).boxed_local())),
         }
@@ -81,7 +81,7 @@ impl Worker {
             Some(own) => self.index_own(own).await.map(drop),
             None => self.index_next().await,
         };
-        let mut pause = self.filling.pause(began.elapsed());
+        let mut pause = self.backfill.pause(began.elapsed());
         if let Err(fault) = done {
             tracing::info!("the search index is not up to date: {}", Error::from(fault));
             pause = MAX_PAUSE;
@@ -94,22 +94,19 @@ impl Worker {
 
     /// Indexes one session without an owner, if no other process holds the lock for that.
     async fn index_next(&self) -> Result<(), DatabaseFault> {
-        let filling = &self.filling;
-        if !filling.holds_lock.get() && !self.call_lock_function("pg_try_advisory_lock").await? {
+        let backfill = &self.backfill;
+        if !backfill.holds_lock.get() && !self.call_lock_function("pg_try_advisory_lock").await? {
             // It may have passed a session that was released since.
-            filling.schedule_retry();
+            backfill.schedule_retry();
             return Ok(());
         }
-        filling.holds_lock.set(true);
-        if filling.remaining.borrow().is_empty() {
-            let last_looked_up = filling.last_looked_up.borrow().clone();
+        backfill.holds_lock.set(true);
+        if backfill.remaining.borrow().is_empty() {
+            let cursor = backfill.cursor.borrow().clone();
             let rows = self
                 .execute(
                     LEFT,
-                    &[
-                        (&last_looked_up, Type::TEXT),
-                        (&SESSIONS_PER_LOOKUP, Type::INT8),
-                    ],
+                    &[(&cursor, Type::TEXT), (&SESSIONS_PER_LOOKUP, Type::INT8)],
                 )
                 .await?;
             let remaining = rows.iter().map(|row| {
@@ -119,20 +116,20 @@ impl Worker {
                 ))
             });
             let remaining = remaining.collect::<Result<VecDeque<_>, DatabaseFault>>()?;
-            *filling.last_looked_up.borrow_mut() =
+            *backfill.cursor.borrow_mut() =
                 remaining.back().map(|(session, _)| session.to_string());
-            *filling.remaining.borrow_mut() = remaining;
+            *backfill.remaining.borrow_mut() = remaining;
         }
-        let next = filling.remaining.borrow_mut().pop_front();
+        let next = backfill.remaining.borrow_mut().pop_front();
         let Some((session, epoch)) = next else {
-            filling.record_completed();
-            filling.holds_lock.set(false);
+            backfill.record_completed();
+            backfill.holds_lock.set(false);
             return self
                 .call_lock_function("pg_advisory_unlock")
                 .await
                 .map(drop);
         };
-        self.index_closed(&session, epoch, &|| filling.is_over())
+        self.index_closed(&session, epoch, &|| backfill.is_stopped())
             .await
     }
 

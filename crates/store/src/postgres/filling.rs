@@ -1,4 +1,4 @@
-//! The progress of indexing the sessions without an owner.
+//! The progress of indexing the sessions that no process has open.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -9,36 +9,38 @@ use tokio::time::Instant;
 use base::id::SessionId;
 
 /// The interval at which a long-running process looks for sessions that are not indexed.
-const FILL_INTERVAL: Duration = Duration::from_secs(600);
+const BACKFILL_INTERVAL: Duration = Duration::from_secs(600);
 
 /// The interval of attempts to take the lock for indexing while another process holds it.
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The pause after a piece of background work, as a multiple of its duration, so that other
-/// statements are not delayed.
+/// SQL statements are not delayed.
 const PAUSE_FACTOR: u32 = 3;
 
-/// The same for requested work, as a fraction: the duration is divided by it.
+/// The pause after a piece of requested work is its duration divided by this.
 const REQUESTED_PAUSE_DIVISOR: u32 = 10;
 
 /// The longest pause after a piece of work, and the pause after one that failed.
 pub(super) const MAX_PAUSE: Duration = Duration::from_secs(1);
 
-/// The state of indexing the sessions without an owner.
+/// The state of indexing the sessions that no process has open.
 #[derive(Default)]
-pub(super) struct IndexFilling {
+pub(super) struct BackfillState {
     priority: Cell<IndexPriority>,
-    /// Whether this process is long-running, and looks again later.
-    is_long_running: Cell<bool>,
+    /// True if this process looks for new sessions again after [`BACKFILL_INTERVAL`].
+    is_periodic: Cell<bool>,
     completed_at: Cell<Option<Instant>>,
     /// The time of the next attempt to take the lock.
     retry_at: Cell<Option<Instant>>,
+    /// True if this process holds the advisory lock for indexing.
     pub(super) holds_lock: Cell<bool>,
-    /// Sessions and their epochs, the next one first.
+    /// Sessions and the epochs of their leases, the next one first.
     pub(super) remaining: RefCell<VecDeque<(SessionId, i64)>>,
-    /// The last session that was looked up.
-    pub(super) last_looked_up: RefCell<Option<String>>,
-    is_over: Cell<bool>,
+    /// The last session of the latest query, where the next one continues; `None` to begin with the
+    /// newest.
+    pub(super) cursor: RefCell<Option<String>>,
+    is_stopped: Cell<bool>,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -50,16 +52,17 @@ enum IndexPriority {
     Requested,
 }
 
-impl IndexFilling {
-    /// Requests the indexing of all sessions without an owner, now and periodically.
-    pub(super) fn request_full_indexing(&self) {
-        self.is_long_running.set(true);
+impl BackfillState {
+    /// Requests the indexing of all sessions that no process has open, now and periodically.
+    pub(super) fn request_periodic(&self) {
+        self.is_periodic.set(true);
         if self.priority.get() == IndexPriority::None {
             self.priority.set(IndexPriority::Background);
         }
     }
 
-    pub(super) fn request_soon(&self) {
+    /// Requests it with short pauses, because a search waits for it.
+    pub(super) fn request_now(&self) {
         self.priority.set(IndexPriority::Requested);
     }
 
@@ -75,6 +78,7 @@ impl IndexFilling {
             .set(Some(Instant::now() + LOCK_RETRY_INTERVAL));
     }
 
+    /// Returns whether a piece may be indexed now.
     pub(super) fn is_due(&self) -> bool {
         self.is_wanted()
             && self
@@ -83,26 +87,28 @@ impl IndexFilling {
                 .is_none_or(|retry_at| Instant::now() >= retry_at)
     }
 
-    pub(super) fn is_over(&self) -> bool {
-        self.is_over.get()
+    pub(super) fn is_stopped(&self) -> bool {
+        self.is_stopped.get()
     }
 
-    /// Ends indexing after the messages that are being indexed.
+    /// Ends indexing once the current batch of messages is done.
     pub(super) fn stop(&self) {
-        self.is_over.set(true);
+        self.is_stopped.set(true);
     }
 
+    /// Returns whether there may be something to index, even if another process holds the lock.
     pub(super) fn is_wanted(&self) -> bool {
-        let is_repeated = || {
-            self.is_long_running.get()
+        let is_interval_over = || {
+            self.is_periodic.get()
                 && self
                     .completed_at
                     .get()
-                    .is_some_and(|completed| completed.elapsed() >= FILL_INTERVAL)
+                    .is_some_and(|completed| completed.elapsed() >= BACKFILL_INTERVAL)
         };
-        !self.is_over.get() && (self.priority.get() != IndexPriority::None || is_repeated())
+        !self.is_stopped.get() && (self.priority.get() != IndexPriority::None || is_interval_over())
     }
 
+    /// Returns the pause after a piece of work that took this long.
     pub(super) fn pause(&self, took: Duration) -> Duration {
         let pause = if self.priority.get() == IndexPriority::Requested {
             took / REQUESTED_PAUSE_DIVISOR

@@ -10,8 +10,8 @@ use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use super::backfill::IndexedPiece;
 use super::connection::ConnectionEvent;
-use super::fill::IndexedPiece;
 use super::job_queues::{JobQueues, SessionBatch};
 use super::worker::Worker;
 use crate::StoreMetrics;
@@ -107,7 +107,7 @@ pub(super) async fn run(
                 Some(job) => scheduler.sort(job),
                 None => {
                     scheduler.is_open = false;
-                    worker.filling.stop();
+                    worker.backfill.stop();
                 }
             },
             Some(done) = scheduler.in_progress.next(), if !scheduler.in_progress.is_empty() => scheduler.finish(done),

@@ -8,9 +8,9 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use super::backfill_state::BackfillState;
 use super::connection::{ConnectionEvent, DatabaseConnection};
 use super::fault::DatabaseFault;
-use super::filling::IndexFilling;
 use super::leased::{LeasedSession, RowChange, TakenLease};
 use super::pending_index::PendingIndex;
 use crate::job::{OwnerRequest, RequestSource, StoreJob, answer};
@@ -38,7 +38,7 @@ pub(super) struct Worker {
     /// The sender of other processes' requests for our sessions, and of their loss.
     request_sender: mpsc::UnboundedSender<OwnerRequest>,
     request_receiver: Cell<Option<mpsc::UnboundedReceiver<OwnerRequest>>>,
-    pub(super) filling: IndexFilling,
+    pub(super) backfill: BackfillState,
 }
 
 impl Worker {
@@ -66,7 +66,7 @@ impl Worker {
             limits: location.outage_limits,
             request_sender,
             request_receiver: Cell::new(Some(request_receiver)),
-            filling: IndexFilling::default(),
+            backfill: BackfillState::default(),
         }
     }
 
@@ -354,7 +354,7 @@ impl Worker {
     ) -> Result<(), DatabaseFault> {
         let id = &feed.record.id.clone();
         if self.has(id).await? {
-            return Err(Error::Taken(id.clone()).into());
+            return Err(Error::AlreadyExists(id.clone()).into());
         }
         let mut leased = LeasedSession {
             has_row: true,
@@ -373,7 +373,7 @@ impl Worker {
             self.release_lease(id, epoch, true).await;
             return Err(known
                 .err()
-                .unwrap_or_else(|| Error::Taken(id.clone()).into()));
+                .unwrap_or_else(|| Error::AlreadyExists(id.clone()).into()));
         }
         leased.epoch = Some(epoch);
         self.owned.borrow_mut().insert(id.clone(), leased);
@@ -556,7 +556,7 @@ impl Worker {
                 };
                 answer(reply, empty);
                 // A process that requests them runs for a while.
-                self.filling.request_full_indexing();
+                self.backfill.request_periodic();
             }
             job => self.shared(job).await,
         }
@@ -582,7 +582,7 @@ impl Worker {
                 limit,
                 reply,
             } => {
-                self.filling.request_soon();
+                self.backfill.request_now();
                 answer(reply, self.search(*query, &words, limit).await);
             }
             StoreJob::RequestRelease {

@@ -387,11 +387,11 @@ impl Thread {
         let budget = open_files::budget();
         let Some(files) = SessionFiles::needed(budget.per_session) else {
             let open = self.locks.len();
-            let own = budget.per_session * u64::try_from(open).unwrap_or(u64::MAX);
-            return Err(Error::TooMany {
+            let session_files = budget.per_session * u64::try_from(open).unwrap_or(u64::MAX);
+            return Err(Error::TooManyOpenFiles {
                 open,
-                own,
-                others: open_files::in_use().saturating_sub(own),
+                session_files,
+                other_files: open_files::in_use().saturating_sub(session_files),
                 share: budget.sessions,
                 limit: budget.limit,
             });

@@ -275,7 +275,7 @@ impl Thread {
     fn begin_import(&mut self, id: &SessionId) -> Result<(), Error> {
         let taken = session::path(&self.dir, id).exists() || self.known_record(id).is_some();
         if taken || self.locks.contains_key(id) {
-            return Err(Error::Taken(id.clone()));
+            return Err(Error::AlreadyExists(id.clone()));
         }
         self.lock(id)
     }
