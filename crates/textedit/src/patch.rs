@@ -1,4 +1,5 @@
-//! The patch format that some models were trained on: parsing and application. Pure.
+//! OpenAI's `apply_patch` format ("V4A"), which some models were trained on: parsing and application,
+//! without I/O.
 //!
 //! ```text
 //! *** Begin Patch
@@ -6,10 +7,10 @@
 //! *** Delete File: path
 //! *** Update File: path         perhaps followed by *** Move to: path
 //! @@ a line to look for first   perhaps empty
-//!  a line that stays
-//! -a line that goes
-//! +a line that comes
-//! *** End of File               where the piece must be at the end
+//!  an unchanged line
+//! -a removed line
+//! +an added line
+//! *** End of File               if the hunk above is at the end of the file
 //! *** End Patch
 //! ```
 
@@ -17,7 +18,7 @@ mod apply;
 
 pub use apply::apply;
 
-/// The changes to one file.
+/// A section of a patch: its changes to one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Section {
     /// Creates the file.
@@ -46,17 +47,20 @@ pub enum Section {
 /// A change of consecutive lines.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Hunk {
-    /// Lines to search first, one after the other, for instance the head of a function.
-    pub contexts: Vec<String>,
+    /// The texts of its `@@` lines, such as the signature of a function. Each is searched below the
+    /// one before, the hunk below the last.
+    pub anchors: Vec<String>,
     /// The lines that are replaced, unchanged lines included; empty for a pure insertion.
     pub old: Vec<String>,
     /// The lines in their place, unchanged lines included.
     pub new: Vec<String>,
     /// True if the patch places it at the end of the file.
-    pub last: bool,
-    /// The number of empty lines without a mark at its beginning, and the number of those at its
-    /// end: they may be in the file, or only in the patch.
-    pub unmarked_empty_lines: (usize, usize),
+    pub is_at_end_of_file: bool,
+    /// The number of leading empty lines that lack the space in front. They may be in the file, or
+    /// only in the patch.
+    pub unmarked_before: usize,
+    /// The same for trailing empty lines.
+    pub unmarked_after: usize,
 }
 
 /// The reason why a patch cannot be parsed or applied, as a message for the model.
@@ -65,33 +69,39 @@ pub enum Error {
     #[error(
         "Invalid patch format: missing Begin/End markers. A patch begins with the line \"*** Begin Patch\", has a line such as \"*** Update File: path\" for each file, and ends with \"*** End Patch\"."
     )]
-    NoEnvelope,
+    NoMarkers,
     #[error("patch rejected: empty patch")]
     Empty,
-    /// The section of the file with this path neither changes nor moves it.
+    /// The section for the file with this path has no hunks and no new path.
     #[error("patch rejected: no hunks found for {0}")]
     NoHunks(String),
-    /// The line with this number in the patch, from 1, has this error.
-    #[error("Invalid patch format, line {0}: {1}")]
-    Line(usize, String),
-    /// The context, the first text, is not in the file, the second.
-    #[error("Failed to find context '{0}' in {1}")]
-    Context(String, String),
-    /// The old lines, the first text, are not in the file, the second.
-    #[error("Failed to find expected lines in {1}:\n{0}")]
-    Lines(String, String),
-    /// The old lines are more than once in the file, the second text. The first one lists the
-    /// numbers of the lines.
+    #[error("Invalid patch format, line {number}: {reason}")]
+    InvalidLine {
+        /// The number of the line in the patch, from 1.
+        number: usize,
+        reason: String,
+    },
+    /// The texts of the `@@` lines are not in the file.
+    #[error("Failed to find context '{anchors}' in {file}")]
+    AnchorsNotFound { anchors: String, file: String },
+    /// The old lines are not in the file.
+    #[error("Failed to find expected lines in {file}:\n{lines}")]
+    LinesNotFound { lines: String, file: String },
+    /// The old lines occur more than once in the file.
     #[error(
-        "The lines of a hunk were found in {1} more than once, at lines {0}. Add lines before and after them, or an @@ line with the function they are in."
+        "The lines of a hunk were found in {file} more than once, at lines {line_numbers}. Add lines before and after them, or an @@ line with the function they are in."
     )]
-    Ambiguous(String, String),
+    Ambiguous {
+        /// A list for the message.
+        line_numbers: String,
+        file: String,
+    },
     /// Two hunks change the same lines of this file.
     #[error("Two hunks for {0} change the same lines. Put them into one.")]
     Overlap(String),
 }
 
-/// Parses a patch. A heredoc around it is ignored.
+/// Parses a patch. Text around its two markers, such as a heredoc, is ignored.
 ///
 /// # Errors
 /// An error if it is not a patch; see [`Error`].
@@ -100,35 +110,35 @@ pub fn parse(text: &str) -> Result<Vec<Section>, Error> {
     let begin = lines
         .iter()
         .position(|line| line.trim() == "*** Begin Patch")
-        .ok_or(Error::NoEnvelope)?;
+        .ok_or(Error::NoMarkers)?;
     let end = lines
         .iter()
         .rposition(|line| line.trim() == "*** End Patch")
         .filter(|end| *end > begin)
-        .ok_or(Error::NoEnvelope)?;
+        .ok_or(Error::NoMarkers)?;
     let mut sections = Vec::new();
     let mut at = begin + 1;
     while at < end {
         let line = lines[at];
-        let path = |head: &str| {
+        let path_after = |head: &str| {
             line.trim_end()
                 .strip_prefix(head)
                 .map(|path| path.trim().to_owned())
                 .filter(|path| !path.is_empty())
         };
         at += 1;
-        if let Some(path) = path("*** Add File:") {
+        if let Some(path) = path_after("*** Add File:") {
             let body = at;
-            while at < end && !header(lines[at]) {
+            while at < end && !is_section_header(lines[at]) {
                 at += 1;
             }
             sections.push(Section::Add {
                 path,
-                text: fresh(&lines[body..at], body)?,
+                text: new_file_text(&lines[body..at], body)?,
             });
-        } else if let Some(path) = path("*** Delete File:") {
+        } else if let Some(path) = path_after("*** Delete File:") {
             sections.push(Section::Delete { path });
-        } else if let Some(path) = path("*** Update File:") {
+        } else if let Some(path) = path_after("*** Update File:") {
             let to = (at < end)
                 .then(|| lines[at].trim_end().strip_prefix("*** Move to:"))
                 .flatten();
@@ -137,21 +147,21 @@ pub fn parse(text: &str) -> Result<Vec<Section>, Error> {
                 .filter(|to| !to.is_empty());
             at += usize::from(to.is_some());
             let body = at;
-            while at < end && !header(lines[at]) {
+            while at < end && !is_section_header(lines[at]) {
                 at += 1;
             }
-            let hunks = hunks(&lines[body..at], body)?;
+            let hunks = parse_hunks(&lines[body..at], body)?;
             if hunks.is_empty() && to.is_none() {
                 return Err(Error::NoHunks(path));
             }
             sections.push(Section::Update { path, to, hunks });
         } else if !line.trim().is_empty() {
-            return Err(Error::Line(
-                at,
-                format!(
+            return Err(Error::InvalidLine {
+                number: at,
+                reason: format!(
                     "expected \"*** Add File: \", \"*** Delete File: \" or \"*** Update File: \" with a path, not {line:?}"
                 ),
-            ));
+            });
         }
     }
     if sections.is_empty() {
@@ -161,14 +171,15 @@ pub fn parse(text: &str) -> Result<Vec<Section>, Error> {
     }
 }
 
-fn header(line: &str) -> bool {
+/// Returns whether a line begins the section of a file.
+fn is_section_header(line: &str) -> bool {
     ["*** Add File:", "*** Delete File:", "*** Update File:"]
         .iter()
         .any(|head| line.starts_with(head))
 }
 
-/// Returns the text of a new file. `before` is the number of lines of the patch before `lines`.
-fn fresh(lines: &[&str], before: usize) -> Result<String, Error> {
+/// Returns the text of a new file. `first` is the index of the first of `lines` in the patch.
+fn new_file_text(lines: &[&str], first: usize) -> Result<String, Error> {
     let mut text = String::new();
     // Models forget the + on empty lines. Those at the end separate this file from the next.
     let mut empty = 0;
@@ -177,11 +188,9 @@ fn fresh(lines: &[&str], before: usize) -> Result<String, Error> {
             empty += 1;
             continue;
         }
-        let line = line.strip_prefix('+').ok_or_else(|| {
-            Error::Line(
-                before + n + 1,
-                format!("every line of a new file begins with +, not {line:?}"),
-            )
+        let line = line.strip_prefix('+').ok_or_else(|| Error::InvalidLine {
+            number: first + n + 1,
+            reason: format!("every line of a new file begins with +, not {line:?}"),
         })?;
         text.extend(std::iter::repeat_n('\n', std::mem::take(&mut empty)));
         text.push_str(line);
@@ -190,20 +199,20 @@ fn fresh(lines: &[&str], before: usize) -> Result<String, Error> {
     Ok(text)
 }
 
-/// Parses the hunks of a file. `before` is the number of lines of the patch before `lines`.
-fn hunks(lines: &[&str], before: usize) -> Result<Vec<Hunk>, Error> {
+/// Parses the hunks of a file. `first` is the index of the first of `lines` in the patch.
+fn parse_hunks(lines: &[&str], first: usize) -> Result<Vec<Hunk>, Error> {
     let mut hunks: Vec<Hunk> = Vec::new();
     let mut open = OpenHunk::default();
     for (n, line) in lines.iter().enumerate() {
-        if let Some(context) = line.strip_prefix("@@") {
-            // Consecutive @@ lines narrow the search step by step.
+        if let Some(anchor) = line.strip_prefix("@@") {
+            // An @@ line ends the hunk before it. Consecutive @@ lines belong to one hunk.
             if open.is_begun() {
                 hunks.push(std::mem::take(&mut open).close(false));
             }
             open.lines.clear();
-            let context = context.strip_prefix(' ').unwrap_or(context);
-            if !context.trim().is_empty() && !is_range(context) {
-                open.contexts.push(context.to_owned());
+            let anchor = anchor.strip_prefix(' ').unwrap_or(anchor);
+            if !anchor.trim().is_empty() && !is_range(anchor) {
+                open.anchors.push(anchor.to_owned());
             }
             continue;
         }
@@ -212,20 +221,21 @@ fn hunks(lines: &[&str], before: usize) -> Result<Vec<Hunk>, Error> {
             continue;
         }
         open.lines.push(match line.chars().next() {
-            Some('+') => (LineMark::Comes, &line[1..]),
-            Some('-') => (LineMark::Goes, &line[1..]),
-            Some(' ') => (LineMark::Stays, &line[1..]),
-            None => (LineMark::Loose, ""),
+            Some('+') => (LineMark::Added, &line[1..]),
+            Some('-') => (LineMark::Removed, &line[1..]),
+            Some(' ') => (LineMark::Unchanged, &line[1..]),
+            None => (LineMark::Unmarked, ""),
             Some(_) => {
-                return Err(Error::Line(
-                    before + n + 1,
-                    format!("a line of a hunk begins with a space, - or +, not {line:?}"),
-                ));
+                return Err(Error::InvalidLine {
+                    number: first + n + 1,
+                    reason: format!("a line of a hunk begins with a space, - or +, not {line:?}"),
+                });
             }
         });
     }
     hunks.push(open.close(false));
-    // A hunk with only contexts or empty lines changes nothing.
+    // Hunks without lines, or with unchanged empty lines only, are dropped. Unchanged lines with text
+    // stay, so that `apply` checks that they exist.
     hunks.retain(|hunk| hunk.old != hunk.new || hunk.old.iter().any(|line| !line.is_empty()));
     Ok(hunks)
 }
@@ -233,64 +243,62 @@ fn hunks(lines: &[&str], before: usize) -> Result<Vec<Hunk>, Error> {
 /// The mark of a line of a hunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LineMark {
-    Stays,
-    Goes,
-    Comes,
-    /// None: the line is empty, and has lost its mark, or only separates the hunk from its
-    /// surroundings.
-    Loose,
+    Unchanged,
+    Removed,
+    Added,
+    /// An empty line without a mark: the model forgot it, or the line only separates the hunk from
+    /// its surroundings.
+    Unmarked,
 }
 
 /// A hunk that is being parsed.
 #[derive(Debug, Default)]
 struct OpenHunk<'a> {
-    contexts: Vec<String>,
+    anchors: Vec<String>,
     lines: Vec<(LineMark, &'a str)>,
 }
 
 impl OpenHunk<'_> {
-    /// Returns whether the hunk has a line other than loose ones.
+    /// Returns whether the hunk has a line other than unmarked ones.
     fn is_begun(&self) -> bool {
-        self.lines.iter().any(|(mark, _)| *mark != LineMark::Loose)
+        self.lines
+            .iter()
+            .any(|(mark, _)| *mark != LineMark::Unmarked)
     }
 
-    /// Ends the hunk. Loose lines count as unchanged lines that have lost their mark, if other
-    /// lines determine the position. Otherwise they cannot be searched for: those between added
-    /// lines count as added, and the others do not belong to the hunk.
-    fn close(self, last: bool) -> Hunk {
-        let Self { contexts, lines } = self;
-        let unmarked_empty_lines = |(mark, _): &&(LineMark, &str)| *mark == LineMark::Loose;
-        let head = lines.iter().take_while(unmarked_empty_lines).count();
-        let tail = lines[head..]
+    /// Ends the hunk. If it has old lines, unmarked lines count as unchanged. In a pure insertion,
+    /// those between added lines count as added, and the others are left out.
+    fn close(self, is_at_end_of_file: bool) -> Hunk {
+        let Self { anchors, lines } = self;
+        let is_unmarked = |(mark, _): &&(LineMark, &str)| *mark == LineMark::Unmarked;
+        let head = lines.iter().take_while(is_unmarked).count();
+        let tail = lines[head..].iter().rev().take_while(is_unmarked).count();
+        let is_insertion = !lines
             .iter()
-            .rev()
-            .take_while(unmarked_empty_lines)
-            .count();
-        let inserts = !lines
-            .iter()
-            .any(|(mark, _)| matches!(mark, LineMark::Stays | LineMark::Goes));
+            .any(|(mark, _)| matches!(mark, LineMark::Unchanged | LineMark::Removed));
         let mut hunk = Hunk {
-            contexts,
-            last,
-            unmarked_empty_lines: (head, tail),
+            anchors,
+            is_at_end_of_file,
+            unmarked_before: head,
+            unmarked_after: tail,
             ..Hunk::default()
         };
-        let own = if inserts {
+        let range = if is_insertion {
             head..lines.len() - tail
         } else {
             0..lines.len()
         };
-        for (mark, line) in &lines[own] {
-            let (was, will_be) = match mark {
-                LineMark::Stays => (true, true),
-                LineMark::Goes => (true, false),
-                LineMark::Comes => (false, true),
-                LineMark::Loose => (!inserts, true),
+        for (mark, line) in &lines[range] {
+            let (in_old, in_new) = match mark {
+                LineMark::Unchanged => (true, true),
+                LineMark::Removed => (true, false),
+                LineMark::Added => (false, true),
+                LineMark::Unmarked => (!is_insertion, true),
             };
-            if was {
+            if in_old {
                 hunk.old.push((*line).to_owned());
             }
-            if will_be {
+            if in_new {
                 hunk.new.push((*line).to_owned());
             }
         }
@@ -298,15 +306,15 @@ impl OpenHunk<'_> {
     }
 }
 
-/// Returns whether a context is a range of a unified diff, `-1,3 +1,4 @@`. Its numbers are not
-/// used.
-fn is_range(context: &str) -> bool {
-    let first = context.split_whitespace().next().unwrap_or_default();
+/// Returns whether the text after `@@` is from the hunk header of a unified diff, `-1,3 +1,4 @@`. Its
+/// numbers are not used.
+fn is_range(text: &str) -> bool {
+    let first = text.split_whitespace().next().unwrap_or_default();
     first.starts_with('-')
         && first[1..]
             .bytes()
             .all(|byte| byte.is_ascii_digit() || byte == b',')
-        && context.contains(" +")
+        && text.contains(" +")
 }
 
 #[cfg(test)]
@@ -329,14 +337,14 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let first = Hunk {
-            contexts: text(&["fn main"]),
+            anchors: text(&["fn main"]),
             old: text(&["keep", "old"]),
             new: text(&["keep", "new"]),
             ..Hunk::default()
         };
         let second = Hunk {
             old: text(&["x"]),
-            last: true,
+            is_at_end_of_file: true,
             ..Hunk::default()
         };
         assert_eq!(
@@ -385,10 +393,10 @@ mod tests {
     #[test]
     fn invalid_patches_are_refused() {
         let table = [
-            ("".to_owned(), Error::NoEnvelope),
+            ("".to_owned(), Error::NoMarkers),
             (
                 "*** End Patch\n*** Begin Patch".to_owned(),
-                Error::NoEnvelope,
+                Error::NoMarkers,
             ),
             (wrapped(""), Error::Empty),
             (wrapped("*** Update File: a"), Error::NoHunks("a".into())),
@@ -407,7 +415,7 @@ mod tests {
             "*** Add File:",
         ] {
             assert!(
-                matches!(parse(&wrapped(text)), Err(Error::Line(..))),
+                matches!(parse(&wrapped(text)), Err(Error::InvalidLine { .. })),
                 "{text}"
             );
         }
@@ -442,7 +450,7 @@ mod tests {
             ("a\nb", "@@\n a\n-b\n", "a"),
             ("a\nb\n", "@@\n-a\n-b\n", ""),
             ("", "@@\n+a", "a\n"),
-            // In the file's indentation and characters.
+            // The result has the file's indentation and characters.
             (
                 "\tif x {\n\t\ty();\n\t}\n",
                 "@@\n     if x {\n-        y();\n+        y();\n+        z();\n     }",
@@ -511,7 +519,8 @@ mod tests {
                 "@@ fn main() {\n+    x();\n\n+    y();\n",
                 "fn main() {\n    x();\n\n    y();\n    a();\n\n    b();\n}\n",
             ),
-            // Directly below the context there is an empty line, so that one is meant.
+            // The empty line in the hunk stands for the one below the anchor, so the insertion goes
+            // after it.
             ("f\n\na\n\nb\n", "@@ f\n\n+x\n", "f\n\nx\na\n\nb\n"),
             ("a\n\nb\n", "@@\n+x\n", "a\n\nb\nx\n"),
             ("f\na\n", "@@ f\n+x\n\n*** End of File", "f\na\nx\n"),
@@ -527,7 +536,7 @@ mod tests {
                 "@@ fn main() {\n-    a();\n+    c();\n\n\n\n",
                 "fn main() {\n    c();\n\n    b();\n}\n",
             ),
-            // The last line of the context has lost its mark, and distinguishes two positions.
+            // The unmarked empty line is in the file, and decides between two positions.
             ("a\nb\na\n\nc\n", "@@\n-a\n+A\n\n", "a\nb\nA\n\nc\n"),
             ("f\na\n\n", "@@ f\n-a\n+A\n\n*** End of File", "f\nA\n\n"),
         ];
@@ -547,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn misfitting_hunks_are_refused() {
+    fn hunks_that_do_not_fit_are_refused() {
         let table = [
             (
                 "a\n",
@@ -567,7 +576,7 @@ mod tests {
                 "@@\n a\n-b\n+B\n@@\n b\n-c\n+C",
                 "Failed to find expected lines",
             ),
-            // With the empty line it would be the second match, without it the first.
+            // With the unmarked empty line, line 5 matches first; without it, line 2.
             ("f\na\nb\ng\na\n\n", "@@ f\n-a\n+A\n", "at lines 2, 5"),
         ];
         for (text, body, expected) in table {
@@ -584,8 +593,8 @@ mod tests {
     proptest::proptest! {
         #![proptest_config(proptest::test_runner::Config { cases: 3_000, failure_persistence: None, ..Default::default() })]
 
-        /// Against a naive reference: lines that occur exactly once are changed wherever the hunks
-        /// are, in any order.
+        /// Compares with a naive implementation: lines that occur once are changed, whatever the
+        /// order of the hunks.
         #[test]
         fn hunks_are_applied_in_any_order(
             (places, order) in (proptest::collection::btree_set(0_usize..12, 1..5), proptest::collection::vec(0_usize..100, 5)),

@@ -1,7 +1,7 @@
-//! Comparison of texts that differ only in typographic variants: a typographic quote for a plain
+//! Comparison of texts that differ only in typography or whitespace: a typographic quote for a plain
 //! one, a non-breaking hyphen, a decomposed accent, tabs for spaces. Models often write one variant
-//! although the file has another. This module compares both, names the differences, and carries a
-//! change that was written against one variant over to the other. Pure.
+//! although the file has another. This module compares both, names the differences, and transfers a
+//! change from one variant to the other, without I/O.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,13 +20,13 @@ pub(crate) const MAX_FOLDED_BYTES: usize = 1 << 20;
 pub(crate) enum FoldLevel {
     /// Characters: quotes, dashes, composed and decomposed letters, invisible characters.
     Characters,
-    /// Spaces too: any run of them within a line counts as one, and at the ends of a line as none.
+    /// Whitespace too: any run of spaces and tabs within a line counts as one, and at the ends of a line as none.
     Blanks,
 }
 
-/// A text in plain characters, with its mapping to the original.
+/// A folded text, with its mapping to the original.
 pub(crate) struct FoldedText {
-    /// The text in plain characters.
+    /// The folded text.
     pub text: String,
     /// The units of the mapping, in order and without gaps.
     units: Vec<FoldedUnit>,
@@ -35,14 +35,14 @@ pub(crate) struct FoldedText {
 /// The smallest unit of the mapping: a letter with its accents, or a run of spaces.
 #[derive(Debug, Clone)]
 struct FoldedUnit {
-    /// The range in the plain text, in bytes; empty if nothing of the unit is visible.
-    plain: Range<usize>,
+    /// The range in the folded text, in bytes; empty if nothing of the unit is visible.
+    folded: Range<usize>,
     /// The range in the original text, in bytes.
     original: Range<usize>,
 }
 
-/// Returns the plain form of a character, if it has one; empty for an invisible character.
-fn plain(c: char) -> Option<&'static str> {
+/// Returns the folded form of a character, if it differs; empty for an invisible character.
+fn fold_char(c: char) -> Option<&'static str> {
     Some(match c {
         '\u{2018}'..='\u{201b}' | '\u{2032}' => "'",
         '\u{201c}'..='\u{201f}' | '\u{2033}' => "\"",
@@ -55,17 +55,17 @@ fn plain(c: char) -> Option<&'static str> {
 }
 
 fn is_blank(c: char) -> bool {
-    matches!(c, ' ' | '\t') || plain(c) == Some(" ")
+    matches!(c, ' ' | '\t') || fold_char(c) == Some(" ")
 }
 
 /// Returns whether a character can be part of a run of spaces: it is blank or invisible.
-fn is_empty(c: char) -> bool {
-    is_blank(c) || plain(c) == Some("")
+fn is_blank_or_invisible(c: char) -> bool {
+    is_blank(c) || fold_char(c) == Some("")
 }
 
 /// Returns whether a character belongs to the one before it: an accent, or a later part of a Korean
 /// syllable.
-fn continues(c: char) -> bool {
+fn is_continuation(c: char) -> bool {
     const CLASSES: CanonicalCombiningClassMapBorrowed<'static> =
         CanonicalCombiningClassMapBorrowed::new();
     c >= '\u{300}' && (CLASSES.get_u8(c) != 0 || ('\u{1160}'..='\u{11ff}').contains(&c))
@@ -80,27 +80,29 @@ impl FoldedText {
         let mut at = 0;
         while let Some(c) = text[at..].chars().next() {
             let rest = &text[at + c.len_utf8()..];
-            let further = |fits: fn(char) -> bool| rest.len() - rest.trim_start_matches(fits).len();
+            let run_length =
+                |fits: fn(char) -> bool| rest.len() - rest.trim_start_matches(fits).len();
             let mut length = c.len_utf8();
             let begin = out.len();
-            if level == FoldLevel::Blanks && is_empty(c) {
-                length += further(is_empty);
-                let edge = !text[at..at + length].contains(is_blank)
+            if level == FoldLevel::Blanks && is_blank_or_invisible(c) {
+                length += run_length(is_blank_or_invisible);
+                // Invisible characters leave nothing, nor do spaces at the ends of a line.
+                let vanishes = !text[at..at + length].contains(is_blank)
                     || begin == 0
                     || out.ends_with('\n')
                     || matches!(text[at + length..].chars().next(), None | Some('\n'));
-                out.push_str(if edge { "" } else { " " });
+                out.push_str(if vanishes { "" } else { " " });
             } else {
-                length += further(continues);
+                length += run_length(is_continuation);
                 let unit = &text[at..at + length];
-                match plain(c) {
-                    Some(plain) if length == c.len_utf8() => out.push_str(plain),
+                match fold_char(c) {
+                    Some(folded) if length == c.len_utf8() => out.push_str(folded),
                     _ if unit.is_ascii() => out.push_str(unit),
                     _ => out.push_str(&COMPOSED.normalize(unit)),
                 }
             }
             units.push(FoldedUnit {
-                plain: begin..out.len(),
+                folded: begin..out.len(),
                 original: at..at + length,
             });
             at += length;
@@ -108,85 +110,86 @@ impl FoldedText {
         Self { text: out, units }
     }
 
-    /// Maps a range of the plain text to the original. Returns `None` if it begins or ends within a
+    /// Maps a range of the folded text to the original. Returns `None` if it begins or ends within a
     /// unit. Invisible characters at its ends are not included.
     pub(crate) fn original(&self, piece: &Range<usize>) -> Option<Range<usize>> {
         let first = self
             .units
-            .partition_point(|unit| unit.plain.end <= piece.start);
-        let last = self
+            .partition_point(|unit| unit.folded.end <= piece.start);
+        let end = self
             .units
-            .partition_point(|unit| unit.plain.start < piece.end);
+            .partition_point(|unit| unit.folded.start < piece.end);
         let first = self.units.get(first)?;
-        let last = self.units[..last]
+        let last = self.units[..end]
             .iter()
-            .rfind(|unit| !unit.plain.is_empty())?;
-        (first.plain.start == piece.start && last.plain.end == piece.end)
+            .rfind(|unit| !unit.folded.is_empty())?;
+        (first.folded.start == piece.start && last.folded.end == piece.end)
             .then_some(first.original.start..last.original.end)
     }
 }
 
-/// The ranges of a piece in two texts with the same plain form.
+/// The ranges of a piece in two texts with the same folded form.
 struct AlignedPair {
     one: Range<usize>,
     other: Range<usize>,
 }
 
-/// Returns the smallest pieces of two texts with the same plain form, in order: visible pieces, and
-/// the gaps between them. Returns `None` if the plain forms differ.
-fn pairs(one: &str, other: &str) -> Option<Vec<AlignedPair>> {
+/// Returns the smallest pieces of two texts with the same folded form, in order: visible pieces, and
+/// the gaps between them. Returns `None` if the folded forms differ.
+fn aligned_pieces(one: &str, other: &str) -> Option<Vec<AlignedPair>> {
     let a = FoldedText::of(one, FoldLevel::Blanks);
     let b = FoldedText::of(other, FoldLevel::Blanks);
     if a.text != b.text {
         return None;
     }
     let mut found = Vec::new();
-    let mut n = 0;
-    let mut m = 0;
-    let mut from = 0;
-    let mut other_from = 0;
+    let mut index = 0;
+    let mut other_index = 0;
+    let mut end = 0;
+    let mut other_end = 0;
     loop {
-        n = next_visible(&a.units, n);
-        m = next_visible(&b.units, m);
-        let (Some(first), Some(other_first)) = (a.units.get(n), b.units.get(m)) else {
+        index = next_visible(&a.units, index);
+        other_index = next_visible(&b.units, other_index);
+        let (Some(first), Some(other_first)) = (a.units.get(index), b.units.get(other_index))
+        else {
             break;
         };
         found.push(AlignedPair {
-            one: from..first.original.start,
-            other: other_from..other_first.original.start,
+            one: end..first.original.start,
+            other: other_end..other_first.original.start,
         });
         let start = first.original.start;
         let other_start = other_first.original.start;
         // For "…" and "...", take as many units of each as are needed for both to end at the same
         // point.
-        while a.units[n].plain.end != b.units[m].plain.end {
-            if a.units[n].plain.end < b.units[m].plain.end {
-                n += 1
+        while a.units[index].folded.end != b.units[other_index].folded.end {
+            if a.units[index].folded.end < b.units[other_index].folded.end {
+                index += 1
             } else {
-                m += 1
+                other_index += 1
             }
         }
-        from = a.units[n].original.end;
-        other_from = b.units[m].original.end;
+        end = a.units[index].original.end;
+        other_end = b.units[other_index].original.end;
         found.push(AlignedPair {
-            one: start..from,
-            other: other_start..other_from,
+            one: start..end,
+            other: other_start..other_end,
         });
-        n += 1;
-        m += 1;
+        index += 1;
+        other_index += 1;
     }
     found.push(AlignedPair {
-        one: from..one.len(),
-        other: other_from..other.len(),
+        one: end..one.len(),
+        other: other_end..other.len(),
     });
     Some(found)
 }
 
-/// Returns the index of the first unit from `n` on that has plain text.
+/// Returns the index of the first unit from `n` on that has folded text.
 fn next_visible(units: &[FoldedUnit], n: usize) -> usize {
     n + units[n..]
         .iter()
-        .take_while(|unit| unit.plain.is_empty())
+        .take_while(|unit| unit.folded.is_empty())
         .count()
 }
 
@@ -196,8 +199,8 @@ fn tokens(text: &str) -> Vec<&str> {
     let mut at = 0;
     while let Some(c) = text[at..].chars().next() {
         let rest = &text[at + c.len_utf8()..];
-        let word = |c: char| c.is_alphanumeric() || c == '_' || continues(c);
-        let fits: &dyn Fn(char) -> bool = if word(c) { &word } else { &continues };
+        let word = |c: char| c.is_alphanumeric() || c == '_' || is_continuation(c);
+        let fits: &dyn Fn(char) -> bool = if word(c) { &word } else { &is_continuation };
         let length = c.len_utf8() + rest.len() - rest.trim_start_matches(fits).len();
         tokens.push(&text[at..at + length]);
         at += length;
@@ -215,13 +218,13 @@ fn starts(tokens: &[&str]) -> Vec<usize> {
         .collect()
 }
 
-/// Applies the change of `old` into `new` to `found`, which is a variant of `old`. Text that the
+/// Applies the change from `old` to `new` to `found`, which is a variant of `old`. Text that the
 /// change preserves remains as in `found`. Returns `new` if `found` is not a variant of `old`.
 pub(crate) fn apply_to_variant(old: &str, new: &str, found: &str) -> String {
     if old == found {
         return new.to_owned();
     }
-    let Some(pairs) = pairs(old, found) else {
+    let Some(pieces) = aligned_pieces(old, found) else {
         return new.to_owned();
     };
     // The position in `new` of each byte of `old` that the change preserves.
@@ -256,7 +259,7 @@ pub(crate) fn apply_to_variant(old: &str, new: &str, found: &str) -> String {
     };
     let mut out = String::with_capacity(new.len());
     let mut at = 0;
-    for (n, pair) in pairs.iter().enumerate() {
+    for (n, pair) in pieces.iter().enumerate() {
         if !pair.one.is_empty() {
             if let Some(start) = start_of(&pair.one).filter(|start| *start >= at) {
                 out.push_str(&new[at..start]);
@@ -267,8 +270,8 @@ pub(crate) fn apply_to_variant(old: &str, new: &str, found: &str) -> String {
         }
         // Invisible text of `found` remains if both its neighbours are preserved and still
         // adjacent.
-        let before = pairs[..n].iter().rfind(|pair| !pair.one.is_empty());
-        let after = pairs[n + 1..].iter().find(|pair| !pair.one.is_empty());
+        let before = pieces[..n].iter().rfind(|pair| !pair.one.is_empty());
+        let after = pieces[n + 1..].iter().find(|pair| !pair.one.is_empty());
         let before = before.map_or(Some(0), |pair| {
             start_of(&pair.one).map(|start| start + pair.one.len())
         });
@@ -282,10 +285,10 @@ pub(crate) fn apply_to_variant(old: &str, new: &str, found: &str) -> String {
 }
 
 /// Lists the differences between two variants of a text, for the model: "U+2011 (non-breaking
-/// hyphen) where you wrote \"-\"". Empty if the texts are not variants of each other, or equal.
+/// hyphen) where you wrote \"-\"". Empty if the texts are equal, or not variants of each other.
 pub(crate) fn differences(wanted: &str, found: &str) -> Vec<String> {
     let mut all: BTreeMap<String, usize> = BTreeMap::new();
-    for pair in pairs(wanted, found).unwrap_or_default() {
+    for pair in aligned_pieces(wanted, found).unwrap_or_default() {
         let wanted = &wanted[pair.one];
         let found = &found[pair.other];
         if wanted != found {
@@ -325,29 +328,30 @@ fn difference(wanted: &str, found: &str) -> String {
         }
         _ => {}
     }
-    let wrote = match wanted {
+    let written = match wanted {
         "" => "nothing".to_owned(),
         wanted if wanted.is_ascii() => format!("{wanted:?}"),
         wanted => name_characters(wanted),
     };
-    let has = if found.is_empty() {
+    let present = if found.is_empty() {
         "nothing".to_owned()
     } else {
         name_characters(found)
     };
-    format!("{has} where you wrote {wrote}")
+    format!("{present} where you wrote {written}")
 }
 
 /// Returns whether a text has a character in decomposed form.
 fn is_decomposed(text: &str) -> bool {
-    text.chars().any(continues)
+    text.chars().any(is_continuation)
 }
 
 fn has_only_blanks(text: &str) -> bool {
     text.chars().all(|c| matches!(c, ' ' | '\t'))
 }
 
-/// Names characters by code point, and those that are often confused also by name.
+/// Names characters by code point, and those that are often confused also by name. ASCII text is
+/// quoted instead.
 fn name_characters(text: &str) -> String {
     if text.is_ascii() {
         return format!("{text:?}");
@@ -506,8 +510,8 @@ mod tests {
     proptest::proptest! {
         #![proptest_config(proptest::test_runner::Config { cases: 10_000, failure_persistence: None, ..Default::default() })]
 
-        /// The plain form of an applied change is that of the new text, and a change that is
-        /// applied to its own text is the new text itself.
+        /// Applying a change to a variant gives a variant of `new`; applying it to `old` itself gives
+        /// `new`.
         #[test]
         fn applied_change_equals_the_change(
             found in "[ab \t\n\u{2011}\u{201c}\u{e9}\u{2026}\u{200b}-]{0,20}",

@@ -233,17 +233,17 @@ impl<'a> FileLines<'a> {
             .collect()
     }
 
-    /// Returns the line after the contexts, from which a hunk is to be searched. The contexts are
+    /// Returns the line after the anchors, from which a hunk is to be searched. The anchors are
     /// searched from the line `from` on.
-    fn after(&self, contexts: &[String], from: usize) -> Option<usize> {
-        contexts.iter().try_fold(from, |from, context| {
-            let wanted = std::slice::from_ref(context);
+    fn after(&self, anchors: &[String], from: usize) -> Option<usize> {
+        anchors.iter().try_fold(from, |from, anchor| {
+            let wanted = std::slice::from_ref(anchor);
             let whole = (0..COMPARISONS.len())
                 .find_map(|comparison| self.places(comparison, from, wanted).first().copied());
             // A head without its parameters matches if exactly one line begins with it.
             let begins = || {
                 let mut lines = (from..self.lines.len())
-                    .filter(|at| self.lines[*at].trim().starts_with(context.trim()));
+                    .filter(|at| self.lines[*at].trim().starts_with(anchor.trim()));
                 let line = lines.next()?;
                 if lines.next().is_some() {
                     None
@@ -264,23 +264,26 @@ impl<'a> FileLines<'a> {
         taken: &[Range<usize>],
         name: &str,
     ) -> Result<PlacedHunk<'h>, Error> {
-        let known = |from: usize| self.after(&hunk.contexts, from);
+        let known = |from: usize| self.after(&hunk.anchors, from);
         let below = known(done);
         let above = if done > 0 { known(0) } else { None };
         if below.is_none() && above.is_none() {
-            return Err(Error::Context(hunk.contexts.join("' … '"), name.into()));
+            return Err(Error::AnchorsNotFound {
+                anchors: hunk.anchors.join("' … '"),
+                file: name.into(),
+            });
         }
         if hunk.old.is_empty() {
-            // A pure insertion goes after the context and the empty lines with which the hunk
+            // A pure insertion goes after the anchors and the empty lines with which the hunk
             // begins, otherwise to the end.
-            let at = if hunk.contexts.is_empty() || hunk.last {
+            let at = if hunk.anchors.is_empty() || hunk.is_at_end_of_file {
                 self.lines.len()
             } else {
                 below.or(above).unwrap_or_default()
             };
             let empty = self.lines[at..]
                 .iter()
-                .take(hunk.unmarked_empty_lines.0)
+                .take(hunk.unmarked_before)
                 .take_while(|line| line.trim().is_empty())
                 .count();
             return Ok(PlacedHunk {
@@ -306,7 +309,10 @@ impl<'a> FileLines<'a> {
             });
         };
         let there = &self.lines[at..at + length];
-        let missing = || Error::Lines(hunk.old.join("\n"), name.into());
+        let missing = || Error::LinesNotFound {
+            lines: hunk.old.join("\n"),
+            file: name.into(),
+        };
         // No lines are not the same as an empty line.
         let changed = match new {
             [] => Vec::new(),
@@ -338,7 +344,7 @@ impl<'a> FileLines<'a> {
         let mut old = &hunk.old[..];
         let mut new = &hunk.new[..];
         let mut found = self.find(old, hunk, from, taken, name);
-        while matches!(found, Err(Error::Lines(..)))
+        while matches!(found, Err(Error::LinesNotFound { .. }))
             && let [rest @ .., last] = old
             && last.is_empty()
             && !rest.is_empty()
@@ -352,17 +358,21 @@ impl<'a> FileLines<'a> {
             found = self.find(old, hunk, from, taken, name);
         }
         let (at, strategy) = found?;
-        // After a context the first match counts. It must not depend on lines that may not belong
+        // After an anchor the first match counts. It must not depend on lines that may not belong
         // to the file.
-        let (head, tail) = hunk.unmarked_empty_lines;
-        if head + tail > 0 && !hunk.contexts.is_empty() && !hunk.last {
+        let head = hunk.unmarked_before;
+        let tail = hunk.unmarked_after;
+        if head + tail > 0 && !hunk.anchors.is_empty() && !hunk.is_at_end_of_file {
             let marked = &hunk.old[head..hunk.old.len() - tail];
             if let Ok((other, _)) = self.find(marked, hunk, from, taken, name)
                 && other != at + head
             {
                 let mut lines = [other + 1, at + head + 1];
                 lines.sort_unstable();
-                return Err(Error::Ambiguous(crate::replace::list(&lines), name.into()));
+                return Err(Error::Ambiguous {
+                    line_numbers: crate::replace::list(&lines),
+                    file: name.into(),
+                });
             }
         }
         Ok(FoundLines {
@@ -373,9 +383,9 @@ impl<'a> FileLines<'a> {
         })
     }
 
-    /// Finds lines, and returns the first of them and the name of the comparison. Without a
-    /// context, several matches are an error, because the first may not be the intended one. With a
-    /// context, the first match below it counts; at the end of the file, the last one that ends
+    /// Finds lines, and returns the first of them and the name of the comparison. Without an
+    /// anchor, several matches are an error, because the first may not be the intended one. With an
+    /// anchor, the first match below it counts; at the end of the file, the last one that ends
     /// there.
     fn find(
         &self,
@@ -400,8 +410,8 @@ impl<'a> FileLines<'a> {
             for (from, in_order) in [(below, true), (above, false)] {
                 let Some(from) = from else { continue };
                 let mut found = places(comparison, from);
-                if found.is_empty() && in_order && !hunk.contexts.is_empty() {
-                    // The context may be repeated as the first line.
+                if found.is_empty() && in_order && !hunk.anchors.is_empty() {
+                    // The anchor may be repeated as the first line.
                     found = places(comparison, from - 1)
                         .into_iter()
                         .filter(|at| *at + 1 == from)
@@ -409,22 +419,28 @@ impl<'a> FileLines<'a> {
                 }
                 if let Some(at) = found
                     .last()
-                    .filter(|at| hunk.last && **at + old.len() == self.lines.len())
+                    .filter(|at| hunk.is_at_end_of_file && **at + old.len() == self.lines.len())
                 {
                     return Ok((*at, *how));
                 }
                 match found[..] {
                     [] => {}
                     [at] => return Ok((at, *how)),
-                    [at, ..] if in_order && !hunk.contexts.is_empty() => return Ok((at, *how)),
+                    [at, ..] if in_order && !hunk.anchors.is_empty() => return Ok((at, *how)),
                     _ => {
                         let list: Vec<usize> = found.iter().map(|at| at + 1).collect();
-                        return Err(Error::Ambiguous(crate::replace::list(&list), name.into()));
+                        return Err(Error::Ambiguous {
+                            line_numbers: crate::replace::list(&list),
+                            file: name.into(),
+                        });
                     }
                 }
             }
         }
-        Err(Error::Lines(old.join("\n"), name.into()))
+        Err(Error::LinesNotFound {
+            lines: old.join("\n"),
+            file: name.into(),
+        })
     }
 }
 

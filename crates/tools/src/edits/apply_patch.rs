@@ -528,8 +528,12 @@ fn apply_hunks(
     let shown = &document.path.shown;
     let applied = apply(text, hunks, shown).map_err(|wrong| {
         let messages = wrong.iter().map(|e| match e {
-            Error::Lines(old, _) => format!("{e}\n{}", document.nearest(text, old, context)),
-            Error::Context(head, _) => format!("{e}\n{}", document.nearest(text, head, context)),
+            Error::LinesNotFound { lines: old, .. } => {
+                format!("{e}\n{}", document.nearest(text, old, context))
+            }
+            Error::AnchorsNotFound { anchors: head, .. } => {
+                format!("{e}\n{}", document.nearest(text, head, context))
+            }
             _ => e.to_string(),
         });
         Failure::ForModel(messages.collect::<Vec<_>>().join("\n\n"))

@@ -69,13 +69,17 @@ fn attribute(tag: &StartTag<()>, name: &[u8]) -> Option<String> {
         .map(|value| String::from_utf8_lossy(value).trim().to_owned())
 }
 
-/// A block that contains the current line.
-enum OpenBlock {
+/// A list, an item or a quote that contains the current line.
+enum OpenContainer {
     Quote,
     /// The number of the next item, if the list is numbered.
     List(Option<u64>),
-    /// The prefix of the item's first line, and whether it was written.
-    Item(String, bool),
+    Item {
+        /// The prefix of the item's first line.
+        marker: String,
+        /// True if the prefix was written.
+        is_started: bool,
+    },
 }
 
 /// An element that has an end.
@@ -98,7 +102,7 @@ enum ElementKind {
     /// The URL.
     Link(String),
     /// The description of a term in a list (`<dd>`).
-    Meaning,
+    Description,
 }
 
 impl ElementKind {
@@ -151,7 +155,7 @@ struct MarkdownWriter<'a> {
     /// True if a space precedes the next word.
     space: bool,
     marks: Vec<OpenMark>,
-    containers: Vec<OpenBlock>,
+    containers: Vec<OpenContainer>,
     tables: Vec<OpenTable>,
     /// The open `<pre>` element.
     pre: Option<OpenCodeBlock>,
@@ -244,7 +248,7 @@ impl<'a> MarkdownWriter<'a> {
             .iter()
             .rev()
             .take(MAX_DEPTH)
-            .any(|container| matches!(container, OpenBlock::Item(..)))
+            .any(|container| matches!(container, OpenContainer::Item { .. }))
     }
 
     /// Writes the line breaks and marks that precede a word.
@@ -285,7 +289,7 @@ impl<'a> MarkdownWriter<'a> {
                     self.out.push(' ');
                 }
                 ElementKind::Link(_) => self.out.push('['),
-                ElementKind::Meaning => self.out.push_str(": "),
+                ElementKind::Description => self.out.push_str(": "),
             }
         }
     }
@@ -296,20 +300,22 @@ impl<'a> MarkdownWriter<'a> {
         let mut prefix = String::new();
         for container in self.containers.iter_mut().take(MAX_DEPTH) {
             match container {
-                OpenBlock::Quote => prefix.push_str("> "),
-                OpenBlock::List(_) => {}
-                OpenBlock::Item(marker, started) if words && !*started => {
+                OpenContainer::Quote => prefix.push_str("> "),
+                OpenContainer::List(_) => {}
+                OpenContainer::Item { marker, is_started } if words && !*is_started => {
                     prefix.push_str(marker);
-                    *started = true;
+                    *is_started = true;
                 }
-                OpenBlock::Item(marker, _) => prefix.extend(std::iter::repeat_n(' ', marker.len())),
+                OpenContainer::Item { marker, .. } => {
+                    prefix.extend(std::iter::repeat_n(' ', marker.len()))
+                }
             }
         }
         prefix
     }
 
     /// Begins or ends a block, with this number of line breaks if they are possible here.
-    fn block(&mut self, breaks: usize) {
+    fn break_line(&mut self, breaks: usize) {
         self.end_code();
         let link = |mark: &OpenMark| matches!(mark.kind, ElementKind::Link(_)) && mark.inner == 0;
         if let Some(at) = self.marks.iter().position(link) {
@@ -377,7 +383,7 @@ impl<'a> MarkdownWriter<'a> {
                 self.out.push_str(to);
                 self.out.push(')');
             }
-            ElementKind::Heading(_) | ElementKind::Meaning => {}
+            ElementKind::Heading(_) | ElementKind::Description => {}
         }
     }
 

@@ -1,17 +1,27 @@
-//! The effects of HTML elements on the text.
+//! Writes Markdown for the start and end tags of HTML elements.
 
 use html5gum::StartTag;
 
 use super::{
-    ElementKind, MAX_DEPTH, MarkdownWriter, OpenBlock, OpenCodeBlock, OpenTable, attribute, name,
+    ElementKind, MAX_DEPTH, MarkdownWriter, OpenCodeBlock, OpenContainer, OpenTable, attribute,
+    name,
 };
 
-/// The maximum number of open containers that are recorded, indented or not, so that each end
-/// matches its beginning.
+/// The maximum number of open lists, items and quotes that are remembered. Those deeper than
+/// `MAX_DEPTH` are not indented, but their ends must match.
 const MAX_CONTAINERS: usize = 100_000;
 
 /// The maximum number of containers that are searched for the one that an element ends.
 const MAX_SEARCHED_CONTAINERS: usize = 1_000;
+
+/// The maximum number of columns of a delimiter row.
+const MAX_COLUMNS: usize = 200;
+
+/// The number of line breaks that begin a new line.
+const LINE_BREAK: usize = 1;
+
+/// The number of line breaks that leave a blank line.
+const BLANK_LINE: usize = 2;
 
 /// Elements whose text is omitted.
 const OMITTED_ELEMENTS: [&str; 15] = [
@@ -20,79 +30,86 @@ const OMITTED_ELEMENTS: [&str; 15] = [
 ];
 
 impl MarkdownWriter<'_> {
-    /// Returns whether an element, or the element that contains it, shows nothing.
-    fn skips(&mut self, name: &str, tag: &StartTag<()>) -> bool {
+    /// Begins to skip an element whose text is omitted. Returns whether the tag is to be ignored.
+    fn enter_skipped(&mut self, name: &str, tag: &StartTag<()>) -> bool {
         if let Some((skipped, open)) = &mut self.skipped {
             *open += usize::from(skipped == name && !tag.self_closing);
             return true;
         }
-        let raw = matches!(name, "script" | "style" | "textarea" | "iframe");
-        if OMITTED_ELEMENTS.contains(&name) && (raw || !tag.self_closing) {
+        // Their content is raw text even after `/>`.
+        let is_raw = matches!(name, "script" | "style" | "textarea" | "iframe");
+        if OMITTED_ELEMENTS.contains(&name) && (is_raw || !tag.self_closing) {
             self.skipped = Some((name.to_owned(), 1));
             return true;
         }
         self.pre.is_some() && !matches!(name, "br" | "pre" | "code")
     }
 
-    /// Applies the beginning of an element.
+    /// Applies a start tag.
     pub(super) fn start(&mut self, tag: &StartTag<()>) {
         let name = name(&tag.name);
         let name = name.as_str();
-        if self.skips(name, tag) {
+        if self.enter_skipped(name, tag) {
             return;
         }
         match name {
             // Only the first title counts.
             "title" => self.in_title = !std::mem::replace(&mut self.has_title, true),
-            "p" | "section" | "article" | "figure" | "main" | "dl" | "details" => self.paragraph(2),
+            "p" | "section" | "article" | "figure" | "main" | "dl" | "details" => {
+                self.paragraph(BLANK_LINE)
+            }
             "div" | "header" | "footer" | "nav" | "aside" | "address" | "form" | "fieldset"
             | "center" | "figcaption" | "summary" | "body" | "legend" | "caption" | "option"
-            | "hgroup" => self.block(1),
+            | "hgroup" => self.break_line(LINE_BREAK),
             "h1" | "h2" | "h3" | "h4" | "h5" | "h6" => self.heading(name),
             "br" => match (&mut self.pre, &mut self.code) {
                 (Some(pre), _) => pre.text.push('\n'),
                 (_, Some(code)) => code.push(' '),
-                _ => self.block((self.breaks + 1).min(2)),
+                _ => self.break_line((self.breaks + 1).min(BLANK_LINE)),
             },
             "hr" => {
-                self.paragraph(2);
+                self.paragraph(BLANK_LINE);
                 if !self.plain && !self.in_cell() {
                     self.begin();
                     self.out.push_str("---");
                 }
-                self.block(2);
+                self.break_line(BLANK_LINE);
             }
             "ul" | "ol" | "menu" => {
-                let breaks = if self.in_item() { 1 } else { 2 };
+                let breaks = if self.in_item() {
+                    LINE_BREAK
+                } else {
+                    BLANK_LINE
+                };
                 self.paragraph(breaks);
                 let first = attribute(tag, b"start")
                     .and_then(|start| start.parse().ok())
                     .unwrap_or(1);
-                self.push(OpenBlock::List((name == "ol").then_some(first)));
+                self.push(OpenContainer::List((name == "ol").then_some(first)));
             }
             "li" => self.item(),
-            "dt" => self.block(1),
+            "dt" => self.break_line(LINE_BREAK),
             "dd" => {
-                self.block(1);
-                self.mark(ElementKind::Meaning);
+                self.break_line(LINE_BREAK);
+                self.mark(ElementKind::Description);
             }
             "blockquote" => {
-                self.paragraph(2);
-                self.push(OpenBlock::Quote);
+                self.paragraph(BLANK_LINE);
+                self.push(OpenContainer::Quote);
             }
             "table" => {
-                self.paragraph(2);
+                self.paragraph(BLANK_LINE);
                 if self.tables.len() < MAX_DEPTH {
                     self.tables.push(OpenTable::default());
                 }
             }
             "tr" => {
                 self.end_row();
-                self.block(1);
+                self.break_line(LINE_BREAK);
             }
             "td" | "th" => self.cell(),
             "pre" if self.pre.is_none() => {
-                self.paragraph(2);
+                self.paragraph(BLANK_LINE);
                 self.pre = Some(OpenCodeBlock {
                     text: String::new(),
                     language: language(tag),
@@ -118,7 +135,7 @@ impl MarkdownWriter<'_> {
         }
     }
 
-    /// Applies the end of an element.
+    /// Applies an end tag.
     pub(super) fn end(&mut self, name: &str) {
         if let Some((skipped, open)) = &mut self.skipped {
             if skipped == name {
@@ -133,43 +150,52 @@ impl MarkdownWriter<'_> {
             "title" => self.in_title = false,
             "pre" => self.end_pre(),
             _ if self.pre.is_some() => {}
-            "p" | "section" | "article" | "figure" | "main" | "dl" | "details" => self.block(2),
+            "p" | "section" | "article" | "figure" | "main" | "dl" | "details" => {
+                self.break_line(BLANK_LINE)
+            }
             "div" | "header" | "footer" | "nav" | "aside" | "address" | "form" | "fieldset"
             | "center" | "figcaption" | "summary" | "body" | "legend" | "caption" | "dt"
-            | "option" | "hgroup" => self.block(1),
+            | "option" | "hgroup" => self.break_line(LINE_BREAK),
             "h1" | "h2" | "h3" | "h4" | "h5" | "h6" => {
                 self.end_code();
                 self.unmark(&ElementKind::Heading(1));
-                self.block(2);
+                self.break_line(BLANK_LINE);
             }
             "ul" | "ol" | "menu" => {
                 self.pop(
-                    |container| matches!(container, OpenBlock::List(_)),
+                    |container| matches!(container, OpenContainer::List(_)),
                     |_| false,
                 );
-                let breaks = if self.in_item() { 1 } else { 2 };
-                self.block(breaks);
+                let breaks = if self.in_item() {
+                    LINE_BREAK
+                } else {
+                    BLANK_LINE
+                };
+                self.break_line(breaks);
             }
             "li" => {
                 self.end_item();
-                self.block(1);
+                self.break_line(LINE_BREAK);
             }
             "dd" => {
-                self.unmark(&ElementKind::Meaning);
-                self.block(1);
+                self.unmark(&ElementKind::Description);
+                self.break_line(LINE_BREAK);
             }
             "blockquote" => {
-                self.pop(|container| matches!(container, OpenBlock::Quote), |_| false);
-                self.block(2);
+                self.pop(
+                    |container| matches!(container, OpenContainer::Quote),
+                    |_| false,
+                );
+                self.break_line(BLANK_LINE);
             }
             "table" => {
                 self.end_row();
                 self.tables.pop();
-                self.block(2);
+                self.break_line(BLANK_LINE);
             }
             "tr" => {
                 self.end_row();
-                self.block(1);
+                self.break_line(LINE_BREAK);
             }
             "code" | "kbd" | "samp" | "tt" => self.end_code(),
             "b" | "strong" => self.unmark(&ElementKind::Strong),
@@ -180,53 +206,58 @@ impl MarkdownWriter<'_> {
         }
     }
 
-    /// Begins a block that cells of data tables do not have: a table that contains one only
-    /// arranges the page.
+    /// Begins a block. A blank line in a cell shows that the table is only for layout, so its cells
+    /// become blocks.
     pub(super) fn paragraph(&mut self, breaks: usize) {
         let in_cell = self.in_cell();
         if in_cell
-            && breaks > 1
+            && breaks > LINE_BREAK
             && let Some(table) = self.tables.last_mut()
         {
             table.layout = true;
+            // If the row has text already, the block begins on a new line.
             self.breaks = self.breaks.max(usize::from(table.written > 0));
         }
-        self.block(breaks);
+        self.break_line(breaks);
     }
 
     /// Begins a heading; `name` is `h1` to `h6`.
     pub(super) fn heading(&mut self, name: &str) {
         self.end_code();
         self.unmark(&ElementKind::Heading(1));
-        self.paragraph(2);
+        self.paragraph(BLANK_LINE);
         let level = usize::from(name.as_bytes()[1] - b'0');
         self.has_heading |= level == 1;
-        let inside = self.in_cell()
+        let is_inline = self.in_cell()
             || self
                 .marks
                 .iter()
                 .any(|mark| matches!(mark.kind, ElementKind::Link(_)));
-        if !inside {
+        if !is_inline {
             self.mark(ElementKind::Heading(level));
         }
     }
 
     /// Begins a container.
-    pub(super) fn push(&mut self, container: OpenBlock) {
+    pub(super) fn push(&mut self, container: OpenContainer) {
         if self.containers.len() < MAX_CONTAINERS {
             self.containers.push(container);
         }
     }
 
-    /// Ends the innermost container for which `kind` is true, and everything inside it. Containers
-    /// outside one for which `border` is true are not searched.
-    pub(super) fn pop(&mut self, kind: fn(&OpenBlock) -> bool, border: fn(&OpenBlock) -> bool) {
+    /// Ends the innermost container for which `is_target` is true, and everything inside it. The
+    /// search stops at a container for which `is_boundary` is true.
+    pub(super) fn pop(
+        &mut self,
+        is_target: fn(&OpenContainer) -> bool,
+        is_boundary: fn(&OpenContainer) -> bool,
+    ) {
         let inner = self
             .containers
             .iter()
             .rev()
-            .take_while(|container| !border(container));
-        if let Some(back) = inner.take(MAX_SEARCHED_CONTAINERS).position(kind) {
+            .take_while(|container| !is_boundary(container));
+        if let Some(back) = inner.take(MAX_SEARCHED_CONTAINERS).position(is_target) {
             self.containers.truncate(self.containers.len() - back - 1);
         }
     }
@@ -234,23 +265,26 @@ impl MarkdownWriter<'_> {
     /// Begins an item of a list.
     pub(super) fn item(&mut self) {
         self.end_item();
-        self.block(1);
+        self.break_line(LINE_BREAK);
         let marker = match self.containers.last_mut() {
-            Some(OpenBlock::List(Some(number))) => {
+            Some(OpenContainer::List(Some(number))) => {
                 let marker = format!("{number}. ");
                 *number = number.saturating_add(1);
                 marker
             }
             _ => "- ".to_owned(),
         };
-        self.push(OpenBlock::Item(marker, false));
+        self.push(OpenContainer::Item {
+            marker,
+            is_started: false,
+        });
     }
 
     /// Ends the item of the innermost list.
     pub(super) fn end_item(&mut self) {
         self.pop(
-            |container| matches!(container, OpenBlock::Item(..)),
-            |container| matches!(container, OpenBlock::List(_)),
+            |container| matches!(container, OpenContainer::Item { .. }),
+            |container| matches!(container, OpenContainer::List(_)),
         );
     }
 
@@ -262,11 +296,11 @@ impl MarkdownWriter<'_> {
                 table.cells += 1;
                 self.space = false;
             }
-            _ => self.block(1),
+            _ => self.break_line(LINE_BREAK),
         }
     }
 
-    /// Ends the row of a table. The first one is followed by the line that makes it a header.
+    /// Ends the row of a table. The first one is followed by the delimiter row.
     pub(super) fn end_row(&mut self) {
         self.end_code();
         let Some(OpenTable {
@@ -291,9 +325,9 @@ impl MarkdownWriter<'_> {
             self.out.push('\n');
             let prefix = self.prefix(true);
             self.out
-                .extend([&prefix, "|", &" --- |".repeat(cells.min(200))]);
+                .extend([&prefix, "|", &" --- |".repeat(cells.min(MAX_COLUMNS))]);
         }
-        self.breaks = self.breaks.max(1);
+        self.breaks = self.breaks.max(LINE_BREAK);
     }
 
     /// Writes the text of the open `<code>` element.
@@ -304,7 +338,7 @@ impl MarkdownWriter<'_> {
         if !words.is_empty() {
             self.begin();
             let code = words.join(" ");
-            let fence = if self.plain {
+            let delimiter = if self.plain {
                 String::new()
             } else {
                 "`".repeat(longest_run(&code) + 1)
@@ -314,7 +348,8 @@ impl MarkdownWriter<'_> {
             } else {
                 ""
             };
-            self.out.extend([fence.as_str(), gap, &code, gap, &fence]);
+            self.out
+                .extend([delimiter.as_str(), gap, &code, gap, &delimiter]);
         }
         self.space |= code.ends_with(char::is_whitespace);
     }
@@ -328,7 +363,7 @@ impl MarkdownWriter<'_> {
         if text.trim().is_empty() {
             return;
         }
-        self.breaks = self.breaks.max(2);
+        self.breaks = self.breaks.max(BLANK_LINE);
         self.begin();
         let fence = "`".repeat((longest_run(text) + 1).max(3));
         let mut lines: Vec<&str> = Vec::new();
@@ -352,10 +387,11 @@ impl MarkdownWriter<'_> {
             }
             self.out.push_str(line);
         }
-        self.breaks = 2;
+        self.breaks = BLANK_LINE;
     }
 
-    /// Writes an image that has a description, as a link to it.
+    /// Writes an image as Markdown if it has an alternative text; without a usable URL, only that
+    /// text.
     pub(super) fn image(&mut self, tag: &StartTag<()>) {
         let text = attribute(tag, b"alt")
             .unwrap_or_default()
