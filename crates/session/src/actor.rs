@@ -310,7 +310,7 @@ impl Actor {
         event_sender: EventSender,
     ) {
         jobs::record_ended_jobs(&mut self.history, &self.context).await;
-        late_changes::log_deleted(&mut record, &self.context);
+        late_changes::log_changes_of_deleted_steps(&mut record, &self.context);
         copy_choices(&self.session.record, &mut record);
         let changed = record != self.session.record;
         self.session.record = record;
@@ -625,7 +625,7 @@ impl SessionState {
         jobs::record_ended_jobs(history, context).await;
         late_changes::collect(history, context).await;
         let before = self.record.file_log.clone();
-        late_changes::log_deleted(&mut self.record, context);
+        late_changes::log_changes_of_deleted_steps(&mut self.record, context);
         if self.record.file_log != before {
             self.store_record().await;
         }

@@ -251,7 +251,7 @@ pub(super) async fn carry_out(command: &BuiltinCommand, mut cx: BuiltinContext<'
     }
     turn.event_sender.event(Event::Status(Status::Busy)).await;
     late_changes::collect(cx.history, &turn.session).await;
-    late_changes::log_deleted(cx.record, &turn.session);
+    late_changes::log_changes_of_deleted_steps(cx.record, &turn.session);
     let outcome = match command.name {
         BuiltinName::Compact => compact(&mut cx, &command.arguments).await,
         BuiltinName::Undo => {

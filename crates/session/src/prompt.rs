@@ -160,7 +160,7 @@ impl PromptRun {
         };
         // The writes of background jobs so far precede this prompt.
         late_changes::collect(&mut self.history, &self.turn.session).await;
-        late_changes::log_deleted(&mut self.record, &self.turn.session);
+        late_changes::log_changes_of_deleted_steps(&mut self.record, &self.turn.session);
         // The next prompt deletes undone turns.
         revert::delete_undone_turns(
             &mut self.history,

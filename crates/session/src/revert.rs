@@ -181,13 +181,13 @@ pub async fn undo(
         entry.done = true;
         entry.logged = true;
     }
-    report.record_left(left, cx);
+    report.record_skipped(left, cx);
     let earlier = record
         .undone
         .split_last()
         .map_or(&[][..], |(_, earlier)| earlier);
     let hidden = visible(messages, &record.undone)..visible(messages, earlier);
-    report.describe(messages.get(hidden).unwrap_or_default());
+    report.set_turn(messages.get(hidden).unwrap_or_default());
     finish(messages, record, recorder, cx).await;
     Ok(report)
 }
@@ -228,8 +228,8 @@ pub async fn redo(
     }
     changes::log_changes(record, messages, unchanged(already).chain(done));
     let end = visible(messages, &record.undone);
-    report.record_left(left, cx);
-    report.describe(messages.get(start..end).unwrap_or_default());
+    report.record_skipped(left, cx);
+    report.set_turn(messages.get(start..end).unwrap_or_default());
     finish(messages, record, recorder, cx).await;
     Ok(report)
 }

@@ -1,5 +1,5 @@
 //! Converts events to `session/update`, for both live and replayed events. Tool calls are in
-//! `tool_call_view.rs`.
+//! `v1/tool_call_view.rs`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,16 +28,21 @@ use events::{
 };
 use transcript::{Priority, Todo, TodoStatus, attached};
 
+/// The prefix of the ids of notices until the session sets one of its own.
+const DEFAULT_NOTICE_PREFIX: &str = "aside";
+
 struct SessionViewV1 {
     peer: Peer,
     display: DisplayCapabilities,
     /// The calls that have not ended.
     tool_calls: ToolCallViews,
-    /// The prefix and the number of ids for messages that are not part of the history.
-    out_of_turn_events: (String, u32),
+    /// The prefix of the ids of notices, which are not part of the history.
+    notice_id_prefix: String,
+    /// The number of notices so far, for their ids.
+    notice_count: u32,
 }
 
-/// Creates the view of a session of which nothing has been shown.
+/// Creates the view of a session of which the client has seen nothing yet.
 pub fn new_view(peer: &Peer, display: DisplayCapabilities) -> Box<dyn SessionView> {
     let tool_calls = ToolCallViews::new(display.terminals, display.raw_text);
     let peer = peer.clone();
@@ -45,7 +50,8 @@ pub fn new_view(peer: &Peer, display: DisplayCapabilities) -> Box<dyn SessionVie
         peer,
         display,
         tool_calls,
-        out_of_turn_events: ("aside".into(), 0),
+        notice_id_prefix: DEFAULT_NOTICE_PREFIX.into(),
+        notice_count: 0,
     })
 }
 
@@ -72,8 +78,8 @@ impl SessionView for SessionViewV1 {
         out.push(line(session, v1::SessionUpdate::ConfigOptionUpdate(update)));
     }
 
-    fn set_out_of_turn_prefix(&mut self, name: String) {
-        self.out_of_turn_events.0 = name;
+    fn set_out_of_turn_prefix(&mut self, prefix: String) {
+        self.notice_id_prefix = prefix;
     }
 
     fn set_shown_terminals(&mut self, shown_terminals: Arc<ShownTerminals>) {
@@ -139,7 +145,7 @@ fn encode(event: &Event, view: &mut SessionViewV1) -> Vec<v1::SessionUpdate> {
             .collect(),
         Event::Call(update) => view.tool_calls.updates(update),
         Event::Plan(todos) => {
-            let entries = todos.iter().filter_map(entry).collect();
+            let entries = todos.iter().filter_map(encode_todo).collect();
             vec![if view.display.plans {
                 U::PlanUpdate(v1::PlanUpdate::new(v1::PlanUpdateContent::items(
                     PLAN_ID, entries,
@@ -153,7 +159,7 @@ fn encode(event: &Event, view: &mut SessionViewV1) -> Vec<v1::SessionUpdate> {
         ))],
         // Version 1 has no update for it.
         Event::Prompted { .. } => vec![],
-        // The session sends the options; see `updates.rs`.
+        // Options and logins are sent by `updates.rs`.
         Event::Options | Event::Logins => vec![],
         Event::Commands(commands) => {
             let encode_command = |command: &events::CommandInfo| {
@@ -196,12 +202,13 @@ fn encode(event: &Event, view: &mut SessionViewV1) -> Vec<v1::SessionUpdate> {
             is_repeated,
             ..
         }) => {
-            let again = retry_notice(cause, *is_repeated, *wait, *attempt, *limit);
-            vec![notice(Severity::Warning, &again, None, view)]
+            let title = retry_notice(cause, *is_repeated, *wait, *attempt, *limit);
+            vec![notice(Severity::Warning, &title, None, view)]
         }
         Event::Status(Status::Busy | Status::Compacting | Status::Idle) => vec![],
         Event::Subagent(subagent) => {
-            let mut out = vec![U::SubagentUpdate(self::subagent(subagent))];
+            let mut out = vec![U::SubagentUpdate(encode_subagent(subagent))];
+            // Present if the subagent is new or its task has changed.
             if subagent.info.is_some() {
                 out.extend(
                     view.tool_calls
@@ -225,10 +232,10 @@ fn encode(event: &Event, view: &mut SessionViewV1) -> Vec<v1::SessionUpdate> {
     }
 }
 
-/// Splits a text into chunks that keep every line below the limit.
+/// Splits a text into chunks of at most [`MAX_CHUNK_BYTES`], so that no JSON-RPC message is too long.
 fn chunks<'a>(
     text: &'a str,
-    message: &'a Arc<str>,
+    message_id: &'a Arc<str>,
 ) -> impl Iterator<Item = v1::ContentChunk> + use<'a> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -237,12 +244,12 @@ fn chunks<'a>(
         }
         let (piece, more) = rest.split_at(rest.floor_char_boundary(MAX_CHUNK_BYTES).max(1));
         rest = more;
-        Some(v1::ContentChunk::new(piece.into()).message_id(v1::MessageId::new(message.clone())))
+        Some(v1::ContentChunk::new(piece.into()).message_id(v1::MessageId::new(message_id.clone())))
     })
 }
 
 /// Encodes a subagent's session. The user may cancel it while it runs, and do nothing else with it.
-fn subagent(subagent: &Subagent) -> v1::SubagentUpdate {
+fn encode_subagent(subagent: &Subagent) -> v1::SubagentUpdate {
     let reason = |stop: &SubagentStop| match stop {
         SubagentStop::Done => v1::IdleStopReason::EndTurn,
         SubagentStop::Cancelled => v1::IdleStopReason::Cancelled,
@@ -271,11 +278,11 @@ fn subagent(subagent: &Subagent) -> v1::SubagentUpdate {
     }) = &subagent.info
     {
         let cancel = stoppable.then(v1::SessionCancelCapabilities::new);
-        let may = v1::SubagentSessionCapabilities::new().cancel(cancel);
+        let capabilities = v1::SubagentSessionCapabilities::new().cancel(cancel);
         update = update
             .title(title.clone())
             .description(agent.clone())
-            .capabilities(may);
+            .capabilities(capabilities);
     }
     match &subagent.state {
         Some(activity) => update.state(state(activity)),
@@ -283,8 +290,8 @@ fn subagent(subagent: &Subagent) -> v1::SubagentUpdate {
     }
 }
 
-/// Encodes a notice: as a notice if the client supports them, otherwise as a thought, which every
-/// client shows and none takes for the answer.
+/// Encodes a notice: as ACP's `notice` update if the client supports it, otherwise as a thought,
+/// which every client shows and none takes for the answer.
 fn notice(
     severity: Severity,
     title: &str,
@@ -302,20 +309,20 @@ fn notice(
             notice.description(details.map(|details| text::shown(details).into_owned())),
         );
     }
-    let (prefix, number) = &mut view.out_of_turn_events;
-    *number += 1;
+    view.notice_count += 1;
     let text = format!(
         "{}\n\n",
         text::sentences([title, details.unwrap_or_default()])
     );
     let chunk = v1::ContentChunk::new((&*text::shown(&text)).into());
-    v1::SessionUpdate::AgentThoughtChunk(
-        chunk.message_id(v1::MessageId::new(format!("{prefix}-{number}"))),
-    )
+    v1::SessionUpdate::AgentThoughtChunk(chunk.message_id(v1::MessageId::new(format!(
+        "{}-{}",
+        view.notice_id_prefix, view.notice_count
+    ))))
 }
 
 /// Encodes a compaction: as its own update if the client supports that, otherwise as a notice at
-/// the beginning and a line at the end. The line is an answer if the user requested the compaction,
+/// the beginning and a sentence at the end. The sentence is an answer if the user requested the compaction,
 /// and a thought if it was automatic.
 fn compaction(
     id: &Arc<str>,
@@ -324,8 +331,8 @@ fn compaction(
     view: &mut SessionViewV1,
 ) -> Vec<v1::SessionUpdate> {
     if !view.display.compaction {
-        let line = match state {
-            // A compaction takes a while, and the user should not see silence.
+        let text = match state {
+            // A compaction takes a while, so the user is told when it begins.
             CompactionState::InProgress => {
                 return vec![notice(
                     Severity::Info,
@@ -335,19 +342,19 @@ fn compaction(
                 )];
             }
             CompactionState::Completed { before, after, .. } => {
-                format!("{}\n\n", compacted(*before, *after))
+                format!("{}\n\n", compaction_text(*before, *after))
             }
             // Only a summary that is used is shown.
             CompactionState::Writing { .. }
             // The turn ends with the failure, and reports the reason.
             | CompactionState::Failed(_) | CompactionState::Cancelled => return vec![],
         };
-        let kind = if auto {
+        let wrap = if auto {
             v1::SessionUpdate::AgentThoughtChunk
         } else {
             v1::SessionUpdate::AgentMessageChunk
         };
-        return chunks(&line, id).map(kind).collect();
+        return chunks(&text, id).map(wrap).collect();
     }
     let update = |status| v1::CompactionUpdate::new(id.to_string(), status);
     let update = match state {
@@ -381,7 +388,7 @@ fn compaction(
 }
 
 /// Describes the effect of a compaction. The size before it is unknown (0) in imported sessions.
-fn compacted(before: u64, after: u64) -> String {
+fn compaction_text(before: u64, after: u64) -> String {
     if before == 0 {
         return "Compacted the conversation.".to_owned();
     }
@@ -396,7 +403,8 @@ fn compacted(before: u64, after: u64) -> String {
     }
 }
 
-fn entry(todo: &Todo) -> Option<v1::PlanEntry> {
+/// Encodes a task of the plan; `None` if version 1 has no status for it.
+fn encode_todo(todo: &Todo) -> Option<v1::PlanEntry> {
     let priority = match todo.priority {
         Priority::High => v1::PlanEntryPriority::High,
         Priority::Medium => v1::PlanEntryPriority::Medium,

@@ -137,7 +137,7 @@ pub(super) async fn redo(
     record.past_undos[last].redone = true;
     // An earlier redo that could not be saved has restored the others.
     changes::log_changes(record, messages, already.into_iter().chain(done));
-    report.record_left(left, cx);
+    report.record_skipped(left, cx);
     // If this cannot be saved, the next redo finds the files in their final state already.
     if let Err(e) = store_record(record, recorder, cx).await {
         tracing::error!("the restoration of a turn's files is not saved: {e}");

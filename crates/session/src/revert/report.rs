@@ -7,8 +7,8 @@ use base::text;
 use base::worktree::Worktree;
 use transcript::{FileChange, Message, UnrecordedReason, UnrecordedWrite};
 
-/// The files that a report names one by one.
-const MAX_NAMED_FILES: usize = 50;
+/// The maximum number of entries in a list of the report.
+const MAX_ENTRIES: usize = 50;
 
 /// Hints on how to continue, in the terms of the client.
 pub struct RevertHints {
@@ -20,26 +20,29 @@ pub struct RevertHints {
     pub redo: String,
 }
 
+/// The result of an undo or redo.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RevertReport {
     /// The title of the turn's prompt.
     pub prompt_title: String,
-    /// The number of messages that were hidden or restored.
-    pub messages: usize,
+    /// The number of messages that the undo hid, or the redo brought back.
+    pub message_count: usize,
     /// True if only files were restored, because the conversation has continued since.
     pub files_only: bool,
     /// Files whose content was restored.
     pub restored: Vec<String>,
+    /// Files that were removed, because they did not exist in the restored state.
     pub removed: Vec<String>,
     /// Files that were left alone because something would be lost, and why. A forced undo restores
     /// them.
     pub skipped: Vec<(String, String)>,
     /// Files that could not be restored, and why. Another attempt may succeed.
     pub failed: Vec<(String, String)>,
-    /// Files for which a content is missing, and why it is.
-    pub lost: Vec<(String, String)>,
-    /// Files that others changed between two changes of the session: they now have the content
-    /// from between these.
+    /// Files that cannot be restored, because the content they need is not stored, or the
+    /// present one cannot be stored, and why.
+    pub unrestorable: Vec<(String, String)>,
+    /// Files that others changed between two changes of the session. The undo reverts only the
+    /// session's later change, so it restores the others' version.
     pub changed_between: Vec<String>,
     /// Commands that were interrupted by the end of a process: their file changes are unknown.
     pub interrupted_commands: Vec<String>,
@@ -49,28 +52,29 @@ pub struct RevertReport {
 
 impl RevertReport {
     pub(super) fn record_change(&mut self, change: &FileChange, cx: &RestoreContext) {
+        // The model has to read the file again before it edits it.
         if let Some(editor) = &cx.editor {
             editor.session.seen.forget(change.path.as_ref());
         }
-        if change.new.is_some() {
+        let files = if change.new.is_some() {
             &mut self.restored
         } else {
             &mut self.removed
-        }
-        .push(cx.name(change));
+        };
+        files.push(cx.name(change));
     }
 
-    pub(super) fn record_left(&mut self, left: Vec<SkippedChange>, cx: &RestoreContext) {
+    pub(super) fn record_skipped(&mut self, skipped: Vec<SkippedChange>, cx: &RestoreContext) {
         for SkippedChange {
             change,
             obstacle,
             why,
-        } in left
+        } in skipped
         {
             let files = match obstacle {
                 Obstacle::Caution => &mut self.skipped,
                 Obstacle::Failure => &mut self.failed,
-                Obstacle::Loss => &mut self.lost,
+                Obstacle::Loss => &mut self.unrestorable,
             };
             files.push((cx.name(&change), why));
         }
@@ -78,11 +82,16 @@ impl RevertReport {
 
     /// Returns the files that were not restored, and why.
     pub fn not_restored(&self) -> impl Iterator<Item = &(String, String)> {
-        self.skipped.iter().chain(&self.failed).chain(&self.lost)
+        self.skipped
+            .iter()
+            .chain(&self.failed)
+            .chain(&self.unrestorable)
     }
 
-    pub(super) fn describe(&mut self, messages: &[Message]) {
-        self.messages = messages.len();
+    /// Sets what the report says about the turn: its title, the number of its messages, interrupted
+    /// commands and unrecorded writes.
+    pub(super) fn set_turn(&mut self, messages: &[Message]) {
+        self.message_count = messages.len();
         self.interrupted_commands = interrupted::interrupted_commands(messages);
         self.unrecorded = changes::unrecorded_writes(messages);
         self.prompt_title = messages
@@ -92,13 +101,13 @@ impl RevertReport {
             .unwrap_or_default();
     }
 
-    /// Returns the text about an undo for the conversation.
-    pub fn undo_text(&self, worktree: &Worktree, phrases: &RevertHints) -> String {
+    /// Returns the text for the user after an undo.
+    pub fn undo_text(&self, worktree: &Worktree, hints: &RevertHints) -> String {
         let mut text = match self.prompt_title.as_str() {
             "" => "Undone.".to_owned(),
             words => format!("Undone: \"{words}\""),
         };
-        text += &self.files(Some(phrases));
+        text += &self.file_lists(Some(hints));
         if !self.changed_between.is_empty() {
             text = text.trim_end().to_owned()
                 + "\n\nYou changed these files between changes of the session; your last version is restored:\n";
@@ -115,11 +124,11 @@ impl RevertReport {
                     .map(|command| format!("`{}`", command.replace('`', "'"))),
             );
         }
-        text = text.trim_end().to_owned() + &self.not_recorded(worktree);
-        format!("{}\n\n{}", text.trim_end(), phrases.redo)
+        text = text.trim_end().to_owned() + &self.unrecorded_text(worktree);
+        format!("{}\n\n{}", text.trim_end(), hints.redo)
     }
 
-    /// Returns the text about a redo for the conversation.
+    /// Returns the text for the user after a redo.
     pub fn redo_text(&self) -> String {
         let text = match (self.prompt_title.as_str(), self.files_only) {
             ("", false) => "Restored.".to_owned(),
@@ -131,12 +140,12 @@ impl RevertReport {
                 )
             }
         };
-        (text + &self.files(None)).trim_end().to_owned()
+        (text + &self.file_lists(None)).trim_end().to_owned()
     }
 
     /// Returns the list of writes that an undo leaves alone, because the earlier content is
     /// unknown.
-    fn not_recorded(&self, worktree: &Worktree) -> String {
+    fn unrecorded_text(&self, worktree: &Worktree) -> String {
         let line = |UnrecordedWrite { what, why }: &UnrecordedWrite| {
             let (name, why) = match why {
                 UnrecordedReason::Further => return "and more".to_owned(),
@@ -164,10 +173,10 @@ impl RevertReport {
     }
 
     /// Returns the lists of files, with hints if there are any for this kind of restoration.
-    fn files(&self, hints: Option<&RevertHints>) -> String {
+    fn file_lists(&self, hints: Option<&RevertHints>) -> String {
         let mut text = String::new();
-        let is_nothing_left = self.not_restored().next().is_none();
-        if self.restored.is_empty() && self.removed.is_empty() && is_nothing_left {
+        let is_all_restored = self.not_restored().next().is_none();
+        if self.restored.is_empty() && self.removed.is_empty() && is_all_restored {
             let nothing = if self.unrecorded.is_empty() {
                 "\n\nNo files were changed."
             } else {
@@ -177,12 +186,12 @@ impl RevertReport {
         }
         if !(self.restored.is_empty() && self.removed.is_empty()) {
             text += "\n\n";
-            let set = self
+            let restored = self
                 .restored
                 .iter()
                 .map(|name| format!("restored `{name}`"));
             let removed = self.removed.iter().map(|name| format!("removed `{name}`"));
-            text += &markdown_list(set.chain(removed));
+            text += &markdown_list(restored.chain(removed));
         }
         let unrestored = [
             (
@@ -195,7 +204,7 @@ impl RevertReport {
                 &self.failed,
                 hints.map(|hints| &hints.retry),
             ),
-            ("Cannot be restored", &self.lost, None),
+            ("Cannot be restored", &self.unrestorable, None),
         ];
         for (title, files, hint) in unrestored {
             if files.is_empty() {
@@ -218,7 +227,7 @@ fn markdown_list(entries: impl Iterator<Item = String>) -> String {
     let mut entries = entries.peekable();
     let mut list: String = entries
         .by_ref()
-        .take(MAX_NAMED_FILES)
+        .take(MAX_ENTRIES)
         .map(|entry| format!("- {entry}\n"))
         .collect();
     if entries.peek().is_some() {

@@ -588,7 +588,7 @@ async fn missing_contents_leave_files_unchanged() {
     .await
     .unwrap();
     assert_eq!(
-        report.lost,
+        report.unrestorable,
         [("d0/f0".to_owned(), "its content is not stored".to_owned())]
     );
     assert_eq!(life.tree(), Tree::from([(0, 2)]));
@@ -601,7 +601,7 @@ async fn missing_contents_leave_files_unchanged() {
     .await
     .unwrap();
     assert_eq!(
-        report.lost,
+        report.unrestorable,
         [("d1/f1".to_owned(), "its content is not stored".to_owned())]
     );
     let nothing = redo(
@@ -643,10 +643,10 @@ async fn point_can_be_message_or_part() {
         .await
         .unwrap();
     assert_eq!(
-        (report.messages, report.prompt_title.as_str(), life.tree()),
+        (report.message_count, report.prompt_title.as_str(), life.tree()),
         (4, "turn 1", Tree::from([(0, 0)]))
     );
-    let messages = &life.history.messages;
+    let messages = &life.history.message_count;
     let record = &mut life.record;
     let hidden = undo(messages, record, &recorder, &life.restore, &to("u2"), false).await;
     assert_eq!(hidden.unwrap_err(), RevertError::AlreadyUndone("u2".into()));
@@ -880,7 +880,7 @@ async fn file_that_is_too_large_now_is_lost_even_with_force() {
     file.set_len(65 << 20).unwrap();
     let report = life.undo().await;
     let why = "it has changed since, and is now too large to be saved";
-    assert_eq!(report.lost, [("d0/f0".into(), why.into())]);
+    assert_eq!(report.unrestorable, [("d0/f0".into(), why.into())]);
     assert_eq!(report.not_restored().count(), 1);
 }
 

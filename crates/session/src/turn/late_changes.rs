@@ -1,6 +1,5 @@
-//! File changes that reach a step from elsewhere: from its background jobs, after the step has
-//! ended, and from the sessions of its subagents. Changes of a background job whose step was undone
-//! and deleted belong to no step: they go to the session's log of changes.
+//! File changes of background jobs after their step has ended, and of subagents. Changes of a
+//! background job whose step was undone and deleted go to the session's log of changes.
 
 use std::sync::{Arc, Mutex};
 
@@ -30,8 +29,8 @@ impl ChildChanges {
     }
 }
 
-/// The journals of a session's steps to which programs still report, and the changes whose steps
-/// were deleted. A std mutex is enough for each: it only guards a list.
+/// The write journals of a session's steps whose programs may still write, and the changes of deleted
+/// steps. A std mutex is enough for each: it only guards a list.
 #[derive(Debug, Default)]
 pub struct LateChanges {
     journals: Mutex<Vec<LateJournal>>,
@@ -40,7 +39,7 @@ pub struct LateChanges {
 
 #[derive(Debug, Clone)]
 struct LateJournal {
-    message: MessageId,
+    message_id: MessageId,
     journal: Arc<WriteJournal>,
 }
 
@@ -48,14 +47,14 @@ impl LateChanges {
     /// Registers a journal, whose later entries belong to this message.
     pub fn register(&self, message: &MessageId, journal: &Arc<WriteJournal>) {
         let late = LateJournal {
-            message: message.clone(),
+            message_id: message.clone(),
             journal: journal.clone(),
         };
         lock(&self.journals).push(late);
     }
 
-    /// Returns all journals, and forgets those that are closed.
-    fn take_all(&self) -> Vec<LateJournal> {
+    /// Returns all journals, of which only the open ones are kept for the next call.
+    fn drain_closed(&self) -> Vec<LateJournal> {
         let mut journals = lock(&self.journals);
         let all = journals.clone();
         journals.retain(|late| late.journal.is_open());
@@ -64,9 +63,13 @@ impl LateChanges {
 }
 
 /// Adds the writes of background jobs so far to the steps that started them. Those of deleted steps
-/// wait until [`log_deleted`] is called.
+/// wait until [`log_changes_of_deleted_steps`] is called.
 pub async fn collect(history: &mut History, session: &SessionContext) {
-    for LateJournal { message, journal } in session.late_changes.take_all() {
+    for LateJournal {
+        message_id,
+        journal,
+    } in session.late_changes.drain_closed()
+    {
         let taken = spawn_blocking(move || journal.take()).await;
         let JournalEntries { files, unrecorded } = taken.unwrap_or_else(|e| {
             tracing::error!("the changes of a background command are unknown: {e}");
@@ -81,17 +84,18 @@ pub async fn collect(history: &mut History, session: &SessionContext) {
         if let Some(parent) = &session.parent_changes {
             parent.add(&files, &unrecorded);
         }
-        let after_late = changes::last_late(&history.messages);
+        let last_late_number = changes::last_late(&history.messages);
         let last = history.messages.last().map(|last| last.id.clone());
-        let of_step = history
+        let step_message = history
             .messages
             .iter_mut()
             .rev()
-            .find(|known| known.id == message);
-        let (Some(message), Some(after)) = (of_step, last.clone()) else {
+            .find(|known| known.id == message_id);
+        let (Some(message), Some(after)) = (step_message, last.clone()) else {
+            // The log has no place for unrecorded writes.
             let entry = FileLogEntry {
                 after: last,
-                after_late,
+                after_late: last_late_number,
                 files,
             };
             lock(&session.late_changes.of_deleted_steps).push(entry);
@@ -99,7 +103,7 @@ pub async fn collect(history: &mut History, session: &SessionContext) {
         };
         let place = LatePlace {
             after,
-            number: after_late.saturating_add(1),
+            number: last_late_number.saturating_add(1),
         };
         let part = Part {
             id: PartId::new(session.common.environment.fresh(PartId::PREFIX)),
@@ -115,8 +119,8 @@ pub async fn collect(history: &mut History, session: &SessionContext) {
     }
 }
 
-/// Adds the collected writes of background jobs whose steps were deleted to the log of changes.
-pub fn log_deleted(record: &mut Record, session: &SessionContext) {
+/// Adds the collected changes of deleted steps to the session's log of changes.
+pub fn log_changes_of_deleted_steps(record: &mut Record, session: &SessionContext) {
     let deleted = std::mem::take(&mut *lock(&session.late_changes.of_deleted_steps));
     for entry in deleted {
         changes::add_to_log(record, entry);
