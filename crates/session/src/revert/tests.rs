@@ -643,7 +643,11 @@ async fn point_can_be_message_or_part() {
         .await
         .unwrap();
     assert_eq!(
-        (report.message_count, report.prompt_title.as_str(), life.tree()),
+        (
+            report.message_count,
+            report.prompt_title.as_str(),
+            life.tree()
+        ),
         (4, "turn 1", Tree::from([(0, 0)]))
     );
     let messages = &life.history.message_count;

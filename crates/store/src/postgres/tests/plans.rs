@@ -144,7 +144,7 @@ async fn list_and_search_read_rows_of_one_page() {
         ),
         (
             "unindexed",
-            fill::LEFT.replace("$1", "NULL").replace("$2", "64"),
+            backfill::LEFT.replace("$1", "NULL").replace("$2", "64"),
             &["lease_unsearched"],
         ),
         ("among the newest", among, &["word_pkey"]),
