@@ -650,7 +650,7 @@ async fn point_can_be_message_or_part() {
         ),
         (4, "turn 1", Tree::from([(0, 0)]))
     );
-    let messages = &life.history.message_count;
+    let messages = &life.history.messages;
     let record = &mut life.record;
     let hidden = undo(messages, record, &recorder, &life.restore, &to("u2"), false).await;
     assert_eq!(hidden.unwrap_err(), RevertError::AlreadyUndone("u2".into()));
