@@ -1,10 +1,10 @@
 //! A bounded queue whose senders enqueue first and wait afterwards.
 //!
-//! A bounded channel of tokio assigns its free slots to waiting senders in order. If a slot is
-//! assigned to a future that its task does not poll at the moment, because the task itself waits
-//! for a slot, no sender can use it. Here a waiting future holds no slot, so a task may leave it
-//! unpolled for any length of time. In return, the queue may exceed its capacity: by the last item
-//! of each waiting sender, and by everything that [`Sender::put`] enqueues.
+//! A bounded channel of tokio assigns each free slot to the first waiting send. If that future is not
+//! polled, because its task waits for a second slot, the slot stays unused. Here a waiting future
+//! holds no slot, so a task may leave it unpolled for any length of time. In return, the queue may
+//! exceed its capacity: by the item of each pending call of [`Sender::send`], and by everything that
+//! [`Sender::put`] enqueues.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let shared = Arc::new(ChannelState {
         capacity,
-        waiting: AtomicUsize::new(0),
+        len: AtomicUsize::new(0),
         is_closed: AtomicBool::new(false),
         freed: Notify::new(),
     });
@@ -34,10 +34,10 @@ pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
 struct ChannelState {
     capacity: usize,
     /// The number of items in the queue.
-    waiting: AtomicUsize,
+    len: AtomicUsize,
     /// True if the receiver is dropped.
     is_closed: AtomicBool,
-    /// Notified when the queue falls to its capacity, or its receiver is dropped.
+    /// Notified when the queue no longer exceeds its capacity, or its receiver is dropped.
     freed: Notify,
 }
 
@@ -74,7 +74,7 @@ impl<T> Sender<T> {
         }
         loop {
             let freed = self.shared.freed.notified();
-            let has_room = self.shared.waiting.load(Ordering::SeqCst) <= self.shared.capacity;
+            let has_room = self.shared.len.load(Ordering::SeqCst) <= self.shared.capacity;
             if has_room || self.shared.is_closed.load(Ordering::SeqCst) {
                 return true;
             }
@@ -83,10 +83,10 @@ impl<T> Sender<T> {
     }
 
     /// Enqueues an item without waiting, even if the queue is full. Only for items whose number is
-    /// limited otherwise, such as requests whose reply the caller awaits. Returns `false` if the
+    /// limited by other means, such as requests whose reply the caller awaits. Returns `false` if the
     /// receiver is dropped.
     pub fn put(&self, item: T) -> bool {
-        self.shared.waiting.fetch_add(1, Ordering::SeqCst);
+        self.shared.len.fetch_add(1, Ordering::SeqCst);
         self.sender.send(item).is_ok()
     }
 
@@ -157,7 +157,7 @@ impl<T> Receiver<T> {
     /// Returns the next item, if one is queued.
     ///
     /// # Errors
-    /// The queue is empty; the error states if it is also closed.
+    /// The queue is empty; the error is `Disconnected` if it is also closed, otherwise `Empty`.
     pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
         let item = self.receiver.try_recv();
         self.release_capacity(usize::from(item.is_ok()));
@@ -175,11 +175,11 @@ impl<T> Receiver<T> {
     fn release_capacity(&self, count: usize) {
         let ChannelState {
             capacity,
-            waiting,
+            len,
             freed,
             ..
         } = &*self.shared;
-        let before = waiting.fetch_sub(count, Ordering::SeqCst);
+        let before = len.fetch_sub(count, Ordering::SeqCst);
         if before > *capacity && before - count <= *capacity {
             freed.notify_waiters();
         }
