@@ -5,7 +5,7 @@ use crate::Error;
 /// The maximum number of attempts for a statement that conflicts with another transaction.
 pub(super) const MAX_ATTEMPTS: usize = 5;
 
-/// The reason why a statement failed, by the appropriate reaction.
+/// The reason why a statement failed. Each variant needs another reaction.
 #[derive(Debug, Clone)]
 pub(super) enum DatabaseFault {
     /// The database is unreachable, or accepts no writes at the moment.
@@ -14,13 +14,14 @@ pub(super) enum DatabaseFault {
     Full(String),
     /// The statement conflicted with another transaction, and can be retried.
     Again,
-    /// The database refuses the statement itself, for the given reason: retrying does not help.
+    /// Any other failure, for the given reason: retrying does not help.
     Refused(String),
+    /// An error that is no fault of the database, such as a session that another process has open.
     Store(Error),
 }
 
 impl DatabaseFault {
-    /// Returns the cause, without its consequences.
+    /// Returns the bare reason if the fault has one, otherwise the message of its [`Error`].
     pub(super) fn reason(&self) -> String {
         match self {
             Self::Unreachable(reason) | Self::Full(reason) | Self::Refused(reason) => {
@@ -51,12 +52,14 @@ impl From<tokio_postgres::Error> for DatabaseFault {
             };
         };
         match db_error.code().code() {
+            // Serialization failure and deadlock.
             "40001" | "40P01" => Self::Again,
             // 25006 is a standby, which accepts no writes; the others mean that the server ends or
             // starts.
             "25006" | "57P01" | "57P02" | "57P03" => {
                 Self::Unreachable(db_error.message().to_owned())
             }
+            // The connection is lost, or there are too many.
             code if code.starts_with("08") || code == "53300" => {
                 Self::Unreachable(db_error.message().to_owned())
             }
@@ -70,11 +73,12 @@ impl From<tokio_postgres::Error> for DatabaseFault {
 impl From<DatabaseFault> for Error {
     fn from(fault: DatabaseFault) -> Self {
         match fault {
+            // A full database is treated like an outage: it may have space again later.
             DatabaseFault::Unreachable(reason) | DatabaseFault::Full(reason) => {
                 Self::Unreachable(reason)
             }
             DatabaseFault::Again => {
-                Self::Unwritable("the database was busy with others' changes of the same".into())
+                Self::Unwritable("the database was busy with other changes of the same data".into())
             }
             DatabaseFault::Refused(reason) => Self::Unwritable(reason),
             DatabaseFault::Store(e) => e,
