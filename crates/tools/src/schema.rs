@@ -209,12 +209,15 @@ struct ToolArguments {
 }
 
 impl ToolArguments {
-    /// Adds a property: in an alternative as another form, otherwise as a further condition.
+    /// Adds a property. If it is known with another schema, combines the two: by `anyOf` if this one
+    /// is from an alternative, otherwise by `allOf`.
     fn add(&mut self, name: &str, one: &Value, is_alternative: bool) {
         let Some(known) = self.properties.get_mut(name) else {
             self.properties.insert(name.to_owned(), one.clone());
             return;
         };
+        // An alternative usually repeats a property without details to require it. The known details
+        // stay, so that the model knows them, although this alternative accepts other values too.
         if known == one || is_anything(one) {
             return;
         }
@@ -293,7 +296,7 @@ impl<'a> Normaliser<'a> {
     }
 
     /// Collects the arguments of a schema and of its parts and alternatives into one object, which
-    /// accepts the values of any of them. Returns the names that all of them require. `way` has the
+    /// accepts the values of any of them that describes its properties. Returns the names that all of them require. `way` has the
     /// references that led here, and an empty entry for each part or alternative.
     fn collect(
         &self,
