@@ -1,26 +1,26 @@
-//! The resolved inputs of a wire format, in addition to the request itself: the address and credentials
-//! ([`RequestTarget`]), and the options ([`RequestOptions`]).
+//! The values that a wire format needs to encode a request, in addition to the request itself: the
+//! server ([`RequestTarget`]) and the options ([`RequestOptions`]).
 
 use serde_json::{Map, Value};
 
 use crate::secret::Secret;
 
-/// The address and credentials of a request.
+/// The server of a request: its address, the credentials for it, and the fields that it takes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RequestTarget {
     /// The provider's id in the configuration.
     pub provider: String,
     /// The provider's display name.
     pub name: String,
-    /// The address without the path of a method; may have a query.
+    /// The address without the path of an endpoint; may have a query.
     pub base_url: String,
     /// The key, which the wire format puts into its usual header; `None` if there is none, or it is
     /// in `headers`.
     pub key: Option<Secret>,
     /// Headers of every call (name, value). The last one of a name takes precedence.
     pub headers: Vec<(String, String)>,
-    /// True to send the session id as the key of the provider's prompt cache, false to send none;
-    /// `None` leaves it to the wire format.
+    /// True to send the session id as the key of the provider's prompt cache, false to send none.
+    /// `None` if the user has not chosen: see [`Self::accepts_cache_key`].
     pub cache_key: Option<bool>,
     /// The field in which this model's reasoning is sent back; `None` if unknown. Only for Chat
     /// Completions.
@@ -50,7 +50,7 @@ impl RequestTarget {
         })
     }
 
-    /// Returns the address of a method; the path is inserted before the query.
+    /// Returns the address of an endpoint; the path is inserted before the query.
     pub fn url(&self, path: &str) -> String {
         let (base, query) = match self.base_url.split_once('?') {
             Some((base, query)) => (base, Some(query)),
@@ -74,7 +74,8 @@ pub struct RequestOptions {
     pub top_p: Option<f64>,
     /// The number of candidate tokens for sampling; `None` leaves it to the model.
     pub top_k: Option<u64>,
-    /// The maximum output in tokens; `None` if the server might reject a request with a high limit.
+    /// The maximum output in tokens. `None` if the model's limit is unknown and the wanted one is so
+    /// high that a server might reject it.
     pub max_output: Option<u64>,
     /// All other options, under the provider's names or OpenCode's; the wire format converts them.
     pub options: Map<String, Value>,
