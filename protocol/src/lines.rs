@@ -4,20 +4,20 @@
 //! *item*, never the end of the stream. `LinesCodec` of tokio-util reports it as an error, after
 //! which `FramedRead` ends, so this decoder never fails.
 //!
-//! Output: everything that is written (replies, updates, our own calls) is appended to one buffer,
+//! Output: everything that is written (replies, updates, our own requests) is appended to one buffer,
 //! the [`Outbox`], and a single thread swaps the buffer out and writes it. This gives one total
 //! order, no allocation per message, few writes under load (one write and flush per message was
 //! measured to cost 100 times the CPU), and back-pressure counted in bytes: if the client stops
 //! reading, callers of [`Outbox::send`] wait. Waiting callers take turns, line by line.
 //!
-//! A waiting caller has already enqueued its line. So a future never owns a place in the order: one
-//! that is not polled for a while, because its task waits for something else, does not block the
-//! lines after it.
+//! The order is fixed when a line is enqueued, before its sender waits, and the outbox itself writes
+//! the line. So a future that is not polled for a while, because its task waits for something else,
+//! does not block the lines after it.
 //!
-//! Threads have half the latency of async stdio, and nothing has to be cancelled at exit. (A single
-//! line could be written by its sender, with `RWF_NOWAIT`, which is 7 % faster. But a reader that
-//! splices holds the pipe's lock while it waits for something else, and then all senders would wait
-//! too.) If the output is not a file, a task takes the lines from [`OutboxReader`] instead.
+//! Threads have half the latency of async stdio, and nothing has to be cancelled at exit. (A sender
+//! could write a single line itself, with `RWF_NOWAIT`, which is 7 % faster. But a reader that uses
+//! `splice` holds the pipe's lock while it waits for something else, and would block every sender.)
+//! If the output is not a file, a task takes the lines from [`OutboxReader`] instead.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -54,7 +54,7 @@ pub enum Line {
 /// The reason why a line is not a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadLine {
-    /// Longer than [`MAX_LINE_BYTES`]. It was skipped, with the members that were recognized.
+    /// Longer than [`MAX_LINE_BYTES`]. It was skipped, except for the members that are given here.
     #[error("the message is longer than {} MiB, which is the limit", MAX_LINE_BYTES >> 20)]
     TooLong(SkippedMessage),
     /// Not UTF-8. It is never decoded lossily.
@@ -231,14 +231,19 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
+    /// The lines that the writer takes next, each with its newline.
     queued: Vec<u8>,
     /// The number of bytes that the writer has taken and not yet written.
     writing: usize,
     /// Lines above the limit, in the order of their numbers.
     waiting: VecDeque<Waiting>,
+    /// The number of the next waiting line.
     next: u64,
+    /// True once [`Outbox::close`] is called: no more lines are accepted.
     is_closed: bool,
+    /// True if the other side does not read any more.
     is_broken: bool,
+    /// True if the writer has ended after `is_closed`.
     is_finished: bool,
 }
 
@@ -271,7 +276,7 @@ impl State {
     }
 }
 
-/// The place of a line in the order of writing. Dropping it before [`LineSlot::queued`] has
+/// A handle to a line that has its place in the order of writing. Dropping it before [`LineSlot::queued`] has
 /// returned withdraws the line, unless it is already queued.
 #[derive(Debug)]
 pub struct LineSlot {
@@ -353,7 +358,8 @@ impl Outbox {
     }
 
     /// Queues one line (without its newline) without waiting. Only for the read loop, which must
-    /// never wait for the writer; all others use [`Outbox::send`].
+    /// never wait for the writer; all others use [`Outbox::send`]. Drops the line if the outbox is
+    /// closed or broken.
     pub fn push(&self, line: &[u8]) {
         let mut state = self.lock();
         if state.is_closed || state.is_broken {
@@ -372,8 +378,8 @@ impl Outbox {
         self.place(line).queued().await;
     }
 
-    /// Assigns a place to one line: after the lines that wait already, if more than 256 KiB are
-    /// unwritten.
+    /// Assigns a place to one line without waiting. Queues the line at once if fewer than 256 KiB are
+    /// unwritten and no line waits, otherwise puts it after the waiting ones.
     pub fn place(&self, line: Vec<u8>) -> LineSlot {
         let mut state = self.lock();
         let number = state.next;
@@ -401,7 +407,7 @@ impl Outbox {
         slot
     }
 
-    /// Waits while more than 16 MiB are unwritten.
+    /// Waits while more than 16 MiB are unwritten, unless the outbox is closed or broken.
     pub async fn drained(&self) {
         let is_drained = |state: &State| {
             let unwritten = state.queued.len() + state.writing;
@@ -416,13 +422,15 @@ impl Outbox {
             .await;
     }
 
-    /// Closes the queue, and waits until all queued lines are written or cannot be written.
+    /// Closes the queue, discards the lines that wait for room, and waits until all queued lines are
+    /// written or cannot be written.
     pub async fn close(&self) {
         let waiting = {
             let mut state = self.lock();
             state.is_closed = true;
             std::mem::take(&mut state.waiting)
         };
+        // Wakes their senders, which must not happen under the lock.
         drop(waiting);
         self.shared.wake();
         self.until(&self.shared.changed, |state| {
@@ -484,8 +492,8 @@ pub struct OutboxReader {
 }
 
 impl OutboxReader {
-    /// Waits for queued lines, and returns them, each with a newline at its end. Lines of the
-    /// previous call count as written from then on. Returns `None` if the outbox is closed and
+    /// Waits for queued lines, and returns them, each with a newline at its end. The call
+    /// confirms that the lines of the previous call are written. Returns `None` if the outbox is closed and
     /// empty. Cancel-safe: dropping the future loses no lines.
     pub async fn next(&mut self) -> Option<Vec<u8>> {
         if self.shared.lock().writing > 0 {
