@@ -277,7 +277,7 @@ async fn store(report: &mut DoctorReport, environment: &Environment) {
         limit: MAX_COUNTED_SESSIONS,
         ..ListQuery::default()
     };
-    let looked = store.filled().await;
+    let looked = store.wait_until_filled().await;
     let summary = match looked.and(store.list_where(query).await) {
         Ok(page) => {
             let count = page.sessions.len();

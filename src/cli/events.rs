@@ -82,7 +82,7 @@ async fn session_id(name: &str, environment: &Environment) -> anyhow::Result<Ses
     let store = session::user_store::open_store(environment);
     let found = sessions::find(&store, name, Path::new("."), environment).await;
     // The beginning of several ids may have the form of a whole one.
-    let stored = store.beginning_with(name, 1).await.unwrap_or_default();
+    let stored = store.list_with_prefix(name, 1).await.unwrap_or_default();
     store.stop().await;
     let whole = SessionId::new(name);
     match found {

@@ -158,7 +158,7 @@ async fn granted(agent: &str, here: &ProjectContext, environment: &Environment) 
 struct Query {
     policy: Arc<Policy>,
     sandboxes: QueriedSandboxes,
-    /// Whether an option says that there is no sandbox.
+    /// True if an option assumes that there is no sandbox.
     assumes_none: bool,
     worktree: Worktree,
 }

@@ -613,7 +613,7 @@ async fn converse(
     let extra = task
         .earlier
         .as_ref()
-        .map(|earlier| earlier.extra.clone())
+        .map(|earlier| earlier.additional_directories.clone())
         .unwrap_or_default();
     let cwd = task
         .earlier
@@ -806,12 +806,13 @@ async fn open(
     };
     let id = v1::SessionId::new(record.id.share());
     if args.fork {
-        let copy = v1::ForkSessionRequest::new(id, record.cwd).additional_directories(record.extra);
+        let copy = v1::ForkSessionRequest::new(id, record.cwd)
+            .additional_directories(record.additional_directories);
         let opened = peer.call(&copy, None).await.map_err(server_error)?.response;
         return Ok((opened.session_id, opened.config_options.unwrap_or_default()));
     }
-    let resume =
-        v1::ResumeSessionRequest::new(id.clone(), record.cwd).additional_directories(record.extra);
+    let resume = v1::ResumeSessionRequest::new(id.clone(), record.cwd)
+        .additional_directories(record.additional_directories);
     let opened = match peer.call(&resume, None).await.map_err(server_error) {
         Ok(opened) => opened,
         Err(error) => {

@@ -430,7 +430,7 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
             yes,
         } => {
             let days = days.or_else(|| StoreSettings::new(environment).keep_days());
-            store.filled().await?;
+            store.wait_until_filled().await?;
             if json {
                 return list_prunable(store, environment, days).await;
             }
@@ -744,7 +744,7 @@ async fn delete(
 /// Checks that no other process has one of the sessions open, which could not be deleted.
 async fn check_not_open(store: &Store, ids: &[SessionId]) -> anyhow::Result<()> {
     // Without the list, the deletion itself is refused.
-    for open in store.busy().await.unwrap_or_default() {
+    for open in store.list_busy_sessions().await.unwrap_or_default() {
         if open.state.is_some() || !ids.contains(&open.session) {
             continue;
         }
@@ -1071,7 +1071,7 @@ async fn query(
     environment: &Environment,
 ) -> anyhow::Result<ListQuery> {
     let query = ListQuery {
-        is_project,
+        is_recursive: is_project,
         ..ListQuery::default()
     };
     if !is_project {
@@ -1128,7 +1128,7 @@ async fn listed(store: &Store, query: ListQuery) -> Result<SessionPage, store::E
             terminal::print_note("The list of sessions is being rebuilt; this may take a while.");
         }
         is_notified = true;
-        store.filled().await?;
+        store.wait_until_filled().await?;
         page = store.list_where(query.clone()).await?;
     }
     Ok(page)
@@ -1182,7 +1182,7 @@ pub(super) async fn find(
         format!("{ID_PREFIX}{name}")
     };
     match store
-        .beginning_with(&beginning, MAX_MATCHING_IDS)
+        .list_with_prefix(&beginning, MAX_MATCHING_IDS)
         .await?
         .as_slice()
     {

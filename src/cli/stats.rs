@@ -139,7 +139,7 @@ async fn collect(
     environment: &Environment,
     from: Option<Timestamp>,
 ) -> anyhow::Result<Stats> {
-    store.filled().await?;
+    store.wait_until_filled().await?;
     let query = ListQuery {
         limit: usize::MAX - 1,
         ..ListQuery::default()

@@ -18,7 +18,7 @@ pub(super) async fn share_decision(
     let entry = TrustStore::open(environment).entry(&worktree.root).cloned();
     let entry = entry.unwrap_or_else(|| TrustStore::revoked(environment.now()));
     let shared = store
-        .decide(&worktree.shared_name(), serde_json::to_string(&entry)?)
+        .store_trust_decision(&worktree.shared_name(), serde_json::to_string(&entry)?)
         .await;
     store.stop().await;
     shared.context("it applies on this machine only: the other machines could not be informed")

@@ -118,7 +118,7 @@ async fn run_task(shared: Arc<Sessions>, task: ClaimedTask) {
         ),
     };
     let outcome = answer.map(|answer| serde_json::to_string(&answer).unwrap_or_default());
-    match shared.store.end_task(&session, state, outcome).await {
+    match shared.store.finish_task(&session, state, outcome).await {
         Ok(true) => tracing::info!("session {session} is {}", state.as_str()),
         Ok(false) => tracing::warn!("session {session} was changed by another process meanwhile"),
         Err(e) => tracing::error!("the outcome of session {session} cannot be saved: {e}"),
@@ -303,6 +303,6 @@ pub(super) async fn put(
     work: &WaitingPrompt,
 ) -> anyhow::Result<()> {
     Ok(store
-        .put_task(session, serde_json::to_string(work)?)
+        .queue_task(session, serde_json::to_string(work)?)
         .await?)
 }

@@ -398,7 +398,7 @@ impl Actor {
             .take(MAX_TITLED_PROMPTS + 1);
         let stays =
             !session.takeover_requested.is_cancelled() && !session.sessions.ended.is_cancelled();
-        if session.record.titled == TitleSource::Words
+        if session.record.title_source == TitleSource::Words
             && prompts.count() <= MAX_TITLED_PROMPTS
             && stays
         {
@@ -441,8 +441,8 @@ impl Actor {
         };
         session.events.diff(&diffs);
         let changed = diff::count_changes(&diffs);
-        if changed != session.record.changed {
-            session.record.changed = changed;
+        if changed != session.record.diff_stats {
+            session.record.diff_stats = changed;
             session.store_record().await;
         }
     }
@@ -635,12 +635,12 @@ impl SessionState {
     /// title has changed.
     fn apply_title(&mut self) -> bool {
         let answered = self.titling.answered.take();
-        if self.record.titled == TitleSource::User {
+        if self.record.title_source == TitleSource::User {
             return false;
         }
         let Some(title) = answered else { return false };
         self.record.title = Some(title);
-        self.record.titled = TitleSource::Agent;
+        self.record.title_source = TitleSource::Agent;
         true
     }
 
@@ -661,9 +661,9 @@ fn copy_choices(from: &Record, to: &mut Record) {
     to.steer = from.steer;
     to.approvals = from.approvals;
     to.archived = from.archived;
-    if from.titled == TitleSource::User {
+    if from.title_source == TitleSource::User {
         to.title.clone_from(&from.title);
-        to.titled = TitleSource::User;
+        to.title_source = TitleSource::User;
     }
 }
 

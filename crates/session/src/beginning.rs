@@ -272,9 +272,9 @@ mod tests {
                 let entry = |from| UndoEntry {
                     from: MessageId::new(from),
                     files: vec![],
-                    left: vec![],
-                    done: true,
-                    logged: true,
+                    skipped_files: vec![],
+                    is_complete: true,
+                    is_logged: true,
                 };
                 record.undone.extend(undone.map(entry));
                 let stored = StoredSession {

@@ -351,7 +351,7 @@ async fn rename(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
         };
     }
     cx.record.title = Some(title.clone());
-    cx.record.titled = TitleSource::User;
+    cx.record.title_source = TitleSource::User;
     let updated = cx.record.updated;
     let answer = format!("The title is now \"{}\".", text::escaped(&title));
     let title = Some(title);

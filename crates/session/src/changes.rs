@@ -148,7 +148,7 @@ impl<'c> Timeline<'c> {
     /// earlier ones only have late changes in between. Messages are left out that are hidden by an
     /// undo of which the log has no changes.
     fn add_messages(&mut self, messages: &'c [Message], start: usize, record: &'c Record) {
-        let end = if record.undone.iter().all(|undone| undone.logged) {
+        let end = if record.undone.iter().all(|undone| undone.is_logged) {
             messages.len()
         } else {
             visible(messages, &record.undone)
@@ -905,9 +905,9 @@ mod tests {
         record.undone.push(UndoEntry {
             from: messages[0].id.clone(),
             files: Vec::new(),
-            left: Vec::new(),
-            done: true,
-            logged: false,
+            skipped_files: Vec::new(),
+            is_complete: true,
+            is_logged: false,
         });
         assert_eq!(session_changes(&messages, &record), []);
     }

@@ -32,7 +32,7 @@ pub(super) async fn record_changes_of_interrupted_steps(
     let half_undone: Vec<FileChange> = record
         .undone
         .iter()
-        .filter(|undone| !undone.done)
+        .filter(|undone| !undone.is_complete)
         .flat_map(|undone| undone.files.clone())
         .collect();
     if !cut_off && half_undone.is_empty() {

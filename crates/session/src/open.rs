@@ -315,7 +315,7 @@ impl Sessions {
         let extra = options.additional_directories.clone();
         let called = self.shared_directory_name(Some(&options.cwd)).await;
         let record = Record {
-            extra,
+            additional_directories: extra,
             shared_name: called,
             denied: options.denied.clone(),
             asked: options.asked.clone(),
@@ -418,7 +418,9 @@ impl Sessions {
         }
         options.notices.extend(undo_notice(&record));
         self.restrict(&mut record, &options).await;
-        record.extra.clone_from(&options.additional_directories);
+        record
+            .additional_directories
+            .clone_from(&options.additional_directories);
         let mut opened = self
             .open(options, record, (history, jobs), claim, settings)
             .await;
@@ -567,7 +569,7 @@ impl Sessions {
         let mut fork = store::forked(from, &self.environment);
         fork.record.cwd.clone_from(&options.cwd);
         fork.record
-            .extra
+            .additional_directories
             .clone_from(&options.additional_directories);
         fork.record.shared_name = self.shared_directory_name(Some(&options.cwd)).await;
         let id = fork.record.id.clone();
@@ -1028,7 +1030,7 @@ fn damage_notice(session: &SessionId, damage: &[String]) -> Option<Event> {
 
 /// Returns the notice about undone turns that can be redone; `None` if there are none.
 fn undo_notice(record: &Record) -> Option<Event> {
-    let (severity, title) = if record.undone.last()?.done {
+    let (severity, title) = if record.undone.last()?.is_complete {
         (
             Severity::Info,
             "A turn is undone: /redo restores it; after your next prompt, only its files.",

@@ -431,9 +431,9 @@ mod tests {
             let entry = |number| UndoEntry {
                 from: from(number),
                 files: vec![],
-                left: vec![],
-                done: true,
-                logged: true,
+                skipped_files: vec![],
+                is_complete: true,
+                is_logged: true,
             };
             record.undone.extend(undone.map(entry));
             let found = find_earlier_prompt(&history, &record, &parts("Go on.", key));

@@ -303,7 +303,7 @@ fn session_info(record: &Record) -> Value {
     if let Some(undone) = record.undone.last() {
         info["revert"] = json!({ "messageID": undone.from.as_str() });
     }
-    if let Some(changed) = &record.changed {
+    if let Some(changed) = &record.diff_stats {
         info["summary"] = json!({
             "additions": changed.additions, "deletions": changed.deletions, "files": changed.files,
         });

@@ -55,7 +55,7 @@ impl Sessions {
         while left > 0
             && let Some(name) = names.pop()
         {
-            let found = match self.store.contents(session, vec![name.clone()]).await {
+            let found = match self.store.read_contents(session, vec![name.clone()]).await {
                 Ok(found) => found,
                 Err(e) => {
                     return tracing::warn!(
@@ -166,7 +166,7 @@ pub async fn share_trust(store: &Store, environment: &Environment, worktree: &Wo
 
 async fn exchange_trust(store: &Store, environment: &Environment, worktree: &Worktree) {
     let project = worktree.shared_name();
-    let shared = match store.trust(&project).await {
+    let shared = match store.trust_decision(&project).await {
         Ok(shared) => shared,
         Err(e) => {
             return tracing::warn!(
@@ -195,7 +195,7 @@ async fn exchange_trust(store: &Store, environment: &Environment, worktree: &Wor
                 .filter(|entry| entry.decision != trust::Decision::Unasked)
                 .and_then(|entry| serde_json::to_string(entry).ok());
             let Some(entry) = entry else { return };
-            if let Err(e) = store.decide(&project, entry).await {
+            if let Err(e) = store.store_trust_decision(&project, entry).await {
                 tracing::warn!(
                     "the trust decision about {project} cannot be shared with other machines: {e}"
                 );
@@ -263,7 +263,7 @@ fn move_paths(stored: &mut StoredSession, from: &Path, to: &Path) -> Vec<(Messag
     };
     for undone in &mut stored.record.undone {
         follow(&mut undone.files);
-        follow(&mut undone.left);
+        follow(&mut undone.skipped_files);
     }
     for past in &mut stored.record.past_undos {
         follow(&mut past.files);

@@ -110,13 +110,13 @@ pub async fn undo(
     force: bool,
 ) -> Result<RevertReport, RevertError> {
     let before = record.clone();
-    let unfinished = record.undone.last().is_some_and(|last| !last.done);
+    let unfinished = record.undone.last().is_some_and(|last| !last.is_complete);
     let more = force
         && *point == RevertPoint::LastTurn
         && record
             .undone
             .last()
-            .is_some_and(|last| !last.left.is_empty());
+            .is_some_and(|last| !last.skipped_files.is_empty());
     let mut report = RevertReport::default();
     let mut entry = match record.undone.pop_if(|_| unfinished || more) {
         Some(last) => last,
@@ -132,13 +132,13 @@ pub async fn undo(
             UndoEntry {
                 from: messages[start].id.clone(),
                 files: Vec::new(),
-                left,
-                done: true,
-                logged: false,
+                skipped_files: left,
+                is_complete: true,
+                is_logged: false,
             }
         }
     };
-    let mut wanted = std::mem::take(&mut entry.left);
+    let mut wanted = std::mem::take(&mut entry.skipped_files);
     if unfinished {
         remove_leftovers(&entry.files).await;
         wanted.append(&mut entry.files);
@@ -156,8 +156,8 @@ pub async fn undo(
         entry.files.append(&mut planned.already_made);
     }
     let mut undone = entry.files.clone();
-    entry.done = false;
-    entry.left = planned
+    entry.is_complete = false;
+    entry.skipped_files = planned
         .skipped
         .iter()
         .map(|left| left.change.clone())
@@ -177,9 +177,9 @@ pub async fn undo(
     undone.extend(done);
     if let Some(entry) = record.undone.last_mut() {
         entry.files = undone;
-        entry.left = left.iter().map(|left| left.change.clone()).collect();
-        entry.done = true;
-        entry.logged = true;
+        entry.skipped_files = left.iter().map(|left| left.change.clone()).collect();
+        entry.is_complete = true;
+        entry.is_logged = true;
     }
     report.record_skipped(left, cx);
     let earlier = record
@@ -207,11 +207,11 @@ pub async fn redo(
     let Some(entry) = record.undone.last_mut() else {
         return past::redo(messages, record, recorder, cx).await;
     };
-    if !entry.done {
+    if !entry.is_complete {
         remove_leftovers(&entry.files).await;
     }
     // Until it is complete, the files are in an intermediate state.
-    entry.done = false;
+    entry.is_complete = false;
     let back: Vec<FileChange> = entry.files.iter().cloned().map(reversed).collect();
     recorder.fetch_contents(&cx.tracker, &back).await;
     let planned = plan_changes(back, cx, RevertCare::Redo).await;
@@ -222,7 +222,7 @@ pub async fn redo(
     let mut report = RevertReport::default();
     let already = planned.already_made.clone();
     let (done, left) = apply_all(planned, &mut report, cx).await;
-    if let Some(undone) = record.undone.pop().filter(|undone| !undone.logged) {
+    if let Some(undone) = record.undone.pop().filter(|undone| !undone.is_logged) {
         // The redo may leave some of these files in place.
         changes::log_changes(record, messages, undone.files);
     }
@@ -369,7 +369,7 @@ pub(super) fn truncate_history(stored: &mut StoredSession, end: usize) {
     });
     stored.record.todos = last_plan(&stored.messages).unwrap_or_default();
     stored.record.cost = turn::cost(&stored.messages);
-    stored.record.changed = None;
+    stored.record.diff_stats = None;
 }
 
 /// Returns the plan of the last call that set one; `None` if there is no such call. An interrupted

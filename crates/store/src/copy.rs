@@ -14,7 +14,7 @@ pub fn forked(from: impl Into<StreamedSession>, environment: &Environment) -> St
     let from = from.into();
     let title = from.record.title.as_deref().map(fork_title);
     let record = Record {
-        titled: if title.is_some() {
+        title_source: if title.is_some() {
             TitleSource::User
         } else {
             TitleSource::Words

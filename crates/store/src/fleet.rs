@@ -10,8 +10,10 @@ use base::id::SessionId;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskState {
+    /// No host has claimed it yet, or it was returned to the queue.
     Waiting,
     Running,
+    /// It ended with an answer.
     Done,
     /// It ended without an answer.
     Failed,
@@ -27,6 +29,7 @@ impl TaskState {
         Self::Cancelled,
     ];
 
+    /// Returns the name that is stored in the database.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
@@ -63,6 +66,7 @@ pub struct ClaimedTask {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskStatus {
     pub state: TaskState,
+    /// The number of attempts to answer it so far.
     pub tries: u64,
     /// The outcome, in the format of the host that answered it.
     pub outcome: Option<String>,
@@ -76,32 +80,38 @@ pub struct BusySession {
     pub state: Option<TaskState>,
     /// The machine and the process that have it open.
     pub host: Option<(String, u32)>,
+    /// The number of attempts to answer its prompt; 0 if it has none.
     pub tries: u64,
 }
 
 pub(super) enum FleetJob {
-    Put {
+    /// Queues a prompt for a session.
+    Queue {
         session: SessionId,
         work: String,
         reply: ReplySender<()>,
     },
+    /// Takes the prompt that has waited longest, if there is one.
     Claim {
         reply: ReplySender<Option<ClaimedTask>>,
     },
     /// Ends a prompt of this process, or returns it to the queue.
-    End {
+    Finish {
         session: SessionId,
         state: TaskState,
         outcome: Option<String>,
         reply: ReplySender<bool>,
     },
-    Look {
+    /// Returns the status of a session's prompt.
+    Status {
         session: SessionId,
         reply: ReplySender<Option<TaskStatus>>,
     },
-    Busy {
+    /// Returns the sessions that are open on a host or have a pending prompt.
+    BusySessions {
         reply: ReplySender<Vec<BusySession>>,
     },
+    /// Cancels a pending prompt and the running turn. Returns true if there was one.
     Cancel {
         session: SessionId,
         reply: ReplySender<bool>,
@@ -113,13 +123,13 @@ impl FleetJob {
     pub(super) fn refuse(self) {
         // The receiver may have been cancelled.
         match self {
-            Self::Put { reply, .. } => drop(reply.send(Err(Error::NoQueue))),
+            Self::Queue { reply, .. } => drop(reply.send(Err(Error::NoQueue))),
             Self::Claim { reply } => drop(reply.send(Err(Error::NoQueue))),
-            Self::End { reply, .. } | Self::Cancel { reply, .. } => {
+            Self::Finish { reply, .. } | Self::Cancel { reply, .. } => {
                 drop(reply.send(Err(Error::NoQueue)))
             }
-            Self::Look { reply, .. } => drop(reply.send(Err(Error::NoQueue))),
-            Self::Busy { reply } => drop(reply.send(Err(Error::NoQueue))),
+            Self::Status { reply, .. } => drop(reply.send(Err(Error::NoQueue))),
+            Self::BusySessions { reply } => drop(reply.send(Err(Error::NoQueue))),
         }
     }
 }

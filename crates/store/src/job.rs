@@ -29,7 +29,8 @@ pub enum OwnerRequest {
 pub(super) enum RequestSource {
     /// A pipe below the directory.
     Pipe(PathBuf),
-    Heard(mpsc::UnboundedReceiver<OwnerRequest>),
+    /// A channel from the database thread, which receives the requests.
+    Channel(mpsc::UnboundedReceiver<OwnerRequest>),
 }
 
 /// Sends an answer. The receiver may have been cancelled.
@@ -37,15 +38,19 @@ pub(super) fn answer<T, E: Into<Error>>(reply: ReplySender<T>, answer: Result<T,
     drop(reply.send(answer.map_err(Into::into)));
 }
 
+/// A job for the backend. Each one except `Write`, `DeleteOrphans` and `Wake` has a reply channel.
 pub(super) enum StoreJob {
+    /// Registers a session, and makes this process its owner.
     Create {
         record: Box<Record>,
         reply: ReplySender<()>,
     },
+    /// Queues one write of a session. Failures are reported by the next `Flush`.
     Write {
         session: SessionId,
         entry: SessionWrite,
     },
+    /// Waits until the writes of a session are on the disk.
     Flush {
         session: SessionId,
         reply: ReplySender<()>,
@@ -64,19 +69,20 @@ pub(super) enum StoreJob {
         session: SessionId,
         reply: ReplySender<StoredSession>,
     },
-    Has {
+    /// Returns true if the session exists.
+    Contains {
         session: SessionId,
         reply: ReplySender<bool>,
     },
     /// Reads a session one message at a time.
-    ReadOut {
+    Stream {
         session: SessionId,
         reply: ReplySender<StreamedSession>,
     },
     Import {
         feed: Box<StreamedSession>,
-        /// The session that it is a copy of.
-        of: Option<SessionId>,
+        /// The session from which it was copied, if it is a copy.
+        original: Option<SessionId>,
         reply: ReplySender<()>,
     },
     Change {
@@ -119,7 +125,8 @@ pub(super) enum StoreJob {
         session: SessionId,
         reply: ReplySender<()>,
     },
-    Leave {
+    /// Closes a session, and deletes it if it is empty. Returns true if it was deleted.
+    CloseAndDeleteIfEmpty {
         session: SessionId,
         reply: ReplySender<bool>,
     },
@@ -143,7 +150,8 @@ pub(super) enum StoreJob {
         grant: Box<Grant>,
         reply: ReplySender<()>,
     },
-    HandOver {
+    /// Waits until the writes of a session have been passed to the operating system.
+    AwaitWritten {
         session: SessionId,
         reply: ReplySender<()>,
     },
@@ -164,7 +172,8 @@ pub(super) enum StoreJob {
     Requests {
         reply: ReplySender<RequestSource>,
     },
-    About {
+    /// Returns the state of the backend, for display.
+    BackendState {
         reply: ReplySender<BackendState>,
     },
     /// Returns the models chosen last in a project, the newest first.
@@ -223,12 +232,12 @@ impl StoreJob {
             | Self::Load { session, .. }
             | Self::Parts { session, .. }
             | Self::Peek { session, .. }
-            | Self::ReadOut { session, .. }
-            | Self::Has { session, .. }
+            | Self::Stream { session, .. }
+            | Self::Contains { session, .. }
             | Self::Change { session, .. }
-            | Self::HandOver { session, .. }
+            | Self::AwaitWritten { session, .. }
             | Self::Contents { session, .. }
-            | Self::Leave { session, .. }
+            | Self::CloseAndDeleteIfEmpty { session, .. }
             | Self::Close { session, .. } => JobScope::Session(session.clone()),
             Self::Grants { .. }
             | Self::Grant { .. }
@@ -236,7 +245,7 @@ impl StoreJob {
             | Self::Search { .. }
             | Self::RequestRelease { .. }
             | Self::Requests { .. }
-            | Self::About { .. }
+            | Self::BackendState { .. }
             | Self::Filled { .. }
             | Self::RecentModels { .. }
             | Self::SetRecentModels { .. }

@@ -71,10 +71,10 @@ pub struct StoredSession {
 }
 
 impl StoredSession {
-    /// Returns whether it remains when it is closed: it has a message, or a title chosen by the
+    /// True if the session remains after it is closed: it has a message, or a title chosen by the
     /// user.
     pub fn is_lasting(&self) -> bool {
-        !self.messages.is_empty() || self.record.titled == TitleSource::User
+        !self.messages.is_empty() || self.record.title_source == TitleSource::User
     }
 }
 
@@ -87,18 +87,20 @@ pub struct LoadOptions {
     /// The record to use if a damaged file has none and the index has lost it, so that the session
     /// can be continued.
     pub fallback_record: Option<Box<Record>>,
-    /// The receiver of the first messages, which are sent as soon as they are read if all of them
-    /// are unchanged since they were first written. A part that was written long after its message
-    /// may be missing. It is possible that nothing is sent.
+    /// Receives the first messages as soon as they are read. Nothing is sent if one of them has
+    /// changed since it was first written, or if the backend cannot read them separately. A part
+    /// that was written long after its message may be missing.
     pub first_messages: Option<oneshot::Sender<StoredSession>>,
 }
 
 /// A permission that is stored because the user chose "always".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
+    /// The key of the project.
     pub project: String,
     /// The agent that it was granted to.
     pub agent: String,
+    /// The name of the permission, such as `bash`.
     pub permission: String,
     /// The pattern that the user was shown.
     pub pattern: String,
@@ -117,12 +119,13 @@ pub struct StoredGrants {
 /// The state of the backend, for display.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackendState {
+    /// The name of the kind of storage.
     pub kind: &'static str,
     /// A directory, or an address without its password.
     pub location: String,
     /// Further facts, for display.
     pub details: Vec<String>,
-    /// The reason why nothing can be saved at the moment.
+    /// The reason why nothing can be saved at the moment; `None` if saving works.
     pub problem: Option<String>,
 }
 
@@ -177,7 +180,7 @@ impl Store {
     /// # Errors
     /// Returns [`Error::Unwritable`] if the store has stopped.
     pub async fn backend_state(&self) -> Result<BackendState, Error> {
-        self.request(|reply| StoreJob::About { reply }).await
+        self.request(|reply| StoreJob::BackendState { reply }).await
     }
 
     /// Registers a session, and makes this process its owner. Its file is created by the first
@@ -278,7 +281,7 @@ impl Store {
     pub async fn await_written(&self, session: &SessionId) {
         let session = session.clone();
         // A store that has stopped has nothing to write.
-        self.request(|reply| StoreJob::HandOver { session, reply })
+        self.request(|reply| StoreJob::AwaitWritten { session, reply })
             .await
             .ok();
     }
@@ -381,7 +384,8 @@ impl Store {
     /// Returns [`Error::Unwritable`] if no index is available.
     pub async fn contains(&self, session: &SessionId) -> Result<bool, Error> {
         let session = session.clone();
-        self.request(|reply| StoreJob::Has { session, reply }).await
+        self.request(|reply| StoreJob::Contains { session, reply })
+            .await
     }
 
     /// Reads a session like [`Store::peek`], one message at a time. The whole session is in memory
@@ -391,7 +395,7 @@ impl Store {
     /// Returns any [`Error`] except [`Error::Locked`].
     pub async fn stream(&self, session: &SessionId) -> Result<StreamedSession, Error> {
         let session = session.clone();
-        self.request(|reply| StoreJob::ReadOut { session, reply })
+        self.request(|reply| StoreJob::Stream { session, reply })
             .await
     }
 
@@ -406,7 +410,7 @@ impl Store {
         let feed = Box::new(feed.into());
         self.request(|reply| StoreJob::Import {
             feed,
-            of: None,
+            original: None,
             reply,
         })
         .await
@@ -423,9 +427,13 @@ impl Store {
         original: &SessionId,
     ) -> Result<(), Error> {
         let feed = Box::new(feed);
-        let of = Some(original.clone());
-        self.request(|reply| StoreJob::Import { feed, of, reply })
-            .await
+        let original = Some(original.clone());
+        self.request(|reply| StoreJob::Import {
+            feed,
+            original,
+            reply,
+        })
+        .await
     }
 
     /// Sets the title that the user chose, durably.
@@ -437,7 +445,8 @@ impl Store {
             .await
     }
 
-    /// Changes a session's record durably, whether or not the session is open here.
+    /// Changes a session's record durably and returns the new record. The session need not be open
+    /// here.
     ///
     /// # Errors
     /// Returns any [`Error`].
@@ -482,7 +491,7 @@ impl Store {
     /// Returns any [`Error`]. The session is closed in any case.
     pub async fn close_and_delete_if_empty(&self, session: &SessionId) -> Result<bool, Error> {
         let session = session.clone();
-        self.request(|reply| StoreJob::Leave { session, reply })
+        self.request(|reply| StoreJob::CloseAndDeleteIfEmpty { session, reply })
             .await
     }
 
@@ -497,9 +506,9 @@ impl Store {
             .await
     }
 
-    /// Deletes a session that is not open in this process, and its children; with
-    /// `only_if_empty`, only if it has no message and no title chosen by the user. Returns
-    /// whether it was deleted.
+    /// Deletes a session that is not open in this process, and its children. With `only_if_empty`,
+    /// a session that has a message or a title chosen by the user is kept. Returns true if the
+    /// session was deleted.
     ///
     /// # Errors
     /// Returns any [`Error`].
@@ -582,7 +591,7 @@ impl Store {
             return found;
         };
         // The scan finds the damage as well.
-        self.filled().await?;
+        self.wait_until_filled().await?;
         self.search_once(query, words, limit).await
     }
 

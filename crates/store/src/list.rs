@@ -43,14 +43,16 @@ pub struct ListFilling {
 pub struct ListQuery {
     /// The working directory; `None` for all.
     pub cwd: Option<PathBuf>,
-    /// The name of that directory on every machine.
+    /// The name of that directory on every machine that shares the store; `None` if the store is
+    /// not shared.
     pub shared_name: Option<String>,
-    /// True to list sessions in the directories below it too.
-    pub is_project: bool,
+    /// True to list the sessions in the directories below `cwd` too.
+    pub is_recursive: bool,
     /// True to list only archived sessions, false for only the others; `None` for both.
     pub archived: Option<bool>,
-    /// The start of the page.
+    /// The position before the page; `None` for the first page.
     pub after: Option<ListCursor>,
+    /// The maximum number of sessions in the page.
     pub limit: usize,
 }
 

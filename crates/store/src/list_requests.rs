@@ -42,7 +42,7 @@ impl Store {
     ///
     /// # Errors
     /// See [`Store::list`].
-    pub async fn beginning_with(
+    pub async fn list_with_prefix(
         &self,
         beginning: &str,
         limit: usize,
@@ -61,7 +61,7 @@ impl Store {
     ///
     /// # Errors
     /// See [`Store::list`].
-    pub async fn neighbours(&self, sessions: Vec<SessionId>) -> Result<Vec<SessionId>, Error> {
+    pub async fn list_neighbours(&self, sessions: Vec<SessionId>) -> Result<Vec<SessionId>, Error> {
         self.request(|reply| StoreJob::Neighbours { sessions, reply })
             .await
             .map_err(Error::into_list_error)
@@ -71,7 +71,7 @@ impl Store {
     ///
     /// # Errors
     /// See [`Store::list`].
-    pub async fn filled(&self) -> Result<(), Error> {
+    pub async fn wait_until_filled(&self) -> Result<(), Error> {
         // A list that turns out to be damaged is rebuilt by the next query, so wait twice.
         for _ in 0..2 {
             self.request(|reply| StoreJob::Filled { reply })

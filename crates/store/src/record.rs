@@ -24,25 +24,25 @@ pub struct Record {
     /// its first commit. A moved directory is recognized by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
-    /// Further directories; absolute.
-    #[serde(default)]
-    pub extra: Vec<PathBuf>,
+    /// The directories in addition to `cwd` in which the client lets it work; absolute.
+    #[serde(rename = "extra", default)]
+    pub additional_directories: Vec<PathBuf>,
     /// The title, once there is one.
     #[serde(default)]
     pub title: Option<String>,
     /// The author of the title.
-    #[serde(default)]
-    pub titled: TitleSource,
+    #[serde(rename = "titled", default)]
+    pub title_source: TitleSource,
     pub created: Timestamp,
     /// The time of the last use.
     pub updated: Timestamp,
     /// The mark of adjutant's notes to the model.
     #[serde(default)]
     pub mark: ReminderMark,
-    /// The session that delegated to it.
+    /// The session that delegated to it; `None` for a session of the user.
     #[serde(default)]
     pub parent: Option<SessionId>,
-    /// The number of delegations between a user's session and this one.
+    /// The number of delegations between a user's session and this one; 0 for a user's session.
     #[serde(default)]
     pub depth: u32,
     /// The restrictions of the parent, which apply here too; replaced whenever the parent continues
@@ -88,9 +88,9 @@ pub struct Record {
     /// The description of its work, once there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<SessionSummary>,
-    /// The changes to files; `None` if there are none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub changed: Option<DiffStats>,
+    /// The size of its changes to files; `None` if there are none.
+    #[serde(rename = "changed", default, skip_serializing_if = "Option::is_none")]
+    pub diff_stats: Option<DiffStats>,
     /// The cost of turns that were undone permanently, in US dollars.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undone_cost: Option<f64>,
@@ -166,9 +166,9 @@ impl SessionSummary {
 /// The undos of a session: while they are the same, a description of its work remains true.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Undos {
-    /// The first messages that those hide which can be redone.
+    /// The first hidden message of each undo that can be redone.
     hidden: Vec<MessageId>,
-    /// The number of those after which the conversation continued.
+    /// The number of undos after which the conversation continued.
     past: usize,
 }
 
@@ -180,6 +180,8 @@ pub struct DiffStats {
     pub deletions: usize,
 }
 
+/// An undo that can be redone: it hides the messages from one on, and has restored the files that
+/// they changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UndoEntry {
     /// The first message that it hides.
@@ -188,14 +190,14 @@ pub struct UndoEntry {
     #[serde(default)]
     pub files: Vec<FileChange>,
     /// The changes that it skipped because another program had changed the files.
-    #[serde(default)]
-    pub left: Vec<FileChange>,
+    #[serde(rename = "left", default)]
+    pub skipped_files: Vec<FileChange>,
     /// True if the files are completely written; false if the process ended during the undo.
-    #[serde(default)]
-    pub done: bool,
+    #[serde(rename = "done", default)]
+    pub is_complete: bool,
     /// True if [`Record::file_log`] has its changes.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub logged: bool,
+    #[serde(rename = "logged", default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_logged: bool,
 }
 
 /// An undo whose messages are deleted because the conversation continued. Its files can still be
@@ -243,9 +245,9 @@ impl Record {
             cwd,
             shared_name: None,
             origin: None,
-            extra: Vec::new(),
+            additional_directories: Vec::new(),
             title: None,
-            titled: TitleSource::default(),
+            title_source: TitleSource::default(),
             created: now,
             updated: now,
             mark: ReminderMark::default(),
@@ -265,7 +267,7 @@ impl Record {
             todos: Vec::new(),
             cost: None,
             summary: None,
-            changed: None,
+            diff_stats: None,
             undone_cost: None,
             undone: Vec::new(),
             past_undos: Vec::new(),
@@ -281,9 +283,9 @@ impl Record {
             cwd,
             shared_name,
             origin,
-            extra,
+            additional_directories,
             title,
-            titled,
+            title_source,
             created: _,
             updated: _,
             mark,
@@ -303,7 +305,7 @@ impl Record {
             todos,
             cost,
             summary: _,
-            changed,
+            diff_stats,
             undone_cost: _,
             undone: _,
             past_undos: _,
@@ -312,9 +314,9 @@ impl Record {
         Self {
             shared_name,
             origin,
-            extra,
+            additional_directories,
             title,
-            titled,
+            title_source,
             mark,
             inherited,
             denied,
@@ -328,7 +330,7 @@ impl Record {
             approvals,
             todos,
             cost,
-            changed,
+            diff_stats,
             ..Self::new(id, cwd, now)
         }
     }
@@ -363,9 +365,9 @@ impl Record {
         let Some(before) = before else {
             return record;
         };
-        if before.titled == TitleSource::User && before.title.is_some() {
+        if before.title_source == TitleSource::User && before.title.is_some() {
             record.title.clone_from(&before.title);
-            record.titled = before.titled;
+            record.title_source = before.title_source;
         }
         let written = |record: &Self| record.summary.as_ref().map(|summary| summary.written);
         if written(before) > written(&record) {
@@ -398,15 +400,15 @@ pub enum TitleSource {
 pub enum RecordChange {
     /// The title that the user chose.
     Title(String),
-    /// The description of its work. Has no effect if something was undone since.
+    /// The description of its work. Has no effect if something has been undone since.
     Summary {
         summary: SessionSummary,
         /// The undos of the session that was described.
         undos: Undos,
     },
-    /// True if the session is archived.
+    /// Archives the session if true, and otherwise takes it out of the archive.
     Archived(bool),
-    /// The agent and its options.
+    /// The agent and the options that the user chose.
     Choice {
         agent: String,
         /// The model and effort; `None` leaves them to the agent.
@@ -420,11 +422,12 @@ pub enum RecordChange {
 }
 
 impl RecordChange {
+    /// Makes the change in `record`.
     pub fn apply(&self, record: &mut Record) {
         match self.clone() {
             Self::Title(title) => {
                 record.title = Some(title);
-                record.titled = TitleSource::User;
+                record.title_source = TitleSource::User;
             }
             Self::Summary { summary, undos } => {
                 if record.undos() == undos {
@@ -510,9 +513,9 @@ mod tests {
         let entry = UndoEntry {
             from: MessageId::new("msg_1"),
             files: Vec::new(),
-            left: Vec::new(),
-            done: true,
-            logged: true,
+            skipped_files: Vec::new(),
+            is_complete: true,
+            is_logged: true,
         };
         let unaware = Record {
             undone: vec![entry],

@@ -29,7 +29,7 @@ impl Store {
 
     /// Stores an object with a session, under its name, before anything that is written about the
     /// session later.
-    pub async fn content(&self, session: &SessionId, name: String, bytes: Vec<u8>) {
+    pub async fn write_content(&self, session: &SessionId, name: String, bytes: Vec<u8>) {
         if self.is_shared().await {
             self.write(session, SessionWrite::Content { name, bytes })
                 .await;
@@ -41,7 +41,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns any [`Error`].
-    pub async fn contents(
+    pub async fn read_contents(
         &self,
         session: &SessionId,
         names: Vec<String>,
@@ -59,7 +59,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns any [`Error`].
-    pub async fn trust(&self, project: &str) -> Result<Option<String>, Error> {
+    pub async fn trust_decision(&self, project: &str) -> Result<Option<String>, Error> {
         let project = project.to_owned();
         self.request(|reply| StoreJob::Trust {
             project,
@@ -73,7 +73,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns any [`Error`].
-    pub async fn decide(&self, project: &str, entry: String) -> Result<(), Error> {
+    pub async fn store_trust_decision(&self, project: &str, entry: String) -> Result<(), Error> {
         let project = project.to_owned();
         self.request(|reply| StoreJob::Trust {
             project,
@@ -88,10 +88,10 @@ impl Store {
     ///
     /// # Errors
     /// Returns any [`Error`].
-    pub async fn put_task(&self, session: &SessionId, work: String) -> Result<(), Error> {
+    pub async fn queue_task(&self, session: &SessionId, work: String) -> Result<(), Error> {
         let session = session.clone();
         self.request(|reply| {
-            StoreJob::Fleet(FleetJob::Put {
+            StoreJob::Fleet(FleetJob::Queue {
                 session,
                 work,
                 reply,
@@ -114,7 +114,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns any [`Error`].
-    pub async fn end_task(
+    pub async fn finish_task(
         &self,
         session: &SessionId,
         state: TaskState,
@@ -122,7 +122,7 @@ impl Store {
     ) -> Result<bool, Error> {
         let session = session.clone();
         self.request(|reply| {
-            StoreJob::Fleet(FleetJob::End {
+            StoreJob::Fleet(FleetJob::Finish {
                 session,
                 state,
                 outcome,
@@ -136,9 +136,9 @@ impl Store {
     ///
     /// # Errors
     /// Returns any [`Error`].
-    pub async fn task(&self, session: &SessionId) -> Result<Option<TaskStatus>, Error> {
+    pub async fn task_status(&self, session: &SessionId) -> Result<Option<TaskStatus>, Error> {
         let session = session.clone();
-        self.request(|reply| StoreJob::Fleet(FleetJob::Look { session, reply }))
+        self.request(|reply| StoreJob::Fleet(FleetJob::Status { session, reply }))
             .await
     }
 
@@ -146,8 +146,8 @@ impl Store {
     ///
     /// # Errors
     /// Returns any [`Error`].
-    pub async fn busy(&self) -> Result<Vec<BusySession>, Error> {
-        self.request(|reply| StoreJob::Fleet(FleetJob::Busy { reply }))
+    pub async fn list_busy_sessions(&self) -> Result<Vec<BusySession>, Error> {
+        self.request(|reply| StoreJob::Fleet(FleetJob::BusySessions { reply }))
             .await
     }
 

@@ -12,14 +12,14 @@ pub struct TakeoverRequests(Source);
 #[derive(Debug)]
 enum Source {
     Pipe(PipeRequests),
-    Heard(mpsc::UnboundedReceiver<OwnerRequest>),
+    Channel(mpsc::UnboundedReceiver<OwnerRequest>),
 }
 
 impl TakeoverRequests {
     pub(super) fn listen(source: RequestSource) -> std::io::Result<Self> {
         Ok(Self(match source {
             RequestSource::Pipe(dir) => Source::Pipe(PipeRequests::listen(&dir)?),
-            RequestSource::Heard(heard) => Source::Heard(heard),
+            RequestSource::Channel(requests) => Source::Channel(requests),
         }))
     }
 
@@ -27,7 +27,7 @@ impl TakeoverRequests {
     pub async fn next(&mut self) -> Option<OwnerRequest> {
         match &mut self.0 {
             Source::Pipe(pipe) => pipe.next().await.map(OwnerRequest::TakeOver),
-            Source::Heard(heard) => heard.recv().await,
+            Source::Channel(requests) => requests.recv().await,
         }
     }
 }

@@ -269,9 +269,11 @@ async fn forks_and_imports_are_independent() {
         store.rename(&fork.record.id, "Another road").await.unwrap();
         let listed = store.list(None, None, 10).await.unwrap();
         assert!(
-            listed.sessions.iter().any(
-                |r| r.title.as_deref() == Some("Another road") && r.titled == TitleSource::User
-            )
+            listed
+                .sessions
+                .iter()
+                .any(|r| r.title.as_deref() == Some("Another road")
+                    && r.title_source == TitleSource::User)
         );
         assert_eq!(
             store.load(&record.id).await.unwrap(),
@@ -580,7 +582,7 @@ async fn project_list_includes_subdirectories() {
         };
         let query = ListQuery {
             cwd: Some("/w".into()),
-            is_project: true,
+            is_recursive: true,
             limit: 2,
             ..ListQuery::default()
         };
@@ -609,19 +611,19 @@ async fn project_list_includes_subdirectories() {
             .await
             .unwrap();
         assert_eq!(all.sessions.len(), places.len());
-        store.filled().await.unwrap();
+        store.wait_until_filled().await.unwrap();
         assert_eq!(
-            store.beginning_with("ses_00000003", 9).await.unwrap(),
+            store.list_with_prefix("ses_00000003", 9).await.unwrap(),
             [SessionId::new("ses_00000003")]
         );
-        assert_eq!(store.beginning_with("ses_", 3).await.unwrap().len(), 3);
-        assert_eq!(store.beginning_with("ses_1", 3).await.unwrap(), []);
+        assert_eq!(store.list_with_prefix("ses_", 3).await.unwrap().len(), 3);
+        assert_eq!(store.list_with_prefix("ses_1", 3).await.unwrap(), []);
         let of = [
             SessionId::new("ses_00000003"),
             SessionId::new("ses_0000000"),
         ];
         let neighbours: BTreeSet<String> = store
-            .neighbours(of.to_vec())
+            .list_neighbours(of.to_vec())
             .await
             .unwrap()
             .iter()

@@ -519,7 +519,7 @@ mod tests {
                 "@@ fn main() {\n+    x();\n\n+    y();\n",
                 "fn main() {\n    x();\n\n    y();\n    a();\n\n    b();\n}\n",
             ),
-            // The empty line in the hunk stands for the one below the anchor, so the insertion goes
+            // The empty line in the hunk is the one below the anchor, so the insertion goes
             // after it.
             ("f\n\na\n\nb\n", "@@ f\n\n+x\n", "f\n\nx\na\n\nb\n"),
             ("a\n\nb\n", "@@\n+x\n", "a\n\nb\nx\n"),

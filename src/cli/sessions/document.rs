@@ -14,7 +14,7 @@ pub(super) fn session(record: &Record, undone_turns: usize) -> Value {
         "id": record.id,
         "title": record.title,
         "cwd": record.cwd,
-        "additionalDirectories": record.extra,
+        "additionalDirectories": record.additional_directories,
         "created": record.created.iso(),
         "updated": record.updated.iso(),
         "parent": record.parent,
@@ -22,7 +22,7 @@ pub(super) fn session(record: &Record, undone_turns: usize) -> Value {
         "model": model.map(ToString::to_string),
         "archived": record.archived,
         "cost": record.cost.map(round_cost),
-        "changed": record.changed,
+        "changed": record.diff_stats,
         "summary": record.description(),
         "undoneTurns": undone_turns,
     })

@@ -341,7 +341,7 @@ fn restore_context(record: &Record, environment: &Environment) -> anyhow::Result
         );
     }
     let home = environment.home.as_deref();
-    let worktree = Worktree::find(&record.cwd, &record.extra, home);
+    let worktree = Worktree::find(&record.cwd, &record.additional_directories, home);
     let tracker = Tracker::new(&environment.dirs.data, &worktree.root, home);
     Ok(RestoreContext {
         tracker: Arc::new(tracker),

@@ -23,7 +23,7 @@ pub(super) async fn running(
     all: bool,
     json: bool,
 ) -> anyhow::Result<u8> {
-    let busy = store.busy().await?;
+    let busy = store.list_busy_sessions().await?;
     let here = if all {
         None
     } else {
@@ -82,7 +82,7 @@ pub(super) async fn running(
 /// exit code of its own.
 pub(super) async fn wait(store: &Store, session: &SessionId, strict: bool) -> anyhow::Result<u8> {
     loop {
-        let Some(task) = store.task(session).await? else {
+        let Some(task) = store.task_status(session).await? else {
             bail!("no prompt of session {session} was queued in the store");
         };
         if !task.state.is_over() {

@@ -38,7 +38,7 @@ pub(in crate::cli) async fn relocate(
     }
     let query = ListQuery {
         cwd: Some(old.clone()),
-        is_project: true,
+        is_recursive: true,
         limit: usize::MAX - 1,
         ..ListQuery::default()
     };
@@ -122,7 +122,7 @@ async fn follow_directory(
     session::relocate::copy_recorded_contents(environment, &stored.record.cwd, &cwd)
         .await
         .context("the stored contents of its changes cannot be copied")?;
-    for extra in &mut stored.record.extra {
+    for extra in &mut stored.record.additional_directories {
         *extra = follow(extra).unwrap_or_else(|| std::mem::take(extra));
     }
     session::relocate::relocate(store, environment, &mut stored, &cwd).await;

@@ -349,7 +349,7 @@ fn length_of_hit(text: &str, hit: &str) -> Option<usize> {
 
 /// Returns the number of files that a session has changed, unless it has changed none.
 fn changed_files(record: &Record) -> String {
-    match record.changed.map_or(0, |changed| changed.files) {
+    match record.diff_stats.map_or(0, |changed| changed.files) {
         0 => String::new(),
         files => text::count(files, "file"),
     }
@@ -358,7 +358,7 @@ fn changed_files(record: &Record) -> String {
 /// Returns the shortest beginning of each id that no other session has, listed or not.
 async fn short_ids(rows: &[SessionRow], store: &Store) -> Result<Vec<String>, store::Error> {
     let ids: Vec<SessionId> = rows.iter().map(|row| row.record.id.clone()).collect();
-    let neighbours = store.neighbours(ids.clone()).await?;
+    let neighbours = store.list_neighbours(ids.clone()).await?;
     Ok(shortened_ids(&ids, &neighbours))
 }
 
@@ -488,7 +488,7 @@ mod tests {
         rows[2].note =
             Some("It is\noiled, and burns all the night through as if it were new".into());
         rows[1].undone_turns = 2;
-        rows[0].record.changed = Some(DiffStats {
+        rows[0].record.diff_stats = Some(DiffStats {
             files: 1,
             additions: 2,
             deletions: 0,

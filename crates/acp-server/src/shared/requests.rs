@@ -95,7 +95,7 @@ macro_rules! requests {
 
         /// Returns the entry of a session in a list.
         pub(crate) fn session_info(record: &Record) -> acp::SessionInfo {
-            let changed = record.changed.map(|changed| {
+            let changed = record.diff_stats.map(|changed| {
                 let DiffStats {
                     files,
                     additions,
@@ -105,7 +105,7 @@ macro_rules! requests {
             });
             let summary = record.description().map(Into::into);
             acp::SessionInfo::new(record.id.share(), record.cwd.clone())
-                .additional_directories(record.extra.clone())
+                .additional_directories(record.additional_directories.clone())
                 .title(record.title.clone())
                 .updated_at(record.updated.iso())
                 .archived(record.archived.then_some(true))

@@ -332,7 +332,7 @@ fn compaction(
 ) -> Vec<v1::SessionUpdate> {
     if !view.display.compaction {
         let text = match state {
-            // A compaction takes a while, so the user is told when it begins.
+            // A compaction takes a while, so a notice reports its beginning.
             CompactionState::InProgress => {
                 return vec![notice(
                     Severity::Info,

@@ -88,7 +88,7 @@ impl RevertReport {
             .chain(&self.unrestorable)
     }
 
-    /// Sets what the report says about the turn: its title, the number of its messages, interrupted
+    /// Sets the facts of the report about the turn: its title, the number of its messages, interrupted
     /// commands and unrecorded writes.
     pub(super) fn set_turn(&mut self, messages: &[Message]) {
         self.message_count = messages.len();

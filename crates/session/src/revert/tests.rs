@@ -514,12 +514,12 @@ async fn interrupted_undo_can_be_finished_or_reversed() {
             .await
             .unwrap();
             // The state on the disk before the end of the undo was stored.
-            life.record.undone[0].done = false;
+            life.record.undone[0].is_complete = false;
             (killed_after..FILES).for_each(|file| life.set(file, Some(2)));
             recorder.session(&life.record).await;
             recorder.flush().await.unwrap();
             life.restart().await;
-            assert!(!life.record.undone[0].done);
+            assert!(!life.record.undone[0].is_complete);
             let recorder = life.recorder();
             let messages = &life.history.messages;
             let record = &mut life.record;

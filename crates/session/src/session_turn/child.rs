@@ -284,7 +284,7 @@ impl ChildTask<'_> {
         // The fork may be of another directory.
         stored.record = Record {
             cwd: self.parent.project.context.cwd.clone(),
-            extra: self.parent.session.common.additional_directories.to_vec(),
+            additional_directories: self.parent.session.common.additional_directories.to_vec(),
             shared_name: None,
             origin: None,
             parent: Some(parent.clone()),
@@ -400,7 +400,7 @@ impl ChildTask<'_> {
         };
         let id = self.new_id.clone().unwrap_or_else(fresh);
         let record = Record {
-            extra: self.parent.session.common.additional_directories.to_vec(),
+            additional_directories: self.parent.session.common.additional_directories.to_vec(),
             title: Some(format!("{description} (@{} subagent)", self.agent.name)),
             parent: Some(self.parent.session.id.clone()),
             depth: self.parent.session.depth + 1,

@@ -53,7 +53,7 @@ impl LateChanges {
         lock(&self.journals).push(late);
     }
 
-    /// Returns all journals, of which only the open ones are kept for the next call.
+    /// Returns all journals, of which only the open ones remain for the next call.
     fn drain_closed(&self) -> Vec<LateJournal> {
         let mut journals = lock(&self.journals);
         let all = journals.clone();

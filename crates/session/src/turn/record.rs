@@ -124,7 +124,7 @@ impl Recorder {
         };
         // A result that has grown is stored again.
         if lock(&self.sent).insert(format!("{name} {}", bytes.len())) {
-            self.store.content(&self.session, name, bytes).await;
+            self.store.write_content(&self.session, name, bytes).await;
         }
     }
 
@@ -144,7 +144,7 @@ impl Recorder {
             let tracker = tracker.clone();
             let hash = state.hash.clone();
             match base::task::spawn_blocking(move || tracker.stored_bytes(&state)).await {
-                Ok(Some(bytes)) => self.store.content(&self.session, hash, bytes).await,
+                Ok(Some(bytes)) => self.store.write_content(&self.session, hash, bytes).await,
                 Ok(None) => tracing::debug!("the content {hash} is not stored on this machine"),
                 Err(e) => tracing::warn!("the content {hash} could not be read: {e}"),
             }
@@ -167,7 +167,11 @@ impl Recorder {
         });
         let lacking = lacking.await.unwrap_or_default();
         for names in lacking.chunks(FETCH_BATCH) {
-            let found = match self.store.contents(&self.session, names.to_vec()).await {
+            let found = match self
+                .store
+                .read_contents(&self.session, names.to_vec())
+                .await
+            {
                 Ok(found) => found,
                 Err(e) => {
                     return tracing::warn!(
@@ -205,7 +209,7 @@ impl Recorder {
         if !self.store.is_known_shared() {
             return Ok(());
         }
-        self.store.decide(project, entry).await
+        self.store.store_trust_decision(project, entry).await
     }
 
     /// True if the user must be notified that the session is not stored: `true` only for

@@ -110,7 +110,7 @@ pub(super) fn record(info: &Value, left_out: &Omitted) -> Result<Record, String>
         .filter(|title| !title.is_empty() && !is_placeholder(title))
         .map(str::to_owned);
     if record.title.is_some() {
-        record.titled = TitleSource::Agent;
+        record.title_source = TitleSource::Agent;
     }
     record.parent = text(info, &["parentID"]).map(SessionId::new);
     record.agent = text(info, &["agent"]).map(str::to_owned);
@@ -121,7 +121,7 @@ pub(super) fn record(info: &Value, left_out: &Omitted) -> Result<Record, String>
         .filter(|cost| *cost > 0.0);
     let count =
         |key: &str| number(info, &["summary", key]).and_then(|count| usize::try_from(count).ok());
-    record.changed = count("files")
+    record.diff_stats = count("files")
         .filter(|files| *files > 0)
         .map(|files| DiffStats {
             files,
@@ -133,9 +133,9 @@ pub(super) fn record(info: &Value, left_out: &Omitted) -> Result<Record, String>
         record.undone.push(UndoEntry {
             from: MessageId::new(from),
             files: Vec::new(),
-            left: Vec::new(),
-            done: true,
-            logged: false,
+            skipped_files: Vec::new(),
+            is_complete: true,
+            is_logged: false,
         });
         if has(&info["revert"], "partID") {
             left_out.add("undos of a part of a message, which now undo the whole message");

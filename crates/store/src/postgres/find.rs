@@ -42,7 +42,7 @@ pub(super) const CANDIDATES_AMONG: &str =
 /// for frequent words, the newest sessions are scanned until there are enough; for rare ones, those
 /// that the index yields are read.
 pub(super) fn candidates(query: &ListQuery) -> String {
-    let scope = match (&query.cwd, query.is_project) {
+    let scope = match (&query.cwd, query.is_recursive) {
         (None, _) => "",
         (Some(_), false) => " AND (cwd = $4 OR project = $5)",
         (Some(_), true) => {

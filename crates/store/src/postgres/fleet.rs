@@ -46,13 +46,13 @@ fn count(number: i64) -> u64 {
 impl Worker {
     pub(super) async fn fleet(&self, ask: FleetJob) {
         match ask {
-            FleetJob::Put {
+            FleetJob::Queue {
                 session,
                 work,
                 reply,
             } => job::answer(reply, self.put_task(&session, &work).await),
             FleetJob::Claim { reply } => job::answer(reply, self.claim_task().await),
-            FleetJob::End {
+            FleetJob::Finish {
                 session,
                 state,
                 outcome,
@@ -60,8 +60,8 @@ impl Worker {
             } => {
                 job::answer(reply, self.end_task(&session, state, outcome).await);
             }
-            FleetJob::Look { session, reply } => job::answer(reply, self.task(&session).await),
-            FleetJob::Busy { reply } => job::answer(reply, self.busy().await),
+            FleetJob::Status { session, reply } => job::answer(reply, self.task(&session).await),
+            FleetJob::BusySessions { reply } => job::answer(reply, self.busy().await),
             FleetJob::Cancel { session, reply } => {
                 job::answer(reply, self.cancel_task(&session).await)
             }

@@ -85,7 +85,7 @@ impl JobQueues {
                         batch.entries.push(entry);
                     }
                     Some(StoreJob::Flush { reply, .. }) => batch.flushes.push(reply),
-                    Some(StoreJob::HandOver { reply, .. }) => batch.hand_overs.push(reply),
+                    Some(StoreJob::AwaitWritten { reply, .. }) => batch.hand_overs.push(reply),
                     Some(other) => {
                         queue.push_front(other);
                         break;
@@ -111,7 +111,7 @@ impl JobQueues {
         let writes = |job: &StoreJob| {
             matches!(
                 job,
-                StoreJob::Write { .. } | StoreJob::Flush { .. } | StoreJob::HandOver { .. }
+                StoreJob::Write { .. } | StoreJob::Flush { .. } | StoreJob::AwaitWritten { .. }
             )
         };
         let ready = |session: &&SessionId| {

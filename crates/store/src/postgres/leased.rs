@@ -173,7 +173,7 @@ impl LeasedSession {
             && self
                 .record
                 .as_ref()
-                .is_some_and(|record| record.titled != TitleSource::User)
+                .is_some_and(|record| record.title_source != TitleSource::User)
     }
 }
 
@@ -196,7 +196,7 @@ pub(super) struct SessionRow {
 
 impl SessionRow {
     pub(super) fn of(record: &Record, has_messages: bool) -> Self {
-        let has_user_title = record.titled == TitleSource::User;
+        let has_user_title = record.title_source == TitleSource::User;
         Self {
             id: record.id.to_string(),
             cwd: record.cwd.to_string_lossy().into_owned(),

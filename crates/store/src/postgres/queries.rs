@@ -529,7 +529,7 @@ pub(super) fn page_sql(query: &ListQuery) -> String {
             "SELECT DISTINCT ON (updated, id) data FROM ({parts}) page ORDER BY updated DESC, id DESC LIMIT $3"
         )
     };
-    if !query.is_project {
+    if !query.is_recursive {
         return newest(&format!(
             "({}) UNION ALL ({})",
             part(" AND cwd = $4"),

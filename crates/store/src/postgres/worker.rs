@@ -504,13 +504,15 @@ impl Worker {
             } => answer(reply, self.parts(&session, &ids).await),
             StoreJob::Peek { session, reply } => answer(reply, self.peek(&session).await),
             // The whole session is in memory in any case once the database has sent it.
-            StoreJob::ReadOut { session, reply } => {
+            StoreJob::Stream { session, reply } => {
                 answer(reply, self.peek(&session).await.map(StreamedSession::from))
             }
-            StoreJob::Has { session, reply } => answer(reply, self.has(&session).await),
-            StoreJob::Import { feed, of, reply } => {
-                answer(reply, self.import(*feed, of.as_ref()).await)
-            }
+            StoreJob::Contains { session, reply } => answer(reply, self.has(&session).await),
+            StoreJob::Import {
+                feed,
+                original,
+                reply,
+            } => answer(reply, self.import(*feed, original.as_ref()).await),
             StoreJob::Contents {
                 session,
                 names,
@@ -540,7 +542,9 @@ impl Worker {
                 self.release(&session).await;
                 answer(reply, Ok::<_, DatabaseFault>(()));
             }
-            StoreJob::Leave { session, reply } => answer(reply, self.leave(&session).await),
+            StoreJob::CloseAndDeleteIfEmpty { session, reply } => {
+                answer(reply, self.leave(&session).await)
+            }
             StoreJob::DeleteIfNotOpen {
                 session,
                 only_if_empty,
@@ -591,13 +595,13 @@ impl Worker {
                 reply,
             } => answer(reply, self.request_of(&holder, &session).await),
             StoreJob::Requests { reply } => {
-                let source = self.request_receiver.take().map(RequestSource::Heard);
+                let source = self.request_receiver.take().map(RequestSource::Channel);
                 answer(
                     reply,
                     source.ok_or_else(|| Error::Unwritable("they are received already".into())),
                 );
             }
-            StoreJob::About { reply } => {
+            StoreJob::BackendState { reply } => {
                 answer(reply, Ok::<_, DatabaseFault>(self.backend_state().await))
             }
             StoreJob::Shared { reply } => answer(reply, Ok::<_, DatabaseFault>(true)),

@@ -122,7 +122,7 @@ async fn lost_index_is_filled_in_background_and_list_reports_it() {
     let id = SessionId::new("ses_00000007");
     assert_eq!(store.load(&id).await.unwrap().messages.len(), 1);
     writer.execute_batch("COMMIT").unwrap();
-    store.filled().await.unwrap();
+    store.wait_until_filled().await.unwrap();
     let whole = store.list(None, None, 100).await.unwrap();
     // One of them is a child.
     assert_eq!((whole.sessions.len(), whole.filling), (many - 1, None));
@@ -146,7 +146,7 @@ async fn session_deleted_during_fill_stays_deleted_with_children() {
         writer.execute_batch("COMMIT").unwrap();
     });
     deleted.unwrap();
-    store.filled().await.unwrap();
+    store.wait_until_filled().await.unwrap();
     // Jobs are executed in order, so this one waits for the deletion of orphans.
     store.list(None, None, 1).await.unwrap();
     for id in [&parent, &child] {
@@ -501,7 +501,7 @@ async fn title_and_choice_of_user_survive_record_of_turn() {
         (listed.title.as_deref(), listed.agent.as_deref()),
         (Some("Mine"), Some("plan"))
     );
-    assert_eq!(listed.titled, TitleSource::User);
+    assert_eq!(listed.title_source, TitleSource::User);
     store.close(&record.id).await;
     // The lock is free when `close` has returned.
     let other = Store::start(dir.path());

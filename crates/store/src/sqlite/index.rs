@@ -387,7 +387,7 @@ impl SessionIndex {
             .as_ref()
             .map(|cwd| cwd.to_string_lossy().into_owned());
         let records = match cwd {
-            Some(root) if query.is_project => {
+            Some(root) if query.is_recursive => {
                 // Each directory has its own order, so the newest sessions of each are read and
                 // merged.
                 let mut records = Vec::new();
@@ -547,7 +547,7 @@ fn directories(query: &ListQuery) -> (Option<String>, Option<String>) {
         .as_ref()
         .map(|cwd| cwd.to_string_lossy().into_owned());
     let mut below = None;
-    if query.is_project {
+    if query.is_recursive {
         below = cwd
             .as_ref()
             .map(|cwd| format!("{}/", cwd.trim_end_matches('/')));

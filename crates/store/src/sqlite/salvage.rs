@@ -116,7 +116,7 @@ fn readable_session(
 /// because of it.
 pub(super) fn protect_title(record: &mut Record) {
     if record.title.is_some() {
-        record.titled = TitleSource::User;
+        record.title_source = TitleSource::User;
     }
 }
 

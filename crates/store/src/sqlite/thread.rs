@@ -552,8 +552,8 @@ impl Thread {
                 );
             }
             StoreJob::Peek { session, reply } => drop(reply.send(self.peek(&session))),
-            StoreJob::Has { session, reply } => drop(reply.send(self.has(&session))),
-            StoreJob::ReadOut { session, reply } => drop(reply.send(self.read_out(&session))),
+            StoreJob::Contains { session, reply } => drop(reply.send(self.has(&session))),
+            StoreJob::Stream { session, reply } => drop(reply.send(self.read_out(&session))),
             StoreJob::Import { feed, reply, .. } => self.import(*feed, reply),
             StoreJob::Change {
                 session,
@@ -589,7 +589,7 @@ impl Thread {
                 self.release(&session);
                 drop(reply.send(Ok(())));
             }
-            StoreJob::Leave { session, reply } => {
+            StoreJob::CloseAndDeleteIfEmpty { session, reply } => {
                 let left = self.leave(&session);
                 self.release(&session);
                 drop(reply.send(left));
@@ -653,7 +653,7 @@ impl Thread {
             StoreJob::Requests { reply } => {
                 drop(reply.send(Ok(RequestSource::Pipe(self.dir.clone()))))
             }
-            StoreJob::About { reply } => drop(reply.send(Ok(self.backend_state()))),
+            StoreJob::BackendState { reply } => drop(reply.send(Ok(self.backend_state()))),
             StoreJob::RecentModels { project, reply } => {
                 drop(reply.send(Ok(recent::read(&self.dir, &project))))
             }
@@ -665,11 +665,11 @@ impl Thread {
                 let written = recent::write(&self.dir, project, models);
                 drop(reply.send(written.map_err(super::unwritable_file(&self.dir))));
             }
-            StoreJob::Fleet(FleetJob::Busy { reply }) => {
+            StoreJob::Fleet(FleetJob::BusySessions { reply }) => {
                 drop(reply.send(Ok(lock::open_sessions(&self.dir.join("sessions")))))
             }
             // All earlier writes have been executed by now.
-            StoreJob::HandOver { reply, .. } => drop(reply.send(Ok(()))),
+            StoreJob::AwaitWritten { reply, .. } => drop(reply.send(Ok(()))),
             // The remaining jobs are for shared stores, or were handled before.
             job => job.answer_alone(),
         }

@@ -96,7 +96,7 @@ async fn list_and_search_read_rows_of_one_page() {
         ..ListQuery::default()
     };
     let project = ListQuery {
-        is_project: true,
+        is_recursive: true,
         ..here("/small")
     };
     let grams = |sql: &str, grams: &str| sql.replace("$8", &format!("'{{{grams}}}'"));

@@ -380,7 +380,7 @@ impl Thread {
         if file.messages()? > NONE_YET
             || file
                 .record()?
-                .is_none_or(|record| record.titled == TitleSource::User)
+                .is_none_or(|record| record.title_source == TitleSource::User)
         {
             return Ok(false);
         }
