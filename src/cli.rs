@@ -105,7 +105,7 @@ enum Command {
     Config(config::Args),
     /// Explain what is allowed, and revoke what was granted
     Permissions(permissions::Args),
-    /// Show what a project's settings would run or loosen, and decide on trust
+    /// Show what a project would run or loosen, and decide on trust
     ///
     /// Exits with 1 if there is no decision yet.
     Trust(trust::Args),
