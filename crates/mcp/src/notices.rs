@@ -1,5 +1,5 @@
 //! Notices for the user about servers: servers that do not work or list too much, and tools that are
-//! not offered because their names are taken. [`AnnouncedState`] records the last notice of each
+//! not offered because their names are taken. `AnnouncedState` records the last notice of each
 //! server, so that a state is reported once.
 
 use std::collections::HashMap;
