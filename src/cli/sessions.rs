@@ -9,6 +9,7 @@ mod rows;
 mod show;
 mod summary;
 
+use std::collections::HashSet;
 use std::io::{self, BufRead as _, BufReader, BufWriter, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -615,8 +616,13 @@ fn copy_document(mut document: std::fs::File, output: Option<ExportTarget>) -> a
 /// Returns the sessions of a session's subagents, and of theirs. An unreadable one is left out.
 async fn subagents(store: &Store, id: &SessionId) -> anyhow::Result<Vec<StoredSession>> {
     let mut found = Vec::new();
+    let mut known = HashSet::from([id.clone()]);
     let mut waiting = store.children(id).await?;
     while let Some(child) = waiting.pop() {
+        // Damaged records may form a circle.
+        if !known.insert(child.clone()) {
+            continue;
+        }
         waiting.extend(store.children(&child).await?);
         found.extend(store.peek(&child).await.ok());
     }
