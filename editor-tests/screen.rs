@@ -2146,6 +2146,7 @@ fn undo_asked() {
     let yes = adjutant(&project, &["sessions", "revert", "--yes"]);
     let (code, screen) = Terminal::start(yes).end();
     assert!(code == Some(0) && !file.exists(), "{screen}");
+    assert!(screen.contains("\n• removed a.txt\n"), "{screen}");
     // `/plan` alone would leave an empty session, which is not stored.
     let plan = adjutant(&project, &["run", "/plan"]).output().unwrap();
     assert_eq!(plan.status.code(), Some(2), "{plan:?}");

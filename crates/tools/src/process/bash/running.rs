@@ -161,7 +161,7 @@ impl RunningCommand {
                     return Ok((left.map_or(CommandEnd::Status(status), |code| CommandEnd::Done(code, status)), self));
                 }
                 () = sleep_until(observed_until.unwrap_or(far).min(quiet)), if observed_until.is_some() => {
-                    // On a busy machine it may be there and not have been read yet.
+                    // Output that came in time may be unread if the machine is busy.
                     self.read_available();
                     return Ok((left.map_or(CommandEnd::Kept(BackgroundedAt::Start), CommandEnd::Left), self));
                 }
